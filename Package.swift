@@ -1,0 +1,71 @@
+// swift-tools-version: 6.1
+import PackageDescription
+
+// One idea per target, leaves first: a target imports only those above it. `scripts/check-layering` holds that.
+
+let swiftSettings: [SwiftSetting] = [
+    .swiftLanguageMode(.v6),
+    .enableUpcomingFeature("ExistentialAny"),
+]
+
+/// The targets whose requests-per-second matter; whole-module optimisation is the default in release builds.
+let package = Package(
+    name: "ward",
+    products: [
+        .executable(name: "ward", targets: ["ward"])
+    ],
+    dependencies: [
+        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+        // Exact: ward calls BoringSSL inside this package by its private C names (docs/decisions/0002).
+        .package(url: "https://github.com/apple/swift-crypto", exact: "4.5.2"),
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-system", from: "1.8.1"),
+    ],
+    targets: [
+        .target(name: "CWardLinux"),
+        .target(
+            name: "WardSystem",
+            dependencies: ["CWardLinux", .product(name: "SystemPackage", package: "swift-system")],
+            swiftSettings: swiftSettings),
+        .target(
+            name: "WardCrypto",
+            dependencies: [
+                "CWardLinux", "WardSystem", .product(name: "Crypto", package: "swift-crypto"),
+            ],
+            swiftSettings: swiftSettings),
+        .target(
+            name: "WardFormat", dependencies: ["WardSystem", "WardCrypto"],
+            swiftSettings: swiftSettings),
+        .target(
+            name: "WardKeys",
+            dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat"],
+            swiftSettings: swiftSettings),
+        .target(
+            name: "WardVolume",
+            dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
+            swiftSettings: swiftSettings),
+        .target(
+            name: "WardFUSE", dependencies: ["CWardLinux", "WardSystem", "WardVolume"],
+            swiftSettings: swiftSettings),
+        .target(
+            name: "WardControl", dependencies: ["CWardLinux", "WardSystem", "WardFormat", "WardKeys"],
+            swiftSettings: swiftSettings),
+        .target(
+            name: "WardDaemon",
+            dependencies: [
+                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
+                "WardFUSE", "WardControl", .product(name: "Logging", package: "swift-log"),
+            ],
+            swiftSettings: swiftSettings),
+        .target(
+            name: "WardCommands",
+            dependencies: [
+                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
+                "WardControl", "WardDaemon",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
+            swiftSettings: swiftSettings),
+        .executableTarget(
+            name: "ward", dependencies: ["WardCommands"], swiftSettings: swiftSettings),
+    ]
+)

@@ -1,0 +1,88 @@
+/* Shims for calls that Swift can't make itself: variadic functions, function-like macros, constants that the importer
+ * does not see, and system calls without a libc wrapper. One to five lines each; logic lives in Swift.
+ */
+#ifndef WARD_SYSCALLS_H
+#define WARD_SYSCALLS_H
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+/* open(2), openat(2), fcntl(2), ioctl(2) are variadic. */
+int ward_openat(int dirfd, const char *path, int flags, mode_t mode);
+int ward_fcntl_int(int fd, int command, int argument);
+int ward_ioctl_pointer(int fd, unsigned long request, void *argument);
+
+/* Macros the importer does not evaluate. */
+static inline long ward_utime_omit(void) { return UTIME_OMIT; }
+static inline long ward_utime_now(void) { return UTIME_NOW; }
+static inline unsigned ward_makedev_major(dev_t dev) { return major(dev); }
+static inline unsigned ward_makedev_minor(dev_t dev) { return minor(dev); }
+static inline dev_t ward_makedev(unsigned major_number, unsigned minor_number) {
+    return makedev(major_number, minor_number);
+}
+static inline int ward_wifexited(int status) { return WIFEXITED(status); }
+static inline int ward_wexitstatus(int status) { return WEXITSTATUS(status); }
+static inline int ward_wifsignaled(int status) { return WIFSIGNALED(status); }
+static inline int ward_wtermsig(int status) { return WTERMSIG(status); }
+static inline int ward_errno(void) { return errno; }
+
+/* Per-thread credentials: glibc's wrappers change every thread, the system calls only the caller. */
+int ward_set_thread_fsuid(uid_t uid);
+int ward_set_thread_fsgid(gid_t gid);
+/* capset(2) for the calling thread: effective := permitted (after setfsuid has taken the file capabilities away). */
+int ward_raise_thread_capabilities(void);
+int ward_gettid(void);
+/* Declared by glibc only under _GNU_SOURCE, which the importer does not set. */
+int ward_fallocate(int fd, int mode, off_t offset, off_t length);
+int ward_syncfs(int fd);
+int ward_pipe2(int ends[2], int flags);
+int ward_renameat2(int old_dir, const char *old_path, int new_dir, const char *new_path, unsigned flags);
+/* close_range(2): libc of Debian 12 has it; kept here so that the flags come along. */
+int ward_close_range(unsigned first, unsigned last, unsigned flags);
+/* PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, PR_SET_NAME: prctl(2) is variadic. */
+int ward_prctl(int option, unsigned long argument);
+/* memfd_secret(2) has no libc wrapper. */
+int ward_memfd_secret(unsigned flags);
+
+/* Overwrites `bytes` bytes of dead stack below the caller: AES key expansion leaves copies there. */
+void ward_scrub_stack(void);
+
+/* Thread-local pointer: Swift has no fast thread-local storage on Linux. */
+void *ward_thread_context_get(void);
+void ward_thread_context_set(void *context);
+
+#endif

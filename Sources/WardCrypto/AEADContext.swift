@@ -1,0 +1,127 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// An AEAD with an expanded key, reusable for any number of messages; the expanded key lives in locked memory and is
+/// wiped with its owner. Not for use by two threads while it is being created or destroyed; sealing and opening are
+/// read-only on the context.
+///
+/// AES-256-GCM: NIST SP 800-38D. AES-256-GCM-SIV: RFC 8452. Key 32, nonce 12, tag 16 bytes.
+public struct AEADContext: ~Copyable, @unchecked Sendable {
+    public enum Algorithm: Sendable {
+        case aes256GCM
+        /// Misuse-resistant: with a fixed nonce it is deterministic encryption, which names need.
+        case aes256GCMSIV
+    }
+
+    public static let keyBytes = 32
+    public static let nonceBytes = 12
+    public static let tagBytes = 16
+
+    private let context: UnsafeMutablePointer<ward_aead_ctx>
+
+    public init(_ algorithm: Algorithm, key: borrowing SecretBytes) throws(CryptoError) {
+        precondition(key.count == AEADContext.keyBytes, "AES-256 keys have 32 bytes")
+        guard let memory = try? SecretHeap.shared.allocate(MemoryLayout<ward_aead_ctx>.size) else {
+            throw .outOfLockedMemory
+        }
+        context = memory.bindMemory(to: ward_aead_ctx.self, capacity: 1)
+        let aead =
+            switch algorithm {
+            case .aes256GCM: CCryptoBoringSSL_EVP_aead_aes_256_gcm()
+            case .aes256GCMSIV: CCryptoBoringSSL_EVP_aead_aes_256_gcm_siv()
+            }
+        let ok = key.withUnsafeBytes {
+            CCryptoBoringSSL_EVP_AEAD_CTX_init(
+                context, aead, $0.baseAddress, $0.count, AEADContext.tagBytes, nil)
+        }
+        ward_scrub_stack()
+        precondition(ok == 1, "BoringSSL takes every 32-byte key")
+    }
+
+    /// Encrypts `count` bytes from `plaintext` to `ciphertext` (the same place is allowed) and writes 16 bytes to `tag`.
+    @inline(__always)
+    public borrowing func seal(
+        _ plaintext: UnsafeRawPointer, count: Int, to ciphertext: UnsafeMutableRawPointer,
+        tag: UnsafeMutableRawPointer, nonce: UnsafeRawPointer, associatedData: UnsafeRawPointer?,
+        associatedDataBytes: Int
+    ) {
+        var tagBytes = 0
+        let ok = CCryptoBoringSSL_EVP_AEAD_CTX_seal_scatter(
+            context, ciphertext.assumingMemoryBound(to: UInt8.self),
+            tag.assumingMemoryBound(to: UInt8.self), &tagBytes, AEADContext.tagBytes,
+            nonce.assumingMemoryBound(to: UInt8.self), AEADContext.nonceBytes,
+            plaintext.assumingMemoryBound(to: UInt8.self), count, nil, 0,
+            associatedData?.assumingMemoryBound(to: UInt8.self), associatedDataBytes)
+        precondition(ok == 1 && tagBytes == AEADContext.tagBytes, "sealing can't fail")
+    }
+
+    /// Decrypts `count` bytes from `ciphertext` to `plaintext` (the same place is allowed): false, and nothing written
+    /// that may be used, where the tag does not match.
+    @inline(__always)
+    public borrowing func open(
+        _ ciphertext: UnsafeRawPointer, count: Int, to plaintext: UnsafeMutableRawPointer,
+        tag: UnsafeRawPointer, nonce: UnsafeRawPointer, associatedData: UnsafeRawPointer?,
+        associatedDataBytes: Int
+    ) -> Bool {
+        CCryptoBoringSSL_EVP_AEAD_CTX_open_gather(
+            context, plaintext.assumingMemoryBound(to: UInt8.self),
+            nonce.assumingMemoryBound(to: UInt8.self), AEADContext.nonceBytes,
+            ciphertext.assumingMemoryBound(to: UInt8.self), count,
+            tag.assumingMemoryBound(to: UInt8.self), AEADContext.tagBytes,
+            associatedData?.assumingMemoryBound(to: UInt8.self), associatedDataBytes) == 1
+    }
+
+    deinit {
+        CCryptoBoringSSL_EVP_AEAD_CTX_cleanup(context)
+        SecretHeap.shared.deallocate(context, MemoryLayout<ward_aead_ctx>.size)
+    }
+}
+
+extension AEADContext {
+    /// Seals a secret: nonce 12 (random) ‖ ciphertext ‖ tag 16. For slots and other small things.
+    public borrowing func sealSecret(
+        _ secret: borrowing SecretBytes, associatedData: [UInt8]
+    ) -> [UInt8] {
+        secret.withUnsafeBytes { sealCombined($0, associatedData: associatedData) }
+    }
+
+    /// nonce 12 (random) ‖ ciphertext ‖ tag 16.
+    public borrowing func sealCombined(
+        _ plaintext: UnsafeRawBufferPointer, associatedData: [UInt8]
+    ) -> [UInt8] {
+        var result = SystemRandom.bytes(AEADContext.nonceBytes)
+        result.append(contentsOf: repeatElement(0, count: plaintext.count + AEADContext.tagBytes))
+        result.withUnsafeMutableBytes { out in
+            associatedData.withUnsafeBytes { data in
+                seal(
+                    plaintext.baseAddress ?? UnsafeRawPointer(out.baseAddress!),
+                    count: plaintext.count, to: out.baseAddress! + 12,
+                    tag: out.baseAddress! + 12 + plaintext.count, nonce: out.baseAddress!,
+                    associatedData: data.baseAddress, associatedDataBytes: data.count)
+            }
+        }
+        return result
+    }
+
+    /// Opens what `sealSecret` or `sealCombined` made.
+    public borrowing func openSecret(
+        _ combined: [UInt8], associatedData: [UInt8]
+    ) throws(CryptoError) -> SecretBytes {
+        let count = combined.count - AEADContext.nonceBytes - AEADContext.tagBytes
+        guard count >= 0 else { throw .authenticationFailed }
+        guard var secret = try? SecretBytes(zeroed: count) else { throw .outOfLockedMemory }
+        let ok = combined.withUnsafeBytes { sealed in
+            associatedData.withUnsafeBytes { data in
+                secret.withUnsafeMutableBytes { out in
+                    open(
+                        sealed.baseAddress! + 12, count: count, to: out.baseAddress!,
+                        tag: sealed.baseAddress! + 12 + count, nonce: sealed.baseAddress!,
+                        associatedData: data.baseAddress, associatedDataBytes: data.count)
+                }
+            }
+        }
+        guard ok else { throw .authenticationFailed }
+        return secret
+    }
+}

@@ -1,0 +1,124 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// SHA-256, FIPS 180-4.
+public enum SHA256Digest {
+    public static let bytes = 32
+
+    public static func hash(_ data: UnsafeRawBufferPointer) -> [UInt8] {
+        var digest = [UInt8](repeating: 0, count: bytes)
+        digest.withUnsafeMutableBufferPointer {
+            _ = CCryptoBoringSSL_SHA256(
+                data.baseAddress?.assumingMemoryBound(to: UInt8.self), data.count, $0.baseAddress!)
+        }
+        return digest
+    }
+
+    public static func hash(_ data: [UInt8]) -> [UInt8] { data.withUnsafeBytes(hash) }
+}
+
+/// HMAC-SHA-256, RFC 2104.
+public enum HMACSHA256 {
+    public static let bytes = 32
+
+    /// The 32-byte tag of a message that is not secret, written to `tag`.
+    public static func authenticate(
+        _ message: UnsafeRawBufferPointer, key: borrowing SecretBytes,
+        to tag: UnsafeMutableRawPointer
+    ) {
+        var count: UInt32 = 0
+        key.withUnsafeBytes { key in
+            _ = CCryptoBoringSSL_HMAC(
+                CCryptoBoringSSL_EVP_sha256(), key.baseAddress, key.count,
+                message.baseAddress?.assumingMemoryBound(to: UInt8.self), message.count,
+                tag.assumingMemoryBound(to: UInt8.self), &count)
+        }
+        precondition(count == 32)
+    }
+
+    public static func authenticate(
+        _ message: [UInt8], key: borrowing SecretBytes
+    ) -> [UInt8] {
+        var tag = [UInt8](repeating: 0, count: bytes)
+        tag.withUnsafeMutableBytes { out in
+            message.withUnsafeBytes { authenticate($0, key: key, to: out.baseAddress!) }
+        }
+        return tag
+    }
+
+    /// HMAC as a key derivation: the message and the result are secret.
+    public static func derive(
+        _ message: borrowing SecretBytes, key: borrowing SecretBytes
+    ) throws(CryptoError) -> SecretBytes {
+        guard var result = try? SecretBytes(zeroed: bytes) else { throw .outOfLockedMemory }
+        result.withUnsafeMutableBytes { out in
+            message.withUnsafeBytes { authenticate($0, key: key, to: out.baseAddress!) }
+        }
+        ward_scrub_stack()
+        return result
+    }
+}
+
+/// HKDF-SHA-256, RFC 5869.
+public enum KeyDerivation {
+    public static func derive(
+        from secret: borrowing SecretBytes, salt: [UInt8] = [], info: String, count: Int = 32
+    ) throws(CryptoError) -> SecretBytes {
+        guard var result = try? SecretBytes(zeroed: count) else { throw .outOfLockedMemory }
+        var info = info
+        let ok = info.withUTF8 { info in
+            salt.withUnsafeBufferPointer { salt in
+                secret.withUnsafeBytes { secret in
+                    result.withUnsafeMutableBytes { out in
+                        CCryptoBoringSSL_HKDF(
+                            out.baseAddress!.assumingMemoryBound(to: UInt8.self), out.count,
+                            CCryptoBoringSSL_EVP_sha256(),
+                            secret.baseAddress!.assumingMemoryBound(to: UInt8.self), secret.count,
+                            salt.baseAddress, salt.count, info.baseAddress, info.count)
+                    }
+                }
+            }
+        }
+        ward_scrub_stack()
+        guard ok == 1 else { throw .invalidParameters }
+        return result
+    }
+}
+
+/// scrypt, RFC 7914.
+public enum Scrypt {
+    /// `n` a power of two; memory needed is 128 · n · r bytes.
+    public struct Parameters: Equatable, Sendable {
+        public var n: UInt64
+        public var r: UInt64
+        public var p: UInt64
+
+        public init(n: UInt64, r: UInt64, p: UInt64) {
+            self.n = n
+            self.r = r
+            self.p = p
+        }
+    }
+
+    public static func derive(
+        from passcode: borrowing SecretBytes, salt: [UInt8], parameters: Parameters, count: Int = 32
+    ) throws(CryptoError) -> SecretBytes {
+        guard var result = try? SecretBytes(zeroed: count) else { throw .outOfLockedMemory }
+        let memoryBytes = 128 * parameters.r * (parameters.n + parameters.p) + (1 << 20)
+        let ok = passcode.withUnsafeBytes { passcode in
+            salt.withUnsafeBufferPointer { salt in
+                result.withUnsafeMutableBytes { out in
+                    CCryptoBoringSSL_EVP_PBE_scrypt(
+                        passcode.baseAddress!.assumingMemoryBound(to: CChar.self), passcode.count,
+                        salt.baseAddress, salt.count, parameters.n, parameters.r, parameters.p,
+                        Int(memoryBytes), out.baseAddress!.assumingMemoryBound(to: UInt8.self),
+                        out.count)
+                }
+            }
+        }
+        ward_scrub_stack()
+        guard ok == 1 else { throw .invalidParameters }
+        return result
+    }
+}

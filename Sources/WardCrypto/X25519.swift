@@ -1,0 +1,72 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// Diffie-Hellman on Curve25519, RFC 7748. Keys and shared secrets have 32 bytes.
+public enum X25519 {
+    /// The public half of a private key (32 random bytes, clamped where it is used).
+    public static func publicKey(of privateKey: borrowing SecretBytes) -> [UInt8] {
+        precondition(privateKey.count == 32)
+        var publicKey = [UInt8](repeating: 0, count: 32)
+        privateKey.withUnsafeBytes { secret in
+            publicKey.withUnsafeMutableBufferPointer {
+                CCryptoBoringSSL_X25519_public_from_private(
+                    $0.baseAddress!, secret.baseAddress!.assumingMemoryBound(to: UInt8.self))
+            }
+        }
+        ward_scrub_stack()
+        return publicKey
+    }
+
+    /// The shared secret; an all-zero one (a public key of small order) is refused.
+    public static func sharedSecret(
+        _ privateKey: borrowing SecretBytes, _ publicKey: [UInt8]
+    ) throws(CryptoError) -> SecretBytes {
+        precondition(privateKey.count == 32 && publicKey.count == 32)
+        guard var shared = try? SecretBytes(zeroed: 32) else { throw .outOfLockedMemory }
+        let ok = privateKey.withUnsafeBytes { secret in
+            publicKey.withUnsafeBufferPointer { peer in
+                shared.withUnsafeMutableBytes { out in
+                    CCryptoBoringSSL_X25519(
+                        out.baseAddress!.assumingMemoryBound(to: UInt8.self),
+                        secret.baseAddress!.assumingMemoryBound(to: UInt8.self), peer.baseAddress!)
+                }
+            }
+        }
+        ward_scrub_stack()
+        guard ok == 1 else { throw .invalidPublicKey }
+        return shared
+    }
+}
+
+/// The key that wraps a class B file key: one-pass Diffie-Hellman, NIST SP 800-56A.
+public enum OnePassDiffieHellman {
+    /// SHA-256(00000001 ‖ Z ‖ ephemeral public ‖ class public): the single-step concatenation KDF of SP 800-56A rev. 1
+    /// §5.8.1 with AlgorithmID left out, PartyUInfo the ephemeral and PartyVInfo the static public key.
+    public static func wrappingKey(
+        sharedSecret: borrowing SecretBytes, ephemeralPublicKey: [UInt8], classPublicKey: [UInt8]
+    ) throws(CryptoError) -> SecretBytes {
+        guard var message = try? SecretBytes(zeroed: 4 + 32 + 32 + 32),
+            var key = try? SecretBytes(zeroed: 32)
+        else { throw .outOfLockedMemory }
+        message.withUnsafeMutableBytes { out in
+            out[3] = 1
+            sharedSecret.withUnsafeBytes {
+                UnsafeMutableRawBufferPointer(rebasing: out[4..<36]).copyMemory(from: $0)
+            }
+            for index in 0..<32 {
+                out[36 + index] = ephemeralPublicKey[index]
+                out[68 + index] = classPublicKey[index]
+            }
+        }
+        message.withUnsafeBytes { message in
+            key.withUnsafeMutableBytes { out in
+                _ = CCryptoBoringSSL_SHA256(
+                    message.baseAddress!.assumingMemoryBound(to: UInt8.self), message.count,
+                    out.baseAddress!.assumingMemoryBound(to: UInt8.self))
+            }
+        }
+        ward_scrub_stack()
+        return key
+    }
+}

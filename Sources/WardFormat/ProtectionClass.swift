@@ -1,0 +1,86 @@
+/// When a file may be read. The raw value is the byte on disk.
+///
+/// A `complete`, B `completeUnlessOpen`, C `completeUntilFirstUserAuthentication`, D `none`,
+/// CX `completeWhenUserInactive`; the semantics are Apple's (Platform Security Guide, "Data Protection classes").
+public enum ProtectionClass: UInt8, CaseIterable, Sendable, Hashable {
+    case complete = 1
+    case completeUnlessOpen = 2
+    case completeUntilFirstUserAuthentication = 3
+    case none = 4
+    case completeWhenUserInactive = 5
+
+    /// A, B, C, D or CX.
+    public var letter: String {
+        switch self {
+        case .complete: "A"
+        case .completeUnlessOpen: "B"
+        case .completeUntilFirstUserAuthentication: "C"
+        case .none: "D"
+        case .completeWhenUserInactive: "CX"
+        }
+    }
+
+    /// The short name, which is also the Swift case's name.
+    public var name: String {
+        switch self {
+        case .complete: "complete"
+        case .completeUnlessOpen: "completeUnlessOpen"
+        case .completeUntilFirstUserAuthentication: "completeUntilFirstUserAuthentication"
+        case .none: "none"
+        case .completeWhenUserInactive: "completeWhenUserInactive"
+        }
+    }
+
+    /// Apple's string: `NSFileProtectionComplete` and so on. What `user.ward.class` answers.
+    public var fileProtectionName: String {
+        switch self {
+        case .complete: "NSFileProtectionComplete"
+        case .completeUnlessOpen: "NSFileProtectionCompleteUnlessOpen"
+        case .completeUntilFirstUserAuthentication:
+            "NSFileProtectionCompleteUntilFirstUserAuthentication"
+        case .none: "NSFileProtectionNone"
+        case .completeWhenUserInactive: "NSFileProtectionCompleteWhenUserInactive"
+        }
+    }
+
+    /// Any spelling: letter (either case), short name, `NSFileProtection…`, `NSURLFileProtection…`, and the legacy
+    /// strings `NSFileProtectionWriteOnly` (B) and `NSFileProtectionCompleteUntilUserAuthentication` (C).
+    public init?(spelling: some StringProtocol) {
+        let text = String(spelling)
+        for candidate in ProtectionClass.allCases
+        where text == candidate.name || text.uppercased() == candidate.letter
+            || text == candidate.fileProtectionName
+            || text == "NSURL" + candidate.fileProtectionName.dropFirst(2)
+        {
+            self = candidate
+            return
+        }
+        switch text {
+        case "NSFileProtectionWriteOnly": self = .completeUnlessOpen
+        case "NSFileProtectionCompleteUntilUserAuthentication":
+            self = .completeUntilFirstUserAuthentication
+        default: return nil
+        }
+    }
+}
+
+/// A set of protection classes.
+public struct ProtectionClassSet: OptionSet, Sendable, Hashable {
+    public let rawValue: UInt8
+    public init(rawValue: UInt8) { self.rawValue = rawValue }
+    public init(_ protectionClass: ProtectionClass) { rawValue = 1 << protectionClass.rawValue }
+
+    public static let a = ProtectionClassSet(.complete)
+    public static let b = ProtectionClassSet(.completeUnlessOpen)
+    public static let c = ProtectionClassSet(.completeUntilFirstUserAuthentication)
+    public static let d = ProtectionClassSet(.none)
+    public static let cx = ProtectionClassSet(.completeWhenUserInactive)
+    public static let all: ProtectionClassSet = [a, b, c, d, cx]
+
+    public func contains(_ protectionClass: ProtectionClass) -> Bool {
+        contains(ProtectionClassSet(protectionClass))
+    }
+
+    /// The members in the order A, B, C, D, CX.
+    public var classes: [ProtectionClass] { ProtectionClass.allCases.filter { contains($0) } }
+}

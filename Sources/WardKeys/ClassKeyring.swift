@@ -1,0 +1,160 @@
+import Synchronization
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// Why a file key could not be wrapped or unwrapped.
+public enum KeyringError: Error, Equatable, Sendable {
+    /// The class key is not in memory in this lock state.
+    case unavailable
+    /// The wrapped key does not open: damaged, or of another volume.
+    case authenticationFailed
+    /// No memory could be locked for the key.
+    case outOfLockedMemory
+}
+
+/// The class keys that are in memory now. Every wrapping and unwrapping of a file key happens here.
+///
+/// Concurrency: any thread; `state` is guarded by its mutex, which is held for the length of one wrap (a microsecond,
+/// for class B some fifty).
+public final class ClassKeyring: Sendable {
+    private struct State: ~Copyable {
+        var a: SecretBytes?
+        /// The private half of the class B pair.
+        var b: SecretBytes?
+        var c: SecretBytes?
+        var d: SecretBytes?
+        var cx: SecretBytes?
+        var available: ProtectionClassSet = []
+    }
+
+    private let state = Mutex(State())
+    /// The public half of the class B pair, which wraps in every state.
+    public let classBPublicKey: [UInt8]
+
+    public init(classBPublicKey: [UInt8]) {
+        precondition(classBPublicKey.count == 32)
+        self.classBPublicKey = classBPublicKey
+    }
+
+    /// The classes whose files can be opened now.
+    public var available: ProtectionClassSet { state.withLock { $0.available } }
+
+    /// Whether a new file key of this class can be wrapped now; class B always can.
+    public func canWrap(_ protectionClass: ProtectionClass) -> Bool {
+        protectionClass == .completeUnlessOpen || available.contains(protectionClass)
+    }
+
+    /// Takes a class key over (for B: the private half). Replaces and wipes the one that was there.
+    public func install(_ key: consuming SecretBytes, for protectionClass: ProtectionClass) {
+        precondition(key.count == 32)
+        // A closure can't consume a captured value, so it goes through an optional.
+        var handover: SecretBytes? = consume key
+        state.withLock { state in
+            let key = handover.take()
+            switch protectionClass {
+            case .complete: state.a = key
+            case .completeUnlessOpen: state.b = key
+            case .completeUntilFirstUserAuthentication: state.c = key
+            case .none: state.d = key
+            case .completeWhenUserInactive: state.cx = key
+            }
+            state.available.insert(ProtectionClassSet(protectionClass))
+        }
+    }
+
+    /// Wipes the keys of these classes.
+    public func evict(_ classes: ProtectionClassSet) {
+        state.withLock { state in
+            if classes.contains(.a) { state.a = nil }
+            if classes.contains(.b) { state.b = nil }
+            if classes.contains(.c) { state.c = nil }
+            if classes.contains(.d) { state.d = nil }
+            if classes.contains(.cx) { state.cx = nil }
+            state.available.subtract(classes)
+        }
+    }
+
+    /// Lends a class key (for B: the private half), for sealing a slot.
+    public func withKey<R>(
+        of protectionClass: ProtectionClass, _ body: (borrowing SecretBytes) -> sending R
+    ) throws(KeyringError) -> R {
+        let result: R? = state.withLock { state -> sending R? in
+            switch protectionClass {
+            case .complete: if state.a != nil { return body(state.a!) }
+            case .completeUnlessOpen: if state.b != nil { return body(state.b!) }
+            case .completeUntilFirstUserAuthentication: if state.c != nil { return body(state.c!) }
+            case .none: if state.d != nil { return body(state.d!) }
+            case .completeWhenUserInactive: if state.cx != nil { return body(state.cx!) }
+            }
+            return nil
+        }
+        guard let result else { throw .unavailable }
+        return result
+    }
+
+    /// Wraps a file key: RFC 3394 under the class key (40 bytes); class B: ephemeral public key ‖ RFC 3394 under the
+    /// one-pass Diffie-Hellman key (72 bytes), which needs no secret and works in every state.
+    public func wrap(
+        _ fileKey: borrowing SecretBytes, for protectionClass: ProtectionClass
+    ) throws(KeyringError) -> [UInt8] {
+        if protectionClass == .completeUnlessOpen { return try wrapForB(fileKey) }
+        return try withKey(of: protectionClass) { AESKeyWrap.wrap(fileKey, using: $0) }
+    }
+
+    /// Unwraps what `wrap` made.
+    public func unwrap(
+        _ wrapped: UnsafeRawBufferPointer, for protectionClass: ProtectionClass
+    ) throws(KeyringError) -> SecretBytes {
+        if protectionClass == .completeUnlessOpen { return try unwrapForB(wrapped) }
+        guard wrapped.count == 40 else { throw .authenticationFailed }
+        var fileKey: SecretBytes?
+        var failure: CryptoError?
+        try withKey(of: protectionClass) { key in
+            do throws(CryptoError) {
+                fileKey = try AESKeyWrap.unwrap(wrapped, using: key)
+            } catch {
+                failure = error
+            }
+        }
+        if let fileKey = fileKey.take() { return fileKey }
+        throw failure == .outOfLockedMemory ? .outOfLockedMemory : .authenticationFailed
+    }
+
+    private func wrapForB(_ fileKey: borrowing SecretBytes) throws(KeyringError) -> [UInt8] {
+        guard let ephemeral = try? SecretBytes(random: 32) else { throw .outOfLockedMemory }
+        let ephemeralPublic = X25519.publicKey(of: ephemeral)
+        do {
+            let shared = try X25519.sharedSecret(ephemeral, classBPublicKey)
+            let key = try OnePassDiffieHellman.wrappingKey(
+                sharedSecret: shared, ephemeralPublicKey: ephemeralPublic,
+                classPublicKey: classBPublicKey)
+            return ephemeralPublic + AESKeyWrap.wrap(fileKey, using: key)
+        } catch CryptoError.outOfLockedMemory {
+            throw .outOfLockedMemory
+        } catch {
+            throw .authenticationFailed
+        }
+    }
+
+    private func unwrapForB(_ wrapped: UnsafeRawBufferPointer) throws(KeyringError) -> SecretBytes {
+        guard wrapped.count == 72 else { throw .authenticationFailed }
+        let ephemeralPublic = [UInt8](wrapped[0..<32])
+        var result: SecretBytes?
+        var failure: CryptoError?
+        try withKey(of: .completeUnlessOpen) { privateKey in
+            do throws(CryptoError) {
+                let shared = try X25519.sharedSecret(privateKey, ephemeralPublic)
+                let key = try OnePassDiffieHellman.wrappingKey(
+                    sharedSecret: shared, ephemeralPublicKey: ephemeralPublic,
+                    classPublicKey: classBPublicKey)
+                result = try AESKeyWrap.unwrap(
+                    UnsafeRawBufferPointer(rebasing: wrapped[32...]), using: key)
+            } catch {
+                failure = error
+            }
+        }
+        if let result = result.take() { return result }
+        throw failure == .outOfLockedMemory ? .outOfLockedMemory : .authenticationFailed
+    }
+}

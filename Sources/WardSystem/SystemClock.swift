@@ -1,0 +1,26 @@
+import Glibc
+
+/// The kernel's clocks, clock_gettime(2).
+public enum SystemClock {
+    /// Since boot, suspend included (`CLOCK_BOOTTIME`): what grace periods and delays are measured with.
+    public static func sinceBoot() -> Duration { read(CLOCK_BOOTTIME) }
+
+    /// Since boot, suspend excluded (`CLOCK_MONOTONIC`).
+    public static func monotonic() -> Duration { read(CLOCK_MONOTONIC) }
+
+    /// Since 1970 (`CLOCK_REALTIME`); may jump.
+    public static func sinceEpoch() -> Duration { read(CLOCK_REALTIME) }
+
+    /// Nanoseconds of `CLOCK_MONOTONIC_COARSE`: a few nanoseconds to read, good to a few milliseconds.
+    public static func coarseNanoseconds() -> UInt64 {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &time)
+        return UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec)
+    }
+
+    private static func read(_ clock: clockid_t) -> Duration {
+        var time = timespec()
+        clock_gettime(clock, &time)
+        return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
+    }
+}
