@@ -1,6 +1,6 @@
 import CWardLinux
-import FoundationEssentials
 import Glibc
+import WardControl
 import WardSystem
 
 /// Where output goes: results to stdout; notes, questions and progress to stderr.
@@ -34,12 +34,9 @@ struct Console: Sendable {
         Console.write(failure.rendered + "\n", to: 2)
     }
 
-    /// One JSON object on a line of its own, keys sorted.
-    func json(_ value: some Encodable) {
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-        guard let data = try? encoder.encode(value) else { return }
-        result(String(decoding: data, as: UTF8.self))
+    /// One JSON object on a line of its own.
+    func json(_ value: JSONValue) {
+        result(value.text())
     }
 
     /// Writes everything. A reader who went away ends the command the way SIGPIPE would; a full disk is an error.

@@ -84,24 +84,27 @@ enum SecretInput {
                 "cannot ask for the passcode", why: "--no-input forbids it", hint: hint,
                 status: .usage)
         }
-        let terminal: TerminalPrompt
-        do {
-            terminal = try TerminalPrompt()
-        } catch {
-            throw CommandFailure(
-                "cannot ask for the passcode", why: "there is no terminal", hint: hint,
-                status: .usage)
-        }
         do throws(Errno) {
-            var secret = try SecretBytes(zeroed: maximumBytes + 2)
-            var count = 0
-            try secret.withUnsafeMutableBytes { buffer throws(Errno) in
-                count = try terminal.readHidden(question, into: buffer)
-            }
-            return try withoutNewline(secret, count)
+            let terminal = try TerminalPrompt()
+            return try ask(question, terminal)
         } catch {
+            if error == .noSuchAddressOrDevice || error == .noSuchFileOrDirectory {
+                throw CommandFailure(
+                    "cannot ask for the passcode", why: "there is no terminal", hint: hint,
+                    status: .usage)
+            }
             throw CommandFailure("cannot read the passcode from", "the terminal", errno: error)
         }
+    }
+
+    private static func ask(
+        _ question: String, _ terminal: borrowing TerminalPrompt
+    ) throws(Errno) -> SecretBytes {
+        var secret = try SecretBytes(zeroed: maximumBytes + 2)
+        let count = try secret.withUnsafeMutableBytes { buffer throws(Errno) in
+            try terminal.readHidden(question, into: buffer)
+        }
+        return try withoutNewline(secret, count)
     }
 
     /// Drops one newline at the end; keeps one byte too many, so that `check` sees what is too long.
