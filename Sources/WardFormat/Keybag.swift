@@ -39,7 +39,8 @@ public struct Keybag: Equatable, Sendable {
         identity: KeybagIdentity, generation: UInt64, deviceSlot: KeybagSlot,
         passcodeSlot: KeybagSlot?
     ) {
-        precondition(deviceSlot.kind == .device && passcodeSlot.map { $0.kind == .passcode } ?? true)
+        precondition(
+            deviceSlot.kind == .device && passcodeSlot.map { $0.kind == .passcode } ?? true)
         self.identity = identity
         self.generation = generation
         self.deviceSlot = deviceSlot

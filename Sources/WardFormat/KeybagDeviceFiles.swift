@@ -22,7 +22,8 @@ public enum KeyFile {
     public static let maximumKeys = 2
     static let headBytes = 32
     /// No reader takes more than this.
-    public static let maximumBytes = headBytes + maximumKeys * keyBytes + KeybagEnvelope.checksumBytes
+    public static let maximumBytes =
+        headBytes + maximumKeys * keyBytes + KeybagEnvelope.checksumBytes
 
     /// The file's bytes; `second` only for a change of the effaceable key. Throws `ENOMEM`.
     public static func serialized(

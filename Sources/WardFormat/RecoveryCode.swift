@@ -77,7 +77,8 @@ public struct RecoveryCode: ~Copyable, Sendable {
     /// Reads a written code: upper or lower case, blanks, line ends and hyphens anywhere, I and L for 1, O for 0.
     public init(text: borrowing SecretBytes) throws(RecoveryCodeError) {
         guard var bits = try? SecretBytes(zeroed: RecoveryCode.bytes),
-            var values = try? SecretBytes(zeroed: RecoveryCode.groups * RecoveryCode.groupCharacters)
+            var values = try? SecretBytes(
+                zeroed: RecoveryCode.groups * RecoveryCode.groupCharacters)
         else { throw .outOfLockedMemory }
         let count = text.withUnsafeBytes { text in
             values.withUnsafeMutableBytes { values in
@@ -141,7 +142,8 @@ public struct RecoveryCode: ~Copyable, Sendable {
     private static func fiveBits(of bits: UnsafeRawBufferPointer, at start: Int) -> UInt8 {
         var value: UInt8 = 0
         for position in start..<start + 5 {
-            let bit = position < bits.count * 8 ? bits[position / 8] >> UInt8(7 - position % 8) & 1 : 0
+            let bit =
+                position < bits.count * 8 ? bits[position / 8] >> UInt8(7 - position % 8) & 1 : 0
             value = value << 1 | bit
         }
         return value

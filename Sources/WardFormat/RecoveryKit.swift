@@ -117,6 +117,7 @@ public struct RecoveryKit: Equatable, Sendable {
         }
         throw FormatError(
             encoded == nil ? .notRecognised : .malformed,
-            encoded == nil ? "no recovery kit in this file" : "recovery kit: the end line is missing")
+            encoded == nil
+                ? "no recovery kit in this file" : "recovery kit: the end line is missing")
     }
 }

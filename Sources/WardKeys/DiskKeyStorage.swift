@@ -67,6 +67,24 @@ struct DiskKeyStorage: KeyStorage {
         try Syscall.fsync(file.rawValue)
     }
 
+    func lock(_ path: String) throws(Errno) -> Int32? {
+        let descriptor: Int32
+        do throws(Errno) {
+            descriptor = try Syscall.open(path, O_RDWR | O_CREAT | O_NOFOLLOW, mode: 0o600)
+        } catch {
+            // No state directory, or one that nobody can write: then nobody changes anything either.
+            switch error {
+            case .noSuchFileOrDirectory, .readOnlyFileSystem, .permissionDenied: return nil
+            default: throw error
+            }
+        }
+        let file = OwnedDescriptor(adopting: descriptor)
+        _ = try Syscall.check { flock(file.rawValue, LOCK_EX) }
+        return file.release()
+    }
+
+    func unlock(_ descriptor: Int32) { Syscall.close(descriptor) }
+
     func makeDirectory(_ path: String) throws(Errno) {
         do throws(Errno) {
             try Syscall.mkdirat(AT_FDCWD, path, 0o700)

@@ -2,6 +2,12 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
+/// A passcode after scrypt, and how it got there.
+struct StretchedPasscode: ~Copyable {
+    let derivation: PasscodeDerivation
+    let secret: SecretBytes
+}
+
 /// The derivations between the device's secrets and the keys that seal a keybag. Every constant is normative
 /// (docs/format-keybag.md).
 ///
@@ -33,6 +39,16 @@ struct KeyHierarchy {
 
     func policyKey(_ deviceSecret: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
         try expand(deviceSecret, salt: uuid, info: "ward keybag policy v1")
+    }
+
+    /// A new passcode, stretched under a fresh salt.
+    func stretch(
+        new passcode: borrowing Passcode, cost: Scrypt.Parameters
+    ) throws(KeybagError) -> StretchedPasscode {
+        let derivation = PasscodeDerivation(
+            cost: cost, salt: SystemRandom.bytes(PasscodeDerivation.saltBytes))
+        return StretchedPasscode(
+            derivation: derivation, secret: try stretch(passcode, derivation))
     }
 
     /// The slow part: a passcode through scrypt.

@@ -18,6 +18,9 @@ protocol KeyStorage: Sendable {
     /// Overwrites the file's bytes with zeros, durably, and closes. What a flash translation layer or a copy-on-write
     /// file system still holds is out of reach.
     func wipe(_ descriptor: Int32) throws(Errno)
+    /// Waits for the exclusive lock of this device's files, flock(2); nil where there is nothing to lock.
+    func lock(_ path: String) throws(Errno) -> Int32?
+    func unlock(_ descriptor: Int32)
     /// mkdir(2) with its missing parents, mode 0700; an existing one is fine.
     func makeDirectory(_ path: String) throws(Errno)
 }
@@ -33,9 +36,16 @@ extension KeyStorage {
     }
 
     func replace(_ path: String, with bytes: [UInt8], isPublic: Bool) throws(Errno) {
-        try bytes.withUnsafeBytes { (bytes: UnsafeRawBufferPointer) throws(Errno) -> Void in
-            try replace(path, with: bytes, isPublic: isPublic)
+        // Array's own closure does not carry a typed error.
+        let failure: Errno? = bytes.withUnsafeBytes { bytes in
+            do throws(Errno) {
+                try replace(path, with: bytes, isPublic: isPublic)
+                return nil
+            } catch {
+                return error
+            }
         }
+        if let failure { throw failure }
     }
 
     /// Replaces a file that holds secrets, and wipes the one it replaces once the new one is durably in its place.
@@ -45,6 +55,14 @@ extension KeyStorage {
             try replace(path, with: bytes, isPublic: false)
         }
         if let old { try wipe(old) }
+    }
+
+    /// Wipes and removes a file that holds secrets, durably; a missing one is fine.
+    func destroySecret(_ path: String) throws(Errno) {
+        guard let file = try openForWiping(path) else { return }
+        try wipe(file)
+        try remove(path)
+        try sync(Paths.parent(of: path))
     }
 
     /// A file that is not secret, as an array.

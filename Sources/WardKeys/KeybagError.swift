@@ -8,8 +8,8 @@ public struct KeybagError: Error, Equatable, Sendable, CustomStringConvertible {
         case notAVolume
         /// There is one already.
         case alreadyAVolume
-        /// The state directory would lie inside the volume: a copy of the volume would carry its own device key.
-        case stateInsideVolume
+        /// The state directory, or a recovery kit, would lie inside the volume: a copy of it would carry its own key.
+        case insideVolume
         /// Neither the keybag nor its copy can be used (or the recovery kit can't).
         case damaged
         /// Made by a later version of ward.
