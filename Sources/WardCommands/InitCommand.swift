@@ -54,18 +54,17 @@ struct InitCommand: ParsableCommand {
 
     func run() throws {
         let console = options.console
-        let directory = try NewVolumeDirectory(volume, pageBytes: pageSize)
+        let directory = try NewVolumeDirectory.prepare(volume, pageBytes: pageSize)
         do {
-            let kit = try makeVolume(in: directory.path, console)
-            report(directory.path, kit, console)
+            try makeVolume(in: directory, console)
         } catch {
             directory.undo()
             throw error
         }
     }
 
-    /// Returns the recovery kit's path and code, where one was made.
-    private func makeVolume(in path: String, _ console: Console) throws -> (String, SecretBox)? {
+    private func makeVolume(in directory: borrowing NewVolumeDirectory, _ console: Console) throws {
+        let path = directory.path
         var typed: Passcode?
         if !noPasscode {
             let secret = try passcode.readNew(asking: "New passcode: ", console)
@@ -77,35 +76,89 @@ struct InitCommand: ParsableCommand {
         }
         let kitPath = try recoveryKitPath(console)
         let parameters = VolumeParameters(uuid: UUID4.random(), pageBytes: pageSize)
-        let root = StateDirectory.defaultRoot()
-        let code: SecretBox?
+        let state = StateDirectory(
+            root: StateDirectory.defaultRoot(), volumeUUID: parameters.uuid)
+        let code: RecoveryCode?
         do throws(KeybagError) {
-            let made = try KeybagStore.create(
-                volumePath: path, stateRoot: root, parameters: parameters, passcode: typed,
-                cost: passcodeCost.map { .n($0) } ?? .calibrated, recoveryKitPath: kitPath)
-            code = try InitCommand.text(of: made, path)
-            let store = try KeybagStore(volumePath: path, stateRoot: root)
-            let keyring = ClassKeyring(classBPublicKey: store.classBPublicKey)
-            let volumeKey = try store.openDeviceSlot(into: keyring)
-            try makeRoot(path, parameters, volumeKey)
+            code = try KeybagStore.create(
+                volumePath: path, stateRoot: StateDirectory.defaultRoot(), parameters: parameters,
+                passcode: typed, cost: passcodeCost.map { .n($0) } ?? .calibrated,
+                recoveryKitPath: kitPath)
         } catch {
             throw CommandFailure(InitCommand.what, path, error)
         }
-        guard let kitPath, let code else { return nil }
-        return (kitPath, code)
+        do {
+            try makeRoot(path, parameters)
+        } catch {
+            _ = DirectoryTree.remove(state.path)
+            if let kitPath { unlink(kitPath) }
+            throw error
+        }
+        try report(path, parameters, state, kitPath, code, console)
     }
 
-    private static func text(
-        of code: borrowing RecoveryCode?, _ path: String
-    ) throws(KeybagError) -> SecretBox? {
-        switch code {
-        case .some(let code):
-            do throws(Errno) {
-                return SecretBox(try code.text())
-            } catch {
-                throw KeybagError(.outOfLockedMemory, path: path, "no more memory may be locked")
-            }
-        case .none: return nil
+    private func makeRoot(
+        _ path: String, _ parameters: VolumeParameters
+    ) throws(CommandFailure) {
+        let volumeKey: SecretBytes
+        do throws(KeybagError) {
+            let store = try KeybagStore(
+                volumePath: path, stateRoot: StateDirectory.defaultRoot())
+            volumeKey = try store.openDeviceSlot(
+                into: ClassKeyring(classBPublicKey: store.classBPublicKey))
+        } catch {
+            throw CommandFailure(InitCommand.what, path, error)
+        }
+        do throws(VolumeOpenError) {
+            try Volume.create(
+                backingPath: path, parameters: parameters, volumeKey: volumeKey,
+                defaultClass: defaultClass.value)
+        } catch {
+            throw CommandFailure(InitCommand.what, path, error)
+        }
+    }
+
+    /// From the option, or, where a person sits at a terminal, from an answer; nil: none is wanted.
+    private func recoveryKitPath(_ console: Console) throws(CommandFailure) -> String? {
+        if let recoveryKit { return try RecoveryKitFile.path(recoveryKit) }
+        guard console.mayAsk, !console.isQuiet, !passcode.isGiven, Console.isTerminal(0),
+            Console.isTerminal(2)
+        else { return nil }
+        let question = "File for a recovery kit, outside the volume (empty: none): "
+        let answer: String? = {
+            guard let terminal = try? TerminalPrompt() else { return nil }
+            return try? terminal.readLine(question)
+        }()
+        guard let answer, !answer.isEmpty else { return nil }
+        return try RecoveryKitFile.path(answer)
+    }
+
+    private func report(
+        _ path: String, _ parameters: VolumeParameters, _ state: StateDirectory,
+        _ kitPath: String?, _ code: borrowing RecoveryCode?, _ console: Console
+    ) throws {
+        let place = Text.shellQuoted(path)
+        if console.isJSON {
+            let json = JSONValue.object(present: [
+                ("volume", .string(path)), ("uuid", .string(parameters.uuidString)),
+                ("defaultClass", .string(defaultClass.value.letter)),
+                ("pageSize", .int(Int64(pageSize))), ("passcodeSet", .bool(!noPasscode)),
+                ("stateDirectory", .string(state.path)),
+                ("recoveryKit", kitPath.map { .string($0) }),
+            ])
+            try RecoveryKitFile.writeJSON(json, code)
+        } else {
+            console.confirm(
+                "\(Text.printable(path)): a volume of class \(defaultClass.value.letter), "
+                    + "pages of \(Text.grouped(pageSize)) bytes")
+            try RecoveryKitFile.write(kitPath, code)
+            console.confirm("next: ward mount \(place) MOUNTPOINT")
+        }
+        if kitPath == nil {
+            console.note(
+                "no recovery kit was made. If \(Text.printable(state.path)) is lost, nothing opens "
+                    + "this volume, not even its passcode: keep a copy of that directory, or "
+                    + "ward recovery create \(place) --out FILE")
         }
     }
 }

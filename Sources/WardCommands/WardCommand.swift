@@ -1,6 +1,7 @@
 import ArgumentParser
 import Glibc
 import WardControl
+import WardSystem
 
 /// The root of the command line.
 public struct WardCommand: ParsableCommand {
@@ -27,7 +28,8 @@ public struct WardCommand: ParsableCommand {
             CommandGroup(
                 name: "Volumes",
                 subcommands: [
-                    UnmountCommand.self, StatusCommand.self,
+                    InitCommand.self, UnmountCommand.self, StatusCommand.self,
+                    PasscodeCommand.self, RecoveryCommand.self,
                     
                 ]),
             CommandGroup(
@@ -53,6 +55,10 @@ public struct WardCommand: ParsableCommand {
             try command.run()
             Glibc.exit(ExitStatus.success.rawValue)
         } catch let failure as CommandFailure {
+            Console().failure(failure)
+            Glibc.exit(failure.status.rawValue)
+        } catch let error as Errno {
+            let failure = CommandFailure("cannot go on", errno: error)
             Console().failure(failure)
             Glibc.exit(failure.status.rawValue)
         } catch let code as ExitCode {

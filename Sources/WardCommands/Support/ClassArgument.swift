@@ -5,6 +5,8 @@ import WardFormat
 struct ClassArgument: ExpressibleByArgument {
     let value: ProtectionClass
 
+    init(_ value: ProtectionClass) { self.value = value }
+
     init?(argument: String) {
         guard let value = ProtectionClass(spelling: argument) else { return nil }
         self.value = value

@@ -12,6 +12,12 @@ enum DirectoryTree {
         return rmdir(path) == 0
     }
 
+    /// Removes everything in a directory.
+    static func empty(_ directory: Int32) {
+        guard let status = try? Syscall.fstat(directory) else { return }
+        empty(directory, device: status.st_dev)
+    }
+
     private static func empty(_ directory: Int32, device: dev_t) {
         for name in (try? DirectoryListing.names(in: directory)) ?? [] {
             do throws(Errno) {
