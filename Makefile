@@ -4,13 +4,14 @@
 # make check      formatting, layering (docs/architecture.md) and script syntax; builds nothing
 # make format     formats the Swift sources in place
 # make demo       sets up the machine, builds, and lets ward show itself on a volume of its own
-# make bench      beside gocryptfs and plain tmpfs on this machine; rewrites docs/performance.md
+# make bench      speed beside gocryptfs and plain tmpfs, and memory; rewrites docs/performance.md (15 minutes)
 # make install    installs the built program and its shell completions under PREFIX (and DESTDIR)
 # make uninstall  takes them away again
 # make clean      removes everything that was built or fetched
 #
 # Settings: PREFIX=/usr/local, DESTDIR=, SWIFT=swift, TEST= (a filter: make test TEST=WardVolumeTests),
-# BENCH= (arguments of benchmarks/compare: make bench BENCH='--size 256M --files 2000').
+# BENCH= (arguments of benchmarks/compare: make bench BENCH='--size 256M --files 2000'), MEMORY= (the same for
+# benchmarks/memory).
 # On a new machine start with `make demo`. Everything made lies in .build* and is ignored by git.
 
 SWIFT   ?= swift
@@ -18,6 +19,7 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 TEST    ?=
 BENCH   ?=
+MEMORY  ?=
 
 RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
@@ -67,6 +69,7 @@ bench:
 	@scripts/setup bench
 	$(RELEASE)
 	benchmarks/compare --write docs/performance.md $(BENCH)
+	benchmarks/memory --write docs/performance.md $(MEMORY)
 
 # Builds nothing, so that `make && sudo make install` leaves no files of root's in .build.
 install:
