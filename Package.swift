@@ -67,5 +67,15 @@ let package = Package(
             swiftSettings: swiftSettings),
         .executableTarget(
             name: "ward", dependencies: ["WardCommands"], swiftSettings: swiftSettings),
+        // Runs the built program; imports nothing of it.
+        .testTarget(
+            name: "WardFormatTests", dependencies: ["WardFormat", "WardCrypto", "WardSystem"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardVolumeTests",
+            dependencies: ["WardVolume", "WardFormat", "WardKeys", "WardCrypto", "WardSystem"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardMountTests", exclude: ["Scripts"], swiftSettings: swiftSettings),
     ]
 )
