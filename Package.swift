@@ -67,5 +67,8 @@ let package = Package(
             swiftSettings: swiftSettings),
         .executableTarget(
             name: "ward", dependencies: ["WardCommands"], swiftSettings: swiftSettings),
+        // Runs the built program; imports nothing of it.
+        .testTarget(
+            name: "WardMountTests", exclude: ["Scripts"], swiftSettings: swiftSettings),
     ]
 )
