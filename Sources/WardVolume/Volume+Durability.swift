@@ -65,7 +65,10 @@ extension Volume {
         doubtful = doubtful.filter { !intervals.contains($0) }
         do throws(Errno) {
             try durablePoint()
-            report(.note("every file of the last unclean end was checked: no epoch is in doubt any more"))
+            report(
+                .note(
+                    "every file of the last unclean end was checked: no epoch is in doubt any more")
+            )
         } catch {
             doubtful = intervals
         }
@@ -81,7 +84,9 @@ extension Volume {
             (try? storage.list(
                 descriptor.rawValue,
                 { entry in
-                    if entry.name.contains(UInt8(ascii: ".")) || entry.type == UInt8(DT_LNK) { return }
+                    if entry.name.contains(UInt8(ascii: ".")) || entry.type == UInt8(DT_LNK) {
+                        return
+                    }
                     stored.append(entry.name.map { CChar(bitPattern: $0) } + [0])
                 })) != nil
         else { return false }
@@ -144,7 +149,8 @@ extension Volume {
             let length = isLast ? file.sizeBytes - start : layout.capacity(ofPage: page)
             let isAsExpected = Int(prefix.length) == length && prefix.isFinal == isLast
             let isHole =
-                page > 0 && !isLast && file.header?.isSparse == true && isZero(record, layout.pageBytes)
+                page > 0 && !isLast && file.header?.isSparse == true
+                && isZero(record, layout.pageBytes)
             if isAsExpected || isHole { return true }
             try enter(file, .mend, Volume.ownCaller, context)
             context.usePlain(layout.pageBytes)
