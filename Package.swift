@@ -69,6 +69,13 @@ let package = Package(
             name: "ward", dependencies: ["WardCommands"], swiftSettings: swiftSettings),
         // Runs the built program; imports nothing of it.
         .testTarget(
+            name: "WardFormatTests", dependencies: ["WardFormat", "WardCrypto", "WardSystem"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardVolumeTests",
+            dependencies: ["WardVolume", "WardFormat", "WardKeys", "WardCrypto", "WardSystem"],
+            swiftSettings: swiftSettings),
+        .testTarget(
             name: "WardMountTests", exclude: ["Scripts"], swiftSettings: swiftSettings),
     ]
 )

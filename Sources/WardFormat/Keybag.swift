@@ -1,0 +1,151 @@
+import WardCrypto
+
+/// `ward.keybag`, and its copy `ward.keybag.copy`, in the root of a volume.
+///
+/// ```
+///   0  magic "WARDKBAG"           8
+///   8  version (1)                2
+///  10  identity                  52   never changes (`KeybagIdentity`)
+///  62  generation                 8   one more with every rewriting
+///  70  slot count                 1   1 or 2: device, and where a passcode is set, passcode; in this order
+///  71  zero                       1
+///  72  slots                          (`KeybagSlot`)
+///  ..  length of sealed policy    2
+///  ..  sealed policy                  nonce 12 ‖ ciphertext ‖ tag 16, AES-256-GCM under the policy key
+///  ..  SHA-256                   32   of everything before it
+/// ```
+///
+/// Associated data of the policy's seal: every byte of the file before the sealed policy. So one opening with the
+/// device's keys authenticates the whole file, while each slot verifies by itself against the identity alone.
+public struct Keybag: Equatable, Sendable {
+    public static let fileName = "ward.keybag"
+    public static let copyFileName = "ward.keybag.copy"
+    /// A keybag is some 600 bytes; no reader takes more than this.
+    public static let maximumBytes = 4096
+    static let magic: [UInt8] = Array("WARDKBAG".utf8)
+    static let version: UInt16 = 1
+    static let maximumPolicyBytes = 256
+
+    public var identity: KeybagIdentity
+    public var generation: UInt64
+    public var deviceSlot: KeybagSlot
+    /// Nil in state S0: the device slot holds all keys.
+    public var passcodeSlot: KeybagSlot?
+    /// Sealed with `policyAssociatedData`.
+    public var sealedPolicy: [UInt8]
+
+    /// A keybag whose policy is not sealed yet: that needs `policyAssociatedData` of everything else.
+    public init(
+        identity: KeybagIdentity, generation: UInt64, deviceSlot: KeybagSlot,
+        passcodeSlot: KeybagSlot?
+    ) {
+        precondition(
+            deviceSlot.kind == .device && passcodeSlot.map { $0.kind == .passcode } ?? true)
+        self.identity = identity
+        self.generation = generation
+        self.deviceSlot = deviceSlot
+        self.passcodeSlot = passcodeSlot
+        sealedPolicy = []
+    }
+
+    private func head(sealedPolicyBytes: Int) -> [UInt8] {
+        var writer = KeybagEnvelope.begin(magic: Keybag.magic, version: Keybag.version)
+        identity.write(to: &writer)
+        writer.append(generation)
+        writer.append([passcodeSlot == nil ? 1 : 2, 0])
+        deviceSlot.write(to: &writer)
+        passcodeSlot?.write(to: &writer)
+        writer.append(UInt16(sealedPolicyBytes))
+        return writer.bytes
+    }
+
+    /// What the policy's seal authenticates: everything before it.
+    public var policyAssociatedData: [UInt8] {
+        head(
+            sealedPolicyBytes: KeybagPolicy.bytes + AEADContext.nonceBytes + AEADContext.tagBytes)
+    }
+
+    public var serialized: [UInt8] {
+        precondition(!sealedPolicy.isEmpty, "seal the policy first")
+        return KeybagEnvelope.seal(head(sealedPolicyBytes: sealedPolicy.count) + sealedPolicy)
+    }
+
+    /// Parses; nothing is authenticated yet.
+    public init(reading bytes: [UInt8]) throws(FormatError) {
+        var reader = try KeybagEnvelope.open(
+            bytes, magic: Keybag.magic, version: Keybag.version, maximumBytes: Keybag.maximumBytes,
+            "keybag")
+        identity = try KeybagIdentity(from: &reader)
+        generation = try reader.integer(UInt64.self, "generation")
+        let slotCount = try reader.integer(UInt8.self, "slot count")
+        guard slotCount == 1 || slotCount == 2 else {
+            throw FormatError(.malformed, "keybag: \(slotCount) slots")
+        }
+        try reader.zeros(1, "reserved field")
+        deviceSlot = try KeybagSlot(from: &reader)
+        passcodeSlot = slotCount == 2 ? try KeybagSlot(from: &reader) : nil
+        guard deviceSlot.kind == .device, passcodeSlot.map({ $0.kind == .passcode }) ?? true else {
+            throw FormatError(.malformed, "keybag: slots out of order")
+        }
+        let policyBytes = Int(try reader.integer(UInt16.self, "policy length"))
+        guard policyBytes == KeybagPolicy.bytes + AEADContext.nonceBytes + AEADContext.tagBytes
+        else { throw FormatError(.malformed, "keybag: a policy of \(policyBytes) bytes") }
+        sealedPolicy = try reader.take(policyBytes, "sealed policy")
+        try reader.end()
+    }
+}
+
+/// What the owner of a volume decided about it; sealed under the device's keys.
+///
+/// ```
+///   0  grace period, ms           4   10,000 by default
+///   4  CX period, seconds         4   86,400 by default
+///   8  flags                      4   bit 0: erase after ten wrong passcodes
+///  12  zero                       4
+///  16  cost of new passcodes      8   as in `PasscodeDerivation`, bytes 0-7
+/// ```
+public struct KeybagPolicy: Equatable, Sendable {
+    public static let bytes = 24
+
+    /// How long after a lock class A stays readable.
+    public var gracePeriod: Duration = .seconds(10)
+    /// How long after the last unlock class CX stays readable.
+    public var userInactivePeriod: Duration = .seconds(24 * 3600)
+    public var erasesAfterTenWrongPasscodes = false
+    /// What a passcode set from now on costs to derive.
+    public var passcodeCost: Scrypt.Parameters
+
+    public init(passcodeCost: Scrypt.Parameters) {
+        self.passcodeCost = passcodeCost
+    }
+
+    public var serialized: [UInt8] {
+        var writer = KeybagWriter()
+        writer.append(UInt32(clamping: gracePeriod.wholeMilliseconds))
+        writer.append(UInt32(clamping: userInactivePeriod.components.seconds))
+        writer.append(UInt32(erasesAfterTenWrongPasscodes ? 1 : 0))
+        writer.append(UInt32(0))
+        PasscodeDerivation.write(passcodeCost, to: &writer)
+        return writer.bytes
+    }
+
+    public init(reading bytes: [UInt8]) throws(FormatError) {
+        var reader = KeybagReader(bytes[...], "keybag policy")
+        gracePeriod = .milliseconds(try reader.integer(UInt32.self, "grace period"))
+        userInactivePeriod = .seconds(try reader.integer(UInt32.self, "CX period"))
+        let flags = try reader.integer(UInt32.self, "flags")
+        guard flags <= 1 else { throw FormatError(.malformed, "keybag policy: unknown flags") }
+        erasesAfterTenWrongPasscodes = flags == 1
+        try reader.zeros(4, "reserved field")
+        passcodeCost = try PasscodeDerivation.readCost(from: &reader)
+        try reader.end()
+    }
+}
+
+extension Duration {
+    fileprivate var wholeMilliseconds: Int64 {
+        let (seconds, attoseconds) = components
+        return seconds.multipliedReportingOverflow(by: 1000).overflow
+            ? .max : seconds * 1000 + attoseconds / 1_000_000_000_000_000
+    }
+}

@@ -1,0 +1,197 @@
+import WardCrypto
+import WardSystem
+
+/// Reads and writes the files of a state directory that hold keys (`device.key`, `effaceable.key`).
+///
+/// ```
+///   0  magic "WARDDEVK" or "WARDEFFC"   8
+///   8  version (1)                      2
+///  10  key count n                      2   device.key: 1; effaceable.key: 1, or 2 during a change (old, new)
+///  12  zero                             4
+///  16  volume UUID                     16
+///  32  keys                          32·n
+///  ..  SHA-256                         32   of everything before it
+/// ```
+public enum KeyFile {
+    public enum Kind: String, Sendable {
+        case device = "WARDDEVK"
+        case effaceable = "WARDEFFC"
+    }
+
+    public static let keyBytes = 32
+    public static let maximumKeys = 2
+    static let headBytes = 32
+    /// No reader takes more than this.
+    public static let maximumBytes =
+        headBytes + maximumKeys * keyBytes + KeybagEnvelope.checksumBytes
+
+    /// The file's bytes; `second` only for a change of the effaceable key. Throws `ENOMEM`.
+    public static func serialized(
+        _ kind: Kind, uuid: [UInt8], first: borrowing SecretBytes,
+        second: borrowing SecretBytes? = nil
+    ) throws(Errno) -> SecretBytes {
+        precondition(uuid.count == 16 && first.count == keyBytes)
+        let count = second == nil ? 1 : 2
+        let body = headBytes + count * keyBytes
+        var file = try SecretBytes(zeroed: body + KeybagEnvelope.checksumBytes)
+        var head = KeybagEnvelope.begin(magic: Array(kind.rawValue.utf8), version: 1)
+        head.append(UInt16(count))
+        head.appendZeros(4)
+        head.append(uuid)
+        file.withUnsafeMutableBytes { out in
+            out[0..<headBytes].copyBytes(from: head.bytes)
+            first.withUnsafeBytes { out[headBytes..<headBytes + keyBytes].copyBytes(from: $0) }
+        }
+        switch second {
+        case .some(let second):
+            precondition(second.count == keyBytes)
+            file.withUnsafeMutableBytes { out in
+                second.withUnsafeBytes { out[headBytes + keyBytes..<body].copyBytes(from: $0) }
+            }
+        case .none: break
+        }
+        file.withUnsafeMutableBytes { out in
+            let checksum = SHA256Digest.hash(UnsafeRawBufferPointer(rebasing: out[0..<body]))
+            out[body...].copyBytes(from: checksum)
+        }
+        return file
+    }
+
+    /// The number of keys in `file`, after every check; key `n` is at `keyRange(n)`.
+    public static func check(
+        _ file: borrowing SecretBytes, _ kind: Kind, uuid: [UInt8]
+    ) throws(FormatError) -> Int {
+        let name = kind == .device ? "device key" : "effaceable key"
+        let magic = Array(kind.rawValue.utf8)
+        let length = file.count
+        guard length >= headBytes + keyBytes + KeybagEnvelope.checksumBytes, length <= maximumBytes
+        else { throw FormatError(.malformed, "\(name): \(length) bytes") }
+        let body = length - KeybagEnvelope.checksumBytes
+        // Only the head leaves locked memory: the keys stay where they are.
+        let (head, sumIsRight) = file.withUnsafeBytes { bytes in
+            (
+                [UInt8](bytes[0..<headBytes]),
+                bytes[body...].elementsEqual(
+                    SHA256Digest.hash(UnsafeRawBufferPointer(rebasing: bytes[0..<body])))
+            )
+        }
+        guard head[0..<8].elementsEqual(magic) else {
+            throw FormatError(.notRecognised, "\(name): no magic number")
+        }
+        guard sumIsRight else { throw FormatError(.malformed, "\(name): the checksum is wrong") }
+        var reader = KeybagReader(head[8...], name)
+        let version = try reader.integer(UInt16.self, "version")
+        guard version == 1 else {
+            throw FormatError(
+                version > 1 ? .newerVersion : .malformed, "\(name): version \(version)")
+        }
+        let count = Int(try reader.integer(UInt16.self, "count"))
+        try reader.zeros(4, "reserved field")
+        guard (1...(kind == .device ? 1 : maximumKeys)).contains(count),
+            body == headBytes + count * keyBytes
+        else { throw FormatError(.malformed, "\(name): \(count) keys in \(length) bytes") }
+        guard try reader.take(16, "volume UUID") == uuid else {
+            throw FormatError(.malformed, "\(name): it belongs to another volume")
+        }
+        return count
+    }
+
+    public static func keyRange(_ index: Int) -> Range<Int> {
+        headBytes + index * keyBytes..<headBytes + (index + 1) * keyBytes
+    }
+}
+
+/// `remembered`: the keybag generation that this device wrote last.
+///
+/// ```
+///   0  magic "WARDGENR"           8
+///   8  version (1)                2
+///  10  zero                       6
+///  16  volume UUID               16
+///  32  generation                 8
+///  40  SHA-256                   32   of everything before it
+/// ```
+public struct RememberedGeneration: Equatable, Sendable {
+    public static let bytes = 72
+    static let magic: [UInt8] = Array("WARDGENR".utf8)
+
+    public var uuid: [UInt8]
+    public var generation: UInt64
+
+    public init(uuid: [UInt8], generation: UInt64) {
+        self.uuid = uuid
+        self.generation = generation
+    }
+
+    public var serialized: [UInt8] {
+        var writer = KeybagEnvelope.begin(magic: RememberedGeneration.magic, version: 1)
+        writer.appendZeros(6)
+        writer.append(uuid)
+        writer.append(generation)
+        return KeybagEnvelope.seal(writer.bytes)
+    }
+
+    public init(reading bytes: [UInt8]) throws(FormatError) {
+        var reader = try KeybagEnvelope.open(
+            bytes, magic: RememberedGeneration.magic, version: 1,
+            maximumBytes: RememberedGeneration.bytes, "remembered generation")
+        try reader.zeros(6, "reserved field")
+        uuid = try reader.take(16, "volume UUID")
+        generation = try reader.integer(UInt64.self, "generation")
+        try reader.end()
+    }
+}
+
+/// `attempts`: wrong passcodes since the last right one, and the delay that runs.
+///
+/// ```
+///   0  magic "WARDTRYS"           8
+///   8  version (1)                2
+///  10  wrong passcodes            2
+///  12  zero                       4
+///  16  volume UUID               16
+///  32  clock                     16   the boot (`/proc/sys/kernel/random/boot_id`) whose clock the next field is of
+///  48  end of the delay           8   nanoseconds on that clock
+///  56  SHA-256                   32   of everything before it
+/// ```
+public struct AttemptRecord: Equatable, Sendable {
+    public static let bytes = 88
+    static let magic: [UInt8] = Array("WARDTRYS".utf8)
+
+    public var uuid: [UInt8]
+    public var wrongPasscodes: UInt16
+    public var clockIdentity: [UInt8]
+    public var delayEndNanoseconds: UInt64
+
+    public init(
+        uuid: [UInt8], wrongPasscodes: UInt16, clockIdentity: [UInt8], delayEndNanoseconds: UInt64
+    ) {
+        precondition(uuid.count == 16 && clockIdentity.count == 16)
+        self.uuid = uuid
+        self.wrongPasscodes = wrongPasscodes
+        self.clockIdentity = clockIdentity
+        self.delayEndNanoseconds = delayEndNanoseconds
+    }
+
+    public var serialized: [UInt8] {
+        var writer = KeybagEnvelope.begin(magic: AttemptRecord.magic, version: 1)
+        writer.append(wrongPasscodes)
+        writer.appendZeros(4)
+        writer.append(uuid)
+        writer.append(clockIdentity)
+        writer.append(delayEndNanoseconds)
+        return KeybagEnvelope.seal(writer.bytes)
+    }
+
+    public init(reading bytes: [UInt8]) throws(FormatError) {
+        var reader = try KeybagEnvelope.open(
+            bytes, magic: AttemptRecord.magic, version: 1, maximumBytes: AttemptRecord.bytes,
+            "attempts")
+        wrongPasscodes = try reader.integer(UInt16.self, "wrong passcodes")
+        try reader.zeros(4, "reserved field")
+        uuid = try reader.take(16, "volume UUID")
+        clockIdentity = try reader.take(16, "clock")
+        delayEndNanoseconds = try reader.integer(UInt64.self, "end of the delay")
+        try reader.end()
+    }
+}

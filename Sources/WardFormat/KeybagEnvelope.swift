@@ -1,0 +1,60 @@
+import WardCrypto
+
+/// What keybags, recovery kits and the files of a state directory have in common, in every version there will be:
+///
+/// ```
+///   0  magic               8
+///   8  version             2
+///  10  ...
+/// end  SHA-256            32   of everything before it
+/// ```
+///
+/// The checksum protects against accidents only: it tells damage from a newer version and from a missing device key
+/// without any key. What authenticates is inside.
+public enum KeybagEnvelope {
+    public static let checksumBytes = SHA256Digest.bytes
+    static let headBytes = 10
+
+    /// Magic and version first: the start of a structure.
+    static func begin(magic: [UInt8], version: UInt16) -> KeybagWriter {
+        precondition(magic.count == 8)
+        var writer = KeybagWriter()
+        writer.append(magic)
+        writer.append(version)
+        return writer
+    }
+
+    /// The finished structure.
+    static func seal(_ bytes: [UInt8]) -> [UInt8] { bytes + SHA256Digest.hash(bytes) }
+
+    /// Checks length, magic, checksum and version, in this order; a reader of what lies between version and checksum.
+    ///
+    /// `notRecognised`: other magic. `malformed`: too short, too long, or the checksum is wrong. `newerVersion`: whole,
+    /// and made by a later ward.
+    static func open(
+        _ bytes: [UInt8], magic: [UInt8], version: UInt16, maximumBytes: Int, _ structure: String
+    ) throws(FormatError) -> KeybagReader {
+        guard bytes.count <= maximumBytes else {
+            throw FormatError(
+                .malformed, "\(structure): \(bytes.count) bytes, at most \(maximumBytes) expected")
+        }
+        guard bytes.count >= headBytes + checksumBytes else {
+            throw FormatError(.malformed, "\(structure): only \(bytes.count) bytes")
+        }
+        guard bytes[0..<8].elementsEqual(magic) else {
+            throw FormatError(.notRecognised, "\(structure): no magic number")
+        }
+        let body = bytes[..<(bytes.count - checksumBytes)]
+        guard bytes[body.endIndex...].elementsEqual(SHA256Digest.hash(Array(body))) else {
+            throw FormatError(.malformed, "\(structure): the checksum is wrong")
+        }
+        var reader = KeybagReader(body, structure)
+        _ = try reader.take(8, "magic")
+        let found = try reader.integer(UInt16.self, "version")
+        guard found == version else {
+            throw FormatError(
+                found > version ? .newerVersion : .malformed, "\(structure): version \(found)")
+        }
+        return reader
+    }
+}

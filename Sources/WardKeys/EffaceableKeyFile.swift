@@ -1,0 +1,71 @@
+import WardFormat
+import WardSystem
+
+/// The effaceable key on disk: one key, or {old, new} while a change of the passcode is under way.
+struct EffaceableKeyFile {
+    let path: String
+    let uuid: [UInt8]
+    let storage: any KeyStorage
+
+    /// Key number `index`, or nil where the file holds fewer. `erased` where the file is gone or wiped.
+    func key(_ index: Int) throws(KeybagError) -> SecretBytes? {
+        let file: SecretBytes
+        do throws(Errno) {
+            file = try storage.read(path, limit: KeyFile.maximumBytes)
+        } catch {
+            if error == .noSuchFileOrDirectory { throw erased }
+            throw .system(error, path, "can't read the effaceable key")
+        }
+        // A power cut in the middle of an erase leaves zeros.
+        if file.withUnsafeBytes({ $0.allSatisfy { $0 == 0 } }) { throw erased }
+        do throws(FormatError) {
+            guard index < (try KeyFile.check(file, .effaceable, uuid: uuid)) else { return nil }
+        } catch {
+            throw .format(error, path)
+        }
+        do throws(Errno) {
+            return try file.slice(KeyFile.keyRange(index))
+        } catch {
+            throw .noLockedMemory(path)
+        }
+    }
+
+    private var erased: KeybagError {
+        KeybagError(.erased, path: path, "the volume was erased: its effaceable key is gone")
+    }
+
+    /// Replaces the file durably by one with `key` alone, and wipes what was there.
+    func store(_ key: borrowing SecretBytes) throws(KeybagError) {
+        do throws(Errno) {
+            try storage.replaceSecret(
+                path, with: try KeyFile.serialized(.effaceable, uuid: uuid, first: key))
+        } catch {
+            throw .system(error, path, "can't store the effaceable key")
+        }
+    }
+
+    /// The same with {`old`, `new`}.
+    func store(old: borrowing SecretBytes, new: borrowing SecretBytes) throws(KeybagError) {
+        do throws(Errno) {
+            let second: SecretBytes? = try new.copy()
+            try storage.replaceSecret(
+                path,
+                with: try KeyFile.serialized(.effaceable, uuid: uuid, first: old, second: second))
+        } catch {
+            throw .system(error, path, "can't store the effaceable key")
+        }
+    }
+
+    /// Wipes what a power cut left of an unfinished replacement.
+    func wipeLeftover() throws(Errno) { try storage.destroySecret(path + ".new") }
+
+    /// Erase: nothing that this key entered into opens again.
+    func destroy() throws(KeybagError) {
+        do throws(Errno) {
+            try storage.destroySecret(path)
+            try wipeLeftover()
+        } catch {
+            throw .system(error, path, "can't destroy the effaceable key")
+        }
+    }
+}

@@ -1,0 +1,110 @@
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// A passcode after scrypt, and how it got there.
+struct StretchedPasscode: ~Copyable {
+    let derivation: PasscodeDerivation
+    let secret: SecretBytes
+}
+
+/// The derivations between the device's secrets and the keys that seal a keybag. Every constant is normative
+/// (docs/format-keybag.md).
+///
+/// ```
+/// device secret     = entangle("ward device v1", effaceable key)
+/// device KEK        = HKDF(device secret,   salt: UUID, info: "ward keybag device slot v1")
+/// policy key        = HKDF(device secret,   salt: UUID, info: "ward keybag policy v1")
+/// stretched         = scrypt(passcode, salt, N, r, p)
+/// entangled         = entangle("ward passcode v1", HMAC(effaceable key, stretched))
+/// passcode KEK      = HKDF(entangled,       salt: UUID, info: "ward keybag passcode slot v1")
+/// wrong-tag         = HKDF(entangled,       salt: UUID, info: "ward wrong passcode v1")
+/// recovery KEK      = HKDF(recovery code,   salt: kit ID, info: "ward recovery kit v1")
+/// ```
+///
+/// The effaceable key enters all of the device's: without it nothing on the device opens.
+struct KeyHierarchy {
+    let device: any DeviceKeyProvider
+    let uuid: [UInt8]
+    /// For errors about memory.
+    let path: String
+
+    func deviceSecret(effaceable: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
+        try device.entangle(effaceable, purpose: "ward device v1")
+    }
+
+    func deviceKEK(_ deviceSecret: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
+        try expand(deviceSecret, salt: uuid, info: "ward keybag device slot v1")
+    }
+
+    func policyKey(_ deviceSecret: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
+        try expand(deviceSecret, salt: uuid, info: "ward keybag policy v1")
+    }
+
+    /// A new passcode, stretched under a fresh salt.
+    func stretch(
+        new passcode: borrowing Passcode, cost: Scrypt.Parameters
+    ) throws(KeybagError) -> StretchedPasscode {
+        let derivation = PasscodeDerivation(
+            cost: cost, salt: SystemRandom.bytes(PasscodeDerivation.saltBytes))
+        return StretchedPasscode(
+            derivation: derivation, secret: try stretch(passcode, derivation))
+    }
+
+    /// The slow part: a passcode through scrypt.
+    func stretch(
+        _ passcode: borrowing Passcode, _ derivation: PasscodeDerivation
+    ) throws(KeybagError) -> SecretBytes {
+        do throws(CryptoError) {
+            return try passcode.withSecret { (secret) throws(CryptoError) in
+                try Scrypt.derive(
+                    from: secret, salt: derivation.salt, parameters: derivation.cost)
+            }
+        } catch {
+            // BoringSSL refuses only for want of memory once the parameters are in range.
+            throw .system(.noMemory, path, "can't stretch the passcode")
+        }
+    }
+
+    func entangled(
+        _ stretched: borrowing SecretBytes, effaceable: borrowing SecretBytes
+    ) throws(KeybagError) -> SecretBytes {
+        let bound: SecretBytes
+        do throws(CryptoError) {
+            bound = try HMACSHA256.derive(stretched, key: effaceable)
+        } catch {
+            throw .noLockedMemory(path)
+        }
+        return try device.entangle(bound, purpose: "ward passcode v1")
+    }
+
+    func passcodeKEK(_ entangled: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
+        try expand(entangled, salt: uuid, info: "ward keybag passcode slot v1")
+    }
+
+    func wrongPasscodeTag(_ entangled: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
+        try expand(entangled, salt: uuid, info: "ward wrong passcode v1")
+    }
+
+    static func recoveryKEK(
+        _ code: borrowing RecoveryCode, kitID: [UInt8], path: String
+    ) throws(KeybagError) -> SecretBytes {
+        do throws(CryptoError) {
+            return try code.withSecret { (secret) throws(CryptoError) in
+                try KeyDerivation.derive(from: secret, salt: kitID, info: "ward recovery kit v1")
+            }
+        } catch {
+            throw .noLockedMemory(path)
+        }
+    }
+
+    private func expand(
+        _ secret: borrowing SecretBytes, salt: [UInt8], info: String
+    ) throws(KeybagError) -> SecretBytes {
+        do throws(CryptoError) {
+            return try KeyDerivation.derive(from: secret, salt: salt, info: info)
+        } catch {
+            throw .noLockedMemory(path)
+        }
+    }
+}

@@ -1,0 +1,225 @@
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// Where one volume's keybag and device secrets are, and the operations on them that need no state of their own.
+struct KeybagContext {
+    let volumePath: String
+    let uuid: [UInt8]
+    let directory: StateDirectory
+    let storage: any KeyStorage
+    let clock: DeviceClock
+    let device: any DeviceKeyProvider
+
+    init(
+        volumePath: String, stateRoot: String, uuid: [UInt8], storage: any KeyStorage,
+        clock: DeviceClock
+    ) {
+        self.volumePath = volumePath
+        self.uuid = uuid
+        self.storage = storage
+        self.clock = clock
+        directory = StateDirectory(root: stateRoot, volumeUUID: uuid)
+        device = FileDeviceKeyProvider(
+            path: directory.deviceKeyPath, volumeUUID: uuid, storage: storage)
+    }
+
+    var keybagPath: String { KeybagContext.path(volumePath, Keybag.fileName) }
+    var copyPath: String { KeybagContext.path(volumePath, Keybag.copyFileName) }
+
+    static func path(_ directory: String, _ name: String) -> String {
+        directory.hasSuffix("/") ? directory + name : directory + "/" + name
+    }
+
+    var hierarchy: KeyHierarchy { KeyHierarchy(device: device, uuid: uuid, path: keybagPath) }
+    var effaceable: EffaceableKeyFile {
+        EffaceableKeyFile(path: directory.effaceableKeyPath, uuid: uuid, storage: storage)
+    }
+    var ledger: AttemptLedger {
+        AttemptLedger(path: directory.attemptsPath, uuid: uuid, storage: storage, clock: clock)
+    }
+
+    /// Runs `body` while no other process changes this device's files for the volume.
+    func withLock<R>(_ body: () throws(KeybagError) -> R) throws(KeybagError) -> R {
+        let lock: Int32?
+        do throws(Errno) {
+            lock = try storage.lock(directory.lockPath)
+        } catch {
+            throw .system(error, directory.lockPath, "can't lock")
+        }
+        defer { if let lock { storage.unlock(lock) } }
+        return try body()
+    }
+
+    // MARK: Remembered generation
+
+    /// The generation this device wrote last; nil where it does not remember (a lost or damaged file).
+    func remembered() throws(KeybagError) -> UInt64? {
+        do {
+            let bytes = try storage.readBytes(
+                directory.rememberedPath, limit: RememberedGeneration.bytes)
+            let record = try RememberedGeneration(reading: bytes)
+            return record.uuid == uuid ? record.generation : nil
+        } catch let error as Errno where error != .noSuchFileOrDirectory {
+            throw .system(error, directory.rememberedPath, "can't read the remembered generation")
+        } catch let error as FormatError where error.code == .newerVersion {
+            throw .format(error, directory.rememberedPath)
+        } catch {
+            return nil
+        }
+    }
+
+    func remember(_ generation: UInt64) throws(KeybagError) {
+        do throws(Errno) {
+            try storage.replace(
+                directory.rememberedPath,
+                with: RememberedGeneration(uuid: uuid, generation: generation).serialized,
+                isPublic: false)
+        } catch {
+            throw .system(error, directory.rememberedPath, "can't store the generation")
+        }
+    }
+
+    // MARK: Sealing and opening
+
+    func seal(
+        _ set: borrowing KeybagKeySet, _ contents: KeybagKeySet.Contents,
+        kek: borrowing SecretBytes,
+        identity: KeybagIdentity, kind: KeybagSlot.Kind, derivation: PasscodeDerivation? = nil
+    ) throws(KeybagError) -> KeybagSlot {
+        do {
+            let plain = try set.serialized(contents)
+            let sealed = try AEADContext(.aes256GCM, key: kek).sealSecret(
+                plain,
+                associatedData: KeybagSlot.associatedData(
+                    identity, kind: kind, derivation: derivation))
+            return KeybagSlot(kind: kind, derivation: derivation, sealed: sealed)
+        } catch {
+            throw .noLockedMemory(keybagPath)
+        }
+    }
+
+    /// The set in a slot; nil where the key is not the right one. Class B's private half, where the set has it, has been
+    /// checked against the public one.
+    func open(
+        _ slot: KeybagSlot, kek: borrowing SecretBytes, identity: KeybagIdentity
+    ) throws(KeybagError) -> KeybagKeySet? {
+        try KeybagContext.open(
+            slot.sealed, kek: kek,
+            associatedData: KeybagSlot.associatedData(
+                identity, kind: slot.kind, derivation: slot.derivation),
+            identity: identity, path: keybagPath)
+    }
+
+    static func open(
+        _ sealed: [UInt8], kek: borrowing SecretBytes, associatedData: [UInt8],
+        identity: KeybagIdentity, path: String
+    ) throws(KeybagError) -> KeybagKeySet? {
+        let plain: SecretBytes
+        do throws(CryptoError) {
+            plain = try AEADContext(.aes256GCM, key: kek).openSecret(
+                sealed, associatedData: associatedData)
+        } catch {
+            if error == .authenticationFailed { return nil }
+            throw .noLockedMemory(path)
+        }
+        let set: KeybagKeySet
+        do throws(FormatError) {
+            set = try KeybagKeySet(reading: plain)
+        } catch {
+            throw .format(error, path)
+        }
+        guard let privateKey = copy(of: .completeUnlessOpen, in: set) else { return set }
+        guard X25519.publicKey(of: privateKey) == identity.classBPublicKey else {
+            throw KeybagError(
+                .damaged, path: path, "the class B key pair in the keybag does not match")
+        }
+        return set
+    }
+
+    private static func copy(
+        of protectionClass: ProtectionClass, in set: borrowing KeybagKeySet
+    ) -> SecretBytes? {
+        guard let key = try? set.key(of: protectionClass) else { return nil }
+        return key
+    }
+
+    /// Seals the policy into a finished keybag.
+    func finish(
+        _ keybag: consuming Keybag, _ policy: KeybagPolicy, policyKey: borrowing SecretBytes
+    ) throws(KeybagError) -> Keybag {
+        var keybag = keybag
+        do throws(CryptoError) {
+            let context = try AEADContext(.aes256GCM, key: policyKey)
+            let data = keybag.policyAssociatedData
+            keybag.sealedPolicy = policy.serialized.withUnsafeBytes {
+                context.sealCombined($0, associatedData: data)
+            }
+        } catch {
+            throw .noLockedMemory(keybagPath)
+        }
+        return keybag
+    }
+
+    /// The policy, which authenticates the whole keybag; nil where the key is not the right one.
+    func policy(
+        of keybag: Keybag, policyKey: borrowing SecretBytes
+    ) throws(KeybagError) -> KeybagPolicy? {
+        let plain: SecretBytes
+        do throws(CryptoError) {
+            plain = try AEADContext(.aes256GCM, key: policyKey).openSecret(
+                keybag.sealedPolicy, associatedData: keybag.policyAssociatedData)
+        } catch {
+            if error == .authenticationFailed { return nil }
+            throw .noLockedMemory(keybagPath)
+        }
+        do throws(FormatError) {
+            return try KeybagPolicy(reading: plain.withUnsafeBytes { [UInt8]($0) })
+        } catch {
+            throw .format(error, keybagPath)
+        }
+    }
+
+    // A `do` block can't initialise a noncopyable constant outside itself, hence functions.
+
+    static func randomKey(path: String) throws(KeybagError) -> SecretBytes {
+        do throws(Errno) {
+            return try SecretBytes(random: 32)
+        } catch {
+            throw .noLockedMemory(path)
+        }
+    }
+
+    static func randomSet(path: String) throws(KeybagError) -> KeybagKeySet {
+        do throws(Errno) {
+            return try KeybagKeySet.random()
+        } catch {
+            throw .noLockedMemory(path)
+        }
+    }
+
+    static func randomCode(path: String) throws(KeybagError) -> RecoveryCode {
+        do throws(Errno) {
+            return try RecoveryCode.random()
+        } catch {
+            throw .noLockedMemory(path)
+        }
+    }
+
+    /// Installs the class keys of a set.
+    static func install(
+        _ set: borrowing KeybagKeySet, into keyring: ClassKeyring, path: String
+    ) throws(KeybagError) {
+        // All copies first, so that it is all keys or none.
+        for pass in 0..<2 {
+            for protectionClass in ProtectionClass.allCases {
+                do throws(Errno) {
+                    guard let key = try set.key(of: protectionClass) else { continue }
+                    if pass == 1 { keyring.install(key, for: protectionClass) }
+                } catch {
+                    throw .noLockedMemory(path)
+                }
+            }
+        }
+    }
+}

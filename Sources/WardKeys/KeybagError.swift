@@ -1,0 +1,78 @@
+import WardFormat
+import WardSystem
+
+/// Why a keybag, its keys or a recovery kit could not be used: what, which file, and why.
+public struct KeybagError: Error, Equatable, Sendable, CustomStringConvertible {
+    public enum Code: Equatable, Sendable {
+        /// There is no keybag in this directory.
+        case notAVolume
+        /// There is one already.
+        case alreadyAVolume
+        /// The state directory, or a recovery kit, would lie inside the volume: a copy of it would carry its own key.
+        case insideVolume
+        /// Neither the keybag nor its copy can be used (or the recovery kit can't).
+        case damaged
+        /// Made by a later version of ward.
+        case newerVersion
+        /// This device has no device key for the volume; `path` says where it would be.
+        case noDeviceKey
+        /// The volume was erased: its effaceable key is gone.
+        case erased
+        /// `triesLeft` wrong passcodes until the volume is disabled. The same wrong passcode again does not count.
+        case wrongPasscode(triesLeft: Int)
+        /// Too many wrong passcodes: nothing is tried before this has passed.
+        case tryLater(Duration)
+        /// Ten wrong passcodes: only a recovery kit opens the volume.
+        case disabled
+        /// The operation needs the passcode, and none was given.
+        case passcodeNeeded
+        /// The volume has no passcode.
+        case noPasscodeSet
+        /// The volume has a passcode: change it instead.
+        case passcodeAlreadySet
+        /// The keybag is older than the one this device wrote last.
+        case replayed(generation: UInt64, remembered: UInt64)
+        /// Another process changed the keybag meanwhile: open it again.
+        case changedElsewhere
+        /// The recovery code is not the one of this kit.
+        case wrongRecoveryCode
+        /// The file in `path` exists already and is not overwritten.
+        case fileExists
+        /// Not enough memory could be locked (`RLIMIT_MEMLOCK`).
+        case outOfLockedMemory
+        /// The file system, or the kernel, said no.
+        case system(Errno)
+    }
+
+    public let code: Code
+    public let path: String
+    /// What is wrong, in a few words, lower case.
+    public let reason: String
+
+    public init(_ code: Code, path: String, _ reason: String) {
+        self.code = code
+        self.path = path
+        self.reason = reason
+    }
+
+    public var description: String { "\(path): \(reason)" }
+}
+
+extension KeybagError {
+    static func system(_ error: Errno, _ path: String, _ attempt: String) -> KeybagError {
+        if error == .noMemory {
+            return KeybagError(
+                .outOfLockedMemory, path: path, "\(attempt): no more memory may be locked")
+        }
+        return KeybagError(.system(error), path: path, "\(attempt): \(error)")
+    }
+
+    static func format(_ error: FormatError, _ path: String) -> KeybagError {
+        KeybagError(
+            error.code == .newerVersion ? .newerVersion : .damaged, path: path, error.description)
+    }
+
+    static func noLockedMemory(_ path: String) -> KeybagError {
+        KeybagError(.outOfLockedMemory, path: path, "no more memory may be locked")
+    }
+}

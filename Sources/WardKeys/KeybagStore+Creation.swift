@@ -1,0 +1,101 @@
+import WardCrypto
+import WardFormat
+import WardSystem
+
+extension KeybagStore {
+    /// Makes the keybag of a new volume in the existing directory `volumePath`, its copy, and this device's secrets for
+    /// it: fresh keys for every class.
+    ///
+    /// `recoveryKitPath`: also makes a recovery kit there and returns its code, the only time it is known. Throws
+    /// `alreadyAVolume`, `insideVolume`, `fileExists`, `system`; then nothing of the volume is left.
+    public static func create(
+        volumePath: String, stateRoot: String, parameters: VolumeParameters,
+        passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String? = nil
+    ) throws(KeybagError) -> RecoveryCode? {
+        try create(
+            volumePath: volumePath, stateRoot: stateRoot, parameters: parameters,
+            passcode: passcode, cost: cost, recoveryKitPath: recoveryKitPath,
+            storage: DiskKeyStorage())
+    }
+
+    static func create(
+        volumePath: String, stateRoot: String, parameters: VolumeParameters,
+        passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String?,
+        storage: any KeyStorage
+    ) throws(KeybagError) -> RecoveryCode? {
+        let context = KeybagContext(
+            volumePath: volumePath, stateRoot: stateRoot, uuid: parameters.uuid, storage: storage,
+            clock: .system)
+        try requireFree(context)
+        let set = try KeybagContext.randomSet(path: volumePath)
+        guard let privateKey = try? set.key(of: .completeUnlessOpen) else {
+            throw .noLockedMemory(volumePath)
+        }
+        let identity = KeybagIdentity(
+            parameters: parameters, classBPublicKey: X25519.publicKey(of: privateKey))
+        // The kit first: a volume whose kit could not be written must not come to be.
+        let code = try recoveryKitPath.map { path throws(KeybagError) in
+            try writeRecoveryKit(
+                set, identity: identity, volumePath: volumePath, at: path, storage)
+        }
+        do throws(KeybagError) {
+            try makeDeviceFiles(context, set, identity, passcode, cost)
+        } catch {
+            for path in [recoveryKitPath, context.keybagPath, context.copyPath] {
+                if let path { try? storage.remove(path) }
+            }
+            throw error
+        }
+        return code
+    }
+
+    private static func requireFree(_ context: KeybagContext) throws(KeybagError) {
+        guard !Paths.isInside(context.directory.path, context.volumePath) else {
+            throw KeybagError(
+                .insideVolume, path: context.directory.path,
+                "the state directory lies inside the volume, where a copy would carry it along")
+        }
+        for path in [context.keybagPath, context.copyPath] {
+            do throws(Errno) {
+                _ = try context.storage.read(path, limit: Keybag.maximumBytes)
+            } catch {
+                if error == .noSuchFileOrDirectory { continue }
+                throw .system(error, path, "can't look for a keybag")
+            }
+            throw KeybagError(.alreadyAVolume, path: path, "there is a volume here already")
+        }
+    }
+
+    private static func makeDeviceFiles(
+        _ context: KeybagContext, _ set: borrowing KeybagKeySet, _ identity: KeybagIdentity,
+        _ passcode: borrowing Passcode?, _ cost: ScryptCost
+    ) throws(KeybagError) {
+        let directory = context.directory
+        let effaceable = try KeybagContext.randomKey(path: directory.path)
+        do throws(Errno) {
+            try context.storage.makeDirectory(directory.path)
+        } catch {
+            throw .system(error, directory.path, "can't make the state directory")
+        }
+        try FileDeviceKeyProvider(
+            path: directory.deviceKeyPath, volumeUUID: context.uuid, storage: context.storage
+        ).create()
+        try context.effaceable.store(effaceable)
+        let cost = cost.parameters()
+        let stretched = try stretch(context, passcode, cost)
+        let keybag = try build(
+            context, set, identity: identity, generation: 1,
+            policy: KeybagPolicy(passcodeCost: cost), passcode: stretched, effaceable: effaceable)
+        try write(keybag, context)
+        try context.remember(keybag.generation)
+    }
+
+    private static func stretch(
+        _ context: KeybagContext, _ passcode: borrowing Passcode?, _ cost: Scrypt.Parameters
+    ) throws(KeybagError) -> StretchedPasscode? {
+        switch passcode {
+        case .some(let passcode): try context.hierarchy.stretch(new: passcode, cost: cost)
+        case .none: nil
+        }
+    }
+}

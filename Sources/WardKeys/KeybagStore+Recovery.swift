@@ -1,0 +1,154 @@
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// What a recovery kit gave: all keys of the volume.
+public struct RecoveredKeys: ~Copyable, Sendable {
+    /// What volume they are of.
+    public let parameters: VolumeParameters
+    public let classBPublicKey: [UInt8]
+    /// Seconds since 1970 when the kit was made.
+    public let created: UInt64
+    private let set: KeybagKeySet
+    private let path: String
+
+    fileprivate init(_ kit: RecoveryKit, _ set: consuming KeybagKeySet, path: String) {
+        parameters = kit.identity.parameters
+        classBPublicKey = kit.identity.classBPublicKey
+        created = kit.created
+        self.set = set
+        self.path = path
+    }
+
+    /// All class keys into the keyring; returns the 32-byte volume key.
+    public borrowing func install(into keyring: ClassKeyring) throws(KeybagError) -> SecretBytes {
+        try KeybagContext.install(set, into: keyring, path: path)
+        do throws(Errno) {
+            if let key = try set.volumeKey() { return key }
+        } catch {
+            throw .noLockedMemory(path)
+        }
+        preconditionFailure("opening checked that the set is complete")
+    }
+}
+
+extension KeybagStore {
+    /// Makes a recovery kit: a new file at `path`, and the code that opens it, which is known only now.
+    ///
+    /// Needs the passcode where one is set. A kit stays valid when the passcode changes and can't be revoked. Throws
+    /// `passcodeNeeded`, `wrongPasscode` and its kin, `insideVolume`, `fileExists`, `system`.
+    public func createRecoveryKit(
+        passcode: borrowing Passcode?, at path: String
+    ) throws(KeybagError) -> RecoveryCode {
+        var set = try deviceSet()
+        switch passcode {
+        case .some(let passcode) where hasPasscode:
+            let passcodeSet = try judgeAlone(passcode)
+            set.formUnion(passcodeSet)
+        default:
+            if hasPasscode {
+                throw KeybagError(
+                    .passcodeNeeded, path: volumePath, "a recovery kit needs the passcode")
+            }
+        }
+        return try KeybagStore.writeRecoveryKit(
+            set, identity: identity, volumePath: volumePath, at: path, context.storage)
+    }
+
+    private func judgeAlone(_ passcode: borrowing Passcode) throws(KeybagError) -> KeybagKeySet {
+        var result: KeybagKeySet?
+        var failure: KeybagError?
+        operations.withLock { wrong in
+            do throws(KeybagError) {
+                result = try judge(passcode, &wrong)
+            } catch {
+                failure = error
+            }
+        }
+        if let result = result.take() { return result }
+        throw failure!
+    }
+
+    /// Opens a recovery kit with its code; needs neither the volume's device nor its passcode.
+    ///
+    /// Throws `wrongRecoveryCode`, `damaged`, `newerVersion`, `system`.
+    public static func openRecoveryKit(
+        at path: String, code: borrowing RecoveryCode
+    ) throws(KeybagError) -> RecoveredKeys {
+        try openRecoveryKit(at: path, code: code, DiskKeyStorage())
+    }
+
+    static func openRecoveryKit(
+        at path: String, code: borrowing RecoveryCode, _ storage: any KeyStorage
+    ) throws(KeybagError) -> RecoveredKeys {
+        let text: [UInt8]
+        do throws(Errno) {
+            text = try storage.readBytes(path, limit: RecoveryKit.maximumTextBytes)
+        } catch {
+            throw .system(error, path, "can't read the recovery kit")
+        }
+        let kit: RecoveryKit
+        do throws(FormatError) {
+            kit = try RecoveryKit(text: text)
+        } catch {
+            throw .format(error, path)
+        }
+        let kek = try KeyHierarchy.recoveryKEK(code, kitID: kit.kitID, path: path)
+        guard
+            let set = try KeybagContext.open(
+                kit.sealed, kek: kek, associatedData: kit.associatedData, identity: kit.identity,
+                path: path)
+        else {
+            throw KeybagError(
+                .wrongRecoveryCode, path: path, "the recovery code is not the one of this kit")
+        }
+        guard set.contains([.volumeKey, .classD, .passcodeClasses]) else {
+            throw KeybagError(.damaged, path: path, "the recovery kit is incomplete")
+        }
+        return RecoveredKeys(kit, set, path: path)
+    }
+
+    /// Seals, writes, and opens again what was written: a kit that does not open is worse than none.
+    static func writeRecoveryKit(
+        _ set: borrowing KeybagKeySet, identity: KeybagIdentity, volumePath: String,
+        at path: String,
+        _ storage: any KeyStorage
+    ) throws(KeybagError) -> RecoveryCode {
+        guard !Paths.isInside(path, volumePath) else {
+            throw KeybagError(
+                .insideVolume, path: path, "a recovery kit does not belong inside the volume")
+        }
+        try requireNoFile(path, storage)
+        var kit = RecoveryKit(
+            identity: identity, kitID: SystemRandom.bytes(16),
+            created: UInt64(clamping: SystemClock.sinceEpoch().components.seconds))
+        let code = try KeybagContext.randomCode(path: path)
+        let kek = try KeyHierarchy.recoveryKEK(code, kitID: kit.kitID, path: path)
+        do {
+            let plain = try set.serialized([.volumeKey, .classD, .passcodeClasses])
+            kit.sealed = try AEADContext(.aes256GCM, key: kek).sealSecret(
+                plain, associatedData: kit.associatedData)
+        } catch {
+            throw .noLockedMemory(path)
+        }
+        do throws(Errno) {
+            try storage.replace(path, with: Array(kit.text.utf8), isPublic: false)
+        } catch {
+            throw .system(error, path, "can't write the recovery kit")
+        }
+        _ = try openRecoveryKit(at: path, code: code, storage)
+        return code
+    }
+
+    private static func requireNoFile(
+        _ path: String, _ storage: any KeyStorage
+    ) throws(KeybagError) {
+        do throws(Errno) {
+            _ = try storage.read(path, limit: 0)
+        } catch {
+            if error == .noSuchFileOrDirectory { return }
+            throw .system(error, path, "can't look for the recovery kit's file")
+        }
+        throw KeybagError(.fileExists, path: path, "the file exists and is not overwritten")
+    }
+}

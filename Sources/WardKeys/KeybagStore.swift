@@ -1,0 +1,142 @@
+import Synchronization
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// The keybag of one volume on disk, both copies, and everything that opens or changes it: the front door to keys.
+///
+/// Concurrency: any thread. Operations wait for each other (`operations`), some 250 ms where a passcode is involved;
+/// properties never wait for those (`published`). Other processes are kept out by a lock in the state directory while
+/// files change.
+public final class KeybagStore: Sendable {
+    /// The parts that other threads may look at in the middle of an operation.
+    struct Published {
+        var keybag: Keybag
+        var policy: KeybagPolicy
+        var attempts: PasscodePolicy
+    }
+
+    /// Wrong passcodes of this process, recognised by a tag of what they derive to.
+    struct WrongTags: ~Copyable {
+        var tags: SecretBytes?
+        var count = 0
+    }
+
+    let context: KeybagContext
+    let published: Mutex<Published>
+    /// Held for the length of an operation.
+    let operations: Mutex<WrongTags>
+    /// What was found wrong on opening and put right; one line each, for the log.
+    public let notes: [String]
+
+    /// Opens the keybag in the directory `volumePath`: the copy where `ward.keybag` can't be used, and finishes a change
+    /// that a power cut interrupted.
+    ///
+    /// `stateRoot` as in `StateDirectory`. `acceptsOlderGeneration`: the volume was restored from a backup on purpose.
+    /// Throws `KeybagError` `notAVolume`, `damaged`, `newerVersion`, `noDeviceKey`, `erased`, `replayed`, `system`.
+    public convenience init(
+        volumePath: String, stateRoot: String, clock: DeviceClock = .system,
+        acceptsOlderGeneration: Bool = false
+    ) throws(KeybagError) {
+        try self.init(
+            volumePath: volumePath, stateRoot: stateRoot, clock: clock,
+            acceptsOlderGeneration: acceptsOlderGeneration, storage: DiskKeyStorage())
+    }
+
+    init(
+        volumePath: String, stateRoot: String, clock: DeviceClock = .system,
+        acceptsOlderGeneration: Bool = false, storage: any KeyStorage
+    ) throws(KeybagError) {
+        let loaded = try KeybagLoader(
+            volumePath: volumePath, stateRoot: stateRoot, storage: storage, clock: clock,
+            acceptsOlderGeneration: acceptsOlderGeneration
+        ).load()
+        context = loaded.context
+        notes = loaded.notes
+        let attempts = try loaded.context.ledger.load()
+        published = Mutex(
+            Published(keybag: loaded.keybag, policy: loaded.policy, attempts: attempts))
+        operations = Mutex(WrongTags())
+    }
+
+    // MARK: What is known without a passcode
+
+    public var volumePath: String { context.volumePath }
+    public var stateDirectory: StateDirectory { context.directory }
+    var identity: KeybagIdentity { published.withLock { $0.keybag.identity } }
+    public var parameters: VolumeParameters { identity.parameters }
+    /// The public half of the class B pair, 32 bytes.
+    public var classBPublicKey: [UInt8] { identity.classBPublicKey }
+    public var hasPasscode: Bool { published.withLock { $0.keybag.passcodeSlot != nil } }
+    /// One more with every rewriting of the keybag.
+    public var generation: UInt64 { published.withLock { $0.keybag.generation } }
+    /// Grace period, CX period, erase flag.
+    public var policy: KeybagPolicy { published.withLock { $0.policy } }
+    /// Wrong passcodes so far, and the delay that runs.
+    public var attempts: PasscodePolicy { published.withLock { $0.attempts } }
+
+    // MARK: Opening
+
+    /// Opens the device slot: class D (without a passcode: all classes) into the keyring; returns the 32-byte volume key.
+    public func openDeviceSlot(into keyring: ClassKeyring) throws(KeybagError) -> SecretBytes {
+        let set = try deviceSet()
+        try KeybagContext.install(set, into: keyring, path: context.keybagPath)
+        do throws(Errno) {
+            if let key = try set.volumeKey() { return key }
+        } catch {
+            throw .noLockedMemory(context.keybagPath)
+        }
+        throw KeybagError(.damaged, path: context.keybagPath, "the volume key is missing")
+    }
+
+    /// Everything in the device slot.
+    func deviceSet() throws(KeybagError) -> KeybagKeySet {
+        let keybag = published.withLock { $0.keybag }
+        let effaceable = try currentEffaceable(of: keybag)
+        let secret = try context.hierarchy.deviceSecret(effaceable: effaceable)
+        let kek = try context.hierarchy.deviceKEK(secret)
+        guard
+            let set = try context.open(keybag.deviceSlot, kek: kek, identity: keybag.identity)
+        else {
+            throw KeybagError(
+                .damaged, path: context.keybagPath, "the device slot does not authenticate")
+        }
+        let wanted: KeybagKeySet.Contents =
+            keybag.passcodeSlot == nil
+            ? [.volumeKey, .classD, .passcodeClasses] : [.volumeKey, .classD]
+        guard set.contains(wanted) else {
+            throw KeybagError(.damaged, path: context.keybagPath, "the device slot is incomplete")
+        }
+        return set
+    }
+
+    /// The effaceable key that `keybag` was sealed with; of two the one that opens it.
+    func currentEffaceable(of keybag: Keybag) throws(KeybagError) -> SecretBytes {
+        for index in 0..<KeyFile.maximumKeys {
+            guard let key = try context.effaceable.key(index) else { break }
+            let secret = try context.hierarchy.deviceSecret(effaceable: key)
+            let policyKey = try context.hierarchy.policyKey(secret)
+            if try context.policy(of: keybag, policyKey: policyKey) != nil { return key }
+        }
+        throw KeybagError(
+            .changedElsewhere, path: context.keybagPath,
+            "the passcode was changed by another process meanwhile")
+    }
+
+    // MARK: Erasing
+
+    /// Destroys the effaceable key: nothing on this device opens the volume again, whatever its size (L9).
+    public func erase() throws(KeybagError) {
+        try operations.withLock { _ throws(KeybagError) in
+            try context.withLock { () throws(KeybagError) in try context.effaceable.destroy() }
+        }
+    }
+
+    /// The same for a volume whose keybag is damaged or gone.
+    public static func erase(volumeUUID: [UInt8], stateRoot: String) throws(KeybagError) {
+        let context = KeybagContext(
+            volumePath: "/", stateRoot: stateRoot, uuid: volumeUUID, storage: DiskKeyStorage(),
+            clock: .system)
+        try context.withLock { () throws(KeybagError) in try context.effaceable.destroy() }
+    }
+}

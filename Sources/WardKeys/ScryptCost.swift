@@ -1,0 +1,70 @@
+import Glibc
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// What deriving a key from a passcode is to cost.
+public enum ScryptCost: Equatable, Sendable {
+    /// About 250 ms on this machine now, and never less than N=2^15, r=8, p=1.
+    case calibrated
+    /// N=2^10: for tests, where unlocking must take no time.
+    case test
+    /// N (a power of two, 2^10 to 2^24), r=8, p=1.
+    case n(UInt64)
+
+    /// The least that `calibrated` chooses.
+    public static let minimum = Scrypt.Parameters(n: 1 << 15, r: 8, p: 1)
+    static let targetDuration: Duration = .milliseconds(250)
+    /// 256 MiB: a phone-sized machine must still open its volume.
+    static let maximumN: UInt64 = 1 << 18
+
+    /// Whether the parameters are in the range that a keybag can hold.
+    public var isPossible: Bool {
+        guard case .n(let n) = self else { return true }
+        return PasscodeDerivation.isPossible(.init(n: n, r: 8, p: 1))
+    }
+
+    /// The parameters; `calibrated` measures, which takes some 100 ms.
+    public func parameters() -> Scrypt.Parameters {
+        switch self {
+        case .test: .init(n: 1 << 10, r: 8, p: 1)
+        case .n(let n): .init(n: n, r: 8, p: 1)
+        case .calibrated: ScryptCost.calibrate(measure: ScryptCost.measure)
+        }
+    }
+
+    /// Doubles N while that stays nearer to the target; from `maximumN` on, p grows instead.
+    static func calibrate(measure: (Scrypt.Parameters) -> Duration?) -> Scrypt.Parameters {
+        var cost = minimum
+        guard let took = measure(cost), took > .zero else { return cost }
+        var estimate = took
+        while estimate * 2 <= targetDuration * 1.4 {
+            if cost.n < maximumN {
+                cost.n *= 2
+            } else if cost.p < 16 {
+                cost.p *= 2
+            } else {
+                break
+            }
+            estimate *= 2
+        }
+        return cost
+    }
+
+    /// The faster of two runs: noise only ever slows down.
+    private static func measure(_ cost: Scrypt.Parameters) -> Duration? {
+        guard let sample = try? SecretBytes(zeroed: 16) else { return nil }
+        var best: Duration?
+        for _ in 0..<2 {
+            let start = SystemClock.monotonic()
+            guard
+                (try? Scrypt.derive(
+                    from: sample, salt: [UInt8](repeating: 0, count: 32), parameters: cost))
+                    != nil
+            else { return nil }
+            let took = SystemClock.monotonic() - start
+            best = min(best ?? took, took)
+        }
+        return best
+    }
+}
