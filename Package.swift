@@ -76,6 +76,6 @@ let package = Package(
             dependencies: ["WardVolume", "WardFormat", "WardKeys", "WardCrypto", "WardSystem"],
             swiftSettings: swiftSettings),
         .testTarget(
-            name: "WardMountTests", exclude: ["Scripts"], swiftSettings: swiftSettings),
+            name: "WardMountTests", exclude: ["Scripts", "Transcripts"], swiftSettings: swiftSettings),
     ]
 )
