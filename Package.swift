@@ -67,5 +67,19 @@ let package = Package(
             swiftSettings: swiftSettings),
         .executableTarget(
             name: "ward", dependencies: ["WardCommands"], swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardCryptoTests",
+            dependencies: [
+                "CWardLinux", "WardSystem", "WardCrypto",
+                .product(name: "Crypto", package: "swift-crypto"),
+            ],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardSystemTests", dependencies: ["CWardLinux", "WardSystem"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardKeysTests",
+            dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
+            swiftSettings: swiftSettings),
     ]
 )
