@@ -2,6 +2,12 @@
 public enum VolumeInterface {
     public static let name = "org.ward.Volume"
 
+    public static let methods: Set<String> = [
+        "Status", "Lock", "Unlock", "Reboot", "SetPasscode", "ChangePasscode", "RemovePasscode",
+        "Advance",
+        "Unmount", "Monitor",
+    ]
+
     /// The name of a method or error of this interface as it crosses the socket.
     public static func qualified(_ member: String) -> String { name + "." + member }
 
