@@ -88,9 +88,12 @@ public final class ControlClient {
         }
     }
 
-    /// Gives the last `last` events, then each as it happens, until `body` returns false or the mount ends.
-    public func monitor(last: Int = 0, _ body: (ControlEvent) -> Bool) throws(ControlError) {
-        try setTimeout(nil)
+    /// Gives the last `last` events, then each as it happens, until `body` returns false, the mount ends, or nothing
+    /// came for `idle`.
+    public func monitor(
+        last: Int = 0, idle: Duration? = nil, _ body: (ControlEvent) -> Bool
+    ) throws(ControlError) {
+        try setTimeout(idle)
         try send(
             VolumeInterface.qualified("Monitor"), .object([("last", .int(Int64(last)))]), more: true
         )
@@ -99,7 +102,9 @@ public final class ControlClient {
             do throws(ControlError) {
                 answer = try readAnswer()
             } catch {
-                if error.code == .connectionLost { return }
+                if error.code == .connectionLost || (idle != nil && error.code == .timedOut) {
+                    return
+                }
                 throw error
             }
             guard let json = answer.parameters["event"], let event = ControlEvent(json: json) else {
