@@ -13,17 +13,17 @@ struct ForegroundMount {
 
     func run(_ console: Console) throws {
         turnOffBacktraces()
-        do {
+        do throws(CommandFailure) {
             let passcode = try passcodeFile.map { path throws(CommandFailure) in
                 SecretBox(try SecretInput.read(file: path))
             }
             try serve(passcode, console)
-        } catch let failure as CommandFailure {
+        } catch {
             if let readyFd {
-                ReadyMessage.failed(status: failure.status.rawValue, text: failure.rendered)
+                ReadyMessage.failed(status: error.status.rawValue, text: error.rendered)
                     .send(to: readyFd)
             }
-            throw failure
+            throw error
         }
     }
 
