@@ -81,5 +81,15 @@ let package = Package(
             name: "WardKeysTests",
             dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
             swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardFormatTests", dependencies: ["WardFormat", "WardCrypto", "WardSystem"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardVolumeTests",
+            dependencies: ["WardVolume", "WardFormat", "WardKeys", "WardCrypto", "WardSystem"],
+            swiftSettings: swiftSettings),
+        // Runs the built program; imports nothing of it.
+        .testTarget(
+            name: "WardMountTests", exclude: ["Scripts", "Transcripts"], swiftSettings: swiftSettings),
     ]
 )

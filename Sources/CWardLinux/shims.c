@@ -2,6 +2,7 @@
 #include "ward_syscalls.h"
 
 #include <linux/capability.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
@@ -27,6 +28,18 @@ int ward_pipe2(int ends[2], int flags) { return pipe2(ends, flags); }
 int ward_renameat2(int old_dir, const char *old_path, int new_dir, const char *new_path, unsigned flags) {
     return (int)syscall(SYS_renameat2, old_dir, old_path, new_dir, new_path, flags);
 }
+int ward_proc_fd_path(void *out, size_t capacity, int fd) { return snprintf(out, capacity, "/proc/self/fd/%d", fd); }
+int ward_fchownat_empty(int fd, uid_t uid, gid_t gid) { return fchownat(fd, "", uid, gid, AT_EMPTY_PATH); }
+int ward_utimensat_empty(int fd, const void *times) { return utimensat(fd, "", times, AT_EMPTY_PATH); }
+int ward_utimensat_path(const char *path, const void *times) { return utimensat(AT_FDCWD, path, times, 0); }
+ssize_t ward_getxattr(const char *path, const char *name, void *value, size_t size) {
+    return getxattr(path, name, value, size);
+}
+int ward_setxattr(const char *path, const char *name, const void *value, size_t size, int flags) {
+    return setxattr(path, name, value, size, flags);
+}
+int ward_removexattr(const char *path, const char *name) { return removexattr(path, name); }
+ssize_t ward_listxattr(const char *path, void *list, size_t size) { return listxattr(path, list, size); }
 int ward_gettid(void) { return (int)syscall(SYS_gettid); }
 int ward_close_range(unsigned first, unsigned last, unsigned flags) {
     return (int)syscall(SYS_close_range, first, last, flags);

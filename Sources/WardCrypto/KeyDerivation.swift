@@ -47,6 +47,21 @@ public enum HMACSHA256 {
         return tag
     }
 
+    /// Whether `tag` (the whole tag, or its first half) is that of `message`; in constant time.
+    public static func verify(
+        _ tag: Slice<UnsafeRawBufferPointer>, of message: UnsafeRawBufferPointer,
+        key: borrowing SecretBytes
+    ) -> Bool {
+        precondition(tag.count == bytes || tag.count == bytes / 2)
+        return withUnsafeTemporaryAllocation(byteCount: bytes, alignment: 8) { expected in
+            authenticate(message, key: key, to: expected.baseAddress!)
+            return CCryptoBoringSSL_CRYPTO_memcmp(
+                expected.baseAddress!, UnsafeRawBufferPointer(rebasing: tag).baseAddress!, tag.count
+            )
+                == 0
+        }
+    }
+
     /// HMAC as a key derivation: the message and the result are secret.
     public static func derive(
         _ message: borrowing SecretBytes, key: borrowing SecretBytes

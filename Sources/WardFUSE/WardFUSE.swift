@@ -1,1 +1,6 @@
-// WardFUSE
+// WardFUSE: the kernel's FUSE protocol, spoken directly over /dev/fuse; knows no keys.
+//
+// `FUSEConnection` is the front door: it mounts, serves a `Volume` until the kernel ends the connection, and tells the
+// kernel what to forget. Below it, in the order a request travels: `DeviceTransport` (reads requests), `RequestReader`
+// (parses them in place), `RequestServer` (calls the volume and replies), `DirectoryPacker` and `Wire` (the shapes of
+// replies). `Negotiation` has what is agreed with the kernel and why. Nothing here allocates for each request.

@@ -1,188 +1,258 @@
+import CWardLinux
 import Glibc
+import Synchronization
+import WardCrypto
 import WardFormat
 import WardKeys
 import WardSystem
 
 /// An open volume: the front door of this module.
 ///
-/// One method per request of the kernel. All are called from any thread, with that thread's `WorkerContext`; all throw
-/// the `Errno` the caller is to get. Names are bytes without a terminator.
+/// One method per request of the kernel, in extensions by topic (`Volume+Names.swift`, `Volume+Files.swift`, …). All are
+/// called from any thread, with that thread's `WorkerContext`; all throw the `Errno` the caller is to get. Names are
+/// bytes without a terminator.
+///
+/// Locks, in the order they are taken: a node's `openLock`, an open file's `lock`, a context's content lock, a node's
+/// guard. None is held across a notification to the kernel.
 public final class Volume: @unchecked Sendable {
+    // Sendable: stored properties are constants, atomics, or say what guards them.
+
     /// Where the backing directory is.
     public let backingPath: String
     public let uuid: [UInt8]
-    public let pageBytes: Int
     public let keyring: ClassKeyring
     public let isReadOnly: Bool
+
+    let parameters: VolumeParameters
+    let layout: PageLayout
+    let storage: any Storage
+    let keys: VolumeKeys
+    let gate: ClassGate
+    let table = NodeTable()
+    let root: Node
+    let rootDescriptor: Int32
+    let rootDevice: dev_t
+    /// Block size of the backing file system: pages inside one block share its fate at a power cut.
+    let blockBytes: Int
+    let observer: (any VolumeObserver)?
+
+    /// The epoch that pages written now carry.
+    let epoch: Atomic<UInt32>
+    /// Epochs whose pages may be half-written. Replaced whole; guarded by `doubtLock`.
+    private var doubtfulEpochs: [ClosedRange<UInt32>]
+    private let doubtLock = TryableLock()
+    /// Whether there are any: read on every hot path that cares.
+    let hasDoubt: Atomic<Bool>
+    /// Something was written since the last durable point.
+    let isDirty = Atomic<Bool>(false)
+    let durablePointLock = TryableLock()
+    /// A durable point failed: the volume stays "in use" whatever comes.
+    let lastDurablePointFailed = Atomic<Bool>(false)
+
+    /// Set once before requests are served. Guarded by `registryLock`.
+    private var notifier: (any KernelNotifier)?
+    private var virtualSocketPath = ""
+    private var contexts: [ObjectIdentifier: Unmanaged<WorkerContext>] = [:]
+    let registryLock = TryableLock()
+
+    /// Names of staging files and directories begin with this, different for every mount.
+    let stagingPrefix: String
+    let stagingCounter = Atomic<UInt64>(0)
+    /// Directory descriptors that are kept open, oldest first. Guarded by `registryLock`.
+    var keptDirectories: [DirectoryDescriptor] = []
+    let maximumKeptDirectories: Int
+    /// Nodes with an open file, unlinked ones included. Guarded by `openNodesLock`.
+    var openNodes: [ObjectIdentifier: Node] = [:]
+    let openNodesLock = TryableLock()
+    /// Runs what must not run on a thread that serves requests.
+    let background = BackgroundQueue(name: "ward-volume")
+    /// Foreign names that were reported. Guarded by `registryLock`.
+    var reportedForeign: Set<[UInt8]> = []
+    /// The daemon acts for others and has to make files theirs.
+    let servesOthers: Bool
+
+    /// Bytes of a page on disk: 512 or 4,096.
+    public var pageBytes: Int { layout.pageBytes }
 
     /// Opens the volume at `backingPath`: checks the root, recovers after an unclean end, begins an epoch.
     ///
     /// `volumeKey` is the 32-byte key of names and metadata (from the keybag). The caller holds the exclusive lock.
     /// Throws `VolumeOpenError` with what is wrong with which file.
-    public init(
+    public convenience init(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
         keyring: ClassKeyring, readOnly: Bool, observer: (any VolumeObserver)?
     ) throws(VolumeOpenError) {
-        fatalError("stub")
+        try self.init(
+            backingPath: backingPath, parameters: parameters, volumeKey: volumeKey,
+            keyring: keyring, readOnly: readOnly, observer: observer, storage: PosixStorage())
     }
 
-    /// Makes the root of a new volume in the existing directory `backingPath`: directory record with `defaultClass`,
-    /// state record, README. The keybag is the caller's.
-    public static func create(
+    init(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
-        defaultClass: ProtectionClass
+        keyring: ClassKeyring, readOnly: Bool, observer: (any VolumeObserver)?,
+        storage: any Storage
     ) throws(VolumeOpenError) {
-        fatalError("stub")
+        self.backingPath = backingPath
+        self.parameters = parameters
+        self.keyring = keyring
+        self.observer = observer
+        self.storage = storage
+        uuid = parameters.uuid
+        isReadOnly = readOnly
+        layout = PageLayout(pageBytes: parameters.pageBytes)
+        gate = ClassGate(open: keyring.available)
+        servesOthers = geteuid() == 0
+        stagingPrefix = ".ward-\(Base64URL.encode(SystemRandom.bytes(6)))-"
+        var limit = rlimit()
+        getrlimit(__rlimit_resource_t(7) /* RLIMIT_NOFILE */, &limit)
+        maximumKeptDirectories = min(4096, max(16, Int(clamping: limit.rlim_cur) / 8))
+
+        let opened = try VolumeRoot.open(
+            backingPath, volumeKey: volumeKey, storage: storage, readOnly: readOnly)
+        keys = opened.keys
+        rootDescriptor = opened.descriptor
+        rootDevice = opened.status.st_dev
+        blockBytes = max(4096, Int(opened.status.st_blksize))
+        root = Node(inode: UInt64(opened.status.st_ino), type: S_IFDIR, generation: 1)
+        let state = DirectoryState(record: opened.record)
+        state.setDescriptor(
+            DirectoryDescriptor(
+                opened.keptDescriptor, storage: storage, owner: WeakDirectory(state)))
+        root.directory = state
+        epoch = Atomic(opened.epoch)
+        doubtfulEpochs = opened.doubtful
+        hasDoubt = Atomic(!opened.doubtful.isEmpty)
+        if opened.wasUnclean {
+            observer?.volume(
+                self,
+                reports: .note(
+                    "the volume was not unmounted cleanly: epochs \(opened.doubtful.last!) are in doubt"
+                ))
+        }
     }
 
-    // MARK: Life
+    deinit { storage.close(rootDescriptor) }
+
+    // MARK: Surroundings
 
     /// Set once before requests are served.
-    public func setNotifier(_ notifier: any KernelNotifier) { fatalError("stub") }
-    /// Makes everything written so far durable and moves the epoch on. Called every few minutes of activity, at a lock
-    /// and at shutdown, from a thread that serves no requests.
-    public func durablePoint() throws(Errno) { fatalError("stub") }
-    /// After the last request: writes hints, makes a durable point and marks the volume clean.
-    public func close() throws(Errno) { fatalError("stub") }
-    /// Whether anything was written since the last durable point.
-    public var hasUnsyncedChanges: Bool { fatalError("stub") }
-    /// After an unlock, on a background thread: mends files of doubtful intervals; returns when there is nothing left
-    /// that can be read now, or when `shouldStop` says so.
-    public func mendDoubtfulFiles(shouldStop: () -> Bool) { fatalError("stub") }
+    public func setNotifier(_ notifier: any KernelNotifier) {
+        registryLock.lockNow()
+        self.notifier = notifier
+        registryLock.unlock()
+    }
 
-    // MARK: Lock
+    var kernel: (any KernelNotifier)? {
+        registryLock.lockNow()
+        defer { registryLock.unlock() }
+        return notifier
+    }
 
-    /// The lock recipe (design §7) for these classes: gate to closing, headers written, kernel pages written back and
-    /// dropped, gate closed, requests drained, file keys and buffers wiped. The class keys themselves are evicted from
-    /// the keyring by this call, between the two. Runs on a thread of its own. For B, `keepOpenFiles` keeps the keys of files that
-    /// are open until their last close. Returns within `deadline` (monotonic time from now) come what may.
-    public func evict(
-        _ classes: ProtectionClassSet, keepOpenFiles: ProtectionClassSet, deadline: Duration
-    ) -> EvictionReport { fatalError("stub") }
-    /// Opens the gate for classes whose keys are now in the keyring. No work per file.
-    public func admit(_ classes: ProtectionClassSet) { fatalError("stub") }
+    /// What `user.ward.socket` answers.
+    public func setVirtualAttributes(socketPath: String) {
+        registryLock.lockNow()
+        virtualSocketPath = socketPath
+        registryLock.unlock()
+    }
+
+    var socketPath: String {
+        registryLock.lockNow()
+        defer { registryLock.unlock() }
+        return virtualSocketPath
+    }
+
+    func register(_ context: WorkerContext) {
+        registryLock.lockNow()
+        contexts[ObjectIdentifier(context)] = Unmanaged.passUnretained(context)
+        registryLock.unlock()
+    }
+
+    func unregister(_ context: WorkerContext) {
+        registryLock.lockNow()
+        contexts[ObjectIdentifier(context)] = nil
+        registryLock.unlock()
+    }
+
+    /// Visits every thread's context; none can be freed meanwhile.
+    func forEachContext(_ body: (WorkerContext) -> Void) {
+        registryLock.lockNow()
+        defer { registryLock.unlock() }
+        for context in contexts.values { context._withUnsafeGuaranteedRef(body) }
+    }
+
+    func report(_ event: VolumeEvent) {
+        observer?.volume(self, reports: event)
+    }
+
+    // MARK: Doubt
+
+    var doubtful: [ClosedRange<UInt32>] {
+        get {
+            doubtLock.lockNow()
+            defer { doubtLock.unlock() }
+            return doubtfulEpochs
+        }
+        set {
+            doubtLock.lockNow()
+            doubtfulEpochs = newValue
+            doubtLock.unlock()
+            hasDoubt.store(!newValue.isEmpty, ordering: .releasing)
+        }
+    }
+
+    func isDoubtful(_ epoch: UInt32) -> Bool {
+        hasDoubt.load(ordering: .acquiring) && doubtful.contains { $0.contains(epoch) }
+    }
+
+    // MARK: Nodes
+
+    @inline(__always)
+    func node(_ id: NodeID) -> Node {
+        id == 1 ? root : id.object(as: Node.self)
+    }
+
+    /// The path of a node inside the volume, for messages.
+    func path(of node: Node) -> String {
+        var parts: [String] = []
+        var current = node
+        while current !== root, parts.count < 512 {
+            guard let link = current.link, let directory = link.parent.directory else {
+                return "?/" + parts.reversed().joined(separator: "/")
+            }
+            parts.append(plainName(of: link, in: directory) ?? "?")
+            current = link.parent
+        }
+        return "/" + parts.reversed().joined(separator: "/")
+    }
+
+    private func plainName(of link: NodeLink, in directory: DirectoryState) -> String? {
+        if link.name.first == CChar(bitPattern: Volume.longNamePrefix) {
+            guard let descriptor = directory.openDescriptor,
+                let target = try? readLongName(descriptor.rawValue, link.name)
+            else { return nil }
+            return target.withUnsafeBytes { decryptName($0, in: directory.id) }
+                .map { String(decoding: $0, as: UTF8.self) }
+        }
+        return link.name.withUnsafeBytes {
+            decryptName(UnsafeRawBufferPointer(rebasing: $0.dropLast()), in: directory.id)
+        }.map { String(decoding: $0, as: UTF8.self) }
+    }
+
     /// The number of files open now, by class.
-    public func openFileCounts() -> [ProtectionClass: Int] { fatalError("stub") }
+    public func openFileCounts() -> [ProtectionClass: Int] {
+        var counts: [ProtectionClass: Int] = [:]
+        openNodesLock.lockNow()
+        defer { openNodesLock.unlock() }
+        for node in openNodes.values {
+            if let file = node.file { counts[file.protectionClass, default: 0] += 1 }
+        }
+        return counts
+    }
 
-    // MARK: Names
-
-    public func lookup(
-        _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
-    ) throws(Errno) -> Entry { fatalError("stub") }
-    public func forget(_ node: NodeID, lookups: UInt64) { fatalError("stub") }
-    public func readLink(
-        _ node: NodeID, _ context: WorkerContext
-    ) throws(Errno) -> [UInt8] { fatalError("stub") }
-    public func makeSymbolicLink(
-        _ parent: NodeID, _ name: UnsafeRawBufferPointer, target: UnsafeRawBufferPointer,
-        caller: Caller, _ context: WorkerContext
-    ) throws(Errno) -> Entry { fatalError("stub") }
-    public func makeNode(
-        _ parent: NodeID, _ name: UnsafeRawBufferPointer, mode: UInt32, device: UInt32,
-        umask: UInt32, caller: Caller, _ context: WorkerContext
-    ) throws(Errno) -> Entry { fatalError("stub") }
-    public func makeDirectory(
-        _ parent: NodeID, _ name: UnsafeRawBufferPointer, mode: UInt32, umask: UInt32,
-        caller: Caller, _ context: WorkerContext
-    ) throws(Errno) -> Entry { fatalError("stub") }
-    public func unlink(
-        _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
-    ) throws(Errno) { fatalError("stub") }
-    public func removeDirectory(
-        _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
-    ) throws(Errno) { fatalError("stub") }
-    /// `flags`: 0, `RENAME_NOREPLACE`, `RENAME_EXCHANGE`.
-    public func rename(
-        _ oldParent: NodeID, _ oldName: UnsafeRawBufferPointer, _ newParent: NodeID,
-        _ newName: UnsafeRawBufferPointer, flags: UInt32, _ context: WorkerContext
-    ) throws(Errno) { fatalError("stub") }
-    public func link(
-        _ node: NodeID, _ newParent: NodeID, _ newName: UnsafeRawBufferPointer, caller: Caller,
-        _ context: WorkerContext
-    ) throws(Errno) -> Entry { fatalError("stub") }
-
-    // MARK: Attributes
-
-    /// `handle` is given where the kernel asks on behalf of a descriptor (`FUSE_GETATTR_FH`: `lseek` and `read` do,
-    /// `fstat` does not): then the class decides (row O4).
-    public func attributes(
-        of node: NodeID, handle: HandleID?, caller: Caller, _ context: WorkerContext
-    ) throws(Errno) -> Attributes { fatalError("stub") }
-    public func setAttributes(
-        of node: NodeID, handle: HandleID?, _ change: AttributeChange, caller: Caller,
-        _ context: WorkerContext
-    ) throws(Errno) -> Attributes { fatalError("stub") }
-    /// Value bytes; `user.ward.*` are answered here.
-    public func extendedAttribute(
-        of node: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
-    ) throws(Errno) -> [UInt8] { fatalError("stub") }
-    /// Names, each followed by a zero byte.
-    public func extendedAttributeNames(
-        of node: NodeID, _ context: WorkerContext
-    ) throws(Errno) -> [UInt8] { fatalError("stub") }
-    /// `flags`: `XATTR_CREATE`, `XATTR_REPLACE` or 0. `dropSetGroupID`: `FUSE_SETXATTR_ACL_KILL_SGID`.
-    public func setExtendedAttribute(
-        of node: NodeID, _ name: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer,
-        flags: Int32, dropSetGroupID: Bool, caller: Caller, _ context: WorkerContext
-    ) throws(Errno) { fatalError("stub") }
-    public func removeExtendedAttribute(
-        of node: NodeID, _ name: UnsafeRawBufferPointer, caller: Caller, _ context: WorkerContext
-    ) throws(Errno) { fatalError("stub") }
-    public func fileSystemStatus() throws(Errno) -> FileSystemStatus { fatalError("stub") }
-
-    // MARK: Files
-
-    /// `flags` as open(2)'s, `O_TRUNC` included (`FUSE_ATOMIC_O_TRUNC`); `dropPrivilegeBits` with a truncation.
-    public func open(
-        _ node: NodeID, flags: Int32, dropPrivilegeBits: Bool, caller: Caller,
-        _ context: WorkerContext
-    ) throws(Errno) -> OpenedFile { fatalError("stub") }
-    public func create(
-        _ parent: NodeID, _ name: UnsafeRawBufferPointer, mode: UInt32, umask: UInt32,
-        flags: Int32, caller: Caller, _ context: WorkerContext
-    ) throws(Errno) -> (entry: Entry, file: OpenedFile) { fatalError("stub") }
-    /// `O_TMPFILE`: a file without a name, in the class of `parent` until one is set.
-    public func createUnnamed(
-        _ parent: NodeID, mode: UInt32, umask: UInt32, flags: Int32, caller: Caller,
-        _ context: WorkerContext
-    ) throws(Errno) -> (entry: Entry, file: OpenedFile) { fatalError("stub") }
-    /// Up to `count` bytes at `offsetBytes`, in a buffer of `context` that is valid until its next request.
-    public func read(
-        _ handle: HandleID, offsetBytes: UInt64, count: Int, caller: Caller, _ context: WorkerContext
-    ) throws(Errno) -> UnsafeRawBufferPointer { fatalError("stub") }
-    /// All of `data`, or an error.
-    public func write(
-        _ handle: HandleID, offsetBytes: UInt64, _ data: UnsafeRawBufferPointer, flags: WriteFlags,
-        caller: Caller, _ context: WorkerContext
-    ) throws(Errno) { fatalError("stub") }
-    public func flush(_ handle: HandleID, _ context: WorkerContext) throws(Errno) { fatalError("stub") }
-    public func fsync(
-        _ handle: HandleID, dataOnly: Bool, _ context: WorkerContext
-    ) throws(Errno) { fatalError("stub") }
-    public func release(_ handle: HandleID, _ context: WorkerContext) { fatalError("stub") }
-    /// `mode` as fallocate(2)'s.
-    public func allocate(
-        _ handle: HandleID, mode: Int32, offsetBytes: UInt64, lengthBytes: UInt64, caller: Caller,
-        _ context: WorkerContext
-    ) throws(Errno) { fatalError("stub") }
-    /// `whence`: `SEEK_DATA` or `SEEK_HOLE`.
-    public func seek(
-        _ handle: HandleID, offsetBytes: UInt64, whence: Int32, caller: Caller,
-        _ context: WorkerContext
-    ) throws(Errno) -> UInt64 { fatalError("stub") }
-
-    // MARK: Directories
-
-    public func openDirectory(
-        _ node: NodeID, _ context: WorkerContext
-    ) throws(Errno) -> HandleID { fatalError("stub") }
-    /// Entries from `offset` on (0: the beginning) until `sink` is full. `lookup`: `readdirplus`.
-    public func readDirectory<Sink: DirectorySink>(
-        _ handle: HandleID, offset: UInt64, lookup: Bool, into sink: inout Sink,
-        _ context: WorkerContext
-    ) throws(Errno) { fatalError("stub") }
-    public func releaseDirectory(_ handle: HandleID, _ context: WorkerContext) { fatalError("stub") }
-    public func fsyncDirectory(
-        _ handle: HandleID, dataOnly: Bool, _ context: WorkerContext
-    ) throws(Errno) { fatalError("stub") }
+    /// Numbers of the backing file system; names up to 255 bytes.
+    public func fileSystemStatus() throws(Errno) -> FileSystemStatus {
+        var status = try storage.fstatvfs(rootDescriptor)
+        status.f_namemax = 255
+        return status
+    }
 }

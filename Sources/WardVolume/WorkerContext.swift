@@ -1,15 +1,156 @@
+import CWardLinux
 import Glibc
+import Synchronization
+import WardCrypto
+import WardFormat
 import WardSystem
 
-/// What one thread needs to serve requests: page buffers and its slot in the class gate. Created by the thread that
-/// uses it, used by no other.
-public final class WorkerContext {
+/// What one thread needs to serve requests: page buffers, the cipher context of the file it last served, and its lock
+/// in the class gate. Created by the thread that uses it, used by no other, but for the wiping.
+public final class WorkerContext: @unchecked Sendable {
+    // Sendable: everything is the owning thread's, but `cipher` and the plaintext buffer, which the lock thread wipes;
+    // both sides hold `contentLock` then.
+
     /// Largest read or write served at once, bytes (FUSE `max_write`).
     public static let maximumTransferBytes = 1 << 20
+    /// Pages of 512 bytes for 1 MiB of payload, and one more at either end, with room to spare.
+    static let bufferBytes = 5 << 18
 
-    unowned let volume: Volume
+    let volume: Volume
+    /// Ciphertext of a request's pages.
+    let sealed: UnsafeMutableRawPointer
+    /// Plaintext of a request's pages; scrubbed at a lock.
+    let plain: UnsafeMutableRawPointer
+    /// How much of `plain` may hold something.
+    private var plainHighWater = 0
+    /// Two encrypted names, zero-terminated.
+    let nameA: UnsafeMutablePointer<CChar>
+    let nameB: UnsafeMutablePointer<CChar>
+
+    /// Held while keys or plaintext are touched.
+    private let contentLock = TryableLock()
+    private var holdsContentLock = false
+    private var cipher: AEADContext?
+    private var cipherSerial: UInt64 = 0
+    /// The epoch of the write under way, 0 for none; a durable point waits for it.
+    let epochInUse = Atomic<UInt32>(0)
+    /// Random bytes for nonces, handed out twelve at a time: getrandom(2) costs as much as sealing a page.
+    private let nonces: UnsafeMutableRawPointer
+    private var noncesLeft = 0
+    private static let noncePoolBytes = 3072
 
     public init(volume: Volume) {
         self.volume = volume
+        let memory = mmap(
+            nil, 2 * WorkerContext.bufferBytes, PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)!
+        precondition(memory != MAP_FAILED, "no memory for a request buffer")
+        // Plaintext stays out of core dumps; locked it need not be, keys are.
+        madvise(memory, 2 * WorkerContext.bufferBytes, MADV_DONTDUMP)
+        sealed = memory
+        plain = memory + WorkerContext.bufferBytes
+        nameA = .allocate(capacity: 512)
+        nameB = .allocate(capacity: 512)
+        nonces = .allocate(byteCount: WorkerContext.noncePoolBytes, alignment: 16)
+        volume.register(self)
+    }
+
+    deinit {
+        volume.unregister(self)
+        explicit_bzero(plain, plainHighWater)
+        munmap(sealed, 2 * WorkerContext.bufferBytes)
+        nameA.deallocate()
+        nameB.deallocate()
+        nonces.deallocate()
+    }
+
+    // MARK: The gate
+
+    /// Takes the content lock: what follows touches keys or plaintext.
+    @inline(__always)
+    func lockContent() {
+        if !holdsContentLock {
+            contentLock.lockNow()
+            holdsContentLock = true
+        }
+    }
+
+    @inline(__always)
+    func unlockContent() {
+        if holdsContentLock {
+            holdsContentLock = false
+            contentLock.unlock()
+        }
+    }
+
+    /// After the reply was sent: what `Volume.read` returned is no longer needed, and a lock may go on.
+    @inline(__always)
+    public func finishRequest() { unlockContent() }
+
+    /// Waits until no request that saw an earlier state of the gate is under way in this thread, and, where `wiping`,
+    /// wipes its cipher context and plaintext. False where `patience` ran out.
+    @discardableResult
+    func drain(wiping: Bool, patience: Duration) -> Bool {
+        let end = SystemClock.monotonic() + patience
+        while !contentLock.tryLock() {
+            if SystemClock.monotonic() >= end { return false }
+            usleep(50)
+        }
+        if wiping { wipeHoldingLock() }
+        contentLock.unlock()
+        return true
+    }
+
+    private func wipeHoldingLock() {
+        cipher = nil
+        cipherSerial = 0
+        explicit_bzero(plain, plainHighWater)
+        plainHighWater = 0
+    }
+
+    // MARK: Buffers and keys
+
+    /// Notes that the first `count` bytes of `plain` are about to hold plaintext.
+    @inline(__always)
+    func usePlain(_ count: Int) {
+        if count > plainHighWater { plainHighWater = count }
+    }
+
+    /// Runs `body` with the cipher of a file; the expanded key is kept for the next request of the same file.
+    /// Content lock held. `load` brings the file key where it is not in memory.
+    @inline(__always)
+    func withCipher<R>(
+        of file: OpenFile, load: () throws(Errno) -> SecretBytes,
+        _ body: (borrowing AEADContext) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        let serial = file.keySerial
+        if serial == 0 || cipherSerial != serial {
+            cipher = nil
+            cipherSerial = 0
+            try file.withKey(load: load) { key throws(Errno) in
+                do throws(CryptoError) {
+                    cipher = try AEADContext(.aes256GCM, key: key)
+                } catch {
+                    throw .noMemory
+                }
+                cipherSerial = file.keySerial
+            }
+        }
+        return try body(cipher!)
+    }
+
+    /// Twelve random bytes.
+    @inline(__always)
+    func freshNonce() -> (UInt64, UInt32) {
+        if noncesLeft < 12 {
+            SystemRandom.fill(
+                UnsafeMutableRawBufferPointer(start: nonces, count: WorkerContext.noncePoolBytes))
+            noncesLeft = WorkerContext.noncePoolBytes
+        }
+        noncesLeft -= 12
+        let at = nonces + noncesLeft
+        return (
+            at.loadUnaligned(as: UInt64.self), at.loadUnaligned(fromByteOffset: 8, as: UInt32.self)
+        )
     }
 }

@@ -1,0 +1,44 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// Replies and notifications by write(2) to a descriptor of `/dev/fuse`: the one the request was read from.
+struct DeviceChannel: ReplyChannel {
+    let descriptor: Int32
+
+    @inline(__always)
+    func send(_ message: UnsafeRawBufferPointer) -> Bool {
+        while true {
+            if write(descriptor, message.baseAddress, message.count) >= 0 { return true }
+            if ward_errno() != EINTR { return false }
+        }
+    }
+
+    @inline(__always)
+    func send(_ head: UnsafeRawBufferPointer, _ payload: UnsafeRawBufferPointer) -> Bool {
+        var parts = (
+            iovec(
+                iov_base: UnsafeMutableRawPointer(mutating: head.baseAddress), iov_len: head.count),
+            iovec(
+                iov_base: UnsafeMutableRawPointer(mutating: payload.baseAddress),
+                iov_len: payload.count)
+        )
+        return withUnsafeBytes(of: &parts) { parts in
+            let vector = parts.baseAddress!.assumingMemoryBound(to: iovec.self)
+            while true {
+                if writev(descriptor, vector, 2) >= 0 { return true }
+                if ward_errno() != EINTR { return false }
+            }
+        }
+    }
+}
+
+extension ReplyChannel {
+    /// A reply without content: success, or the error.
+    @inline(__always)
+    func complete(_ unique: UInt64, error: Int32 = 0) {
+        var header = fuse_out_header(
+            len: UInt32(MemoryLayout<fuse_out_header>.size), error: error, unique: unique)
+        _ = withUnsafeBytes(of: &header) { send($0) }
+    }
+}

@@ -1,0 +1,43 @@
+import CWardLinux
+import WardVolume
+
+/// Messages that tell the kernel to forget. The kernel answers ENOENT for what it does not know (any more), which is as
+/// good; `serve` keeps running meanwhile, because the kernel may send writes before it lets go of pages.
+extension FUSEConnection: KernelNotifier {
+    public func invalidateContent(of node: NodeID) {
+        // Offset 0, length 0: to the end.
+        notify(fuse_notify_inval_inode_out(ino: node, off: 0, len: 0))
+    }
+
+    public func invalidateAttributes(of node: NodeID) {
+        notify(fuse_notify_inval_inode_out(ino: node, off: -1, len: 0))
+    }
+
+    public func invalidateName(_ name: [UInt8], in parent: NodeID) {
+        var message = [UInt8]()
+        let headerBytes = MemoryLayout<fuse_out_header>.size
+        let structureBytes = MemoryLayout<fuse_notify_inval_entry_out>.size
+        let total = headerBytes + structureBytes + name.count + 1
+        message.reserveCapacity(total)
+        let header = fuse_out_header(
+            len: UInt32(total), error: Int32(FUSE_NOTIFY_INVAL_ENTRY.rawValue), unique: 0)
+        let structure = fuse_notify_inval_entry_out(
+            parent: parent, namelen: UInt32(name.count), flags: 0)
+        withUnsafeBytes(of: header) { message.append(contentsOf: $0) }
+        withUnsafeBytes(of: structure) { message.append(contentsOf: $0) }
+        message.append(contentsOf: name)
+        message.append(0)
+        _ = message.withUnsafeBytes { DeviceChannel(descriptor: share.device).send($0) }
+    }
+
+    private func notify(_ structure: fuse_notify_inval_inode_out) {
+        let total =
+            MemoryLayout<fuse_out_header>.size + MemoryLayout<fuse_notify_inval_inode_out>.size
+        var message = (
+            fuse_out_header(
+                len: UInt32(total), error: Int32(FUSE_NOTIFY_INVAL_INODE.rawValue), unique: 0),
+            structure
+        )
+        _ = withUnsafeBytes(of: &message) { DeviceChannel(descriptor: share.device).send($0) }
+    }
+}

@@ -1,0 +1,263 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardSystem
+import WardVolume
+
+/// A mount and the conversation with the kernel about it.
+///
+/// `mount` puts it in place and agrees on the protocol; from then on programs that touch it wait until `serve` answers.
+/// The process that serves must never touch the mount itself.
+public final class FUSEConnection: Sendable {
+    /// The canonical path of the mount point.
+    public let mountPoint: String
+    /// The connection's number: the directory of `/sys/fs/fuse/connections`, and the minor number of the mount's device.
+    public let connectionID: UInt32
+    let share: DeviceShare
+    let negotiation: Negotiation
+    let policy: CachePolicy
+    private let workers = Mutex<[WipeProgress]>([])
+
+    private init(
+        mountPoint: String, connectionID: UInt32, share: DeviceShare, negotiation: Negotiation,
+        policy: CachePolicy
+    ) {
+        self.mountPoint = mountPoint
+        self.connectionID = connectionID
+        self.share = share
+        self.negotiation = negotiation
+        self.policy = policy
+    }
+
+    // MARK: Mounting
+
+    /// Finds out whether `mount` would be refused, without touching anything. Throws what `mount` would.
+    public static func check(_ options: FUSEMountOptions) throws(FUSEError) {
+        try Mounting.check(options)
+        _ = try MountPoint(checking: options.mountPoint)
+    }
+
+    /// Mounts: mount(2) as root, through `fusermount3` otherwise. A mount left by a daemon that died is detached first;
+    /// nothing is touched before everything that can be checked was.
+    public static func mount(_ options: FUSEMountOptions) throws(FUSEError) -> FUSEConnection {
+        try Mounting.check(options)
+        let point = try MountPoint(checking: options.mountPoint)
+        try point.detachDeadMount()
+        let device = try Mounting.mount(options, on: point)
+        do throws(FUSEError) {
+            let negotiation = try negotiate(device, options)
+            let entry = try? MountTable.entry(at: point.path)
+            guard let entry, entry.type == "fuse.ward" else {
+                throw FUSEError(
+                    .refused, "mount on", options.mountPoint,
+                    "it is not in the mount table (/proc/self/mountinfo)")
+            }
+            raiseReadAhead(of: entry.deviceMinor)
+            return FUSEConnection(
+                mountPoint: point.path, connectionID: entry.deviceMinor,
+                share: makeShare(device), negotiation: negotiation,
+                policy: options.sharedStorage ? .shared : .exclusive)
+        } catch {
+            Syscall.close(device)
+            try? Unmounting.detach(point.path)
+            throw error
+        }
+    }
+
+    /// Answers INIT, which the kernel sends by itself after the mount.
+    private static func negotiate(
+        _ device: Int32, _ options: FUSEMountOptions
+    ) throws(FUSEError) -> Negotiation {
+        func refused(_ reason: String) -> FUSEError {
+            FUSEError(.refused, "mount on", options.mountPoint, reason)
+        }
+        let buffer = UnsafeMutableRawBufferPointer.allocate(
+            byteCount: DeviceTransport.bufferBytes, alignment: 4096)
+        defer { buffer.deallocate() }
+        while true {
+            let count: Int
+            do throws(Errno) {
+                var entry = pollfd(fd: device, events: Int16(POLLIN), revents: 0)
+                let ready = try withUnsafeMutablePointer(to: &entry) { entry throws(Errno) in
+                    try Syscall.poll(
+                        UnsafeMutableBufferPointer(start: entry, count: 1),
+                        timeoutMilliseconds: 10_000)
+                }
+                guard ready > 0 else { throw Errno(rawValue: ETIMEDOUT) }
+                count = try Syscall.read(device, buffer.baseAddress!, buffer.count)
+            } catch {
+                throw refused("the kernel does not begin the FUSE protocol: \(error)")
+            }
+            guard let request = Request(UnsafeRawBufferPointer(rebasing: buffer.prefix(count))),
+                fuse_opcode(rawValue: request.header.opcode) == FUSE_INIT
+            else { throw refused("the kernel does not begin the FUSE protocol with INIT") }
+            // Older kernels send a shorter structure.
+            var offer = fuse_init_in()
+            withUnsafeMutableBytes(of: &offer) { offer in
+                offer.copyMemory(
+                    from: UnsafeRawBufferPointer(rebasing: request.body.rest.prefix(offer.count)))
+            }
+            let channel = DeviceChannel(descriptor: device)
+            if offer.major > UInt32(FUSE_KERNEL_VERSION) {
+                // The kernel is to ask again in the version we speak.
+                var reply = fuse_init_out()
+                reply.major = UInt32(FUSE_KERNEL_VERSION)
+                reply.minor = UInt32(FUSE_KERNEL_MINOR_VERSION)
+                send(reply, request.header.unique, channel)
+                continue
+            }
+            guard let agreed = Negotiation(answering: offer, sharedStorage: options.sharedStorage)
+            else {
+                channel.complete(request.header.unique, error: -EPROTO)
+                throw FUSEError(
+                    .kernelTooOld, "mount on", options.mountPoint,
+                    "the kernel speaks FUSE \(offer.major).\(offer.minor), ward needs 7.31 (Linux 5.4)"
+                )
+            }
+            send(agreed.reply, request.header.unique, channel)
+            return agreed
+        }
+    }
+
+    private static func send(_ reply: fuse_init_out, _ unique: UInt64, _ channel: DeviceChannel) {
+        var message = (
+            fuse_out_header(
+                len: UInt32(MemoryLayout<(fuse_out_header, fuse_init_out)>.size), error: 0,
+                unique: unique), reply
+        )
+        _ = withUnsafeBytes(of: &message) { channel.send($0) }
+    }
+
+    /// The kernel takes INIT's read-ahead as an upper bound on its own 128 KiB; only root may raise that.
+    private static func raiseReadAhead(of minor: UInt32) {
+        guard
+            let file = try? OwnedDescriptor(
+                opening: "/sys/class/bdi/0:\(minor)/read_ahead_kb", O_WRONLY)
+        else { return }
+        let text = Array("\(Negotiation.maximumTransferBytes / 1024)".utf8)
+        text.withUnsafeBytes { try? Syscall.writeAll(file.rawValue, $0.baseAddress!, $0.count) }
+    }
+
+    private static func makeShare(_ device: Int32) -> DeviceShare {
+        if let clone = try? Syscall.open("/dev/fuse", O_RDWR | O_NONBLOCK) {
+            var original = UInt32(bitPattern: device)
+            if ward_ioctl_pointer(clone, FUSE_DEV_IOC_CLONE, &original) == 0 {
+                return DeviceShare(device: device, spinningDevice: clone)
+            }
+            Syscall.close(clone)
+        }
+        // /dev/fuse is not for this user: one descriptor for both, non-blocking.
+        _ = ward_fcntl_int(device, F_SETFL, ward_fcntl_int(device, F_GETFL, 0) | O_NONBLOCK)
+        return DeviceShare(device: device, spinningDevice: -1)
+    }
+
+    // MARK: Serving
+
+    /// How many threads are worth while on this machine.
+    public static var usualThreads: Int {
+        max(2, min(8, Int(sysconf(Int32(_SC_NPROCESSORS_ONLN))) * 2))
+    }
+
+    /// Serves `volume` on `threads` threads of its own and returns when the kernel has ended the connection: unmounted
+    /// or aborted. Called once.
+    public func serve(_ volume: Volume, threads: Int) {
+        let syncs = SyncPool<DeviceChannel>(volume, workers: max(threads, 1))
+        let count = max(threads, 1)
+        let progress = (0..<count).map { _ in WipeProgress() }
+        workers.withLock { $0 = progress }
+        var others: [ServingThread] = []
+        for number in 1..<max(count, 2) where number < count {
+            let mine = progress[number]
+            let thread = try? ServingThread("ward-fuse-\(number)") { [self] in
+                work(volume, syncs, mine)
+            }
+            if let thread {
+                others.append(thread)
+            } else {
+                mine.met.store(.max, ordering: .relaxed)
+            }
+        }
+        // The first worker has a thread of its own too: its name and its deafness to signals; if there are no threads
+        // to be had, this one serves.
+        if let first = try? ServingThread(
+            "ward-fuse-0", { [self] in work(volume, syncs, progress[0]) })
+        {
+            others.append(first)
+        } else {
+            work(volume, syncs, progress[0])
+        }
+        for thread in others { thread.join() }
+        syncs.end()
+        workers.withLock { $0 = [] }
+    }
+
+    private func work(
+        _ volume: Volume, _ syncs: SyncPool<DeviceChannel>, _ progress: WipeProgress
+    ) {
+        defer { progress.met.store(.max, ordering: .sequentiallyConsistent) }
+        guard let transport = try? DeviceTransport(share, progress) else { return }
+        let server = RequestServer<DeviceChannel>(
+            volume, WorkerContext(volume: volume), policy,
+            hasExtendedSetxattr: negotiation.hasExtendedSetxattr, syncs)
+        while let (request, channel) = transport.nextRequest() {
+            server.serve(request, channel)
+        }
+    }
+
+    /// Wipes what earlier requests left in the workers' buffers: content of files whose class was just evicted. Workers
+    /// that sleep did it before; returns false where a worker was still at its request when `timeout` was over.
+    @discardableResult
+    public func wipeRequestBuffers(timeout: Duration = .seconds(1)) -> Bool {
+        let demand = share.wipeDemand.add(1, ordering: .sequentiallyConsistent).newValue
+        let deadline = SystemClock.monotonic() + timeout
+        let all = workers.withLock { $0 }
+        for worker in all {
+            while worker.met.load(ordering: .sequentiallyConsistent) < demand {
+                guard SystemClock.monotonic() < deadline else { return false }
+                usleep(200)
+            }
+        }
+        return true
+    }
+
+    // MARK: Ending
+
+    /// Unmounts; `serve` returns once the kernel has. `lazy`: at once, even while files are open. Nothing happens where
+    /// it is not mounted any more. From a thread that serves no requests. Throws `.busy` while something is in use.
+    public func unmount(lazy: Bool) throws(FUSEError) {
+        guard isMounted else { return }
+        try Unmounting.unmount(mountPoint, lazy: lazy)
+    }
+
+    /// Whether the mount is still in the mount table, at its place.
+    public var isMounted: Bool {
+        guard let entry = try? MountTable.entry(at: mountPoint) else { return false }
+        return entry.deviceMinor == connectionID && entry.type == "fuse.ward"
+    }
+
+    /// Cuts the connection: every request, waiting or to come, fails with ECONNABORTED or ENOTCONN, and `serve` returns.
+    /// The mount stays, dead, until it is unmounted. False where there is no way to do it: no
+    /// `/sys/fs/fuse/connections` and not root.
+    @discardableResult
+    public func abort() -> Bool {
+        FUSEConnection.abort(connectionID: connectionID)
+            || (geteuid() == 0 && isMounted && forceAbort())
+    }
+
+    /// The same by number, for a process that does not hold the connection (a watchdog). Needs
+    /// `/sys/fs/fuse/connections` and its owner.
+    public static func abort(connectionID: UInt32) -> Bool {
+        guard
+            let file = try? OwnedDescriptor(
+                opening: "/sys/fs/fuse/connections/\(connectionID)/abort", O_WRONLY)
+        else { return false }
+        var one = UInt8(ascii: "1")
+        return write(file.rawValue, &one, 1) == 1
+    }
+
+    /// Where the control file system is not mounted (containers): MNT_FORCE aborts the connection first, and where that
+    /// succeeds in unmounting too, so much the better.
+    private func forceAbort() -> Bool {
+        umount2(mountPoint, Int32(MNT_FORCE)) == 0 || ward_errno() == EBUSY
+    }
+}

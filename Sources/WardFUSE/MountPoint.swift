@@ -1,0 +1,104 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// A directory fit to be mounted on. Everything is checked before anything is touched.
+struct MountPoint {
+    /// Canonical: as the mount table spells it.
+    let path: String
+    /// Whether a mount of a daemon that died is in the way.
+    let hasDeadMount: Bool
+
+    /// Throws what is wrong with it as a mount point.
+    init(checking given: String) throws(FUSEError) {
+        path = try MountPoint.canonicalPath(given)
+        var status = stat()
+        if stat(path, &status) != 0 {
+            let reason = Errno(rawValue: ward_errno())
+            guard reason.rawValue == ENOTCONN || reason.rawValue == ECONNABORTED else {
+                throw MountPoint.unreachable(given, reason)
+            }
+            hasDeadMount = true
+            return
+        }
+        hasDeadMount = false
+        guard status.st_mode & S_IFMT == S_IFDIR else {
+            throw FUSEError(
+                .notADirectory, "mount on", given, "it is not a directory",
+                hint: "mkdir a directory and mount on that")
+        }
+        if let mounted = try? MountTable.entry(at: path) {
+            throw FUSEError(
+                .busy, "mount on", given,
+                "something is mounted there already (\(mounted.type), \(mounted.source))",
+                hint: mounted.type == "fuse.ward"
+                    ? "ward unmount \(given)" : "choose another directory")
+        }
+        try MountPoint.checkEmpty(given)
+    }
+
+    /// Detaches the mount of a daemon that died, if there is one.
+    func detachDeadMount() throws(FUSEError) {
+        guard hasDeadMount else { return }
+        try Unmounting.detach(path)
+        // What is below it has not been looked at yet.
+        let below = try MountPoint(checking: path)
+        guard !below.hasDeadMount else { return try below.detachDeadMount() }
+    }
+
+    static func canonicalPath(_ given: String) throws(FUSEError) -> String {
+        if let resolved = realpath(given) { return resolved }
+        let reason = Errno(rawValue: ward_errno())
+        guard reason.rawValue == ENOTCONN || reason.rawValue == ECONNABORTED else {
+            throw unreachable(given, reason)
+        }
+        // A dead mount can't be resolved itself, but what it is mounted on can.
+        var trimmed = Substring(given)
+        while trimmed.count > 1, trimmed.last == "/" { trimmed.removeLast() }
+        let name = trimmed.split(separator: "/").last.map(String.init) ?? ""
+        let parent = trimmed.dropLast(name.count)
+        guard let directory = realpath(parent.isEmpty ? "." : String(parent)) else {
+            throw unreachable(given, Errno(rawValue: ward_errno()))
+        }
+        return directory == "/" ? "/" + name : directory + "/" + name
+    }
+
+    private static func realpath(_ path: String) -> String? {
+        guard let resolved = Glibc.realpath(path, nil) else { return nil }
+        defer { free(resolved) }
+        return String(cString: resolved)
+    }
+
+    private static func checkEmpty(_ path: String) throws(FUSEError) {
+        guard let directory = opendir(path) else {
+            throw unreachable(path, Errno(rawValue: ward_errno()))
+        }
+        defer { closedir(directory) }
+        var entries = 0
+        while let entry = readdir(directory) {
+            let isDot = withUnsafeBytes(of: &entry.pointee.d_name) { name in
+                name[0] == UInt8(ascii: ".")
+                    && (name[1] == 0 || (name[1] == UInt8(ascii: ".") && name[2] == 0))
+            }
+            if !isDot { entries += 1 }
+        }
+        guard entries == 0 else {
+            throw FUSEError(
+                .notEmpty, "mount on", path, "the directory is not empty",
+                hint: "choose an empty directory: the mount would hide what is in this one")
+        }
+    }
+
+    private static func unreachable(_ path: String, _ reason: Errno) -> FUSEError {
+        if reason == .noSuchFileOrDirectory {
+            return FUSEError(
+                .mountPointMissing, "mount on", path, "there is no such directory",
+                hint: "mkdir -p \(path)")
+        }
+        if reason == .notDirectory {
+            return FUSEError(
+                .notADirectory, "mount on", path, "part of the path is not a directory")
+        }
+        return FUSEError(.refused, "mount on", path, "\(reason)")
+    }
+}

@@ -1,0 +1,64 @@
+import CWardLinux
+
+/// What ward and the kernel agree on in the INIT exchange.
+struct Negotiation: Equatable {
+    /// What the kernel offers and ward wants, by FUSE_* bit.
+    let features: UInt64
+    let minorVersion: UInt32
+
+    /// Largest WRITE (and READ), bytes.
+    static let maximumTransferBytes = 1 << 20
+    /// Linux 5.4. Older ones lack FUSE_EXPLICIT_INVAL_DATA and FUSE_MAX_PAGES.
+    static let oldestMinorVersion: UInt32 = 31
+    /// After this the kernel aborts a connection that does not answer, so that a stuck daemon can't leave processes that
+    /// can't be killed. Linux 6.15; seconds.
+    static let requestTimeoutSeconds: UInt16 = 300
+
+    /// Everything ward asks for, where the kernel offers it. Left out on purpose:
+    /// - WRITEBACK_CACHE: with it a lock can acknowledge a write that is never stored;
+    /// - POSIX_LOCKS, FLOCK_LOCKS: the kernel keeps locks itself, which costs no request;
+    /// - AUTO_INVAL_DATA: ward is the only writer, so the kernel's pages go only when ward says so;
+    /// - EXPORT_SUPPORT: node IDs are addresses (NO_EXPORT_SUPPORT refuses to make file handles of them);
+    /// - SPLICE_*: splicing costs an encrypting daemon more than it saves.
+    static func wanted(sharedStorage: Bool) -> UInt64 {
+        let always =
+            FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_DONT_MASK
+            | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO | FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS
+            | FUSE_POSIX_ACL | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS | FUSE_HANDLE_KILLPRIV_V2
+            | FUSE_SETXATTR_EXT | FUSE_INIT_EXT | FUSE_NO_EXPORT_SUPPORT | FUSE_REQUEST_TIMEOUT
+        return always | (sharedStorage ? FUSE_AUTO_INVAL_DATA : FUSE_EXPLICIT_INVAL_DATA)
+    }
+
+    /// The agreement on what `request` offers; nil where the kernel is too old to be served.
+    init?(answering request: fuse_init_in, sharedStorage: Bool) {
+        guard request.major == UInt32(FUSE_KERNEL_VERSION),
+            request.minor >= Negotiation.oldestMinorVersion
+        else { return nil }
+        let extended = UInt64(request.flags) & FUSE_INIT_EXT != 0
+        let offered = UInt64(request.flags) | (extended ? UInt64(request.flags2) << 32 : 0)
+        features = offered & Negotiation.wanted(sharedStorage: sharedStorage)
+        minorVersion = min(request.minor, UInt32(FUSE_KERNEL_MINOR_VERSION))
+    }
+
+    /// Whether SETXATTR requests carry the longer structure.
+    var hasExtendedSetxattr: Bool { features & FUSE_SETXATTR_EXT != 0 }
+
+    var reply: fuse_init_out {
+        var out = fuse_init_out()
+        out.major = UInt32(FUSE_KERNEL_VERSION)
+        out.minor = minorVersion
+        out.max_readahead = UInt32(Negotiation.maximumTransferBytes)
+        out.flags = UInt32(truncatingIfNeeded: features)
+        out.flags2 = UInt32(truncatingIfNeeded: features >> 32)
+        // Read-ahead and asynchronous I/O in flight; the defaults (12 and 9) are from when requests were one page.
+        out.max_background = 64
+        out.congestion_threshold = 48
+        out.max_write = UInt32(Negotiation.maximumTransferBytes)
+        out.time_gran = 1
+        out.max_pages = UInt16(Negotiation.maximumTransferBytes / 4096)
+        if features & FUSE_REQUEST_TIMEOUT != 0 {
+            out.request_timeout = Negotiation.requestTimeoutSeconds
+        }
+        return out
+    }
+}

@@ -1,0 +1,63 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// Takes a request apart in place, front to back. Everything it lends is valid as long as the request's buffer is.
+///
+/// The kernel is trusted to speak its protocol; the checks make sure that a misunderstanding becomes `EINVAL` and not a
+/// read past the end.
+struct RequestReader {
+    private(set) var rest: UnsafeRawBufferPointer
+
+    init(_ bytes: UnsafeRawBufferPointer) {
+        rest = bytes
+    }
+
+    /// The next structure of the protocol.
+    @inline(__always)
+    mutating func take<T: BitwiseCopyable>(_ type: T.Type) throws(Errno) -> T {
+        let size = MemoryLayout<T>.size
+        guard rest.count >= size else { throw .invalidArgument }
+        let value = rest.loadUnaligned(as: type)
+        rest = UnsafeRawBufferPointer(rebasing: rest.dropFirst(size))
+        return value
+    }
+
+    /// The next name, without its zero byte. Empty ones (only TMPFILE may) are allowed.
+    @inline(__always)
+    mutating func takeName() throws(Errno) -> UnsafeRawBufferPointer {
+        guard let base = rest.baseAddress, let end = memchr(base, 0, rest.count) else {
+            throw .invalidArgument
+        }
+        let count = UnsafeRawPointer(end) - base
+        let name = UnsafeRawBufferPointer(start: base, count: count)
+        rest = UnsafeRawBufferPointer(rebasing: rest.dropFirst(count &+ 1))
+        return name
+    }
+
+    /// The next `count` bytes.
+    @inline(__always)
+    mutating func takeBytes(_ count: UInt32) throws(Errno) -> UnsafeRawBufferPointer {
+        let count = Int(count)
+        guard rest.count >= count else { throw .invalidArgument }
+        let bytes = UnsafeRawBufferPointer(rebasing: rest.prefix(count))
+        rest = UnsafeRawBufferPointer(rebasing: rest.dropFirst(count))
+        return bytes
+    }
+}
+
+/// A request as it came: its header and what follows.
+struct Request {
+    let header: fuse_in_header
+    let body: RequestReader
+
+    /// Nil where `bytes` is not one whole request.
+    @inline(__always)
+    init?(_ bytes: UnsafeRawBufferPointer) {
+        let headerBytes = MemoryLayout<fuse_in_header>.size
+        guard bytes.count >= headerBytes else { return nil }
+        header = bytes.loadUnaligned(as: fuse_in_header.self)
+        guard Int(header.len) == bytes.count else { return nil }
+        body = RequestReader(UnsafeRawBufferPointer(rebasing: bytes.dropFirst(headerBytes)))
+    }
+}

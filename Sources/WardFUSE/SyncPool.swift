@@ -1,0 +1,121 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardSystem
+import WardVolume
+
+/// What takes as long as a disk does.
+struct SyncJob<Channel: ReplyChannel>: Sendable {
+    enum Kind: Sendable {
+        case file(HandleID, dataOnly: Bool)
+        case directory(HandleID, dataOnly: Bool)
+        case everything
+    }
+
+    let kind: Kind
+    let unique: UInt64
+    let channel: Channel
+
+    func perform(_ volume: Volume, _ context: WorkerContext) {
+        do throws(Errno) {
+            switch kind {
+            case .file(let handle, let dataOnly):
+                try volume.fsync(handle, dataOnly: dataOnly, context)
+            case .directory(let handle, let dataOnly):
+                try volume.fsyncDirectory(handle, dataOnly: dataOnly, context)
+            case .everything:
+                try volume.durablePoint()
+            }
+            channel.complete(unique)
+        } catch {
+            channel.complete(unique, error: Wire.errorNumber(error))
+        }
+        context.finishRequest()
+    }
+}
+
+/// Threads for `fsync`, so that programs that sync do not hold up programs that don't.
+///
+/// Up to half of the workers may sync on the spot, which saves a wake-up where the store is fast; the rest is queued.
+/// Threads are started when they are needed and stay.
+final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
+    // Sendable: `signal` is made for sharing, the rest is constant, atomic or behind the mutex.
+    private static var mostThreads: Int { 4 }
+
+    private struct State {
+        var queue: [SyncJob<Channel>] = []
+        var busyThreads = 0
+        var threads: [ServingThread] = []
+    }
+
+    private let volume: Volume
+    private let mostOnTheSpot: Int
+    private let onTheSpot = Atomic<Int>(0)
+    private let state = Mutex(State())
+    /// Counts jobs, and the end for each thread.
+    private let signal = UnsafeMutablePointer<sem_t>.allocate(capacity: 1)
+
+    /// `workers`: the number of threads that serve requests.
+    init(_ volume: Volume, workers: Int) {
+        self.volume = volume
+        mostOnTheSpot = workers / 2
+        sem_init(signal, 0, 0)
+    }
+
+    deinit {
+        sem_destroy(signal)
+        signal.deallocate()
+    }
+
+    /// Performs the job, here or on a thread of the pool; its reply is sent from there.
+    func submit(_ job: SyncJob<Channel>, _ context: WorkerContext) {
+        let count = onTheSpot.add(1, ordering: .relaxed).newValue
+        defer { onTheSpot.subtract(1, ordering: .relaxed) }
+        if count <= mostOnTheSpot {
+            job.perform(volume, context)
+        } else if !enqueue(job) {
+            // No thread to be had: better slow than not at all.
+            job.perform(volume, context)
+        }
+    }
+
+    /// Lets the queue run empty and ends the threads. No job may come after.
+    func end() {
+        let threads = state.withLock { $0.threads }
+        for _ in threads { sem_post(signal) }
+        for thread in threads { thread.join() }
+    }
+
+    private func enqueue(_ job: SyncJob<Channel>) -> Bool {
+        let isQueued = state.withLock { state in
+            let waiting = state.queue.count + 1
+            if state.threads.count - state.busyThreads < waiting,
+                state.threads.count < SyncPool.mostThreads,
+                let thread = try? ServingThread(
+                    "ward-fsync-\(state.threads.count + 1)", { self.work() })
+            {
+                state.threads.append(thread)
+            }
+            guard !state.threads.isEmpty else { return false }
+            state.queue.append(job)
+            return true
+        }
+        if isQueued { sem_post(signal) }
+        return isQueued
+    }
+
+    private func work() {
+        let context = WorkerContext(volume: volume)
+        while true {
+            while sem_wait(signal) != 0 {}
+            let job: SyncJob<Channel>? = state.withLock { state in
+                guard !state.queue.isEmpty else { return nil }
+                state.busyThreads += 1
+                return state.queue.removeFirst()
+            }
+            guard let job else { return }
+            job.perform(volume, context)
+            state.withLock { $0.busyThreads -= 1 }
+        }
+    }
+}

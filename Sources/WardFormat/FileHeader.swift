@@ -1,0 +1,100 @@
+import WardCrypto
+import WardSystem
+
+/// The first 256 bytes of a file's page 0.
+///
+/// ```
+///   0  magic "WARDFILE"        8
+///   8  version (1)             2
+///  10  header length (256)     2
+///  12  protection class        1   1 A, 2 B, 3 C, 4 D, 5 CX
+///  13  flags                   1   bit 0: sparse
+///  14  wrapped key length      2   0 (no key: the file is empty), 40, or 72 for class B
+///  16  file ID                16
+///  32  directory ID           16   where the file was created: a hint for repair
+///  48  wrapped key            72   padded with zeros
+/// 120  zeros                 104
+/// 224  MAC                    32   HMAC-SHA-256 of bytes 0–223 under the header key
+/// ```
+public struct FileHeader: Equatable, Sendable {
+    public static let bytes = PageLayout.headerBytes
+    public static let version: UInt16 = 1
+    static let magic: [UInt8] = Array("WARDFILE".utf8)
+    static let macOffset = 224
+
+    public var protectionClass: ProtectionClass
+    /// All-zero pages are holes; otherwise they were wiped.
+    public var isSparse: Bool
+    public var fileID: [UInt8]
+    public var directoryID: [UInt8]
+    /// Empty where the file has no key yet.
+    public var wrappedKey: [UInt8]
+
+    public init(
+        protectionClass: ProtectionClass, isSparse: Bool = false, fileID: [UInt8],
+        directoryID: [UInt8], wrappedKey: [UInt8] = []
+    ) {
+        precondition(fileID.count == 16 && directoryID.count == 16)
+        self.protectionClass = protectionClass
+        self.isSparse = isSparse
+        self.fileID = fileID
+        self.directoryID = directoryID
+        self.wrappedKey = wrappedKey
+    }
+
+    /// Writes all 256 bytes, MAC included.
+    public func write(to out: UnsafeMutableRawPointer, macKey: borrowing SecretBytes) {
+        precondition(FileHeader.isPossible(wrappedKey.count, protectionClass))
+        out.initializeMemory(as: UInt8.self, repeating: 0, count: FileHeader.bytes)
+        out.copyMemory(from: FileHeader.magic, byteCount: 8)
+        out.storeBytes(of: FileHeader.version.littleEndian, toByteOffset: 8, as: UInt16.self)
+        out.storeBytes(of: UInt16(FileHeader.bytes).littleEndian, toByteOffset: 10, as: UInt16.self)
+        out.storeBytes(of: protectionClass.rawValue, toByteOffset: 12, as: UInt8.self)
+        out.storeBytes(of: isSparse ? 1 : 0, toByteOffset: 13, as: UInt8.self)
+        out.storeBytes(
+            of: UInt16(wrappedKey.count).littleEndian, toByteOffset: 14, as: UInt16.self)
+        (out + 16).copyMemory(from: fileID, byteCount: 16)
+        (out + 32).copyMemory(from: directoryID, byteCount: 16)
+        (out + 48).copyMemory(from: wrappedKey, byteCount: wrappedKey.count)
+        HMACSHA256.authenticate(
+            UnsafeRawBufferPointer(start: out, count: FileHeader.macOffset), key: macKey,
+            to: out + FileHeader.macOffset)
+    }
+
+    /// Reads 256 bytes. `authenticationFailed` comes before anything is believed.
+    public init(
+        reading source: UnsafeRawPointer, macKey: borrowing SecretBytes
+    ) throws(FormatError) {
+        let bytes = UnsafeRawBufferPointer(start: source, count: FileHeader.bytes)
+        guard bytes[0..<8].elementsEqual(FileHeader.magic) else {
+            throw FormatError(.notRecognised, "file header: no magic")
+        }
+        let version = UInt16(
+            littleEndian: source.loadUnaligned(fromByteOffset: 8, as: UInt16.self))
+        guard version <= FileHeader.version else {
+            throw FormatError(.newerVersion, "file header: version \(version)")
+        }
+        guard
+            HMACSHA256.verify(
+                bytes[FileHeader.macOffset..<FileHeader.bytes],
+                of: UnsafeRawBufferPointer(rebasing: bytes[0..<FileHeader.macOffset]), key: macKey)
+        else { throw FormatError(.authenticationFailed, "file header: MAC does not match") }
+        let length = UInt16(
+            littleEndian: source.loadUnaligned(fromByteOffset: 10, as: UInt16.self))
+        let keyCount = Int(
+            UInt16(littleEndian: source.loadUnaligned(fromByteOffset: 14, as: UInt16.self)))
+        guard version == FileHeader.version, length == FileHeader.bytes,
+            let protectionClass = ProtectionClass(rawValue: bytes[12]), bytes[13] & ~1 == 0,
+            FileHeader.isPossible(keyCount, protectionClass)
+        else { throw FormatError(.malformed, "file header: impossible field") }
+        self.protectionClass = protectionClass
+        isSparse = bytes[13] & 1 != 0
+        fileID = [UInt8](bytes[16..<32])
+        directoryID = [UInt8](bytes[32..<48])
+        wrappedKey = [UInt8](bytes[48..<(48 + keyCount)])
+    }
+
+    private static func isPossible(_ keyCount: Int, _ protectionClass: ProtectionClass) -> Bool {
+        keyCount == 0 || keyCount == (protectionClass == .completeUnlessOpen ? 72 : 40)
+    }
+}

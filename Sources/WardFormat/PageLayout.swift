@@ -1,0 +1,118 @@
+/// Where the bytes of a file lie: whole pages of `pageBytes`, each one sealed by itself.
+///
+/// ```
+/// page 0                                   page 1, 2, …
+/// ┌────────────────┬──────────────────┐   ┌──────────────────────────────────┐
+/// │ file header 256│ record           │   │ record                           │
+/// └────────────────┴──────────────────┘   └──────────────────────────────────┘
+/// record: nonce 12 ‖ epoch 4 ‖ length 2 ‖ flags 2 ‖ ciphertext ‖ tag 16
+/// ```
+/// Integers are little-endian. The ciphertext always fills the page; `length` says how much of it counts. Associated
+/// data: page number 8 ‖ epoch 4 ‖ length 2 ‖ flags 2.
+public struct PageLayout: Equatable, Sendable {
+    public static let headerBytes = 256
+    public static let nonceBytes = 12
+    /// nonce, epoch, length and flags.
+    public static let recordPrefixBytes = 20
+    public static let tagBytes = 16
+    /// What a record adds to its payload.
+    public static let recordOverheadBytes = recordPrefixBytes + tagBytes
+    /// The page that was the last when it was written.
+    public static let finalFlag: UInt16 = 1
+
+    public let pageBytes: Int
+    /// Payload of page 0.
+    public let firstCapacity: Int
+    /// Payload of every other page.
+    public let capacity: Int
+
+    public init(pageBytes: Int) {
+        precondition(pageBytes == 512 || pageBytes == 4096, "pages have 512 or 4,096 bytes")
+        self.pageBytes = pageBytes
+        firstCapacity = pageBytes - PageLayout.headerBytes - PageLayout.recordOverheadBytes
+        capacity = pageBytes - PageLayout.recordOverheadBytes
+    }
+
+    /// Payload bytes of a page.
+    @inline(__always)
+    public func capacity(ofPage page: Int) -> Int { page == 0 ? firstCapacity : capacity }
+
+    /// Where a page's record begins inside the page.
+    @inline(__always)
+    public func recordOffset(ofPage page: Int) -> Int { page == 0 ? PageLayout.headerBytes : 0 }
+
+    /// The page that holds the byte at `offsetBytes`.
+    @inline(__always)
+    public func page(at offsetBytes: Int) -> Int {
+        offsetBytes < firstCapacity ? 0 : 1 + (offsetBytes - firstCapacity) / capacity
+    }
+
+    /// The offset of the first byte of a page.
+    @inline(__always)
+    public func start(ofPage page: Int) -> Int {
+        page == 0 ? 0 : firstCapacity + (page - 1) * capacity
+    }
+
+    /// Pages of a file of `sizeBytes`: 0 for an empty one.
+    @inline(__always)
+    public func pageCount(forSize sizeBytes: Int) -> Int {
+        sizeBytes == 0 ? 0 : page(at: sizeBytes - 1) + 1
+    }
+
+    /// The largest file: what the kernel can address and every page number fits in.
+    public static let maximumSizeBytes = Int(Int64.max) - (1 << 40)
+
+    /// Size of a backing file with its size hint: whole pages, then a hole as long as the last page's payload. A
+    /// remainder of 0 means that there is no hint.
+    public func backingSize(forSize sizeBytes: Int) -> Int {
+        let pages = pageCount(forSize: sizeBytes)
+        guard pages > 0 else { return 0 }
+        return pages * pageBytes + (sizeBytes - start(ofPage: pages - 1))
+    }
+
+    /// What a backing file's size says of the file's: nil where it carries no hint.
+    public func size(fromBackingSize backingBytes: Int) -> Int? {
+        if backingBytes == 0 { return 0 }
+        let pages = backingBytes / pageBytes
+        let lastLength = backingBytes % pageBytes
+        guard pages > 0, lastLength > 0, lastLength <= capacity(ofPage: pages - 1) else {
+            return nil
+        }
+        return start(ofPage: pages - 1) + lastLength
+    }
+}
+
+/// The part of a record that is in clear.
+public struct RecordPrefix: Equatable, Sendable {
+    public var epoch: UInt32
+    public var length: UInt16
+    public var flags: UInt16
+
+    @inline(__always)
+    public var isFinal: Bool { flags & PageLayout.finalFlag != 0 }
+
+    /// Reads epoch, length and flags of the record at `record`.
+    @inline(__always)
+    public init(reading record: UnsafeRawPointer) {
+        epoch = UInt32(
+            littleEndian: record.loadUnaligned(fromByteOffset: 12, as: UInt32.self))
+        length = UInt16(
+            littleEndian: record.loadUnaligned(fromByteOffset: 16, as: UInt16.self))
+        flags = UInt16(
+            littleEndian: record.loadUnaligned(fromByteOffset: 18, as: UInt16.self))
+    }
+
+    public init(epoch: UInt32, length: Int, isFinal: Bool) {
+        self.epoch = epoch
+        self.length = UInt16(length)
+        flags = isFinal ? PageLayout.finalFlag : 0
+    }
+
+    /// Writes epoch, length and flags into the record at `record`.
+    @inline(__always)
+    public func write(to record: UnsafeMutableRawPointer) {
+        record.storeBytes(of: epoch.littleEndian, toByteOffset: 12, as: UInt32.self)
+        record.storeBytes(of: length.littleEndian, toByteOffset: 16, as: UInt16.self)
+        record.storeBytes(of: flags.littleEndian, toByteOffset: 18, as: UInt16.self)
+    }
+}

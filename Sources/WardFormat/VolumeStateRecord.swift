@@ -1,0 +1,94 @@
+import WardCrypto
+import WardSystem
+
+/// `ward.state` in the root of a volume: whether it was left clean, and which epochs are in doubt.
+///
+/// ```
+///   0  magic "WARDSTAT"      8
+///   8  version (1)           2
+///  10  in use                1   0 clean, 1 in use
+///  11  zero                  1
+///  12  epoch                 4   clean: the last one used; in use: the first not known to be durable
+///  16  interval count n      4   at most 64
+///  20  zeros                 4
+///  24  intervals           8·n   first epoch 4 ‖ last epoch 4, ascending
+///  ..  MAC                  32   HMAC-SHA-256 of all bytes before it under the state key
+/// ```
+public struct VolumeStateRecord: Equatable, Sendable {
+    public static let fileName = "ward.state"
+    /// More unclean ends than this before anything was mended are merged into one interval.
+    public static let maximumIntervals = 64
+    static let magic: [UInt8] = Array("WARDSTAT".utf8)
+    static let version: UInt16 = 1
+
+    public var isInUse: Bool
+    public var epoch: UInt32
+    /// Epochs whose pages may be half-written.
+    public var doubtful: [ClosedRange<UInt32>]
+
+    public init(isInUse: Bool, epoch: UInt32, doubtful: [ClosedRange<UInt32>]) {
+        self.isInUse = isInUse
+        self.epoch = epoch
+        self.doubtful = doubtful
+        if doubtful.count > VolumeStateRecord.maximumIntervals {
+            self.doubtful = [doubtful.first!.lowerBound...doubtful.last!.upperBound]
+        }
+    }
+
+    public func serialized(macKey: borrowing SecretBytes) -> [UInt8] {
+        var bytes = VolumeStateRecord.magic
+        bytes.append(littleEndian: VolumeStateRecord.version)
+        bytes += [isInUse ? 1 : 0, 0]
+        bytes.append(littleEndian: epoch)
+        bytes.append(littleEndian: UInt32(doubtful.count))
+        bytes += [0, 0, 0, 0]
+        for interval in doubtful {
+            bytes.append(littleEndian: interval.lowerBound)
+            bytes.append(littleEndian: interval.upperBound)
+        }
+        return bytes + HMACSHA256.authenticate(bytes, key: macKey)
+    }
+
+    public init(reading bytes: [UInt8], macKey: borrowing SecretBytes) throws(FormatError) {
+        guard bytes.count >= 56, bytes[0..<8].elementsEqual(VolumeStateRecord.magic) else {
+            throw FormatError(.notRecognised, "state record: no magic")
+        }
+        let version = bytes.littleEndian(at: 8, as: UInt16.self)
+        guard version <= VolumeStateRecord.version else {
+            throw FormatError(.newerVersion, "state record: version \(version)")
+        }
+        let matches = bytes.withUnsafeBytes {
+            HMACSHA256.verify(
+                $0[(bytes.count - 32)...],
+                of: UnsafeRawBufferPointer(rebasing: $0[0..<(bytes.count - 32)]), key: macKey)
+        }
+        guard matches else {
+            throw FormatError(.authenticationFailed, "state record: MAC does not match")
+        }
+        let count = Int(bytes.littleEndian(at: 16, as: UInt32.self))
+        guard version == VolumeStateRecord.version, bytes[10] <= 1,
+            count <= VolumeStateRecord.maximumIntervals, bytes.count == 24 + 8 * count + 32
+        else { throw FormatError(.malformed, "state record: impossible field") }
+        isInUse = bytes[10] == 1
+        epoch = bytes.littleEndian(at: 12, as: UInt32.self)
+        doubtful = []
+        for index in 0..<count {
+            let first = bytes.littleEndian(at: 24 + 8 * index, as: UInt32.self)
+            let last = bytes.littleEndian(at: 28 + 8 * index, as: UInt32.self)
+            guard first <= last else {
+                throw FormatError(.malformed, "state record: interval ends before it begins")
+            }
+            doubtful.append(first...last)
+        }
+    }
+}
+
+extension Array where Element == UInt8 {
+    mutating func append<T: FixedWidthInteger>(littleEndian value: T) {
+        Swift.withUnsafeBytes(of: value.littleEndian) { append(contentsOf: $0) }
+    }
+
+    func littleEndian<T: FixedWidthInteger>(at offset: Int, as type: T.Type) -> T {
+        withUnsafeBytes { T(littleEndian: $0.loadUnaligned(fromByteOffset: offset, as: type)) }
+    }
+}

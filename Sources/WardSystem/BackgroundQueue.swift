@@ -1,0 +1,109 @@
+import CWardLinux
+import Glibc
+
+/// A thread of one's own that runs closures one after another: for calls that block, away from request threads and from
+/// Swift's cooperative pool. The thread starts with the first closure.
+public final class BackgroundQueue: @unchecked Sendable {
+    // Sendable: everything below is guarded by `mutex`.
+    private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+    private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
+    private var waiting: [@Sendable () -> Void] = []
+    private var isRunning = false
+    private var isBusy = false
+    private let name: String
+
+    /// `name`: at most 15 bytes, what `ps -L` shows.
+    public init(name: String) {
+        self.name = name
+        pthread_mutex_init(mutex, nil)
+        pthread_cond_init(condition, nil)
+    }
+
+    deinit {
+        pthread_cond_destroy(condition)
+        pthread_mutex_destroy(mutex)
+        condition.deallocate()
+        mutex.deallocate()
+    }
+
+    public func run(_ body: @escaping @Sendable () -> Void) {
+        pthread_mutex_lock(mutex)
+        waiting.append(body)
+        if !isRunning {
+            isRunning = true
+            SystemThread.start(name: name) { self.serve() }
+        }
+        pthread_cond_broadcast(condition)
+        pthread_mutex_unlock(mutex)
+    }
+
+    /// Waits until nothing is left to run.
+    public func drain() {
+        pthread_mutex_lock(mutex)
+        while !waiting.isEmpty || isBusy { pthread_cond_wait(condition, mutex) }
+        pthread_mutex_unlock(mutex)
+    }
+
+    private func serve() {
+        pthread_mutex_lock(mutex)
+        while true {
+            // An idle thread ends after a minute; the next closure starts another.
+            if waiting.isEmpty {
+                var until = timespec()
+                clock_gettime(CLOCK_REALTIME, &until)
+                until.tv_sec += 60
+                if pthread_cond_timedwait(condition, mutex, &until) == ETIMEDOUT, waiting.isEmpty {
+                    isRunning = false
+                    pthread_mutex_unlock(mutex)
+                    return
+                }
+                continue
+            }
+            let body = waiting.removeFirst()
+            isBusy = true
+            pthread_mutex_unlock(mutex)
+            body()
+            pthread_mutex_lock(mutex)
+            isBusy = false
+            pthread_cond_broadcast(condition)
+        }
+    }
+}
+
+/// Threads without a library around them, pthread_create(3).
+public enum SystemThread {
+    private final class Body {
+        let name: String
+        let run: @Sendable () -> Void
+        init(name: String, run: @escaping @Sendable () -> Void) {
+            self.name = name
+            self.run = run
+        }
+    }
+
+    /// Starts a detached thread with all signals blocked: signals belong to the thread that waits for them.
+    public static func start(name: String, _ body: @escaping @Sendable () -> Void) {
+        let boxed = Unmanaged.passRetained(Body(name: String(name.prefix(15)), run: body))
+        var all = sigset_t()
+        var before = sigset_t()
+        sigfillset(&all)
+        pthread_sigmask(SIG_SETMASK, &all, &before)
+        defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
+        var attributes = pthread_attr_t()
+        pthread_attr_init(&attributes)
+        pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
+        defer { pthread_attr_destroy(&attributes) }
+        var thread = pthread_t()
+        let result = pthread_create(
+            &thread, &attributes,
+            { argument in
+                let body = Unmanaged<Body>.fromOpaque(argument!).takeRetainedValue()
+                _ = body.name.withCString {
+                    ward_prctl(15 /* PR_SET_NAME */, UInt(bitPattern: $0))
+                }
+                body.run()
+                return nil
+            }, boxed.toOpaque())
+        precondition(result == 0, "no thread can be started: \(result)")
+    }
+}

@@ -1,0 +1,52 @@
+import Synchronization
+import WardFormat
+
+/// Whether content of a class may be touched now. Every content operation passes it.
+///
+/// A thread enters with its `WorkerContext`'s content lock held and leaves by releasing it; whoever changes the gate
+/// then takes each context's lock once (`Volume.drain`), and knows that no request that saw the old state is under way.
+final class ClassGate: Sendable {
+    enum State: UInt8 {
+        /// Everything passes.
+        case open = 0
+        /// Locked, and the kernel is writing mapped pages back: only that passes.
+        case closing = 1
+        /// Nothing passes.
+        case closed = 2
+        /// Class B while locked: files whose key is in memory, and new ones; nothing that would have to be opened.
+        case openFilesOnly = 3
+    }
+
+    /// One byte per class, by raw value.
+    private let states = Atomic<UInt64>(0)
+
+    /// Opens with every class closed but D's, which the keyring opens by itself.
+    init(open: ProtectionClassSet) {
+        for protectionClass in ProtectionClass.allCases {
+            set(
+                open.contains(protectionClass)
+                    ? .open : protectionClass == .completeUnlessOpen ? .openFilesOnly : .closed,
+                for: protectionClass)
+        }
+    }
+
+    @inline(__always)
+    func state(of protectionClass: ProtectionClass) -> State {
+        let shift = UInt64(protectionClass.rawValue) &* 8
+        return State(
+            rawValue: UInt8(truncatingIfNeeded: states.load(ordering: .acquiring) &>> shift))!
+    }
+
+    func set(_ state: State, for protectionClass: ProtectionClass) {
+        let shift = UInt64(protectionClass.rawValue) * 8
+        while true {
+            let old = states.load(ordering: .relaxed)
+            let new = old & ~(0xFF << shift) | UInt64(state.rawValue) << shift
+            if states.compareExchange(
+                expected: old, desired: new, ordering: .acquiringAndReleasing
+            ).exchanged {
+                return
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+import Glibc
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// Names on disk: base64url of the AES-256-GCM-SIV of the name under the names key, associated data the directory's ID,
+/// nonce zero (so that a name has one encryption per directory, which look-up needs).
+///
+/// Longer than the backing file system takes (over 175 bytes of plaintext), the name on disk is `~` ‖ base64url of the
+/// ciphertext's SHA-256, and a symbolic link `.n` ‖ the same 43 characters holds the whole ciphertext as its target.
+extension Volume {
+    /// Longest plaintext name whose encryption fits in 255 bytes.
+    static let longestShortName = 175
+    static let longNamePrefix = UInt8(ascii: "~")
+
+    /// Writes the stored name, zero-terminated, to `out` (512 bytes). True where the name is a long one.
+    @discardableResult
+    func encryptName(
+        _ name: UnsafeRawBufferPointer, in directoryID: [UInt8], to out: UnsafeMutablePointer<CChar>
+    ) throws(Errno) -> Bool {
+        guard name.count <= 255 else { throw .fileNameTooLong }
+        guard name.count > 0 else { throw .invalidArgument }
+        let long = name.count > Volume.longestShortName
+        withSealedName(name, directoryID) { sealed in
+            let characters = UnsafeMutableRawPointer(out).assumingMemoryBound(to: UInt8.self)
+            if long {
+                characters[0] = Volume.longNamePrefix
+                SHA256Digest.hash(sealed).withUnsafeBytes {
+                    Base64URL.encode($0, to: characters + 1)
+                }
+                out[44] = 0
+            } else {
+                Base64URL.encode(sealed, to: characters)
+                out[Base64URL.encodedCount(sealed.count)] = 0
+            }
+        }
+        return long
+    }
+
+    /// The target of the symbolic link beside a long name: base64url of the ciphertext.
+    func longNameTarget(_ name: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> String {
+        withSealedName(name, directoryID) { Base64URL.encode([UInt8]($0)) }
+    }
+
+    private func withSealedName<R>(
+        _ name: UnsafeRawBufferPointer, _ directoryID: [UInt8],
+        _ body: (UnsafeRawBufferPointer) -> R
+    ) -> R {
+        withUnsafeTemporaryAllocation(byteCount: 512, alignment: 16) { buffer in
+            let base = buffer.baseAddress!
+            let nonce = base + 496
+            nonce.initializeMemory(as: UInt8.self, repeating: 0, count: 12)
+            directoryID.withUnsafeBytes { id in
+                keys.names.seal(
+                    name.baseAddress!, count: name.count, to: base, tag: base + name.count,
+                    nonce: nonce, associatedData: id.baseAddress, associatedDataBytes: id.count)
+            }
+            return body(UnsafeRawBufferPointer(start: base, count: name.count + 16))
+        }
+    }
+
+    /// The plaintext of a stored name (short form, or the target of a long name's link): nil where it is not ours.
+    func decryptName(_ stored: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> [UInt8]? {
+        let sealedCount = Base64URL.decodedCount(stored.count)
+        guard sealedCount > 16, sealedCount <= 255 + 16 else { return nil }
+        return withUnsafeTemporaryAllocation(byteCount: 320, alignment: 16) { buffer -> [UInt8]? in
+            let base = buffer.baseAddress!
+            guard Base64URL.decode(stored, to: base.assumingMemoryBound(to: UInt8.self)) else {
+                return nil
+            }
+            let nonce = base + 304
+            nonce.initializeMemory(as: UInt8.self, repeating: 0, count: 12)
+            let count = sealedCount - 16
+            let name = [UInt8](unsafeUninitializedCapacity: count) { out, initialized in
+                let ok = directoryID.withUnsafeBytes { id in
+                    keys.names.open(
+                        base, count: count, to: out.baseAddress!, tag: base + count, nonce: nonce,
+                        associatedData: id.baseAddress, associatedDataBytes: id.count)
+                }
+                initialized = ok ? count : 0
+            }
+            return name.isEmpty ? nil : name
+        }
+    }
+
+    /// Whether a stored name is that of a file of ours: it decrypts, or has the form of a long one.
+    func isOurs(_ stored: [UInt8], in state: DirectoryState) -> Bool {
+        if stored.first == Volume.longNamePrefix { return stored.count == 44 }
+        return stored.withUnsafeBytes { decryptName($0, in: state.id) } != nil
+    }
+
+    /// The name of the link that holds a long name's ciphertext: `.n` ‖ the characters after `~`.
+    static func longNameLink(_ stored: UnsafePointer<CChar>) -> [CChar] {
+        var name: [CChar] = [
+            CChar(bitPattern: UInt8(ascii: ".")), CChar(bitPattern: UInt8(ascii: "n")),
+        ]
+        name.append(contentsOf: UnsafeBufferPointer(start: stored + 1, count: 43))
+        name.append(0)
+        return name
+    }
+
+    /// The ciphertext of a long name, read from its link and checked against the hash in the stored name.
+    func readLongName(_ directory: Int32, _ stored: UnsafePointer<CChar>) throws(Errno) -> [UInt8]?
+    {
+        guard strlen(stored) == 44 else { return nil }
+        let link = Volume.longNameLink(stored)
+        return try withUnsafeTemporaryAllocation(byteCount: 512, alignment: 1) {
+            buffer throws(Errno) -> [UInt8]? in
+            let count = try storage.readlinkat(directory, link, buffer.baseAddress!, 512)
+            let target = UnsafeRawBufferPointer(rebasing: buffer[0..<count])
+            var sealed = [UInt8](repeating: 0, count: Base64URL.decodedCount(count))
+            let decoded = sealed.withUnsafeMutableBufferPointer {
+                Base64URL.decode(target, to: $0.baseAddress!)
+            }
+            guard decoded else { return nil }
+            let hash = Base64URL.encode(SHA256Digest.hash(sealed))
+            guard
+                hash.utf8.elementsEqual(
+                    UnsafeBufferPointer(start: stored + 1, count: 43).lazy.map {
+                        UInt8(bitPattern: $0)
+                    })
+            else { return nil }
+            return [UInt8](target)
+        }
+    }
+}

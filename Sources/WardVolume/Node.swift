@@ -1,0 +1,278 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardFormat
+import WardSystem
+
+/// One name of a node: the stored name in a directory.
+struct NodeLink {
+    var parent: Node
+    /// Stored (encrypted) name, zero-terminated.
+    var name: [CChar]
+}
+
+/// A file, directory or anything else that the kernel or an open handle knows.
+///
+/// Kept alive by the node table while the kernel has look-ups on it, by its handles, and by its children (which hold
+/// their parent). The node's address is its identity towards the kernel.
+final class Node: @unchecked Sendable {
+    let inode: UInt64
+    /// `S_IFMT` part of the mode.
+    let type: mode_t
+    let generation: UInt64
+
+    /// Look-ups the kernel holds. Guarded by the table's shard.
+    var lookups: UInt64 = 0
+    /// Guards `firstLink`, `moreLinks`, `directory` and `classHint`.
+    private let guardLock = TryableLock()
+    private var firstLink: NodeLink?
+    private var moreLinks: [NodeLink] = []
+    private var directoryState: DirectoryState?
+    /// The class as last read from or written to disk; 0 for unknown.
+    private let classCache = Atomic<UInt8>(0)
+    /// Content may be in the kernel's page cache since the last eviction.
+    let hasCachedPages = Atomic<Bool>(false)
+    /// A name of it was made and its directory not synced since.
+    let hasUnsyncedName = Atomic<Bool>(false)
+
+    /// Guards `file`: held while a file is being opened or closed for the last time.
+    let openLock = TryableLock()
+    /// Set while a handle is open. Read without the lock by those who hold a handle.
+    var file: OpenFile?
+
+    init(inode: UInt64, type: mode_t, generation: UInt64) {
+        self.inode = inode
+        self.type = type
+        self.generation = generation
+    }
+
+    var isDirectory: Bool { type == S_IFDIR }
+    var isRegular: Bool { type == S_IFREG }
+
+    var id: NodeID {
+        UInt64(UInt(bitPattern: Unmanaged.passUnretained(self).toOpaque()))
+    }
+
+    // MARK: Names
+
+    /// A name by which the node can be reached now; nil where it was unlinked.
+    var link: NodeLink? {
+        guardLock.lockNow()
+        defer { guardLock.unlock() }
+        return firstLink
+    }
+
+    var allLinks: [NodeLink] {
+        guardLock.lockNow()
+        defer { guardLock.unlock() }
+        return (firstLink.map { [$0] } ?? []) + moreLinks
+    }
+
+    func addLink(_ parent: Node, _ name: UnsafePointer<CChar>) {
+        guardLock.lockNow()
+        defer { guardLock.unlock() }
+        if let first = firstLink {
+            if first.parent === parent, Node.same(first.name, name) { return }
+            if isDirectory {
+                // A directory has one name: it was moved behind our back.
+                firstLink = NodeLink(parent: parent, name: Node.copy(name))
+                return
+            }
+            for other in moreLinks where other.parent === parent && Node.same(other.name, name) {
+                return
+            }
+            moreLinks.append(NodeLink(parent: parent, name: Node.copy(name)))
+        } else {
+            firstLink = NodeLink(parent: parent, name: Node.copy(name))
+        }
+    }
+
+    /// Forgets a name. True where none is left.
+    @discardableResult
+    func removeLink(_ parent: Node, _ name: UnsafePointer<CChar>) -> Bool {
+        guardLock.lockNow()
+        defer { guardLock.unlock() }
+        if let first = firstLink, first.parent === parent, Node.same(first.name, name) {
+            firstLink = moreLinks.popLast()
+        } else {
+            moreLinks.removeAll { $0.parent === parent && Node.same($0.name, name) }
+        }
+        return firstLink == nil
+    }
+
+    private static func same(_ stored: [CChar], _ name: UnsafePointer<CChar>) -> Bool {
+        stored.withUnsafeBufferPointer { strcmp($0.baseAddress!, name) == 0 }
+    }
+
+    private static func copy(_ name: UnsafePointer<CChar>) -> [CChar] {
+        [CChar](UnsafeBufferPointer(start: name, count: strlen(name) + 1))
+    }
+
+    // MARK: Class and directory state
+
+    var protectionClass: ProtectionClass? {
+        get { ProtectionClass(rawValue: classCache.load(ordering: .relaxed)) }
+        set { classCache.store(newValue?.rawValue ?? 0, ordering: .relaxed) }
+    }
+
+    var directory: DirectoryState? {
+        get {
+            guardLock.lockNow()
+            defer { guardLock.unlock() }
+            return directoryState
+        }
+        set {
+            guardLock.lockNow()
+            let old = directoryState
+            directoryState = newValue
+            guardLock.unlock()
+            withExtendedLifetime(old) {}
+        }
+    }
+}
+
+/// What is known of a directory: its record, and a descriptor of the backing directory while there is room for one.
+final class DirectoryState: Sendable {
+    let id: [UInt8]
+    private let classValue: Atomic<UInt8>
+    private let descriptor = Mutex<DirectoryDescriptor?>(nil)
+
+    init(record: DirectoryRecord) {
+        id = record.directoryID
+        classValue = Atomic(record.protectionClass.rawValue)
+    }
+
+    /// What new files in it get.
+    var protectionClass: ProtectionClass {
+        get { ProtectionClass(rawValue: classValue.load(ordering: .relaxed))! }
+        set { classValue.store(newValue.rawValue, ordering: .relaxed) }
+    }
+
+    private let defaultACL = Atomic<UInt8>(0)
+    /// Whether new files inherit an ACL; nil while that was not asked.
+    var hasDefaultACL: Bool? {
+        get {
+            switch defaultACL.load(ordering: .relaxed) {
+            case 1: false
+            case 2: true
+            default: nil
+            }
+        }
+        set { defaultACL.store(newValue.map { $0 ? 2 : 1 } ?? 0, ordering: .relaxed) }
+    }
+
+    var openDescriptor: DirectoryDescriptor? { descriptor.withLock { $0 } }
+
+    func setDescriptor(_ new: DirectoryDescriptor?) {
+        // The old one leaves the lock before it is freed: closing is a system call.
+        let old = descriptor.withLock { current -> DirectoryDescriptor? in
+            let old = current
+            current = new
+            return old
+        }
+        withExtendedLifetime(old) {}
+    }
+}
+
+/// An open backing directory, shared by everybody who uses it now, closed with the last of them.
+final class DirectoryDescriptor: Sendable {
+    let rawValue: Int32
+    private let storage: any Storage
+    /// Whose it is, so that it can be taken away when there are too many.
+    let owner: WeakDirectory
+
+    init(_ rawValue: Int32, storage: any Storage, owner: WeakDirectory) {
+        self.rawValue = rawValue
+        self.storage = storage
+        self.owner = owner
+    }
+
+    deinit { storage.close(rawValue) }
+}
+
+struct WeakDirectory: @unchecked Sendable {
+    // Sendable: a weak reference that is only ever read.
+    private(set) weak var state: DirectoryState?
+    init(_ state: DirectoryState) { self.state = state }
+}
+
+/// All nodes by backing inode number, in shards with a lock each.
+final class NodeTable: Sendable {
+    private struct Shard {
+        var nodes: [UInt64: Node] = [:]
+    }
+
+    private static let shardCount = 16
+    private let shards: [ShardBox]
+    private let generations = Atomic<UInt64>(1)
+
+    private final class ShardBox: Sendable {
+        let lock = Mutex(Shard())
+    }
+
+    init() {
+        shards = (0..<NodeTable.shardCount).map { _ in ShardBox() }
+    }
+
+    @inline(__always)
+    private func box(_ inode: UInt64) -> ShardBox {
+        shards[Int(truncatingIfNeeded: inode & UInt64(NodeTable.shardCount - 1))]
+    }
+
+    var nextGeneration: UInt64 { generations.wrappingAdd(1, ordering: .relaxed).newValue }
+
+    /// The node of an inode, made where there is none (or one of another type: the number was reused), with one look-up
+    /// more.
+    func retain(inode: UInt64, type: mode_t) -> Node {
+        box(inode).lock.withLock { shard in
+            if let node = shard.nodes[inode], node.type == type {
+                node.lookups += 1
+                return node
+            }
+            let node = Node(inode: inode, type: type, generation: nextGeneration)
+            node.lookups = 1
+            shard.nodes[inode] = node
+            // The kernel holds it by its address: a node outlives its place in the table as long as look-ups remain.
+            _ = Unmanaged.passRetained(node)
+            return node
+        }
+    }
+
+    /// One look-up more of a node that is known; puts it back where it had lost its last name.
+    func retain(_ node: Node) {
+        box(node.inode).lock.withLock { shard in
+            if node.lookups == 0 { _ = Unmanaged.passRetained(node) }
+            node.lookups += 1
+            if shard.nodes[node.inode] == nil { shard.nodes[node.inode] = node }
+        }
+    }
+
+    /// The node of an inode, without another look-up.
+    func find(inode: UInt64) -> Node? {
+        box(inode).lock.withLock { $0.nodes[inode] }
+    }
+
+    /// Takes `count` look-ups back; with the last one the node leaves the table.
+    func release(_ node: Node, lookups count: UInt64) {
+        let isGone = box(node.inode).lock.withLock { shard in
+            precondition(node.lookups >= count, "the kernel forgets what it looked up")
+            node.lookups -= count
+            guard node.lookups == 0 else { return false }
+            if shard.nodes[node.inode] === node { shard.nodes[node.inode] = nil }
+            return true
+        }
+        if isGone { Unmanaged.passUnretained(node).release() }
+    }
+
+    /// The inode was freed: its number may come back as another file. The node lives on by its address.
+    func detach(_ node: Node) {
+        box(node.inode).lock.withLock { shard in
+            if shard.nodes[node.inode] === node { shard.nodes[node.inode] = nil }
+        }
+    }
+
+    /// All nodes, at some moment.
+    func all() -> [Node] {
+        shards.flatMap { box in box.lock.withLock { Array($0.nodes.values) } }
+    }
+}

@@ -1,0 +1,169 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// A regular file while it has handles: one backing descriptor, one key, one truth about its size, however many handles.
+///
+/// Guarded by `lock` (shared for reading content, exclusive for everything that changes it) unless a field says
+/// otherwise.
+final class OpenFile: @unchecked Sendable {
+    unowned let node: Node
+    let lock = ReadWriteLock()
+    private let storage: any Storage
+    let descriptor: Int32
+    /// False where the backing file could only be opened for reading.
+    let isWritable: Bool
+
+    /// What the file is or will be: changes under `lock` and the content lock.
+    var protectionClass: ProtectionClass
+    /// As on disk; nil where the file has no header yet.
+    var header: FileHeader?
+    /// The header's 256 bytes as on disk; empty where there is none.
+    var headerBytes: [UInt8] = []
+    /// The directory it was created in.
+    var directoryID: [UInt8]
+
+    /// The file key while it is in memory. Guarded by `keyLock`.
+    private var key: SecretBytes?
+    private let serial = Atomic<UInt64>(0)
+    private let keyLock = TryableLock()
+    private static let serials = Atomic<UInt64>(0)
+
+    /// Logical size, bytes.
+    var sizeBytes = 0
+    /// The last page is not as the format wants it (power cut, accepted): what to write first.
+    var needsMending = false
+
+    /// The backing file's size carries the size hint.
+    var hasHint = false
+    /// Content changed since the hint was right.
+    var needsHint = false
+    /// The hint was put back once already for a `stat`; the next one waits for the last close.
+    var hintWasShown = false
+    /// When content last changed, `CLOCK_MONOTONIC_COARSE` nanoseconds.
+    var lastChange: UInt64 = 0
+    /// A `stat` was answered since content last changed: nothing may move the times any more.
+    var timesWereShown = false
+
+    /// It was seen to be an SQLite database. Once true it stays.
+    var isKnownDatabase = false
+    /// Set-user-ID or set-group-ID bits are on, as far as is known.
+    var mayHavePrivilegeBits = true
+    /// Written since the last `fsync`.
+    var isUnsynced = false
+    /// Counts failed syncs of the backing store; handles compare it with what they reported.
+    var syncFailures: UInt64 = 0
+    var lastSyncFailure: Errno = .ioError
+
+    /// Handles. Guarded by the node's `openLock`.
+    var handleCount = 0
+
+    init(
+        node: Node, storage: any Storage, descriptor: Int32, isWritable: Bool,
+        protectionClass: ProtectionClass, header: FileHeader?, directoryID: [UInt8]
+    ) {
+        self.node = node
+        self.storage = storage
+        self.descriptor = descriptor
+        self.isWritable = isWritable
+        self.protectionClass = protectionClass
+        self.header = header
+        self.directoryID = directoryID
+    }
+
+    deinit { storage.close(descriptor) }
+
+    // MARK: Key
+
+    /// Names the key in the contexts' caches; never the same for two keys, 0 for none.
+    var keySerial: UInt64 { serial.load(ordering: .acquiring) }
+
+    /// Takes a key over. Content lock held.
+    func setKey(_ newKey: consuming SecretBytes) {
+        keyLock.lockNow()
+        key = consume newKey
+        serial.store(OpenFile.nextSerial(), ordering: .releasing)
+        keyLock.unlock()
+    }
+
+    /// Wipes the key. After the gate closed and all contexts were drained, or by the last close.
+    func forgetKey() {
+        keyLock.lockNow()
+        serial.store(0, ordering: .releasing)
+        key = nil
+        keyLock.unlock()
+    }
+
+    var hasKey: Bool { keySerial != 0 }
+
+    /// Lends the key, after `load` brought it where it was missing. Content lock held.
+    func withKey<R>(
+        load: () throws(Errno) -> SecretBytes, _ body: (borrowing SecretBytes) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        keyLock.lockNow()
+        defer { keyLock.unlock() }
+        if key == nil {
+            key = try load()
+            serial.store(OpenFile.nextSerial(), ordering: .releasing)
+        }
+        return try body(key!)
+    }
+
+    private static func nextSerial() -> UInt64 {
+        serials.wrappingAdd(1, ordering: .relaxed).newValue
+    }
+}
+
+/// A handle the kernel holds on a regular file.
+final class FileHandle: @unchecked Sendable {
+    // Sendable: `reportedSyncFailures` is guarded by the file's lock, the rest never changes.
+    let node: Node
+    let file: OpenFile
+    let flags: Int32
+    var reportedSyncFailures: UInt64
+
+    init(node: Node, file: OpenFile, flags: Int32) {
+        self.node = node
+        self.file = file
+        self.flags = flags
+        reportedSyncFailures = file.syncFailures
+    }
+}
+
+/// A handle the kernel holds on a directory: its names as they were when reading began.
+final class DirectoryHandle: @unchecked Sendable {
+    // Sendable: `names` is guarded by `lock`.
+    struct Name {
+        var plain: [UInt8]
+        var stored: [CChar]
+        var inode: UInt64
+        var type: UInt8
+    }
+
+    let node: Node
+    let lock = TryableLock()
+    var names: [Name]?
+
+    init(node: Node) { self.node = node }
+}
+
+extension UInt64 {
+    /// The object a handle or node number stands for; the kernel only passes numbers it was given and has not released.
+    @inline(__always)
+    func object<T: AnyObject>(as type: T.Type) -> T {
+        Unmanaged<T>.fromOpaque(UnsafeRawPointer(bitPattern: UInt(self))!).takeUnretainedValue()
+    }
+
+    /// Hands an object to the kernel.
+    static func handle<T: AnyObject>(_ object: T) -> UInt64 {
+        UInt64(UInt(bitPattern: Unmanaged.passRetained(object).toOpaque()))
+    }
+
+    /// Takes it back.
+    func releaseObject<T: AnyObject>(as type: T.Type) {
+        Unmanaged<T>.fromOpaque(UnsafeRawPointer(bitPattern: UInt(self))!).release()
+    }
+}

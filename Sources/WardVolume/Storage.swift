@@ -1,0 +1,263 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// One name in a backing directory, as the directory itself tells it.
+public struct StorageEntry: Sendable {
+    public var name: [UInt8]
+    public var inode: UInt64
+    /// `DT_*`; `DT_UNKNOWN` where the file system does not say.
+    public var type: UInt8
+}
+
+/// The backing store as the volume sees it: system calls on descriptors and names below them.
+///
+/// `PosixStorage` is the real one; tests put their own beneath the volume to fail the n-th call or to lose what was not
+/// synced. Every method is the system call of its name (man pages section 2) and throws its `Errno`.
+public protocol Storage: AnyObject, Sendable {
+    func openat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, mode: mode_t
+    ) throws(Errno) -> Int32
+    func close(_ descriptor: Int32)
+    func pread(
+        _ descriptor: Int32, _ buffer: UnsafeMutableRawPointer, _ count: Int, at offsetBytes: Int
+    ) throws(Errno) -> Int
+    func pwrite(
+        _ descriptor: Int32, _ buffer: UnsafeRawPointer, _ count: Int, at offsetBytes: Int
+    ) throws(Errno)
+    func ftruncate(_ descriptor: Int32, _ sizeBytes: Int) throws(Errno)
+    func fallocate(
+        _ descriptor: Int32, mode: Int32, offsetBytes: Int, lengthBytes: Int
+    ) throws(Errno)
+    func lseek(_ descriptor: Int32, _ offsetBytes: Int, _ whence: Int32) throws(Errno) -> Int
+    func fsync(_ descriptor: Int32) throws(Errno)
+    func fdatasync(_ descriptor: Int32) throws(Errno)
+    func syncfs(_ descriptor: Int32) throws(Errno)
+    func fstat(_ descriptor: Int32) throws(Errno) -> FileStatus
+    func fstatat(_ directory: Int32, _ path: UnsafePointer<CChar>) throws(Errno) -> FileStatus
+    func fstatvfs(_ descriptor: Int32) throws(Errno) -> FileSystemStatus
+    func mkdirat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ mode: mode_t
+    ) throws(Errno)
+    func mknodat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ mode: mode_t, _ device: dev_t
+    ) throws(Errno)
+    func unlinkat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32
+    ) throws(Errno)
+    func renameat(
+        _ oldDirectory: Int32, _ oldPath: UnsafePointer<CChar>, _ newDirectory: Int32,
+        _ newPath: UnsafePointer<CChar>, flags: UInt32
+    ) throws(Errno)
+    func linkat(
+        _ oldDirectory: Int32, _ oldPath: UnsafePointer<CChar>, _ newDirectory: Int32,
+        _ newPath: UnsafePointer<CChar>
+    ) throws(Errno)
+    /// Gives an open file (`O_TMPFILE`, or one found by descriptor) a name.
+    func linkDescriptor(
+        _ descriptor: Int32, _ newDirectory: Int32, _ newPath: UnsafePointer<CChar>
+    ) throws(Errno)
+    func symlinkat(
+        target: UnsafePointer<CChar>, _ directory: Int32, _ path: UnsafePointer<CChar>
+    ) throws(Errno)
+    func readlinkat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ buffer: UnsafeMutableRawPointer,
+        _ capacity: Int
+    ) throws(Errno) -> Int
+    /// chmod of whatever the descriptor refers to, `O_PATH` descriptors included.
+    func chmod(_ descriptor: Int32, _ mode: mode_t) throws(Errno)
+    /// chown likewise; never follows a symbolic link.
+    func chown(_ descriptor: Int32, _ uid: uid_t, _ gid: gid_t) throws(Errno)
+    /// utimensat likewise; never follows a symbolic link.
+    func setTimes(
+        _ descriptor: Int32, access: timespec, modification: timespec
+    ) throws(Errno)
+    /// fgetxattr likewise. An empty buffer asks for the size.
+    func getxattr(
+        _ descriptor: Int32, _ name: String, _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int
+    func setxattr(
+        _ descriptor: Int32, _ name: String, _ value: UnsafeRawBufferPointer, flags: Int32
+    ) throws(Errno)
+    func removexattr(_ descriptor: Int32, _ name: String) throws(Errno)
+    func listxattr(
+        _ descriptor: Int32, _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int
+    /// All names of the directory but `.` and `..`.
+    func list(
+        _ directory: Int32, _ body: (StorageEntry) -> Void
+    ) throws(Errno)
+}
+
+/// The backing store as Linux has it.
+public final class PosixStorage: Storage {
+    public init() {}
+
+    public func openat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, mode: mode_t
+    ) throws(Errno) -> Int32 { try Syscall.openat(directory, path, flags, mode: mode) }
+    public func close(_ descriptor: Int32) { Syscall.close(descriptor) }
+    public func pread(
+        _ descriptor: Int32, _ buffer: UnsafeMutableRawPointer, _ count: Int, at offsetBytes: Int
+    ) throws(Errno) -> Int { try Syscall.pread(descriptor, buffer, count, at: offsetBytes) }
+    public func pwrite(
+        _ descriptor: Int32, _ buffer: UnsafeRawPointer, _ count: Int, at offsetBytes: Int
+    ) throws(Errno) { try Syscall.pwrite(descriptor, buffer, count, at: offsetBytes) }
+    public func ftruncate(_ descriptor: Int32, _ sizeBytes: Int) throws(Errno) {
+        try Syscall.ftruncate(descriptor, sizeBytes)
+    }
+    public func fallocate(
+        _ descriptor: Int32, mode: Int32, offsetBytes: Int, lengthBytes: Int
+    ) throws(Errno) {
+        try Syscall.fallocate(
+            descriptor, mode: mode, offsetBytes: offsetBytes, lengthBytes: lengthBytes)
+    }
+    public func lseek(
+        _ descriptor: Int32, _ offsetBytes: Int, _ whence: Int32
+    ) throws(Errno) -> Int { try Syscall.lseek(descriptor, offsetBytes, whence) }
+    public func fsync(_ descriptor: Int32) throws(Errno) { try Syscall.fsync(descriptor) }
+    public func fdatasync(_ descriptor: Int32) throws(Errno) { try Syscall.fdatasync(descriptor) }
+    public func syncfs(_ descriptor: Int32) throws(Errno) { try Syscall.syncfs(descriptor) }
+    public func fstat(_ descriptor: Int32) throws(Errno) -> FileStatus {
+        try Syscall.fstat(descriptor)
+    }
+    public func fstatat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>
+    ) throws(Errno) -> FileStatus { try Syscall.fstatat(directory, path) }
+    public func fstatvfs(_ descriptor: Int32) throws(Errno) -> FileSystemStatus {
+        try Syscall.fstatvfs(descriptor)
+    }
+    public func mkdirat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ mode: mode_t
+    ) throws(Errno) { try Syscall.mkdirat(directory, path, mode) }
+    public func mknodat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ mode: mode_t, _ device: dev_t
+    ) throws(Errno) { try Syscall.mknodat(directory, path, mode, device) }
+    public func unlinkat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32
+    ) throws(Errno) { try Syscall.unlinkat(directory, path, flags) }
+    public func renameat(
+        _ oldDirectory: Int32, _ oldPath: UnsafePointer<CChar>, _ newDirectory: Int32,
+        _ newPath: UnsafePointer<CChar>, flags: UInt32
+    ) throws(Errno) {
+        try Syscall.renameat(oldDirectory, oldPath, newDirectory, newPath, flags: flags)
+    }
+    public func linkat(
+        _ oldDirectory: Int32, _ oldPath: UnsafePointer<CChar>, _ newDirectory: Int32,
+        _ newPath: UnsafePointer<CChar>
+    ) throws(Errno) { try Syscall.linkat(oldDirectory, oldPath, newDirectory, newPath) }
+    public func symlinkat(
+        target: UnsafePointer<CChar>, _ directory: Int32, _ path: UnsafePointer<CChar>
+    ) throws(Errno) { try Syscall.symlinkat(target: target, directory, path) }
+    public func readlinkat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ buffer: UnsafeMutableRawPointer,
+        _ capacity: Int
+    ) throws(Errno) -> Int { try Syscall.readlinkat(directory, path, buffer, capacity) }
+
+    // Calls that an O_PATH descriptor does not take go through its name in /proc (proc(5), /proc/PID/fd).
+
+    private func withProcPath<R>(
+        _ descriptor: Int32, _ body: (UnsafePointer<CChar>) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        var path: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
+        let count = ward_proc_fd_path(&path, MemoryLayout.size(ofValue: path), descriptor)
+        precondition(count < 32)
+        do {
+            return try withUnsafeBytes(of: &path) {
+                try body($0.baseAddress!.assumingMemoryBound(to: CChar.self))
+            }
+        } catch {
+            throw error as! Errno
+        }
+    }
+
+    public func linkDescriptor(
+        _ descriptor: Int32, _ newDirectory: Int32, _ newPath: UnsafePointer<CChar>
+    ) throws(Errno) {
+        try withProcPath(descriptor) { path throws(Errno) in
+            try Syscall.linkat(AT_FDCWD, path, newDirectory, newPath, flags: AT_SYMLINK_FOLLOW)
+        }
+    }
+    public func chmod(_ descriptor: Int32, _ mode: mode_t) throws(Errno) {
+        try withProcPath(descriptor) { path throws(Errno) in
+            try Syscall.fchmodat(AT_FDCWD, path, mode)
+        }
+    }
+    public func chown(_ descriptor: Int32, _ uid: uid_t, _ gid: gid_t) throws(Errno) {
+        _ = try Syscall.check { ward_fchownat_empty(descriptor, uid, gid) }
+    }
+    public func setTimes(
+        _ descriptor: Int32, access: timespec, modification: timespec
+    ) throws(Errno) {
+        var times = (access, modification)
+        do throws(Errno) {
+            _ = try Syscall.check { ward_utimensat_empty(descriptor, &times) }
+        } catch .badFileDescriptor, .invalidArgument, .noSuchFileOrDirectory {
+            // Kernels before 5.8 do not take AT_EMPTY_PATH here.
+            try withProcPath(descriptor) { path throws(Errno) in
+                _ = try Syscall.check { ward_utimensat_path(path, &times) }
+            }
+        }
+    }
+    public func getxattr(
+        _ descriptor: Int32, _ name: String, _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        try withProcPath(descriptor) { path throws(Errno) in
+            try Syscall.check { ward_getxattr(path, name, buffer.baseAddress, buffer.count) }
+        }
+    }
+    public func setxattr(
+        _ descriptor: Int32, _ name: String, _ value: UnsafeRawBufferPointer, flags: Int32
+    ) throws(Errno) {
+        try withProcPath(descriptor) { path throws(Errno) in
+            _ = try Syscall.check {
+                ward_setxattr(
+                    path, name, value.baseAddress ?? UnsafeRawPointer(path), value.count, flags)
+            }
+        }
+    }
+    public func removexattr(_ descriptor: Int32, _ name: String) throws(Errno) {
+        try withProcPath(descriptor) { path throws(Errno) in
+            _ = try Syscall.check { ward_removexattr(path, name) }
+        }
+    }
+    public func listxattr(
+        _ descriptor: Int32, _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        try withProcPath(descriptor) { path throws(Errno) in
+            try Syscall.check {
+                ward_listxattr(path, buffer.baseAddress, buffer.count)
+            }
+        }
+    }
+
+    public func list(_ directory: Int32, _ body: (StorageEntry) -> Void) throws(Errno) {
+        // A descriptor of its own: the read position belongs to the open file, not to the caller's number.
+        let descriptor = try Syscall.openat(directory, ".", O_RDONLY | O_DIRECTORY)
+        guard let stream = fdopendir(descriptor) else {
+            let reason = errno
+            Syscall.close(descriptor)
+            throw Errno(rawValue: reason)
+        }
+        defer { closedir(stream) }
+        while true {
+            errno = 0
+            guard let entry = readdir(stream) else {
+                if errno != 0 { throw Errno(rawValue: errno) }
+                return
+            }
+            let name = UnsafeRawPointer(entry) + MemoryLayout<dirent>.offset(of: \.d_name)!
+            let count = strlen(name.assumingMemoryBound(to: CChar.self))
+            let bytes = UnsafeRawBufferPointer(start: name, count: count)
+            if count <= 2, bytes[0] == UInt8(ascii: "."),
+                count == 1 || bytes[1] == UInt8(ascii: ".")
+            {
+                continue
+            }
+            body(
+                StorageEntry(
+                    name: [UInt8](bytes), inode: UInt64(entry.pointee.d_ino),
+                    type: entry.pointee.d_type))
+        }
+    }
+}

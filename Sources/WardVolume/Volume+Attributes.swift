@@ -1,0 +1,235 @@
+import CWardLinux
+import Glibc
+import WardFormat
+import WardSystem
+
+// stat, chmod, chown, utimes, truncate.
+extension Volume {
+    /// `handle` is given where the kernel asks on behalf of a descriptor (`FUSE_GETATTR_FH`: `lseek` and `read` do,
+    /// `fstat` does not): then the class decides (row O4).
+    public func attributes(
+        of id: NodeID, handle: HandleID?, caller: Caller, _ context: WorkerContext
+    ) throws(Errno) -> Attributes {
+        let node = node(id)
+        if let file = node.file {
+            if handle != nil {
+                try enter(file, .seek, caller, context)
+                context.unlockContent()
+            }
+            showTimes(file)
+        }
+        return try attributes(of: node, try status(of: node), context)
+    }
+
+    /// Before times are shown: the size hint is put back the first time, so that nothing touches the inode between this
+    /// `stat` and the one after the last close (git compares them).
+    private func showTimes(_ file: OpenFile) {
+        if file.needsHint, !file.hintWasShown {
+            file.lock.lockWrite()
+            file.hintWasShown = true
+            putHint(file)
+            file.lock.unlock()
+        }
+        file.timesWereShown = true
+    }
+
+    func attributes(
+        of node: Node, _ status: FileStatus, _ context: WorkerContext
+    ) throws(Errno) -> Attributes {
+        var result = Attributes()
+        result.inode = UInt64(status.st_ino)
+        result.blocks = UInt64(status.st_blocks)
+        result.access = status.st_atim
+        result.modification = status.st_mtim
+        result.change = status.st_ctim
+        result.mode = UInt32(try trueMode(of: node, status))
+        result.linkCount = UInt32(truncatingIfNeeded: status.st_nlink)
+        result.uid = status.st_uid
+        result.gid = status.st_gid
+        result.deviceMajor = ward_makedev_major(status.st_rdev)
+        result.deviceMinor = ward_makedev_minor(status.st_rdev)
+        result.blockBytes = 4096
+        switch status.st_mode & S_IFMT {
+        case S_IFREG:
+            result.sizeBytes = UInt64(try size(of: node, status, context))
+            if let protectionClass = node.protectionClass {
+                result.mayBeCached = gate.state(of: protectionClass) == .open
+            }
+        case S_IFLNK:
+            result.sizeBytes = UInt64(
+                max(0, Base64URL.decodedCount(Int(status.st_size)) - Volume.linkOverheadBytes))
+        default:
+            result.sizeBytes = UInt64(status.st_size)
+        }
+        return result
+    }
+
+    /// The logical size: of the open file, from the size hint, or from the last page.
+    private func size(
+        of node: Node, _ status: FileStatus, _ context: WorkerContext
+    ) throws(Errno) -> Int {
+        if let file = node.file { return file.sizeBytes }
+        if !hasDoubt.load(ordering: .relaxed),
+            let size = layout.size(fromBackingSize: Int(status.st_size))
+        {
+            return size
+        }
+        do throws(Errno) {
+            let file = try acquire(node, context).file
+            defer { release(file, context) }
+            return file.sizeBytes
+        } catch .ioError {
+            // A damaged file still has a name, a mode and an owner.
+            return layout.size(fromBackingSize: Int(status.st_size)) ?? 0
+        }
+    }
+
+    /// The mode as it was set, for nodes whose backing mode is marked.
+    func trueMode(of node: Node, _ status: FileStatus) throws(Errno) -> mode_t {
+        guard BackingMode.isMarked(status.st_mode) else { return status.st_mode }
+        let record = try withPathDescriptor(of: node) { descriptor throws(Errno) in
+            try modeRecord(descriptor)
+        }
+        return BackingMode.trueMode(ofMarked: status.st_mode, record: record)
+    }
+
+    func modeRecord(_ descriptor: Int32) throws(Errno) -> UInt16? {
+        var value: UInt16 = 0
+        do throws(Errno) {
+            let count = try withUnsafeMutableBytes(of: &value) { buffer throws(Errno) in
+                try storage.getxattr(descriptor, BackingMode.attributeName, buffer)
+            }
+            return count == 2 ? UInt16(littleEndian: value) : nil
+        } catch .noData, .notSupported {
+            return nil
+        } catch .outOfRange {
+            return nil
+        }
+    }
+
+    /// Gives an inode a true mode. `wasMarked`: its backing mode before.
+    func setMode(
+        _ descriptor: Int32, _ mode: mode_t, isDirectory: Bool, wasMarked: Bool
+    ) throws(Errno) {
+        let backing = BackingMode(trueMode: mode, isDirectory: isDirectory)
+        let isMarked = BackingMode.isMarked(backing.bits | (isDirectory ? S_IFDIR : S_IFREG))
+        if backing.needsRecord || (wasMarked && isMarked) {
+            // The record first: once the inode is marked, the record is the truth.
+            var value = UInt16(mode & 0o7777).littleEndian
+            try withUnsafeBytes(of: &value) { bytes throws(Errno) in
+                try storage.setxattr(descriptor, BackingMode.attributeName, bytes, flags: 0)
+            }
+        } else if isMarked {
+            try removeModeRecord(descriptor)
+        }
+        try storage.chmod(descriptor, backing.bits)
+        if wasMarked, !isMarked { try removeModeRecord(descriptor) }
+    }
+
+    private func removeModeRecord(_ descriptor: Int32) throws(Errno) {
+        do throws(Errno) {
+            try storage.removexattr(descriptor, BackingMode.attributeName)
+        } catch .noData, .notSupported {
+        }
+    }
+
+    public func setAttributes(
+        of id: NodeID, handle: HandleID?, _ change: AttributeChange, caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) -> Attributes {
+        if isReadOnly { throw .readOnlyFileSystem }
+        let node = node(id)
+        if let size = change.sizeBytes {
+            try setSize(of: node, handle, Int(clamping: size), caller, context)
+        }
+        if change.mode != nil || change.uid != nil || change.gid != nil || change.dropPrivilegeBits
+            || change.access != nil || change.modification != nil
+        {
+            try withPathDescriptor(of: node) { descriptor throws(Errno) in
+                try apply(change, to: node, descriptor)
+            }
+            isDirty.store(true, ordering: .relaxed)
+        }
+        return try attributes(of: node, try status(of: node), context)
+    }
+
+    private func setSize(
+        of node: Node, _ handle: HandleID?, _ size: Int, _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
+        guard node.isRegular else { throw .invalidArgument }
+        let file = try acquire(node, context).file
+        defer { release(file, context) }
+        if handle == nil {
+            // By path it is an open (row O6): a locked class B file does not take it even while others hold it open.
+            try mayOpen(file, .truncate, caller, context)
+        }
+        file.lock.lockWrite()
+        defer { file.lock.unlock() }
+        try setSize(file, to: size, .truncate, caller, context)
+        if size == 0 { node.hasCachedPages.store(true, ordering: .relaxed) }
+    }
+
+    private func apply(
+        _ change: AttributeChange, to node: Node, _ descriptor: Int32
+    ) throws(Errno) {
+        let status = try storage.fstat(descriptor)
+        let wasMarked = BackingMode.isMarked(status.st_mode)
+        var mode: mode_t?
+        if let wanted = change.mode { mode = mode_t(wanted) & 0o7777 }
+        if change.uid != nil || change.gid != nil {
+            let before = try trueMode(of: node, status)
+            try storage.chown(
+                descriptor, change.uid ?? uid_t.max, change.gid ?? gid_t.max)
+            // chown(2) by an ordinary user takes set-ID bits away; the marks must survive it.
+            if mode == nil {
+                var kept = before & 0o7777
+                if node.isRegular, change.dropPrivilegeBits || !node.isDirectory {
+                    kept = Volume.withoutPrivilegeBits(kept)
+                }
+                if wasMarked || kept != before & 0o7777 { mode = kept }
+            }
+        } else if change.dropPrivilegeBits, mode == nil, node.isRegular {
+            let before = try trueMode(of: node, status) & 0o7777
+            let kept = Volume.withoutPrivilegeBits(before)
+            if kept != before { mode = kept }
+        }
+        if let mode {
+            switch node.type {
+            case S_IFREG, S_IFDIR:
+                try setMode(
+                    descriptor, mode, isDirectory: node.isDirectory, wasMarked: wasMarked)
+                node.file?.mayHavePrivilegeBits = mode & (S_ISUID | S_ISGID) != 0
+            case S_IFLNK: throw .notSupported
+            default: try storage.chmod(descriptor, mode)
+            }
+        }
+        if change.access != nil || change.modification != nil {
+            if let file = node.file {
+                // The hint goes first: it must not move the times that are being set.
+                file.lock.lockWrite()
+                file.hintWasShown = true
+                putHint(file)
+                file.lock.unlock()
+                file.timesWereShown = true
+            }
+            try storage.setTimes(
+                descriptor, access: Volume.time(change.access),
+                modification: Volume.time(change.modification))
+        }
+    }
+
+    /// As the kernel's `setattr_should_drop_suidgid`: set-user-ID, and set-group-ID where the group may execute.
+    static func withoutPrivilegeBits(_ mode: mode_t) -> mode_t {
+        var mode = mode & ~S_ISUID
+        if mode & S_IXGRP != 0 { mode &= ~S_ISGID }
+        return mode
+    }
+
+    private static func time(_ time: AttributeChange.Time?) -> timespec {
+        switch time {
+        case .none: timespec(tv_sec: 0, tv_nsec: ward_utime_omit())
+        case .now: timespec(tv_sec: 0, tv_nsec: ward_utime_now())
+        case .at(let value): value
+        }
+    }
+}

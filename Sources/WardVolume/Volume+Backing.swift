@@ -1,0 +1,204 @@
+import CWardLinux
+import Glibc
+import WardFormat
+import WardSystem
+
+// Reaching backing files: directory descriptors, descriptors for one call, the caller's credentials.
+extension Volume {
+    /// What is known of a directory node, read from its record the first time. `EIO` where there is no valid record.
+    func directoryState(of node: Node) throws(Errno) -> DirectoryState {
+        if let state = node.directory { return state }
+        guard node.isDirectory else { throw .notDirectory }
+        let descriptor = try openDirectoryDescriptor(of: node)
+        let record: DirectoryRecord
+        do throws(Errno) {
+            record = try readRecord(descriptor, node)
+        } catch {
+            storage.close(descriptor)
+            throw error
+        }
+        let state = DirectoryState(record: record)
+        keep(DirectoryDescriptor(descriptor, storage: storage, owner: WeakDirectory(state)), state)
+        node.directory = state
+        return state
+    }
+
+    /// An open descriptor of the backing directory; valid as long as the returned object is held.
+    func directoryDescriptor(of node: Node) throws(Errno) -> DirectoryDescriptor {
+        let state = try directoryState(of: node)
+        if let descriptor = state.openDescriptor { return descriptor }
+        let opened = DirectoryDescriptor(
+            try openDirectoryDescriptor(of: node), storage: storage, owner: WeakDirectory(state))
+        keep(opened, state)
+        return opened
+    }
+
+    private func keep(_ descriptor: DirectoryDescriptor, _ state: DirectoryState) {
+        state.setDescriptor(descriptor)
+        var recycled: [DirectoryDescriptor] = []
+        registryLock.lockNow()
+        keptDirectories.append(descriptor)
+        if keptDirectories.count > maximumKeptDirectories {
+            let count = maximumKeptDirectories / 4
+            recycled = Array(keptDirectories[0..<count])
+            keptDirectories.removeFirst(count)
+        }
+        registryLock.unlock()
+        for old in recycled where old.owner.state?.openDescriptor === old {
+            old.owner.state?.setDescriptor(nil)
+        }
+    }
+
+    private func openDirectoryDescriptor(of node: Node) throws(Errno) -> Int32 {
+        if node === root {
+            return try storage.openat(rootDescriptor, ".", O_RDONLY | O_DIRECTORY, mode: 0)
+        }
+        return try withLink(of: node) { directory, name throws(Errno) in
+            let descriptor = try storage.openat(
+                directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
+            return try verified(descriptor, node)
+        }
+    }
+
+    private func readRecord(_ descriptor: Int32, _ node: Node) throws(Errno) -> DirectoryRecord {
+        var target = [UInt8](repeating: 0, count: 256)
+        do throws(Errno) {
+            let count = try target.withUnsafeMutableBufferPointer { out throws(Errno) in
+                try storage.readlinkat(
+                    descriptor, DirectoryRecord.linkName, out.baseAddress!, out.count)
+            }
+            target.removeLast(256 - count)
+        } catch .noSuchFileOrDirectory {
+            report(.integrityFailure(path: path(of: node), reason: "the directory has no record"))
+            throw .ioError
+        }
+        do throws(FormatError) {
+            return try DirectoryRecord(
+                linkTarget: String(decoding: target, as: UTF8.self), macKey: keys.records)
+        } catch {
+            report(.integrityFailure(path: path(of: node), reason: error.description))
+            throw .ioError
+        }
+    }
+
+    /// The descriptor, if it is the node's inode; `ESTALE` (and closed) where the name belongs to something else now.
+    private func verified(_ descriptor: Int32, _ node: Node) throws(Errno) -> Int32 {
+        do throws(Errno) {
+            let status = try storage.fstat(descriptor)
+            if UInt64(status.st_ino) == node.inode, status.st_dev == rootDevice {
+                return descriptor
+            }
+        } catch {
+            storage.close(descriptor)
+            throw error
+        }
+        storage.close(descriptor)
+        throw .staleNFSFileHandle
+    }
+
+    /// Runs `body` with a directory descriptor and stored name under which the node can be reached.
+    ///
+    /// Names are not locked: where a rename moves the node meanwhile, `body` sees ENOENT or ESTALE and is run again with
+    /// the new name.
+    func withLink<R>(
+        of node: Node, _ body: (Int32, UnsafePointer<CChar>) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        var attempt = 0
+        while true {
+            guard let link = node.link else { throw .noSuchFileOrDirectory }
+            do throws(Errno) {
+                let parent = try directoryDescriptor(of: link.parent)
+                return try withExtendedLifetime(parent) { () throws(Errno) in
+                    try link.name.withUnsafeBufferPointer { name throws(Errno) in
+                        try body(parent.rawValue, name.baseAddress!)
+                    }
+                }
+            } catch {
+                attempt += 1
+                guard error == .noSuchFileOrDirectory || error == .staleNFSFileHandle, attempt < 50
+                else { throw error }
+                if attempt > 3 { usleep(100) }
+            }
+        }
+    }
+
+    /// What `stat` says of the node's backing file.
+    func status(of node: Node) throws(Errno) -> FileStatus {
+        if node === root { return try storage.fstat(rootDescriptor) }
+        if let file = node.file { return try storage.fstat(file.descriptor) }
+        return try withLink(of: node) { directory, name throws(Errno) in
+            let status = try storage.fstatat(directory, name)
+            guard UInt64(status.st_ino) == node.inode else { throw .staleNFSFileHandle }
+            return status
+        }
+    }
+
+    /// Runs `body` with a descriptor of the node's backing file: of the open file where there is one, else `O_PATH`,
+    /// which needs no permission on the file.
+    func withPathDescriptor<R>(
+        of node: Node, _ body: (Int32) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        if node === root { return try body(rootDescriptor) }
+        if let file = node.file {
+            return try withExtendedLifetime(file) { () throws(Errno) in try body(file.descriptor) }
+        }
+        if node.isDirectory, let descriptor = node.directory?.openDescriptor {
+            return try withExtendedLifetime(descriptor) { () throws(Errno) in
+                try body(descriptor.rawValue)
+            }
+        }
+        let descriptor = try withLink(of: node) { directory, name throws(Errno) in
+            try verified(
+                try storage.openat(
+                    directory, name, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0),
+                node)
+        }
+        defer { storage.close(descriptor) }
+        return try body(descriptor)
+    }
+
+    /// Opens the node's backing file for content: for writing too where that is possible.
+    func openBacking(_ node: Node) throws(Errno) -> (descriptor: Int32, isWritable: Bool) {
+        let writable = !isReadOnly
+        do throws(Errno) {
+            return try withLink(of: node) { directory, name throws(Errno) in
+                let descriptor = try storage.openat(
+                    directory, name,
+                    (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK,
+                    mode: 0)
+                return (try verified(descriptor, node), writable)
+            }
+        } catch
+            where writable
+            && [.readOnlyFileSystem, .permissionDenied, .textFileBusy, .notPermitted].contains(
+                error)
+        {
+            return try withLink(of: node) { directory, name throws(Errno) in
+                let descriptor = try storage.openat(
+                    directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
+                return (try verified(descriptor, node), false)
+            }
+        }
+    }
+
+    /// Runs `body`, which creates something, so that it belongs to the caller from the start (set-group-ID directories,
+    /// quotas and default ACLs included). fsuid and fsgid are the calling thread's alone, setfsuid(2); the capabilities
+    /// that the change of fsuid takes are raised again, because the kernel has checked the caller's permissions before.
+    func asCaller<R>(_ caller: Caller, _ body: () throws(Errno) -> R) throws(Errno) -> R {
+        guard servesOthers, caller.uid != 0 || caller.gid != 0 else { return try body() }
+        _ = ward_set_thread_fsgid(caller.gid)
+        _ = ward_set_thread_fsuid(caller.uid)
+        _ = ward_raise_thread_capabilities()
+        defer {
+            _ = ward_set_thread_fsuid(0)
+            _ = ward_set_thread_fsgid(0)
+            _ = ward_raise_thread_capabilities()
+        }
+        return try body()
+    }
+
+    /// A name for something that is not finished: never one of a file's, and known to be this mount's.
+    func stagingName() -> String {
+        stagingPrefix + String(stagingCounter.wrappingAdd(1, ordering: .relaxed).newValue)
+    }
+}

@@ -1,0 +1,156 @@
+import CWardLinux
+import Glibc
+import WardCrypto
+import WardFormat
+import WardKeys
+import WardSystem
+
+// Reading and changing the class of a file or directory (rows I1–I13).
+extension Volume {
+    /// The class of a file or directory; needs no key (row I9).
+    func protectionClass(of node: Node, _ context: WorkerContext) throws(Errno) -> ProtectionClass {
+        if node.isDirectory { return try directoryState(of: node).protectionClass }
+        if let file = node.file { return file.protectionClass }
+        if let known = node.protectionClass { return known }
+        let file = try acquire(node, context).file
+        defer { release(file, context) }
+        return file.protectionClass
+    }
+
+    func setProtectionClass(
+        of node: Node, to wanted: ProtectionClass, _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
+        if node.isDirectory {
+            try setDirectoryClass(of: node, to: wanted, context)
+        } else if node.isRegular {
+            try setFileClass(of: node, to: wanted, caller, context)
+        } else {
+            throw .notPermitted
+        }
+    }
+
+    private func setFileClass(
+        of node: Node, to wanted: ProtectionClass, _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
+        let file = try acquire(node, context).file
+        defer { release(file, context) }
+        file.lock.lockWrite()
+        defer { file.lock.unlock() }
+        let old = file.protectionClass
+        try mayCreate(wanted, caller)
+        if old == wanted { return }
+        if file.sizeBytes == 0 {
+            try makeKeylessHeader(file, wanted)
+        } else {
+            try rewrap(file, from: old, to: wanted, caller, context)
+        }
+        if wanted.strength > old.strength { try storage.fdatasync(file.descriptor) }
+    }
+
+    /// Wraps the file key under another class key and writes page 0 with the new header: whole, once (row I7).
+    private func rewrap(
+        _ file: OpenFile, from old: ProtectionClass, to wanted: ProtectionClass, _ caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) {
+        guard gate.state(of: old) == .open else { throw denied(file.node, old, .write, caller) }
+        guard var header = file.header else { throw .ioError }
+        context.lockContent()
+        do throws(Errno) {
+            guard gate.state(of: old) == .open,
+                gate.state(of: wanted) == .open || wanted == .completeUnlessOpen
+            else { throw denied(file.node, wanted, .write, caller) }
+            let key = try loadKey(file)
+            do throws(KeyringError) {
+                header.wrappedKey = try keyring.wrap(key, for: wanted)
+            } catch {
+                throw error == .outOfLockedMemory ? .noMemory : .notPermitted
+            }
+            if !file.hasKey { file.setKey(key) }
+            header.protectionClass = wanted
+            // Under the content lock: a lock that begins now sees the file in its new class.
+            file.protectionClass = wanted
+            file.node.protectionClass = wanted
+        } catch {
+            context.unlockContent()
+            throw error
+        }
+        context.unlockContent()
+        do throws(Errno) {
+            let before = try storage.fstat(file.descriptor)
+            try replaceHeader(file, header)
+            // A class is no content: only ctime moves.
+            try storage.setTimes(
+                file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
+                modification: before.st_mtim)
+        } catch {
+            file.protectionClass = file.header?.protectionClass ?? old
+            file.node.protectionClass = file.protectionClass
+            throw error
+        }
+    }
+
+    /// What is created in it from now on (row I4). Empty files in it that have no header get one first: they keep the
+    /// class they have.
+    private func setDirectoryClass(
+        of node: Node, to wanted: ProtectionClass, _ context: WorkerContext
+    ) throws(Errno) {
+        let state = try directoryState(of: node)
+        let old = state.protectionClass
+        if old == wanted { return }
+        let directory = try directoryDescriptor(of: node)
+        var candidates: [[CChar]] = []
+        try storage.list(directory.rawValue) { entry in
+            if entry.type != UInt8(DT_REG), entry.type != UInt8(DT_UNKNOWN) { return }
+            guard isOurs(entry.name, in: state) else { return }
+            candidates.append(entry.name.map { CChar(bitPattern: $0) } + [0])
+        }
+        for stored in candidates {
+            guard let status = try? storage.fstatat(directory.rawValue, stored),
+                status.st_mode & S_IFMT == S_IFREG,
+                status.st_size == 0 || table.find(inode: UInt64(status.st_ino))?.file != nil
+            else { continue }
+            try keepClassOfEmptyFile(node, stored, status, context)
+        }
+        let record = DirectoryRecord(directoryID: state.id, protectionClass: wanted)
+        let hidden = stagingName()
+        try storage.symlinkat(
+            target: record.linkTarget(macKey: keys.records), directory.rawValue, hidden)
+        do throws(Errno) {
+            try storage.renameat(
+                directory.rawValue, hidden, directory.rawValue, DirectoryRecord.linkName, flags: 0)
+        } catch {
+            try? storage.unlinkat(directory.rawValue, hidden, 0)
+            throw error
+        }
+        state.protectionClass = wanted
+        if wanted.strength > old.strength { try storage.fsync(directory.rawValue) }
+    }
+
+    private func keepClassOfEmptyFile(
+        _ parent: Node, _ stored: [CChar], _ status: FileStatus, _ context: WorkerContext
+    ) throws(Errno) {
+        let node = table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
+        node.addLink(parent, stored)
+        defer { table.release(node, lookups: 1) }
+        let file = try acquire(node, context).file
+        defer { release(file, context) }
+        file.lock.lockWrite()
+        defer { file.lock.unlock() }
+        guard file.header == nil else { return }
+        try makeKeylessHeader(file, file.protectionClass)
+        try storage.fdatasync(file.descriptor)
+    }
+}
+
+extension ProtectionClass {
+    /// Stronger classes are readable at fewer times; a change to a stronger one is durable when it returns (row I7).
+    var strength: Int {
+        switch self {
+        case .none: 0
+        case .completeUntilFirstUserAuthentication: 1
+        case .completeWhenUserInactive: 2
+        case .completeUnlessOpen: 3
+        case .complete: 4
+        }
+    }
+}

@@ -1,0 +1,315 @@
+import CWardLinux
+import Glibc
+import WardCrypto
+import WardFormat
+import WardSystem
+
+// Making files, directories and special files.
+extension Volume {
+    public func create(
+        _ parent: NodeID, _ name: UnsafeRawBufferPointer, mode: UInt32, umask: UInt32,
+        flags: Int32, caller: Caller, _ context: WorkerContext
+    ) throws(Errno) -> (entry: Entry, file: OpenedFile) {
+        do throws(Errno) {
+            let (node, file, attributes) = try makeFile(
+                node(parent), name, mode: mode, umask: umask, caller, context)
+            let handle = FileHandle(node: node, file: file, flags: flags)
+            node.hasCachedPages.store(true, ordering: .relaxed)
+            return (
+                Entry(node: node.id, generation: node.generation, attributes: attributes),
+                OpenedFile(handle: .handle(handle), keepCache: false)
+            )
+        } catch .fileExists where flags & O_EXCL == 0 {
+            // Somebody else was first: an ordinary open.
+            let entry = try lookup(parent, name, context)
+            do throws(Errno) {
+                let opened = try open(
+                    entry.node, flags: flags, dropPrivilegeBits: false, caller: caller, context)
+                return (entry, opened)
+            } catch {
+                forget(entry.node, lookups: 1)
+                throw error
+            }
+        }
+    }
+
+    /// A new regular file with one handle and one look-up.
+    private func makeFile(
+        _ parent: Node, _ name: UnsafeRawBufferPointer, mode: UInt32, umask: UInt32,
+        _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) -> (Node, OpenFile, Attributes) {
+        if isReadOnly { throw .readOnlyFileSystem }
+        let state = try directoryState(of: parent)
+        let protectionClass =
+            try sideFileClass(parent, state, name, context) ?? state.protectionClass
+        try mayCreate(protectionClass, caller)
+        let isLong = try encryptName(name, in: state.id, to: context.nameA)
+        let stored = context.nameA
+        let directory = try directoryDescriptor(of: parent)
+        let trueMode = try maskedMode(mode, umask, parent)
+        let backing = BackingMode(trueMode: trueMode, isDirectory: false)
+        if isLong { try makeLongLink(directory.rawValue, stored, name, state.id) }
+        let file: OpenFile
+        do throws(Errno) {
+            if protectionClass == state.protectionClass, !backing.needsRecord {
+                let descriptor = try asCaller(caller) { () throws(Errno) in
+                    try storage.openat(
+                        directory.rawValue, stored, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW,
+                        mode: backing.bits)
+                }
+                file = try adopt(descriptor, protectionClass, state)
+            } else {
+                file = try makeStaged(
+                    directory.rawValue, state, trueMode, protectionClass, caller)
+                do throws(Errno) {
+                    try storage.linkDescriptor(file.descriptor, directory.rawValue, stored)
+                } catch {
+                    discard(file)
+                    throw error
+                }
+            }
+        } catch {
+            if isLong { removeLongLink(directory.rawValue, stored) }
+            throw error
+        }
+        isDirty.store(true, ordering: .relaxed)
+        let node = file.node
+        node.addLink(parent, stored)
+        node.hasUnsyncedName.store(true, ordering: .relaxed)
+        let status = try storage.fstat(file.descriptor)
+        return (node, file, try attributes(of: node, status, context))
+    }
+
+    /// The open file of a descriptor that was just made: a fresh node with one look-up and one handle.
+    private func adopt(
+        _ descriptor: Int32, _ protectionClass: ProtectionClass, _ state: DirectoryState
+    ) throws(Errno) -> OpenFile {
+        let status: FileStatus
+        do throws(Errno) {
+            status = try storage.fstat(descriptor)
+        } catch {
+            storage.close(descriptor)
+            throw error
+        }
+        detachReused(status)
+        let node = table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
+        let file = OpenFile(
+            node: node, storage: storage, descriptor: descriptor, isWritable: true,
+            protectionClass: protectionClass, header: nil, directoryID: state.id)
+        file.mayHavePrivilegeBits = status.st_mode & (S_ISUID | S_ISGID) != 0
+        attach(file, to: node)
+        return file
+    }
+
+    /// A file without a name that has everything before it gets one: its mode's record, and its header where its class
+    /// is not the directory's (durably: the name must never be there with another class).
+    private func makeStaged(
+        _ directory: Int32, _ state: DirectoryState, _ trueMode: mode_t,
+        _ protectionClass: ProtectionClass, _ caller: Caller
+    ) throws(Errno) -> OpenFile {
+        let backing = BackingMode(trueMode: trueMode, isDirectory: false)
+        let descriptor = try asCaller(caller) { () throws(Errno) in
+            try storage.openat(
+                directory, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR, mode: backing.bits)
+        }
+        let file = try adopt(descriptor, protectionClass, state)
+        do throws(Errno) {
+            if backing.needsRecord {
+                var value = UInt16(trueMode & 0o7777).littleEndian
+                try withUnsafeBytes(of: &value) { bytes throws(Errno) in
+                    try storage.setxattr(
+                        descriptor, BackingMode.attributeName, bytes, flags: 0)
+                }
+            }
+            if protectionClass != state.protectionClass {
+                try makeKeylessHeader(file, protectionClass)
+                try storage.fdatasync(descriptor)
+            }
+        } catch {
+            discard(file)
+            throw error
+        }
+        return file
+    }
+
+    /// Takes back a file that did not come to be.
+    private func discard(_ file: OpenFile) {
+        let node = file.node
+        release(file, nil)
+        table.release(node, lookups: 1)
+    }
+
+    /// `O_TMPFILE`: a file without a name, in the class of `parent` until one is set.
+    public func createUnnamed(
+        _ parent: NodeID, mode: UInt32, umask: UInt32, flags: Int32, caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) -> (entry: Entry, file: OpenedFile) {
+        if isReadOnly { throw .readOnlyFileSystem }
+        let parent = node(parent)
+        let state = try directoryState(of: parent)
+        let directory = try directoryDescriptor(of: parent)
+        let trueMode = try maskedMode(mode, umask, parent)
+        let backing = BackingMode(trueMode: trueMode, isDirectory: false)
+        let descriptor = try asCaller(caller) { () throws(Errno) in
+            try storage.openat(
+                directory.rawValue, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR,
+                mode: backing.bits)
+        }
+        let file = try adopt(descriptor, state.protectionClass, state)
+        do throws(Errno) {
+            if backing.needsRecord {
+                try setMode(descriptor, trueMode, isDirectory: false, wasMarked: true)
+            }
+            let node = file.node
+            node.hasCachedPages.store(true, ordering: .relaxed)
+            let attributes = try attributes(of: node, try storage.fstat(descriptor), context)
+            let handle = FileHandle(node: node, file: file, flags: flags)
+            return (
+                Entry(node: node.id, generation: node.generation, attributes: attributes),
+                OpenedFile(handle: .handle(handle), keepCache: false)
+            )
+        } catch {
+            discard(file)
+            throw error
+        }
+    }
+
+    public func makeNode(
+        _ parent: NodeID, _ name: UnsafeRawBufferPointer, mode: UInt32, device: UInt32,
+        umask: UInt32, caller: Caller, _ context: WorkerContext
+    ) throws(Errno) -> Entry {
+        if isReadOnly { throw .readOnlyFileSystem }
+        let type = mode_t(mode) & S_IFMT
+        if type == S_IFREG || type == 0 {
+            let (node, file, attributes) = try makeFile(
+                node(parent), name, mode: mode, umask: umask, caller, context)
+            release(file, context)
+            return Entry(node: node.id, generation: node.generation, attributes: attributes)
+        }
+        let permissions = try maskedMode(mode, umask, node(parent))
+        // The kernel's encoding of device numbers, `new_encode_dev` in include/linux/kdev_t.h.
+        let major = (device & 0xFFF00) >> 8
+        let minor = (device & 0xFF) | ((device >> 12) & 0xFFF00)
+        return try make(parent, name, context) { directory, stored, _ throws(Errno) in
+            try asCaller(caller) { () throws(Errno) in
+                try storage.mknodat(
+                    directory, stored, type | permissions, ward_makedev(major, minor))
+            }
+        }
+    }
+
+    public func makeDirectory(
+        _ parent: NodeID, _ name: UnsafeRawBufferPointer, mode: UInt32, umask: UInt32,
+        caller: Caller, _ context: WorkerContext
+    ) throws(Errno) -> Entry {
+        if isReadOnly { throw .readOnlyFileSystem }
+        let parentNode = node(parent)
+        let trueMode = try maskedMode(mode, umask, parentNode)
+        let backing = BackingMode(trueMode: trueMode, isDirectory: true)
+        return try make(parent, name, context) { directory, stored, state throws(Errno) in
+            // Built under a hidden name, complete with its record, and moved into place.
+            let hidden = stagingName()
+            try asCaller(caller) { () throws(Errno) in
+                try storage.mkdirat(directory, hidden, backing.bits & ~S_ISUID)
+            }
+            do throws(Errno) {
+                let descriptor = try storage.openat(
+                    directory, hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
+                defer { storage.close(descriptor) }
+                let record = DirectoryRecord(
+                    directoryID: SystemRandom.bytes(16), protectionClass: state.protectionClass)
+                try storage.symlinkat(
+                    target: record.linkTarget(macKey: keys.records), descriptor,
+                    DirectoryRecord.linkName)
+                if backing.bits & S_ISUID != 0 {
+                    let inherited = try storage.fstat(descriptor).st_mode & S_ISGID
+                    try setMode(
+                        descriptor, trueMode | inherited, isDirectory: true, wasMarked: true)
+                }
+                try storage.renameat(directory, hidden, directory, stored, flags: renameNoReplace)
+            } catch {
+                sweep(directory, Array(hidden.utf8))
+                throw error
+            }
+        }
+    }
+
+    /// The mode a new inode gets: the umask counts only where the directory has no default ACL, acl(5).
+    private func maskedMode(
+        _ mode: UInt32, _ umask: UInt32, _ parent: Node
+    ) throws(Errno) -> mode_t {
+        let bits = mode_t(mode) & 0o7777
+        if umask == 0 { return bits }
+        let state = try directoryState(of: parent)
+        let hasDefault: Bool
+        if let known = state.hasDefaultACL {
+            hasDefault = known
+        } else {
+            let descriptor = try directoryDescriptor(of: parent)
+            let count =
+                (try? storage.getxattr(
+                    descriptor.rawValue, Volume.defaultACLName,
+                    UnsafeMutableRawBufferPointer(start: nil, count: 0))) ?? 0
+            hasDefault = count > 0
+            state.hasDefaultACL = hasDefault
+        }
+        return hasDefault ? bits : bits & ~mode_t(umask)
+    }
+
+    // MARK: Databases
+
+    /// The class of a new side file of an open SQLite database beside it (row I12): `X-wal` and `X-journal` take that of
+    /// `X`; `X-shm`, which holds no user data and is mapped by every reader, class C, or D where `X` is D.
+    private func sideFileClass(
+        _ parent: Node, _ state: DirectoryState, _ name: UnsafeRawBufferPointer,
+        _ context: WorkerContext
+    ) throws(Errno) -> ProtectionClass? {
+        let isShared = name.ends(with: "-shm")
+        let base: Int
+        if isShared || name.ends(with: "-wal") {
+            base = name.count - 4
+        } else if name.ends(with: "-journal") {
+            base = name.count - 8
+        } else {
+            return nil
+        }
+        guard base > 0 else { return nil }
+        try encryptName(
+            UnsafeRawBufferPointer(rebasing: name[0..<base]), in: state.id, to: context.nameB)
+        let directory = try directoryDescriptor(of: parent)
+        guard let status = try? storage.fstatat(directory.rawValue, context.nameB),
+            let database = table.find(inode: UInt64(status.st_ino)), let file = database.file,
+            isDatabase(file, context)
+        else { return nil }
+        guard isShared else { return file.protectionClass }
+        return file.protectionClass == .none
+            ? ProtectionClass.none : .completeUntilFirstUserAuthentication
+    }
+
+    /// Whether an open file begins as SQLite's do ("SQLite format 3\0", sqlite.org/fileformat.html).
+    private func isDatabase(_ file: OpenFile, _ context: WorkerContext) -> Bool {
+        if file.isKnownDatabase { return true }
+        file.lock.lockRead()
+        defer { file.lock.unlock() }
+        guard file.sizeBytes >= 16, gate.state(of: file.protectionClass) == .open || file.hasKey,
+            (try? readPage(file, 0, to: context.sealed)) != nil
+        else { return false }
+        context.lockContent()
+        defer { context.unlockContent() }
+        guard gate.state(of: file.protectionClass) == .open || file.hasKey else { return false }
+        context.usePlain(layout.pageBytes)
+        guard (try? decode(file, page: 0, context.sealed, to: context.plain, context)) != nil else {
+            return false
+        }
+        let magic = UnsafeRawBufferPointer(start: context.plain, count: 16)
+        file.isKnownDatabase = magic.elementsEqual(Array("SQLite format 3".utf8) + [0])
+        return file.isKnownDatabase
+    }
+}
+
+extension UnsafeRawBufferPointer {
+    fileprivate func ends(with suffix: StaticString) -> Bool {
+        let size = suffix.utf8CodeUnitCount
+        return count >= size && memcmp(baseAddress! + (count - size), suffix.utf8Start, size) == 0
+    }
+}

@@ -1,0 +1,178 @@
+import Glibc
+import Synchronization
+import WardFormat
+import WardSystem
+
+// Epochs, durable points, and what an unclean end leaves behind (design §5).
+extension Volume {
+    /// Whether anything was written since the last durable point.
+    public var hasUnsyncedChanges: Bool { isDirty.load(ordering: .relaxed) }
+
+    /// Makes everything written so far durable and moves the epoch on. Called every few minutes of activity, at a lock
+    /// and at shutdown, from a thread that serves no requests.
+    public func durablePoint() throws(Errno) { try durablePoint(closing: false) }
+
+    /// After the last request: writes hints, makes a durable point and marks the volume clean.
+    public func close() throws(Errno) {
+        background.drain()
+        openNodesLock.lockNow()
+        let nodes = Array(openNodes.values)
+        openNodesLock.unlock()
+        for node in nodes {
+            guard let file = node.file else { continue }
+            file.lock.lockWrite()
+            putHint(file)
+            file.forgetKey()
+            file.lock.unlock()
+        }
+        try durablePoint(closing: true)
+    }
+
+    private func durablePoint(closing: Bool) throws(Errno) {
+        if isReadOnly { return }
+        durablePointLock.lockNow()
+        defer { durablePointLock.unlock() }
+        isDirty.store(false, ordering: .relaxed)
+        let old = epoch.load(ordering: .sequentiallyConsistent)
+        epoch.store(old &+ 1, ordering: .sequentiallyConsistent)
+        // Requests that began under the old epoch are waited for: what they write is covered by the sync below.
+        forEachContext { context in
+            while true {
+                let used = context.epochInUse.load(ordering: .sequentiallyConsistent)
+                if used == 0 || used > old { break }
+                usleep(50)
+            }
+        }
+        do throws(Errno) {
+            try storage.syncfs(rootDescriptor)
+            try VolumeRoot.writeState(
+                VolumeStateRecord(isInUse: !closing, epoch: old &+ 1, doubtful: doubtful),
+                rootDescriptor, keys, storage)
+        } catch {
+            isDirty.store(true, ordering: .relaxed)
+            report(.note("a durable point failed: \(error)"))
+            throw error
+        }
+    }
+
+    /// After an unlock, on a background thread: mends files of doubtful intervals; returns when there is nothing left
+    /// that can be read now, or when `shouldStop` says so. The intervals end when every file could be seen.
+    public func mendDoubtfulFiles(shouldStop: () -> Bool) {
+        guard !isReadOnly, hasDoubt.load(ordering: .acquiring) else { return }
+        let context = WorkerContext(volume: self)
+        let intervals = doubtful
+        guard mendDirectory(root, context, shouldStop) else { return }
+        doubtful = doubtful.filter { !intervals.contains($0) }
+        do throws(Errno) {
+            try durablePoint()
+            report(
+                .note(
+                    "every file of the last unclean end was checked: no epoch is in doubt any more")
+            )
+        } catch {
+            doubtful = intervals
+        }
+    }
+
+    /// False where something could not be seen: the doubt stays.
+    private func mendDirectory(
+        _ directory: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
+    ) -> Bool {
+        var isComplete = true
+        var stored: [[CChar]] = []
+        guard let descriptor = try? directoryDescriptor(of: directory),
+            let state = try? directoryState(of: directory),
+            (try? storage.list(
+                descriptor.rawValue,
+                { entry in
+                    guard entry.type != UInt8(DT_LNK), isOurs(entry.name, in: state) else { return }
+                    stored.append(entry.name.map { CChar(bitPattern: $0) } + [0])
+                })) != nil
+        else { return false }
+        for name in stored {
+            if shouldStop() { return false }
+            guard let status = try? storage.fstatat(descriptor.rawValue, name) else { continue }
+            let type = status.st_mode & S_IFMT
+            guard type == S_IFDIR || type == S_IFREG else { continue }
+            let node = table.retain(inode: UInt64(status.st_ino), type: type)
+            node.addLink(directory, name)
+            defer { table.release(node, lookups: 1) }
+            if type == S_IFDIR {
+                if !mendDirectory(node, context, shouldStop) { isComplete = false }
+            } else if !mendFile(node, context, shouldStop) {
+                isComplete = false
+            }
+        }
+        return isComplete
+    }
+
+    /// Reads every page of a file; pages that only a doubt excuses are written anew. False where the file's class is
+    /// not open now. Damage that nothing excuses is left as it is, for `EIO` to report.
+    private func mendFile(
+        _ node: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
+    ) -> Bool {
+        guard let (file, wasNew, lastPageOffset) = try? acquire(node, context) else { return true }
+        defer { release(file, context) }
+        guard file.sizeBytes > 0 else { return true }
+        if wasNew {
+            guard (try? enter(file, .mend, Volume.ownCaller, context)) != nil else { return false }
+            file.lock.lockWrite()
+            try? verifyEnd(file, lastPageOffset: lastPageOffset, context)
+            file.lock.unlock()
+            context.unlockContent()
+        }
+        var page = 0
+        while true {
+            if shouldStop() { return false }
+            file.lock.lockWrite()
+            let pages = layout.pageCount(forSize: file.sizeBytes)
+            if page >= pages {
+                file.lock.unlock()
+                return true
+            }
+            let outcome = mendPage(file, page, isLast: page == pages - 1, context)
+            file.lock.unlock()
+            if !outcome { return false }
+            page += 1
+        }
+    }
+
+    private func mendPage(
+        _ file: OpenFile, _ page: Int, isLast: Bool, _ context: WorkerContext
+    ) -> Bool {
+        do throws(Errno) {
+            try readPage(file, page, to: context.sealed)
+            let record = context.sealed + layout.recordOffset(ofPage: page)
+            let prefix = RecordPrefix(reading: record)
+            let start = layout.start(ofPage: page)
+            let length = isLast ? file.sizeBytes - start : layout.capacity(ofPage: page)
+            let isAsExpected = Int(prefix.length) == length && prefix.isFinal == isLast
+            let isHole =
+                page > 0 && !isLast && file.header?.isSparse == true
+                && isZero(record, layout.pageBytes)
+            if isAsExpected || isHole { return true }
+            try enter(file, .mend, Volume.ownCaller, context)
+            context.usePlain(layout.pageBytes)
+            do throws(Errno) {
+                try decode(file, page: page, context.sealed, to: context.plain, context)
+            } catch {
+                context.unlockContent()
+                return true
+            }
+            // Written through the ordinary path, from a copy that is scrubbed.
+            return withUnsafeTemporaryAllocation(byteCount: length, alignment: 16) { copy in
+                copy.baseAddress!.copyMemory(from: context.plain, byteCount: length)
+                context.unlockContent()
+                defer { explicit_bzero(copy.baseAddress!, length) }
+                return
+                    (try? store(
+                        file, .data(copy.baseAddress!), offset: start, count: length, .mend,
+                        Volume.ownCaller, context)) != nil
+            }
+        } catch {
+            return error != .notPermitted
+        }
+    }
+
+    static let ownCaller = Caller(uid: 0, gid: 0, pid: 0)
+}

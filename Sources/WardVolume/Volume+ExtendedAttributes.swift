@@ -1,0 +1,305 @@
+import CWardLinux
+import Glibc
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// Extended attributes. Those of users (`user.*`, `trusted.*`) are stored as `user.w.` (or `trusted.w.`) ‖ base64url of
+/// the first 16 bytes of HMAC-SHA-256 of the name; the value is nonce 12 ‖ ciphertext ‖ tag 16 of
+/// name length 2 ‖ name ‖ value, associated data: ID of the file or directory ‖ stored name. `security.*` and POSIX ACLs
+/// pass through. `user.ward.class`, `.volume` and `.socket` are answered here and stored nowhere.
+extension Volume {
+    static let className = Array("user.ward.class".utf8)
+    static let defaultACLName = "system.posix_acl_default"
+    static let accessACLName = "system.posix_acl_access"
+
+    private enum AttributeName {
+        case protectionClass, volume, socket
+        /// Stored as it is.
+        case passedThrough(String)
+        /// Encrypted, under this prefix.
+        case sealed(prefix: String)
+        case unsupported
+    }
+
+    private func kind(of name: UnsafeRawBufferPointer) -> AttributeName {
+        let text = String(decoding: name, as: UTF8.self)
+        switch text {
+        case "user.ward.class": return .protectionClass
+        case "user.ward.volume": return .volume
+        case "user.ward.socket": return .socket
+        case Volume.accessACLName, Volume.defaultACLName: return .passedThrough(text)
+        default: break
+        }
+        if text.hasPrefix("security.") { return .passedThrough(text) }
+        if text.hasPrefix("user.") { return .sealed(prefix: "user.w.") }
+        if text.hasPrefix("trusted.") { return .sealed(prefix: "trusted.w.") }
+        return .unsupported
+    }
+
+    // MARK: Reading
+
+    public func extendedAttribute(
+        of id: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
+    ) throws(Errno) -> [UInt8] {
+        let node = node(id)
+        switch kind(of: name) {
+        case .protectionClass:
+            guard node.isRegular || node.isDirectory else { throw .noData }
+            return Array(try protectionClass(of: node, context).fileProtectionName.utf8)
+        case .volume: return Array(parameters.uuidString.utf8)
+        case .socket:
+            let path = socketPath
+            if path.isEmpty { throw .noData }
+            return Array(path.utf8)
+        case .passedThrough(let text):
+            let value = try withPathDescriptor(of: node) { descriptor throws(Errno) in
+                try storedValue(descriptor, text)
+            }
+            return text == Volume.accessACLName ? try withTrueOwner(value, node) : value
+        case .sealed(let prefix):
+            guard let owner = try ownerID(of: node, creating: false, context) else { throw .noData }
+            let stored = storedName(name, prefix)
+            let sealed = try withPathDescriptor(of: node) { descriptor throws(Errno) in
+                try storedValue(descriptor, stored)
+            }
+            guard let opened = openAttribute(sealed, owner, stored), opened.name.elementsEqual(name)
+            else { throw damaged(node, "an extended attribute does not authenticate") }
+            return opened.value
+        case .unsupported: throw .notSupported
+        }
+    }
+
+    /// Names, each followed by a zero byte.
+    public func extendedAttributeNames(
+        of id: NodeID, _ context: WorkerContext
+    ) throws(Errno) -> [UInt8] {
+        let node = node(id)
+        var result: [UInt8] = []
+        if node.isRegular || node.isDirectory { result += Volume.className + [0] }
+        let names = try withPathDescriptor(of: node) { descriptor throws(Errno) in
+            try storedNames(descriptor)
+        }
+        for name in names {
+            if name.hasPrefix("user.w.") || name.hasPrefix("trusted.w.") {
+                guard let owner = try ownerID(of: node, creating: false, context) else { continue }
+                let sealed = try withPathDescriptor(of: node) { descriptor throws(Errno) in
+                    try storedValue(descriptor, name)
+                }
+                guard let opened = openAttribute(sealed, owner, name) else {
+                    throw damaged(node, "an extended attribute does not authenticate")
+                }
+                result += opened.name + [0]
+            } else if name.hasPrefix("security.") || name.hasPrefix("system.posix_acl_") {
+                result += Array(name.utf8) + [0]
+            }
+        }
+        return result
+    }
+
+    private func storedNames(_ descriptor: Int32) throws(Errno) -> [String] {
+        let list: [UInt8]
+        do throws(Errno) {
+            list = try growing { buffer throws(Errno) in try storage.listxattr(descriptor, buffer) }
+        } catch .notSupported {
+            return []
+        }
+        return list.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    private func storedValue(_ descriptor: Int32, _ name: String) throws(Errno) -> [UInt8] {
+        try growing { buffer throws(Errno) in try storage.getxattr(descriptor, name, buffer) }
+    }
+
+    /// Calls with a larger buffer until the answer fits.
+    private func growing(
+        _ body: (UnsafeMutableRawBufferPointer) throws(Errno) -> Int
+    ) throws(Errno) -> [UInt8] {
+        var capacity = 512
+        while true {
+            var buffer = [UInt8](repeating: 0, count: capacity)
+            do throws(Errno) {
+                let count = try buffer.withUnsafeMutableBufferPointer { out throws(Errno) in
+                    try body(UnsafeMutableRawBufferPointer(out))
+                }
+                buffer.removeLast(capacity - count)
+                return buffer
+            } catch .outOfRange where capacity < 1 << 17 {
+                capacity *= 4
+            }
+        }
+    }
+
+    // MARK: Writing
+
+    /// `flags`: `XATTR_CREATE`, `XATTR_REPLACE` or 0. `dropSetGroupID`: `FUSE_SETXATTR_ACL_KILL_SGID`.
+    public func setExtendedAttribute(
+        of id: NodeID, _ name: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer,
+        flags: Int32, dropSetGroupID: Bool, caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
+        if isReadOnly { throw .readOnlyFileSystem }
+        let node = node(id)
+        defer { isDirty.store(true, ordering: .relaxed) }
+        switch kind(of: name) {
+        case .protectionClass:
+            // Some tools store the terminating zero along.
+            let text = String(decoding: value, as: UTF8.self)
+            guard
+                let wanted = ProtectionClass(
+                    spelling: text.hasSuffix("\0") ? String(text.dropLast()) : text)
+            else { throw .invalidArgument }
+            try setProtectionClass(of: node, to: wanted, caller, context)
+        case .volume, .socket: throw .notSupported
+        case .passedThrough(let text):
+            try withPathDescriptor(of: node) { descriptor throws(Errno) in
+                if text == Volume.accessACLName {
+                    try setAccessACL(
+                        node, descriptor, [UInt8](value), flags, dropSetGroupID: dropSetGroupID)
+                } else {
+                    try storage.setxattr(descriptor, text, value, flags: flags)
+                }
+            }
+            if text == Volume.defaultACLName { node.directory?.hasDefaultACL = nil }
+        case .sealed(let prefix):
+            guard name.count <= 255 else { throw .outOfRange }
+            guard let owner = try ownerID(of: node, creating: true, context) else {
+                throw .notSupported
+            }
+            let stored = storedName(name, prefix)
+            let sealed = sealAttribute(name, value, owner, stored)
+            try withPathDescriptor(of: node) { descriptor throws(Errno) in
+                try sealed.withUnsafeBytesTyped { bytes throws(Errno) in
+                    try storage.setxattr(descriptor, stored, bytes, flags: flags)
+                }
+            }
+        case .unsupported: throw .notSupported
+        }
+    }
+
+    public func removeExtendedAttribute(
+        of id: NodeID, _ name: UnsafeRawBufferPointer, caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
+        if isReadOnly { throw .readOnlyFileSystem }
+        let node = node(id)
+        defer { isDirty.store(true, ordering: .relaxed) }
+        switch kind(of: name) {
+        case .protectionClass:
+            // Every file has a class. Copying tools take away attributes that the source lacks (rsync -X): that must
+            // neither fail nor weaken anything.
+            return
+        case .volume, .socket, .unsupported: throw .notSupported
+        case .passedThrough(let text):
+            try withPathDescriptor(of: node) { descriptor throws(Errno) in
+                try storage.removexattr(descriptor, text)
+            }
+            if text == Volume.defaultACLName { node.directory?.hasDefaultACL = nil }
+        case .sealed(let prefix):
+            let stored = storedName(name, prefix)
+            try withPathDescriptor(of: node) { descriptor throws(Errno) in
+                try storage.removexattr(descriptor, stored)
+            }
+        }
+    }
+
+    // MARK: Sealing
+
+    private func storedName(_ name: UnsafeRawBufferPointer, _ prefix: String) -> String {
+        prefix
+            + Base64URL.encode(
+                Array(HMACSHA256.authenticate([UInt8](name), key: keys.attributeNames)[0..<16]))
+    }
+
+    private func sealAttribute(
+        _ name: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer, _ owner: [UInt8],
+        _ stored: String
+    ) -> [UInt8] {
+        var plain: [UInt8] = [UInt8(name.count & 0xFF), UInt8(name.count >> 8)]
+        plain.append(contentsOf: name)
+        plain.append(contentsOf: value)
+        defer { plain.withUnsafeMutableBytes { explicit_bzero($0.baseAddress!, $0.count) } }
+        return plain.withUnsafeBytes {
+            keys.attributes.sealCombined($0, associatedData: owner + Array(stored.utf8))
+        }
+    }
+
+    private func openAttribute(
+        _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
+    ) -> (name: [UInt8], value: [UInt8])? {
+        guard
+            let plain = try? keys.attributes.openSecret(
+                sealed, associatedData: owner + Array(stored.utf8))
+        else { return nil }
+        return plain.withUnsafeBytes { bytes in
+            guard bytes.count >= 2 else { return nil }
+            let count = Int(bytes[0]) | Int(bytes[1]) << 8
+            guard bytes.count >= 2 + count else { return nil }
+            return ([UInt8](bytes[2..<(2 + count)]), [UInt8](bytes[(2 + count)...]))
+        }
+    }
+
+    /// The ID that a node's attributes are bound to; nil where it has none (and `creating` can't give it one).
+    private func ownerID(
+        of node: Node, creating: Bool, _ context: WorkerContext
+    ) throws(Errno) -> [UInt8]? {
+        if node.isDirectory { return try directoryState(of: node).id }
+        guard node.isRegular else { return nil }
+        let file = try acquire(node, context).file
+        defer { release(file, context) }
+        file.lock.lockWrite()
+        defer { file.lock.unlock() }
+        if file.header == nil, creating { try makeKeylessHeader(file, file.protectionClass) }
+        return file.header?.fileID
+    }
+
+    // MARK: ACLs
+
+    // The kernel's form: version 4 ‖ entries of tag 2 ‖ permissions 2 ‖ ID 4, linux/posix_acl_xattr.h.
+    private static let ownerTag: UInt16 = 1
+
+    /// An ACL as stored shows the backing mode's owner bits; the true ones go to the caller.
+    private func withTrueOwner(_ value: [UInt8], _ node: Node) throws(Errno) -> [UInt8] {
+        let status = try status(of: node)
+        guard BackingMode.isMarked(status.st_mode) else { return value }
+        let mode = try trueMode(of: node, status)
+        return Volume.replacingOwner(value, UInt16(mode >> 6 & 7))
+    }
+
+    private func setAccessACL(
+        _ node: Node, _ descriptor: Int32, _ value: [UInt8], _ flags: Int32, dropSetGroupID: Bool
+    ) throws(Errno) {
+        guard let owner = Volume.ownerPermissions(value) else { throw .invalidArgument }
+        let status = try storage.fstat(descriptor)
+        var mode = try trueMode(of: node, status) & 0o7777
+        let needed: UInt16 = node.isDirectory ? 7 : 6
+        let stored = Volume.replacingOwner(value, owner | needed)
+        try stored.withUnsafeBytesTyped { bytes throws(Errno) in
+            try storage.setxattr(descriptor, Volume.accessACLName, bytes, flags: flags)
+        }
+        // The backing file system has put group (or mask) and other bits into the mode; the owner's are ours to keep.
+        let after = try storage.fstat(descriptor).st_mode
+        mode = mode & 0o7000 | mode_t(owner) << 6 | after & 0o77
+        if dropSetGroupID { mode &= ~S_ISGID }
+        try setMode(
+            descriptor, mode, isDirectory: node.isDirectory,
+            wasMarked: BackingMode.isMarked(after))
+    }
+
+    private static func ownerPermissions(_ acl: [UInt8]) -> UInt16? {
+        guard acl.count >= 4, (acl.count - 4) % 8 == 0 else { return nil }
+        for at in stride(from: 4, to: acl.count, by: 8)
+        where UInt16(acl[at]) | UInt16(acl[at + 1]) << 8 == ownerTag {
+            return UInt16(acl[at + 2]) | UInt16(acl[at + 3]) << 8
+        }
+        return nil
+    }
+
+    private static func replacingOwner(_ acl: [UInt8], _ permissions: UInt16) -> [UInt8] {
+        var acl = acl
+        guard acl.count >= 4, (acl.count - 4) % 8 == 0 else { return acl }
+        for at in stride(from: 4, to: acl.count, by: 8)
+        where UInt16(acl[at]) | UInt16(acl[at + 1]) << 8 == ownerTag {
+            acl[at + 2] = UInt8(permissions & 0xFF)
+        }
+        return acl
+    }
+}

@@ -1,0 +1,275 @@
+import CWardLinux
+import Glibc
+import WardCrypto
+import WardFormat
+import WardSystem
+
+// Requests on open files.
+extension Volume {
+    // MARK: Opening
+
+    /// Whether a file that exists may be opened now (rows O1 and O2).
+    func mayOpen(
+        _ file: OpenFile, _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
+        guard gate.state(of: file.protectionClass) == .open else {
+            throw denied(file.node, file.protectionClass, operation, caller)
+        }
+    }
+
+    /// Whether a file of this class may be made now (row O3).
+    func mayCreate(_ protectionClass: ProtectionClass, _ caller: Caller) throws(Errno) {
+        guard
+            gate.state(of: protectionClass) == .open || protectionClass == .completeUnlessOpen
+        else { throw denied(nil, protectionClass, .create, caller) }
+    }
+
+    /// `flags` as open(2)'s, `O_TRUNC` included (`FUSE_ATOMIC_O_TRUNC`); `dropPrivilegeBits` with a truncation.
+    public func open(
+        _ id: NodeID, flags: Int32, dropPrivilegeBits: Bool, caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) -> OpenedFile {
+        let node = node(id)
+        let (file, wasNew, lastPageOffset) = try acquire(node, context)
+        do throws(Errno) {
+            try mayOpen(file, .open, caller, context)
+            if isReadOnly, flags & O_ACCMODE != O_RDONLY { throw .readOnlyFileSystem }
+            if flags & O_TRUNC != 0 {
+                file.lock.lockWrite()
+                defer { file.lock.unlock() }
+                try setSize(file, to: 0, .truncate, caller, context)
+                if dropPrivilegeBits { try dropPrivileges(file) }
+            } else if wasNew {
+                file.lock.lockWrite()
+                defer { file.lock.unlock() }
+                try enter(file, .open, caller, context)
+                defer { context.unlockContent() }
+                try verifyEnd(file, lastPageOffset: lastPageOffset, context)
+            }
+        } catch {
+            release(file, context)
+            throw error
+        }
+        if wasNew, file.needsHint, flags & O_TRUNC == 0 {
+            // The kernel was told a size by a hint that was wrong or missing; what it holds of the file's attributes
+            // goes before it is told that the file is open.
+            kernel?.invalidateAttributes(of: node.id)
+        }
+        node.hasCachedPages.store(true, ordering: .relaxed)
+        let handle = FileHandle(node: node, file: file, flags: flags)
+        return OpenedFile(handle: .handle(handle), keepCache: true)
+    }
+
+    private func dropPrivileges(_ file: OpenFile) throws(Errno) {
+        guard file.mayHavePrivilegeBits else { return }
+        let status = try storage.fstat(file.descriptor)
+        let mode = try trueMode(of: file.node, status) & 0o7777
+        let kept = Volume.withoutPrivilegeBits(mode)
+        if kept != mode {
+            try setMode(
+                file.descriptor, kept, isDirectory: false,
+                wasMarked: BackingMode.isMarked(status.st_mode))
+        }
+        file.mayHavePrivilegeBits = kept & (S_ISUID | S_ISGID) != 0
+    }
+
+    // MARK: Content
+
+    /// Up to `count` bytes at `offsetBytes`, in a buffer of `context` that is valid until `context.finishRequest()`.
+    public func read(
+        _ handle: HandleID, offsetBytes: UInt64, count: Int, caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) -> UnsafeRawBufferPointer {
+        let file = handle.object(as: FileHandle.self).file
+        file.lock.lockRead()
+        defer { file.lock.unlock() }
+        let size = file.sizeBytes
+        let offset = Int(clamping: offsetBytes)
+        guard offset < size, count > 0 else {
+            try enter(file, .read, caller, context)
+            context.unlockContent()
+            return UnsafeRawBufferPointer(start: nil, count: 0)
+        }
+        let end = min(offset + min(count, WorkerContext.maximumTransferBytes), size)
+        let first = layout.page(at: offset)
+        let last = layout.page(at: end - 1)
+        let pageBytes = layout.pageBytes
+        let total = (last - first + 1) * pageBytes
+        // Ciphertext is read before the gate: a store that hangs must not hold up a lock.
+        let got = try storage.pread(
+            file.descriptor, context.sealed, total, at: first * pageBytes)
+        if got < total {
+            (context.sealed + got).initializeMemory(
+                as: UInt8.self, repeating: 0, count: total - got)
+        }
+        try enter(file, .read, caller, context)
+        let start = layout.start(ofPage: first)
+        context.usePlain(total)
+        do throws(Errno) {
+            var sealed = context.sealed
+            for page in first...last {
+                try decode(
+                    file, page: page, sealed,
+                    to: context.plain + (layout.start(ofPage: page) - start), context)
+                sealed += pageBytes
+            }
+        } catch {
+            context.unlockContent()
+            throw error
+        }
+        return UnsafeRawBufferPointer(
+            start: context.plain + (offset - start), count: end - offset)
+    }
+
+    /// All of `data`, or an error.
+    public func write(
+        _ handle: HandleID, offsetBytes: UInt64, _ data: UnsafeRawBufferPointer, flags: WriteFlags,
+        caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
+        let file = handle.object(as: FileHandle.self).file
+        guard data.count > 0 else { return }
+        guard offsetBytes <= UInt64(PageLayout.maximumSizeBytes - data.count) else {
+            throw .fileTooLarge
+        }
+        file.lock.lockWrite()
+        defer { file.lock.unlock() }
+        try store(
+            file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count,
+            flags.contains(.fromPageCache) ? .writeBack : .write, caller, context)
+        if flags.contains(.dropPrivilegeBits) { try dropPrivileges(file) }
+    }
+
+    // MARK: Syncing and closing
+
+    /// close(2) of one descriptor: nothing waits to be written, so nothing can fail but an earlier sync.
+    public func flush(_ handle: HandleID, _ context: WorkerContext) throws(Errno) {
+        try reportSyncFailure(handle.object(as: FileHandle.self))
+    }
+
+    private func reportSyncFailure(_ handle: FileHandle) throws(Errno) {
+        let file = handle.file
+        guard file.syncFailures != handle.reportedSyncFailures else { return }
+        file.lock.lockWrite()
+        defer { file.lock.unlock() }
+        handle.reportedSyncFailures = file.syncFailures
+        throw file.lastSyncFailure
+    }
+
+    /// Makes the file's data, header, size and every name of it not yet synced durable, up to the root.
+    public func fsync(
+        _ handle: HandleID, dataOnly: Bool, _ context: WorkerContext
+    ) throws(Errno) {
+        let handle = handle.object(as: FileHandle.self)
+        let file = handle.file
+        do throws(Errno) {
+            if dataOnly {
+                try storage.fdatasync(file.descriptor)
+            } else {
+                try storage.fsync(file.descriptor)
+            }
+        } catch {
+            file.lock.lockWrite()
+            file.syncFailures += 1
+            file.lastSyncFailure = error
+            file.lock.unlock()
+            report(.lost(path: path(of: file.node), reason: "fsync: \(error)"))
+        }
+        try syncNames(of: file.node)
+        try reportSyncFailure(handle)
+    }
+
+    /// Makes every name of a node durable that was made since its directory was last synced.
+    func syncNames(of node: Node) throws(Errno) {
+        guard node.hasUnsyncedName.exchange(false, ordering: .acquiringAndReleasing) else { return }
+        do throws(Errno) {
+            for link in node.allLinks {
+                try storage.fsync(try directoryDescriptor(of: link.parent).rawValue)
+                try syncNames(of: link.parent)
+            }
+        } catch {
+            node.hasUnsyncedName.store(true, ordering: .releasing)
+            throw error
+        }
+    }
+
+    public func release(_ handle: HandleID, _ context: WorkerContext) {
+        let file = handle.object(as: FileHandle.self).file
+        release(file, context)
+        handle.releaseObject(as: FileHandle.self)
+    }
+
+    // MARK: Space
+
+    /// `mode` as fallocate(2)'s.
+    public func allocate(
+        _ handle: HandleID, mode: Int32, offsetBytes: UInt64, lengthBytes: UInt64, caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) {
+        let file = handle.object(as: FileHandle.self).file
+        guard lengthBytes > 0 else { throw .invalidArgument }
+        guard offsetBytes <= UInt64(PageLayout.maximumSizeBytes),
+            lengthBytes <= UInt64(PageLayout.maximumSizeBytes) - offsetBytes
+        else { throw .fileTooLarge }
+        let start = Int(offsetBytes)
+        let end = start + Int(lengthBytes)
+        let keepsSize = mode & FALLOC_FL_KEEP_SIZE != 0
+        file.lock.lockWrite()
+        defer { file.lock.unlock() }
+        try enter(file, .allocate, caller, context)
+        context.unlockContent()
+        switch mode & ~FALLOC_FL_KEEP_SIZE {
+        case 0:
+            if !keepsSize, end > file.sizeBytes {
+                try extend(file, to: end, .allocate, caller, context)
+            }
+            // Space for pages that are not there yet; what it adds beyond the last page is never part of the file.
+            let firstPage = layout.page(at: start)
+            let pages = layout.page(at: end - 1) - firstPage + 1
+            if file.sizeBytes > 0 {
+                try storage.fallocate(
+                    file.descriptor, mode: FALLOC_FL_KEEP_SIZE,
+                    offsetBytes: firstPage * layout.pageBytes,
+                    lengthBytes: pages * layout.pageBytes)
+            }
+        case FALLOC_FL_PUNCH_HOLE:
+            guard keepsSize else { throw .notSupported }
+            try zero(file, from: start, to: end, caller, context)
+        case FALLOC_FL_ZERO_RANGE:
+            let oldSize = file.sizeBytes
+            try zero(file, from: start, to: min(end, oldSize), caller, context)
+            if !keepsSize, end > oldSize { try extend(file, to: end, .allocate, caller, context) }
+        default:
+            throw .notSupported
+        }
+    }
+
+    /// `whence`: `SEEK_DATA` or `SEEK_HOLE`.
+    public func seek(
+        _ handle: HandleID, offsetBytes: UInt64, whence: Int32, caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) -> UInt64 {
+        let file = handle.object(as: FileHandle.self).file
+        file.lock.lockRead()
+        defer { file.lock.unlock() }
+        try enter(file, .seek, caller, context)
+        context.unlockContent()
+        let offset = Int(clamping: offsetBytes)
+        let size = file.sizeBytes
+        guard offset < size else { throw Errno(rawValue: ENXIO) }
+        guard file.header?.isSparse == true else {
+            return UInt64(whence == SEEK_DATA ? offset : size)
+        }
+        let pageBytes = layout.pageBytes
+        let page = layout.page(at: offset)
+        let lastPage = layout.page(at: size - 1)
+        if whence == SEEK_DATA {
+            let found = try storage.lseek(file.descriptor, page * pageBytes, SEEK_DATA)
+            let foundPage = min(found / pageBytes, lastPage)
+            return UInt64(max(offset, layout.start(ofPage: foundPage)))
+        }
+        let found = try storage.lseek(file.descriptor, page * pageBytes, SEEK_HOLE)
+        let foundPage = (found + pageBytes - 1) / pageBytes
+        if foundPage > lastPage { return UInt64(size) }
+        return UInt64(min(size, max(offset, layout.start(ofPage: foundPage))))
+    }
+}

@@ -1,0 +1,403 @@
+import CWardLinux
+import Glibc
+import WardCrypto
+import WardFormat
+import WardSystem
+
+// Looking up, moving, linking and removing names.
+extension Volume {
+    public func lookup(
+        _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
+    ) throws(Errno) -> Entry {
+        let parent = node(parent)
+        let state = try directoryState(of: parent)
+        try encryptName(name, in: state.id, to: context.nameA)
+        return try lookup(parent, stored: context.nameA, context)
+    }
+
+    func lookup(
+        _ parent: Node, stored: UnsafePointer<CChar>, _ context: WorkerContext
+    ) throws(Errno) -> Entry {
+        let directory = try directoryDescriptor(of: parent)
+        let status = try storage.fstatat(directory.rawValue, stored)
+        guard status.st_dev == rootDevice else {
+            report(.note("something is mounted inside the backing directory: not shown"))
+            throw .noSuchFileOrDirectory
+        }
+        let node = table.retain(inode: UInt64(status.st_ino), type: status.st_mode & S_IFMT)
+        node.addLink(parent, stored)
+        do throws(Errno) {
+            return Entry(
+                node: node.id, generation: node.generation,
+                attributes: try attributes(of: node, status, context))
+        } catch {
+            table.release(node, lookups: 1)
+            throw error
+        }
+    }
+
+    /// Takes back what the kernel has forgotten.
+    public func forget(_ id: NodeID, lookups: UInt64) {
+        guard id != 1 else { return }
+        table.release(node(id), lookups: lookups)
+    }
+
+    // MARK: Removing
+
+    public func unlink(
+        _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
+    ) throws(Errno) {
+        let parent = node(parent)
+        let state = try directoryState(of: parent)
+        let isLong = try encryptName(name, in: state.id, to: context.nameA)
+        let directory = try directoryDescriptor(of: parent)
+        let status = try storage.fstatat(directory.rawValue, context.nameA)
+        try storage.unlinkat(directory.rawValue, context.nameA, 0)
+        noteRemoved(status, parent, context.nameA)
+        if isLong { removeLongLink(directory.rawValue, context.nameA) }
+        isDirty.store(true, ordering: .relaxed)
+    }
+
+    /// A name of the inode is gone.
+    private func noteRemoved(
+        _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>
+    ) {
+        guard let node = table.find(inode: UInt64(status.st_ino)) else { return }
+        node.removeLink(parent, stored)
+        // With the last name (and no descriptor of ours) the inode's number may come back as another file.
+        if status.st_nlink <= 1 || status.st_mode & S_IFMT == S_IFDIR { table.detach(node) }
+    }
+
+    public func removeDirectory(
+        _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
+    ) throws(Errno) {
+        let parent = node(parent)
+        let state = try directoryState(of: parent)
+        let isLong = try encryptName(name, in: state.id, to: context.nameA)
+        let directory = try directoryDescriptor(of: parent)
+        let status = try storage.fstatat(directory.rawValue, context.nameA)
+        guard status.st_mode & S_IFMT == S_IFDIR else { throw .notDirectory }
+        try withOpenDirectory(directory.rawValue, context.nameA) { victim throws(Errno) in
+            try requireEmpty(victim)
+            // Out of the way under a hidden name first: a directory is never seen without its record.
+            let hidden = stagingName()
+            try storage.renameat(
+                directory.rawValue, context.nameA, directory.rawValue, hidden, flags: 0)
+            noteRemoved(status, parent, context.nameA)
+            if isLong { removeLongLink(directory.rawValue, context.nameA) }
+            removeHidden(directory.rawValue, hidden, victim)
+        }
+        isDirty.store(true, ordering: .relaxed)
+    }
+
+    private func withOpenDirectory(
+        _ directory: Int32, _ name: UnsafePointer<CChar>, _ body: (Int32) throws(Errno) -> Void
+    ) throws(Errno) {
+        let descriptor = try storage.openat(
+            directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
+        defer { storage.close(descriptor) }
+        try body(descriptor)
+    }
+
+    /// `ENOTEMPTY` where the directory holds anything but our own leftovers; those are swept.
+    private func requireEmpty(_ descriptor: Int32) throws(Errno) {
+        var leftovers: [[UInt8]] = []
+        var isEmpty = true
+        try storage.list(descriptor) { entry in
+            if entry.name.elementsEqual(DirectoryRecord.linkName.utf8) { return }
+            if entry.name.starts(with: ".n".utf8) || entry.name.starts(with: ".ward-".utf8) {
+                leftovers.append(entry.name)
+            } else {
+                isEmpty = false
+            }
+        }
+        guard isEmpty else { throw .directoryNotEmpty }
+        for name in leftovers { sweep(descriptor, name) }
+    }
+
+    /// Takes away what an interrupted operation left.
+    func sweep(_ directory: Int32, _ name: [UInt8]) {
+        var stored = name.map { CChar(bitPattern: $0) }
+        stored.append(0)
+        if (try? storage.unlinkat(directory, stored, 0)) == nil {
+            try? withOpenDirectory(directory, stored) { descriptor throws(Errno) in
+                var isEmpty = true
+                try storage.list(descriptor) { entry in
+                    if !entry.name.elementsEqual(DirectoryRecord.linkName.utf8) { isEmpty = false }
+                }
+                if isEmpty {
+                    removeHidden(directory, String(decoding: name, as: UTF8.self), descriptor)
+                }
+            }
+        }
+    }
+
+    private func removeHidden(_ directory: Int32, _ hidden: String, _ victim: Int32) {
+        do throws(Errno) {
+            try storage.unlinkat(victim, DirectoryRecord.linkName, 0)
+            try storage.unlinkat(directory, hidden, AT_REMOVEDIR)
+        } catch {
+            // It has left the tree; the next listing sweeps it.
+            report(.note("a removed directory could not be cleaned up: \(error)"))
+        }
+    }
+
+    // MARK: Long names
+
+    /// The symbolic link beside a long name: made before the name itself.
+    func makeLongLink(
+        _ directory: Int32, _ stored: UnsafePointer<CChar>, _ name: UnsafeRawBufferPointer,
+        _ directoryID: [UInt8]
+    ) throws(Errno) {
+        let link = Volume.longNameLink(stored)
+        do throws(Errno) {
+            try storage.symlinkat(
+                target: longNameTarget(name, in: directoryID), directory, link)
+        } catch .fileExists {
+        }
+    }
+
+    /// Removes the link, where the name itself is gone.
+    func removeLongLink(_ directory: Int32, _ stored: UnsafePointer<CChar>) {
+        if (try? storage.fstatat(directory, stored)) != nil { return }
+        try? storage.unlinkat(directory, Volume.longNameLink(stored), 0)
+    }
+
+    // MARK: Moving
+
+    /// `flags`: 0, `RENAME_NOREPLACE`, `RENAME_EXCHANGE`.
+    public func rename(
+        _ oldParent: NodeID, _ oldName: UnsafeRawBufferPointer, _ newParent: NodeID,
+        _ newName: UnsafeRawBufferPointer, flags: UInt32, _ context: WorkerContext
+    ) throws(Errno) {
+        let exchange = flags == renameExchange
+        guard flags == 0 || exchange || flags == renameNoReplace else {
+            throw .invalidArgument
+        }
+        let from = node(oldParent)
+        let to = node(newParent)
+        let fromState = try directoryState(of: from)
+        let toState = try directoryState(of: to)
+        let oldIsLong = try encryptName(oldName, in: fromState.id, to: context.nameA)
+        let newIsLong = try encryptName(newName, in: toState.id, to: context.nameB)
+        let fromDirectory = try directoryDescriptor(of: from)
+        let toDirectory = try directoryDescriptor(of: to)
+        let old = context.nameA
+        let new = context.nameB
+
+        let moved = try storage.fstatat(fromDirectory.rawValue, old)
+        var replaced: FileStatus?
+        do throws(Errno) {
+            replaced = try storage.fstatat(toDirectory.rawValue, new)
+        } catch .noSuchFileOrDirectory {
+            if exchange { throw .noSuchFileOrDirectory }
+        }
+        if replaced != nil, flags == renameNoReplace { throw .fileExists }
+        if let replaced, replaced.st_ino == moved.st_ino, replaced.st_dev == moved.st_dev {
+            return  // two names of one file: rename(2) does nothing
+        }
+        if fromState !== toState {
+            try keepClass(of: moved, from, old, movingTo: toState, context)
+            if exchange, let replaced {
+                try keepClass(of: replaced, to, new, movingTo: fromState, context)
+            }
+        }
+        if newIsLong { try makeLongLink(toDirectory.rawValue, new, newName, toState.id) }
+        if exchange, oldIsLong {
+            try makeLongLink(fromDirectory.rawValue, old, oldName, fromState.id)
+        }
+        do throws(Errno) {
+            if let replaced, !exchange, replaced.st_mode & S_IFMT == S_IFDIR {
+                guard moved.st_mode & S_IFMT == S_IFDIR else { throw .isDirectory }
+                try replaceDirectory(
+                    fromDirectory.rawValue, old, toDirectory.rawValue, new)
+            } else {
+                try storage.renameat(
+                    fromDirectory.rawValue, old, toDirectory.rawValue, new, flags: flags)
+            }
+        } catch {
+            if newIsLong { removeLongLink(toDirectory.rawValue, new) }
+            throw error
+        }
+        if let replaced, !exchange { noteRemoved(replaced, to, new) }
+        noteMoved(moved, from, old, to, new)
+        if exchange, let replaced { noteMoved(replaced, to, new, from, old) }
+        if oldIsLong, !exchange { removeLongLink(fromDirectory.rawValue, old) }
+        isDirty.store(true, ordering: .relaxed)
+    }
+
+    private func noteMoved(
+        _ status: FileStatus, _ from: Node, _ old: UnsafePointer<CChar>, _ to: Node,
+        _ new: UnsafePointer<CChar>
+    ) {
+        guard let node = table.find(inode: UInt64(status.st_ino)) else { return }
+        node.removeLink(from, old)
+        node.addLink(to, new)
+        node.hasUnsyncedName.store(true, ordering: .releasing)
+    }
+
+    /// A directory over an empty directory. The target's record is in the way of a plain rename: the two change places
+    /// in one step, and the empty one goes from the old name.
+    private func replaceDirectory(
+        _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
+        _ new: UnsafePointer<CChar>
+    ) throws(Errno) {
+        try withOpenDirectory(toDirectory, new) { victim throws(Errno) in
+            try requireEmpty(victim)
+            try storage.renameat(
+                fromDirectory, old, toDirectory, new, flags: renameExchange)
+            let hidden = stagingName()
+            try storage.renameat(fromDirectory, old, fromDirectory, hidden, flags: 0)
+            removeHidden(fromDirectory, hidden, victim)
+        }
+    }
+
+    /// Before a file changes its directory: an empty one without a header has the class of the directory it leaves, and
+    /// gets a header that says so, durably (row I5).
+    private func keepClass(
+        of status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
+        movingTo target: DirectoryState, _ context: WorkerContext
+    ) throws(Errno) {
+        guard status.st_mode & S_IFMT == S_IFREG else { return }
+        if status.st_size > 0, table.find(inode: UInt64(status.st_ino))?.file == nil { return }
+        let node = table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
+        node.addLink(parent, stored)
+        defer { table.release(node, lookups: 1) }
+        try keepClass(of: node, movingTo: target, context)
+    }
+
+    func keepClass(
+        of node: Node, movingTo target: DirectoryState, _ context: WorkerContext
+    ) throws(Errno) {
+        let file = try acquire(node, context).file
+        defer { release(file, context) }
+        file.lock.lockWrite()
+        defer { file.lock.unlock() }
+        guard file.header == nil, file.protectionClass != target.protectionClass else { return }
+        try makeKeylessHeader(file, file.protectionClass)
+        try storage.fdatasync(file.descriptor)
+    }
+
+    public func link(
+        _ id: NodeID, _ newParent: NodeID, _ newName: UnsafeRawBufferPointer, caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) -> Entry {
+        let node = node(id)
+        let parent = self.node(newParent)
+        let state = try directoryState(of: parent)
+        if node.isRegular {
+            if node.link == nil, let file = node.file {
+                try mayCreate(file.protectionClass, caller)  // row O15
+            }
+            try keepClass(of: node, movingTo: state, context)
+        }
+        let isLong = try encryptName(newName, in: state.id, to: context.nameB)
+        let directory = try directoryDescriptor(of: parent)
+        if isLong { try makeLongLink(directory.rawValue, context.nameB, newName, state.id) }
+        do throws(Errno) {
+            if let file = node.file {
+                // An unnamed file has only its descriptor; one with names could lose the one we know meanwhile.
+                try storage.linkDescriptor(file.descriptor, directory.rawValue, context.nameB)
+            } else {
+                try withLink(of: node) { old, name throws(Errno) in
+                    try storage.linkat(old, name, directory.rawValue, context.nameB)
+                }
+            }
+        } catch {
+            if isLong { removeLongLink(directory.rawValue, context.nameB) }
+            throw error
+        }
+        node.addLink(parent, context.nameB)
+        node.hasUnsyncedName.store(true, ordering: .releasing)
+        isDirty.store(true, ordering: .relaxed)
+        let status = try storage.fstatat(directory.rawValue, context.nameB)
+        table.retain(node)
+        return Entry(
+            node: node.id, generation: node.generation,
+            attributes: try attributes(of: node, status, context))
+    }
+
+    // MARK: Symbolic links
+
+    /// What a target's encryption adds: nonce 12 ‖ tag 16.
+    static let linkOverheadBytes = 28
+    /// Longest target: its encryption has to fit in the 4,095 bytes of a link of the backing store.
+    static let longestLinkTarget = 4095 * 3 / 4 - linkOverheadBytes
+
+    public func readLink(_ id: NodeID, _ context: WorkerContext) throws(Errno) -> [UInt8] {
+        let node = node(id)
+        guard node.type == S_IFLNK else { throw .invalidArgument }
+        let buffer = context.sealed
+        let count = try withLink(of: node) { directory, name throws(Errno) in
+            try storage.readlinkat(directory, name, buffer, 4096)
+        }
+        let sealedCount = Base64URL.decodedCount(count)
+        let sealed = context.sealed + 4096
+        guard sealedCount >= Volume.linkOverheadBytes,
+            Base64URL.decode(
+                UnsafeRawBufferPointer(start: buffer, count: count),
+                to: sealed.assumingMemoryBound(to: UInt8.self))
+        else { throw damaged(node, "the link's target is not base64url") }
+        let plainCount = sealedCount - Volume.linkOverheadBytes
+        var ok = false
+        let target = [UInt8](unsafeUninitializedCapacity: max(1, plainCount)) { out, initialized in
+            ok = keys.links.open(
+                sealed + 12, count: plainCount, to: out.baseAddress!,
+                tag: sealed + 12 + plainCount, nonce: sealed, associatedData: nil,
+                associatedDataBytes: 0)
+            initialized = ok ? plainCount : 0
+        }
+        guard ok else { throw damaged(node, "the link's target does not authenticate") }
+        return target
+    }
+
+    func damaged(_ node: Node, _ reason: String) -> Errno {
+        report(.integrityFailure(path: path(of: node), reason: reason))
+        return .ioError
+    }
+
+    public func makeSymbolicLink(
+        _ parent: NodeID, _ name: UnsafeRawBufferPointer, target: UnsafeRawBufferPointer,
+        caller: Caller, _ context: WorkerContext
+    ) throws(Errno) -> Entry {
+        guard target.count <= Volume.longestLinkTarget else { throw .fileNameTooLong }
+        let sealed = Base64URL.encode(keys.links.sealCombined(target, associatedData: []))
+        return try make(parent, name, context) { directory, stored, _ throws(Errno) in
+            try asCaller(caller) { () throws(Errno) in
+                try storage.symlinkat(target: sealed, directory, stored)
+            }
+        }
+    }
+
+    /// Makes something by its stored name, the long name's link included, and looks it up.
+    func make(
+        _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext,
+        _ body: (Int32, UnsafePointer<CChar>, DirectoryState) throws(Errno) -> Void
+    ) throws(Errno) -> Entry {
+        let parent = node(parent)
+        let state = try directoryState(of: parent)
+        let isLong = try encryptName(name, in: state.id, to: context.nameA)
+        let directory = try directoryDescriptor(of: parent)
+        if isLong { try makeLongLink(directory.rawValue, context.nameA, name, state.id) }
+        do throws(Errno) {
+            try body(directory.rawValue, context.nameA, state)
+        } catch {
+            if isLong { removeLongLink(directory.rawValue, context.nameA) }
+            throw error
+        }
+        isDirty.store(true, ordering: .relaxed)
+        detachReused(try storage.fstatat(directory.rawValue, context.nameA))
+        let entry = try lookup(parent, stored: context.nameA, context)
+        node(entry.node).hasUnsyncedName.store(true, ordering: .releasing)
+        return entry
+    }
+
+    /// A node of the same inode number as something new is of something that is gone.
+    func detachReused(_ status: FileStatus) {
+        if let stale = table.find(inode: UInt64(status.st_ino)) { table.detach(stale) }
+    }
+}
+
+/// `RENAME_NOREPLACE` and `RENAME_EXCHANGE` of linux/fs.h, which the importer does not see.
+let renameNoReplace: UInt32 = 1
+let renameExchange: UInt32 = 2

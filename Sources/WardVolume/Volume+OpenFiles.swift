@@ -1,0 +1,194 @@
+import CWardLinux
+import Glibc
+import WardCrypto
+import WardFormat
+import WardKeys
+import WardSystem
+
+// Files while they are open: bringing one `OpenFile` into being for all handles, and taking it down with the last.
+extension Volume {
+    /// The node's open file, with one handle more. Reads the header and finds the end; touches no key.
+    ///
+    /// `wasNew` is true where it was not open before; then the last page is in `context.sealed` at `lastPageOffset`.
+    func acquire(
+        _ node: Node, _ context: WorkerContext
+    ) throws(Errno) -> (file: OpenFile, wasNew: Bool, lastPageOffset: Int) {
+        guard node.isRegular else { throw .invalidArgument }
+        node.openLock.lockNow()
+        defer { node.openLock.unlock() }
+        if let file = node.file {
+            file.handleCount += 1
+            return (file, false, 0)
+        }
+        let opened = try openBacking(node)
+        let made = try load(node, opened.descriptor, opened.isWritable, context)
+        attach(made.0, to: node)
+        return (made.0, true, made.1)
+    }
+
+    /// Makes `file` the node's, with one handle. The open lock is held, or nobody knows the node yet.
+    func attach(_ file: OpenFile, to node: Node) {
+        file.handleCount = 1
+        node.file = file
+        node.protectionClass = file.protectionClass
+        openNodesLock.lockNow()
+        openNodes[ObjectIdentifier(node)] = node
+        openNodesLock.unlock()
+    }
+
+    /// Gives a handle back; with the last one the size hint is written, the key wiped and the descriptor closed.
+    func release(_ file: OpenFile, _ context: WorkerContext?) {
+        let node = file.node
+        node.openLock.lockNow()
+        file.handleCount -= 1
+        guard file.handleCount == 0 else {
+            node.openLock.unlock()
+            return
+        }
+        file.lock.lockWrite()
+        putHint(file)
+        file.lock.unlock()
+        let serial = file.keySerial
+        let locked = gate.state(of: file.protectionClass) != .open
+        file.forgetKey()
+        node.file = nil
+        openNodesLock.lockNow()
+        openNodes[ObjectIdentifier(node)] = nil
+        openNodesLock.unlock()
+        node.openLock.unlock()
+        if locked, serial != 0 || node.hasCachedPages.load(ordering: .relaxed) {
+            // Row L3: the key of a file that was used while locked goes with its last close, and its pages with it.
+            context?.unlockContent()
+            forEachContext { $0.drain(wiping: true, patience: .seconds(1)) }
+            invalidateLater(node)
+        }
+    }
+
+    private func load(
+        _ node: Node, _ descriptor: Int32, _ isWritable: Bool, _ context: WorkerContext
+    ) throws(Errno) -> (OpenFile, Int) {
+        let pageBytes = layout.pageBytes
+        let directory = (node.link?.parent.directory) ?? root.directory!
+        // From here on the descriptor is the file's, which closes it.
+        let file = OpenFile(
+            node: node, storage: storage, descriptor: descriptor, isWritable: isWritable,
+            protectionClass: directory.protectionClass, header: nil, directoryID: directory.id)
+        let status = try storage.fstat(descriptor)
+        file.mayHavePrivilegeBits = status.st_mode & (S_ISUID | S_ISGID) != 0
+        let backingBytes = Int(status.st_size)
+        let page0 = context.sealed
+        let got = try storage.pread(descriptor, page0, min(pageBytes, backingBytes), at: 0)
+        if got < pageBytes {
+            (page0 + got).initializeMemory(as: UInt8.self, repeating: 0, count: pageBytes - got)
+        }
+        if backingBytes == 0 { return adopt(file, 0) }
+        if isZero(page0, pageBytes) {
+            // Holes are skipped; where the store can't tell, everything is read.
+            let data = (try? storage.lseek(descriptor, 0, SEEK_DATA)) ?? backingBytes
+            if try isAllZero(descriptor, from: data, backingBytes) { return adopt(file, 0) }
+            report(
+                .integrityFailure(path: path(of: node), reason: "page 0 is zero before other data"))
+            throw .ioError
+        }
+        do throws(FormatError) {
+            file.header = try FileHeader(reading: page0, macKey: keys.headers)
+        } catch {
+            report(.integrityFailure(path: path(of: node), reason: error.description))
+            throw .ioError
+        }
+        file.headerBytes = [UInt8](UnsafeRawBufferPointer(start: page0, count: FileHeader.bytes))
+        file.protectionClass = file.header!.protectionClass
+        if file.header!.wrappedKey.isEmpty { return adopt(file, 0) }
+
+        let pages = max(1, backingBytes / pageBytes)
+        var last = pages - 1
+        var offset = 0
+        while last > 0 {
+            offset = pageBytes
+            _ = try storage.pread(descriptor, page0 + offset, pageBytes, at: last * pageBytes)
+            if !isZero(page0 + offset, pageBytes) { break }
+            // A power cut can leave zero pages after the end; skip them a hole at a time.
+            last = try previousData(descriptor, before: last, context)
+            offset = 0
+        }
+        let prefix = RecordPrefix(reading: page0 + offset + layout.recordOffset(ofPage: last))
+        guard Int(prefix.length) <= layout.capacity(ofPage: last) else {
+            report(
+                .integrityFailure(path: path(of: node), reason: "page \(last): impossible length"))
+            throw .ioError
+        }
+        let size = layout.start(ofPage: last) + Int(prefix.length)
+        file.hasHint = backingBytes % pageBytes != 0
+        file.needsHint = layout.backingSize(forSize: size) != backingBytes
+        file.sizeBytes = size
+        _ = adopt(file, size)
+        return (file, offset)
+    }
+
+    private func adopt(_ file: OpenFile, _ size: Int) -> (OpenFile, Int) {
+        file.sizeBytes = size
+        return (file, 0)
+    }
+
+    private func isAllZero(
+        _ descriptor: Int32, from start: Int, _ end: Int
+    ) throws(Errno) -> Bool {
+        try withTemporaryPage { buffer throws(Errno) in
+            var at = start
+            while at < end {
+                let got = try storage.pread(descriptor, buffer, min(8192, end - at), at: at)
+                if got == 0 { break }
+                let bytes = UnsafeRawBufferPointer(start: buffer, count: got)
+                if bytes.contains(where: { $0 != 0 }) { return false }
+                at += got
+            }
+            return true
+        }
+    }
+
+    /// The last page before `page` that is not zero; 0 where there is none.
+    private func previousData(
+        _ descriptor: Int32, before page: Int, _ context: WorkerContext
+    ) throws(Errno) -> Int {
+        let pageBytes = layout.pageBytes
+        var at = page - 1
+        let buffer = context.sealed + pageBytes
+        while at > 0 {
+            _ = try storage.pread(descriptor, buffer, pageBytes, at: at * pageBytes)
+            if !isZero(buffer, pageBytes) { return at }
+            at -= 1
+        }
+        return 0
+    }
+
+    /// After the gate let an open through: authenticates the last page, and with it the size. Loads the key.
+    func verifyEnd(
+        _ file: OpenFile, lastPageOffset: Int, _ context: WorkerContext
+    ) throws(Errno) {
+        guard file.sizeBytes > 0 else { return }
+        let page = layout.pageCount(forSize: file.sizeBytes) - 1
+        let sealed = context.sealed + lastPageOffset
+        let prefix = RecordPrefix(reading: sealed + layout.recordOffset(ofPage: page))
+        context.usePlain(layout.pageBytes)
+        do throws(Errno) {
+            try decode(file, page: page, sealed, to: context.plain, context)
+            if !prefix.isFinal { file.needsMending = true }
+        } catch .ioError {
+            // Reported. The file opens all the same: every other page can still be read.
+        }
+    }
+
+    // MARK: Later
+
+    /// Drops a node's cached pages from a thread that serves no requests.
+    func invalidateLater(_ node: Node) {
+        guard node.hasCachedPages.load(ordering: .relaxed), let kernel else { return }
+        background.run { [self] in
+            guard node.file == nil, gate.state(of: node.protectionClass ?? .none) != .open else {
+                return
+            }
+            node.hasCachedPages.store(false, ordering: .relaxed)
+            kernel.invalidateContent(of: node.id)
+        }
+    }
+}

@@ -1,0 +1,258 @@
+import CWardLinux
+import Glibc
+import WardCrypto
+import WardFormat
+import WardKeys
+import WardSystem
+
+// Sealing and opening pages, and what a page that is not as it should be means.
+extension Volume {
+    /// What is done with content, as far as the gate cares.
+    enum ContentOperation: String {
+        case open, read, write, truncate, allocate, seek, create, link, stat, mend
+        case writeBack
+    }
+
+    /// Takes the content lock and asks the gate. On success the caller may touch keys and plaintext until the context's
+    /// content lock is released.
+    func enter(
+        _ file: OpenFile, _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
+        context.lockContent()
+        switch gate.state(of: file.protectionClass) {
+        case .open: return
+        case .closing where operation == .writeBack: return
+        case .openFilesOnly where file.hasKey || file.sizeBytes == 0: return
+        default:
+            context.unlockContent()
+            throw denied(file.node, file.protectionClass, operation, caller)
+        }
+    }
+
+    func denied(
+        _ node: Node?, _ protectionClass: ProtectionClass, _ operation: ContentOperation,
+        _ caller: Caller
+    ) -> Errno {
+        report(
+            .denied(
+                path: node.map { path(of: $0) } ?? "?", protectionClass: protectionClass,
+                operation: operation.rawValue, caller: caller))
+        return .notPermitted
+    }
+
+    /// Brings a file's key from its header.
+    func loadKey(_ file: OpenFile) throws(Errno) -> SecretBytes {
+        guard let header = file.header, !header.wrappedKey.isEmpty else {
+            preconditionFailure("a file with pages has a key")
+        }
+        do throws(KeyringError) {
+            var key: SecretBytes?
+            try header.wrappedKey.withUnsafeBytesTyped { bytes throws(KeyringError) in
+                key = try keyring.unwrap(bytes, for: header.protectionClass)
+            }
+            return key.take()!
+        } catch .unavailable {
+            throw .notPermitted
+        } catch .outOfLockedMemory {
+            throw .noMemory
+        } catch {
+            report(
+                .integrityFailure(path: path(of: file.node), reason: "the file key does not unwrap")
+            )
+            throw .ioError
+        }
+    }
+
+    // MARK: Sealing
+
+    /// Seals the payload at `plain` (a whole capacity of bytes) as page `page` into `record`. Content lock held.
+    @inline(__always)
+    func seal(
+        _ plain: UnsafeRawPointer, page: Int, length: Int, isFinal: Bool, epoch: UInt32,
+        nonce: (UInt64, UInt32), to record: UnsafeMutableRawPointer,
+        _ cipher: borrowing AEADContext
+    ) {
+        record.storeBytes(of: nonce.0, as: UInt64.self)
+        record.storeBytes(of: nonce.1, toByteOffset: 8, as: UInt32.self)
+        let prefix = RecordPrefix(epoch: epoch, length: length, isFinal: isFinal)
+        prefix.write(to: record)
+        let capacity = layout.capacity(ofPage: page)
+        var associated = (UInt64(page).littleEndian, UInt64(0))
+        associated.1 = record.loadUnaligned(fromByteOffset: 12, as: UInt64.self)
+        withUnsafeBytes(of: &associated) {
+            cipher.seal(
+                plain, count: capacity, to: record + PageLayout.recordPrefixBytes,
+                tag: record + PageLayout.recordPrefixBytes + capacity, nonce: record,
+                associatedData: $0.baseAddress, associatedDataBytes: 16)
+        }
+    }
+
+    /// Opens the record of page `page`: false where it does not authenticate. Content lock held.
+    @inline(__always)
+    func open(
+        _ record: UnsafeRawPointer, page: Int, to plain: UnsafeMutableRawPointer,
+        _ cipher: borrowing AEADContext
+    ) -> Bool {
+        let capacity = layout.capacity(ofPage: page)
+        var associated = (UInt64(page).littleEndian, UInt64(0))
+        associated.1 = record.loadUnaligned(fromByteOffset: 12, as: UInt64.self)
+        return withUnsafeBytes(of: &associated) {
+            cipher.open(
+                record + PageLayout.recordPrefixBytes, count: capacity, to: plain,
+                tag: record + PageLayout.recordPrefixBytes + capacity, nonce: record,
+                associatedData: $0.baseAddress, associatedDataBytes: 16)
+        }
+    }
+
+    /// Whether a page holds nothing but zeros: a hole, or wiped.
+    @inline(__always)
+    func isZero(_ page: UnsafeRawPointer, _ count: Int) -> Bool {
+        // Nearly every page fails in its first word.
+        if page.loadUnaligned(as: UInt64.self) != 0 { return false }
+        return memcmp(page, page + 8, count - 8) == 0
+    }
+
+    // MARK: Opening what was read
+
+    /// The payload of page `page`, read into `sealed` (a whole page), at `plain`: zeros after the page's length.
+    ///
+    /// `EIO` for this page alone where it is not what the format wants and no doubt excuses it. Content lock held.
+    @inline(__always)
+    func decode(
+        _ file: OpenFile, page: Int, _ sealed: UnsafeRawPointer, to plain: UnsafeMutableRawPointer,
+        _ context: WorkerContext
+    ) throws(Errno) {
+        let record = sealed + layout.recordOffset(ofPage: page)
+        let prefix = RecordPrefix(reading: record)
+        let lastPage = layout.pageCount(forSize: file.sizeBytes) - 1
+        let isLast = page == lastPage
+        let length =
+            isLast
+            ? file.sizeBytes - layout.start(ofPage: page) : layout.capacity(ofPage: page)
+        if Int(prefix.length) == length, prefix.isFinal == isLast {
+            let ok = try context.withCipher(
+                of: file, load: { () throws(Errno) in try loadKey(file) }
+            ) { cipher throws(Errno) in open(record, page: page, to: plain, cipher) }
+            if ok { return }
+        }
+        try decodeUnexpected(file, page: page, sealed, to: plain, context)
+    }
+
+    /// A page that is a hole, or a finding to be judged.
+    private func decodeUnexpected(
+        _ file: OpenFile, page: Int, _ sealed: UnsafeRawPointer,
+        to plain: UnsafeMutableRawPointer, _ context: WorkerContext
+    ) throws(Errno) {
+        let capacity = layout.capacity(ofPage: page)
+        let record = sealed + layout.recordOffset(ofPage: page)
+        let lastPage = layout.pageCount(forSize: file.sizeBytes) - 1
+        if isZero(record, layout.pageBytes - layout.recordOffset(ofPage: page)) {
+            plain.initializeMemory(as: UInt8.self, repeating: 0, count: capacity)
+            if page != 0, file.header?.isSparse == true { return }
+            try judge(file, page, "page \(page) is zero", context)
+            return
+        }
+        let ok = try context.withCipher(of: file, load: { () throws(Errno) in try loadKey(file) }) {
+            cipher throws(Errno) in open(record, page: page, to: plain, cipher)
+        }
+        let prefix = RecordPrefix(reading: record)
+        guard ok, Int(prefix.length) <= capacity else {
+            report(
+                .integrityFailure(
+                    path: path(of: file.node), reason: "page \(page) does not authenticate"))
+            throw .ioError
+        }
+        let length = Int(prefix.length)
+        (plain + length).initializeMemory(as: UInt8.self, repeating: 0, count: capacity - length)
+        if page == lastPage {
+            if file.needsMending { return }
+            try judge(file, page, "the file ends without its last page", context)
+        } else {
+            try judge(file, page, "page \(page) ends early", context)
+        }
+    }
+
+    /// Accepts a finding, with an event, where a doubtful epoch excuses it (design §5); `EIO` otherwise.
+    func judge(
+        _ file: OpenFile, _ page: Int, _ finding: String, _ context: WorkerContext
+    ) throws(Errno) {
+        guard try isExcused(file, page, context) else {
+            report(.integrityFailure(path: path(of: file.node), reason: finding))
+            throw .ioError
+        }
+        report(.healed(path: path(of: file.node), finding: finding))
+    }
+
+    /// Whether the offending page, the nearest non-zero page before it, any earlier page in the same block of the
+    /// backing file system, or the last non-zero page is of a doubtful epoch. Their epochs count only where they
+    /// authenticate.
+    private func isExcused(
+        _ file: OpenFile, _ page: Int, _ context: WorkerContext
+    ) throws(Errno) -> Bool {
+        guard hasDoubt.load(ordering: .acquiring) else { return false }
+        let lastPage = max(layout.pageCount(forSize: file.sizeBytes) - 1, 0)
+        var candidates = [page]
+        var before = page - 1
+        while before >= 0, try isZeroPage(file, before) { before -= 1 }
+        if before >= 0 { candidates.append(before) }
+        let perBlock = max(1, blockBytes / layout.pageBytes)
+        candidates += ((page / perBlock) * perBlock..<max(page, (page / perBlock) * perBlock))
+        var last = lastPage
+        while last > page, try isZeroPage(file, last) { last -= 1 }
+        candidates.append(last)
+        for candidate in candidates {
+            if let epoch = try authenticatedEpoch(file, candidate, context), isDoubtful(epoch) {
+                return true
+            }
+        }
+        return false
+    }
+
+    private func isZeroPage(_ file: OpenFile, _ page: Int) throws(Errno) -> Bool {
+        try withTemporaryPage { buffer throws(Errno) in
+            let got = try storage.pread(
+                file.descriptor, buffer, layout.pageBytes, at: page * layout.pageBytes)
+            return got == 0
+                || isZero(
+                    buffer + layout.recordOffset(ofPage: page),
+                    max(9, got - layout.recordOffset(ofPage: page)))
+        }
+    }
+
+    private func authenticatedEpoch(
+        _ file: OpenFile, _ page: Int, _ context: WorkerContext
+    ) throws(Errno) -> UInt32? {
+        try withTemporaryPage { buffer throws(Errno) -> UInt32? in
+            let got = try storage.pread(
+                file.descriptor, buffer, layout.pageBytes, at: page * layout.pageBytes)
+            guard got == layout.pageBytes else { return nil }
+            let record = buffer + layout.recordOffset(ofPage: page)
+            let ok = try context.withCipher(
+                of: file, load: { () throws(Errno) in try loadKey(file) }
+            ) { cipher throws(Errno) in open(record, page: page, to: buffer + 4096, cipher) }
+            return ok ? RecordPrefix(reading: record).epoch : nil
+        }
+    }
+
+    /// Two pages of scratch, scrubbed afterwards.
+    func withTemporaryPage<R>(
+        _ body: (UnsafeMutableRawPointer) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        let buffer = UnsafeMutableRawPointer.allocate(byteCount: 8192, alignment: 64)
+        buffer.initializeMemory(as: UInt8.self, repeating: 0, count: 8192)
+        defer {
+            explicit_bzero(buffer, 8192)
+            buffer.deallocate()
+        }
+        return try body(buffer)
+    }
+}
+
+extension Array where Element == UInt8 {
+    /// `withUnsafeBytes` with a typed error.
+    func withUnsafeBytesTyped<R, E: Error>(
+        _ body: (UnsafeRawBufferPointer) throws(E) -> R
+    ) throws(E) -> R {
+        try withUnsafeBufferPointer { buffer throws(E) in try body(UnsafeRawBufferPointer(buffer)) }
+    }
+}

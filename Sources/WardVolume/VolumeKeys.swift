@@ -1,0 +1,42 @@
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// The keys of names and metadata, all derived from the volume key (HKDF-SHA-256, one info string each). They are there
+/// as long as the volume is mounted: listing works before the first unlock.
+final class VolumeKeys: Sendable {
+    /// AES-256-GCM-SIV for names.
+    let names: AEADContext
+    /// AES-256-GCM for targets of symbolic links.
+    let links: AEADContext
+    /// AES-256-GCM for extended attributes.
+    let attributes: AEADContext
+    /// HMAC key for the stored names of extended attributes.
+    let attributeNames: SecretBytes
+    /// HMAC key of file headers.
+    let headers: SecretBytes
+    /// HMAC key of directory records.
+    let records: SecretBytes
+    /// HMAC key of the state record.
+    let state: SecretBytes
+    /// The directory ID of the root.
+    let rootID: [UInt8]
+
+    init(volumeKey: borrowing SecretBytes) throws(CryptoError) {
+        names = try AEADContext(
+            .aes256GCMSIV, key: KeyDerivation.derive(from: volumeKey, info: "ward names"))
+        links = try AEADContext(
+            .aes256GCM, key: KeyDerivation.derive(from: volumeKey, info: "ward symbolic links"))
+        attributes = try AEADContext(
+            .aes256GCM,
+            key: KeyDerivation.derive(from: volumeKey, info: "ward extended attributes"))
+        attributeNames = try KeyDerivation.derive(
+            from: volumeKey, info: "ward extended attribute names")
+        headers = try KeyDerivation.derive(from: volumeKey, info: "ward file headers")
+        records = try KeyDerivation.derive(from: volumeKey, info: "ward directory records")
+        state = try KeyDerivation.derive(from: volumeKey, info: "ward volume state")
+        let root = try KeyDerivation.derive(
+            from: volumeKey, info: "ward root directory", count: 16)
+        rootID = root.withUnsafeBytes { [UInt8]($0) }
+    }
+}

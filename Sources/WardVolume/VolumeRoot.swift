@@ -1,0 +1,216 @@
+import Glibc
+import WardCrypto
+import WardFormat
+import WardKeys
+import WardSystem
+
+/// Opening and making the root of a volume: its directory record and its state record.
+enum VolumeRoot {
+    struct Opened: ~Copyable {
+        var keys: VolumeKeys
+        var descriptor: Int32
+        var keptDescriptor: Int32
+        var status: FileStatus
+        var record: DirectoryRecord
+        var epoch: UInt32
+        var doubtful: [ClosedRange<UInt32>]
+        var wasUnclean: Bool
+    }
+
+    static func open(
+        _ path: String, volumeKey: borrowing SecretBytes, storage: any Storage, readOnly: Bool
+    ) throws(VolumeOpenError) -> Opened {
+        let keys = try derive(volumeKey, path)
+        let descriptor = try call(path, "can't be opened") { () throws(Errno) in
+            try storage.openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, mode: 0)
+        }
+        var keep = false
+        defer { if !keep { storage.close(descriptor) } }
+        let kept = try call(path, "can't be opened") { () throws(Errno) in
+            try storage.openat(descriptor, ".", O_RDONLY | O_DIRECTORY, mode: 0)
+        }
+        defer { if !keep { storage.close(kept) } }
+        let status = try call(path, "can't be examined") { () throws(Errno) in
+            try storage.fstat(descriptor)
+        }
+        let record = try readRecord(descriptor, path, keys, storage)
+        guard record.directoryID == keys.rootID else {
+            throw VolumeOpenError(
+                .damaged, path: path + "/" + DirectoryRecord.linkName,
+                "is the record of another directory, not of the root")
+        }
+        let state = try readState(descriptor, path, keys, storage)
+        var doubtful = state.doubtful
+        var epoch = state.epoch &+ 1
+        if state.isInUse {
+            doubtful.append(state.epoch...(state.epoch &+ 1))
+            epoch = state.epoch &+ 2
+        }
+        if !readOnly {
+            try call(path, "the state record can't be written") { () throws(Errno) in
+                // What the last mount left in the page cache of the backing store goes to disk before anything is
+                // judged by what is on disk.
+                if state.isInUse { try storage.syncfs(descriptor) }
+                try writeState(
+                    VolumeStateRecord(isInUse: true, epoch: epoch, doubtful: doubtful), descriptor,
+                    keys, storage)
+            }
+        }
+        keep = true
+        return Opened(
+            keys: keys, descriptor: descriptor, keptDescriptor: kept, status: status,
+            record: record, epoch: epoch, doubtful: doubtful, wasUnclean: state.isInUse)
+    }
+
+    static func create(
+        _ path: String, volumeKey: borrowing SecretBytes, defaultClass: ProtectionClass,
+        storage: any Storage
+    ) throws(VolumeOpenError) {
+        let keys = try derive(volumeKey, path)
+        try call(path, "the root can't be written") { () throws(Errno) in
+            let descriptor = try storage.openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, mode: 0)
+            defer { storage.close(descriptor) }
+            try writeFile("README", readme, descriptor, storage)
+            let record = DirectoryRecord(directoryID: keys.rootID, protectionClass: defaultClass)
+            try storage.symlinkat(
+                target: record.linkTarget(macKey: keys.records), descriptor,
+                DirectoryRecord.linkName)
+            try writeState(
+                VolumeStateRecord(isInUse: false, epoch: 0, doubtful: []), descriptor, keys, storage
+            )
+            try storage.fsync(descriptor)
+        }
+    }
+
+    /// Write new, fsync, rename, fsync the directory.
+    static func writeState(
+        _ record: VolumeStateRecord, _ descriptor: Int32, _ keys: VolumeKeys, _ storage: any Storage
+    ) throws(Errno) {
+        try writeFile(
+            VolumeStateRecord.fileName, record.serialized(macKey: keys.state), descriptor, storage)
+    }
+
+    private static func writeFile(
+        _ name: String, _ bytes: [UInt8], _ directory: Int32, _ storage: any Storage
+    ) throws(Errno) {
+        let staging = ".ward-new-\(name)"
+        let file = try storage.openat(
+            directory, staging, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode: 0o600)
+        do throws(Errno) {
+            try bytes.withUnsafeBufferPointer { source throws(Errno) in
+                try storage.pwrite(file, source.baseAddress!, source.count, at: 0)
+            }
+            try storage.fsync(file)
+        } catch {
+            storage.close(file)
+            throw error
+        }
+        storage.close(file)
+        try storage.renameat(directory, staging, directory, name, flags: 0)
+        try storage.fsync(directory)
+    }
+
+    private static func readRecord(
+        _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
+    ) throws(VolumeOpenError) -> DirectoryRecord {
+        let place = path + "/" + DirectoryRecord.linkName
+        var target = [UInt8](repeating: 0, count: 256)
+        let count: Int
+        do throws(Errno) {
+            count = try target.withUnsafeMutableBufferPointer { out throws(Errno) in
+                try storage.readlinkat(
+                    descriptor, DirectoryRecord.linkName, out.baseAddress!, out.count)
+            }
+        } catch .noSuchFileOrDirectory {
+            throw VolumeOpenError(.damaged, path: place, "the root's directory record is missing")
+        } catch {
+            throw VolumeOpenError(.system(error), path: place, "can't be read: \(error)")
+        }
+        do throws(FormatError) {
+            return try DirectoryRecord(
+                linkTarget: String(decoding: target[0..<count], as: UTF8.self), macKey: keys.records
+            )
+        } catch {
+            throw VolumeOpenError(openCode(error), path: place, error.description)
+        }
+    }
+
+    private static func readState(
+        _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
+    ) throws(VolumeOpenError) -> VolumeStateRecord {
+        let place = path + "/" + VolumeStateRecord.fileName
+        let bytes = try call(place, "can't be read") { () throws(Errno) -> [UInt8] in
+            let file = try storage.openat(
+                descriptor, VolumeStateRecord.fileName, O_RDONLY | O_NOFOLLOW, mode: 0)
+            defer { storage.close(file) }
+            var bytes = [UInt8](repeating: 0, count: 4096)
+            let count = try bytes.withUnsafeMutableBufferPointer { out throws(Errno) in
+                try storage.pread(file, out.baseAddress!, out.count, at: 0)
+            }
+            return [UInt8](bytes[0..<count])
+        }
+        do throws(FormatError) {
+            return try VolumeStateRecord(reading: bytes, macKey: keys.state)
+        } catch {
+            throw VolumeOpenError(openCode(error), path: place, error.description)
+        }
+    }
+
+    private static func openCode(_ error: FormatError) -> VolumeOpenError.Code {
+        error.code == .newerVersion ? .newerVersion : .damaged
+    }
+
+    private static func derive(
+        _ volumeKey: borrowing SecretBytes, _ path: String
+    ) throws(VolumeOpenError) -> VolumeKeys {
+        do throws(CryptoError) {
+            return try VolumeKeys(volumeKey: volumeKey)
+        } catch {
+            throw VolumeOpenError(
+                .system(.noMemory), path: path,
+                "no memory could be locked for keys (ulimit -l): \(error)")
+        }
+    }
+
+    @discardableResult
+    private static func call<R>(
+        _ path: String, _ what: String, _ body: () throws(Errno) -> R
+    ) throws(VolumeOpenError) -> R {
+        do throws(Errno) {
+            return try body()
+        } catch {
+            throw VolumeOpenError(.system(error), path: path, "\(what): \(error)")
+        }
+    }
+
+    private static let readme = Array(
+        """
+        This directory is a ward volume: encrypted files with a protection class each.
+
+        Its names and contents are ciphertext. To use it:
+
+            ward mount THIS-DIRECTORY MOUNTPOINT
+            ward unlock MOUNTPOINT
+
+        That works on the device it was made on, which keeps a device key and an effaceable
+        key for it (by default in ~/.local/state/ward/), and anywhere with a recovery kit.
+        Without either nobody can read it, ward's authors included.
+
+        You may copy the whole directory with any tool, in any state, as a backup. Do not
+        change, rename or add anything inside: ward will refuse what was changed.
+        The format is described in docs/format.md of the project.
+
+        """.utf8)
+}
+
+extension Volume {
+    /// Makes the root of a new volume in the existing directory `backingPath`: directory record with `defaultClass`,
+    /// state record, README. The keybag is the caller's.
+    public static func create(
+        backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
+        defaultClass: ProtectionClass
+    ) throws(VolumeOpenError) {
+        try VolumeRoot.create(
+            backingPath, volumeKey: volumeKey, defaultClass: defaultClass, storage: PosixStorage())
+    }
+}

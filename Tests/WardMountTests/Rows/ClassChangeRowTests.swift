@@ -1,0 +1,245 @@
+import Foundation
+import Testing
+
+extension MountSuite {
+    /// Rows I7 to I12 of semantics.md: changing a class, and databases.
+    @Suite struct ClassChangeRowTests {
+        @Test(
+            "I7: a class change rewrites no content, is durable, and holds after a crash",
+            arguments: User.available)
+        func i7(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            try volume.shell("head -c 8000000 /dev/urandom > \"$OUT/model\"; cp \"$OUT/model\" \"$MNT/big\"")
+            let digest = probe.call("digest", "big")
+            #expect(digest.succeeded)
+            for fileClass in FileClass.allCases {
+                let before = try backingPages(volume)
+                #expect(probe.setClass("big", fileClass.letter) == .ok)
+                #expect(probe.protectionClass("big") == .data(fileClass.apple))
+                let after = try backingPages(volume)
+                #expect(before.count == after.count)
+                let changed = zip(before, after).enumerated().filter { $1.0 != $1.1 }.map(\.offset)
+                #expect(changed.allSatisfy { $0 == 0 }, "pages \(changed) were rewritten")
+                #expect(probe.call("digest", "big") == digest, "as \(fileClass.letter)")
+            }
+            // Stronger: on disk when the call returns, whatever happens next.
+            #expect(probe.setClass("big", "D") == .ok)
+            #expect(probe.setClass("big", "A") == .ok)
+            try volume.kill()
+            try volume.mount()
+            let second = try volume.probe()
+            #expect(second.protectionClass("big") == .data(FileClass.complete.apple))
+            #expect(second.open("big", "r", as: "fd") == .eperm)
+            try volume.unlock()
+            #expect(second.call("digest", "big") == digest)
+        }
+
+        /// The pages of the largest file of the backing directory, as the user that owns it reads them.
+        private func backingPages(_ volume: MountedVolume) throws -> [Data] {
+            let paths = FileManager.default.enumerator(atPath: volume.volume)?.allObjects ?? []
+            let files = paths.compactMap { $0 as? String }.map { volume.volume + "/" + $0 }
+            let largest = try #require(
+                files.compactMap { FileManager.default.contents(atPath: $0) }
+                    .max { $0.count < $1.count })
+            return stride(from: 0, to: largest.count, by: 4096).map {
+                largest.subdata(in: $0..<min($0 + 4096, largest.count))
+            }
+        }
+
+        @Test(
+            "I8: a class change needs the old key and the new one; without data only the new one",
+            arguments: User.available)
+        func i8(user: User) throws {
+            for state in LockState.walk {
+                let volume = try MountedVolume(as: user)
+                let probe = try volume.probe()
+                for old in FileClass.allCases {
+                    try StateWalk.makeDirectory(of: old, with: probe)
+                    for new in FileClass.allCases {
+                        #expect(probe.writeFile("\(old.letter)/to \(new.letter)", "data") == .ok)
+                        #expect(probe.writeFile("\(old.letter)/empty to \(new.letter)", "") == .ok)
+                    }
+                }
+                try volume.enter(state)
+                for old in FileClass.allCases {
+                    for new in FileClass.allCases where new != old {
+                        let comment: Comment =
+                            "\(old.letter) to \(new.letter) in \(state.rawValue) as \(user.rawValue)"
+                        let full = "\(old.letter)/to \(new.letter)"
+                        let allowed = state.opens(old) && state.creates(new)
+                        #expect(probe.setClass(full, new.letter) == .allowed(allowed), comment)
+                        #expect(
+                            probe.protectionClass(full) == .data((allowed ? new : old).apple), comment)
+                        let empty = "\(old.letter)/empty to \(new.letter)"
+                        let possible = state.creates(new)
+                        #expect(
+                            probe.setClass(empty, new.letter) == .allowed(possible),
+                            "without data, \(comment)")
+                        #expect(
+                            probe.protectionClass(empty) == .data((possible ? new : old).apple),
+                            "without data, \(comment)")
+                    }
+                }
+                try volume.unlock()
+                for old in FileClass.allCases {
+                    for new in FileClass.allCases {
+                        #expect(probe.readFile("\(old.letter)/to \(new.letter)") == .data("data"))
+                    }
+                }
+            }
+        }
+
+        @Test("I9: reading a class works in every state", arguments: User.available)
+        func i9(user: User) throws {
+            try StateWalk(user: user).run { probe, fileClass in
+                #expect(probe.writeFile("\(fileClass.letter)/empty", "") == .ok)
+            } check: { probe, state, fileClass in
+                for path in ["", "/f", "/empty"] {
+                    #expect(
+                        probe.protectionClass(fileClass.letter + path) == .data(fileClass.apple),
+                        "\(fileClass.letter + path) in \(state.rawValue)")
+                }
+            }
+        }
+
+        @Test(
+            "I10: unknown classes, special files, missing rights, read-only mounts",
+            arguments: User.available)
+        func i10(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            #expect(probe.writeFile("f", "x") == .ok)
+            for unknown in ["", "E", "complete ", "NSFileProtection", "Complete\n", "none\0"] {
+                #expect(probe.setClass("f", unknown) == .einval, "\(unknown.debugDescription)")
+            }
+            #expect(probe.call("symlink", "f", "link") == .ok)
+            #expect(probe.call("lsetxattr", "link", "user.ward.class", "A") == .eperm)
+            #expect(probe.call("mkfifo", "fifo") == .ok)
+            #expect(probe.setClass("fifo", "A") == .eperm)
+            for special in ["link", "fifo"] {
+                let answer = probe.call("lgetxattr", special, "user.ward.class")
+                #expect(answer == .enodata, "\(special)")
+            }
+            #expect(probe.call("chmod", "f", 0o444) == .ok)
+            #expect(probe.setClass("f", "A") == (user == .root ? .ok : .eacces))
+            for virtual in ["user.ward.volume", "user.ward.socket"] {
+                #expect(probe.getxattr("f", virtual).succeeded, "\(virtual)")
+                #expect(!probe.setxattr("f", virtual, "x").succeeded, "\(virtual)")
+            }
+            // rsync removes what its source does not have and stops at an error: removing is no error, and does nothing.
+            let before = probe.protectionClass("f")
+            #expect(probe.call("chmod", "f", 0o644) == .ok)
+            #expect(probe.call("removexattr", "f", "user.ward.class") == .ok)
+            #expect(probe.protectionClass("f") == before)
+        }
+
+        @Test("I10: a read-only mount", arguments: User.available)
+        func readOnly(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            #expect(probe.writeFile("f", "x") == .ok)
+            try volume.unmount()
+            try volume.mount(extra: ["--read-only"])
+            try volume.unlock()
+            #expect(probe.readFile("f") == .data("x"))
+            #expect(probe.setClass("f", "A") == .erofs)
+            #expect(probe.writeFile("g", "x") == .erofs)
+            #expect(probe.open("f", "w", as: "fd") == .erofs)
+            #expect(probe.unlink("f") == .erofs)
+        }
+
+        @Test(
+            "I11: a recursive change goes on after a failure, reports each and can be run again",
+            arguments: User.available)
+        func i11(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            #expect(probe.call("makedirs", "tree/sub") == .ok)
+            for index in 1...4 {
+                let fileClass = index % 2 == 0 ? FileClass.complete : .none
+                for directory in ["tree", "tree/sub"] {
+                    let name = "\(directory)/\(index) \(fileClass.letter)"
+                    #expect(probe.writeFile(name, name) == .ok)
+                    #expect(probe.setClass(name, fileClass.letter) == .ok)
+                }
+            }
+            try volume.enter(.locked)
+            let locked = try volume.ward("class", "set", "C", "-R", volume.mountPoint + "/tree")
+            #expect(!locked.succeeded)
+            for name in ["tree/2 A", "tree/4 A", "tree/sub/2 A", "tree/sub/4 A"] {
+                #expect(locked.errors.contains(name), "\(name) in \(locked.everything)")
+                #expect(probe.protectionClass(name) == .data(FileClass.complete.apple))
+            }
+            let c = FileClass.completeUntilFirstUserAuthentication
+            for name in ["tree/1 D", "tree/3 D", "tree/sub/1 D", "tree/sub/3 D", "tree", "tree/sub"] {
+                #expect(!locked.errors.contains(name + "\n"), "\(name) in \(locked.everything)")
+                #expect(probe.protectionClass(name) == .data(c.apple), "\(name)")
+            }
+            try volume.unlock()
+            let again = try volume.ward("class", "set", "C", "-R", volume.mountPoint + "/tree")
+            #expect(again.succeeded, "\(again.everything)")
+            for name in ["tree/2 A", "tree/sub/4 A"] {
+                #expect(probe.protectionClass(name) == .data(c.apple))
+                #expect(probe.readFile(name) == .data(name))
+            }
+        }
+
+        @Test("I12: an open database's side files take its class", arguments: User.available)
+        func i12(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            let c = FileClass.completeUntilFirstUserAuthentication
+            for fileClass in FileClass.allCases {
+                let letter = fileClass.letter
+                // In a directory of another class: the side files follow the database, not the directory.
+                #expect(probe.mkdir(letter) == .ok)
+                #expect(probe.setClass(letter, fileClass == .none ? "C" : "D") == .ok)
+                try volume.shell(
+                    """
+                    cd "$MNT/\(letter)"
+                    sqlite3 db 'create table t(x); insert into t values (1)'
+                    sqlite3 journal 'create table t(x); insert into t values (1)'
+                    """)
+                #expect(probe.setClass("\(letter)/db", letter) == .ok)
+                #expect(probe.setClass("\(letter)/journal", letter) == .ok)
+                let classes = try volume.shell(
+                    """
+                    cd "$MNT/\(letter)"
+                    class() { getfattr --only-values -n user.ward.class "$1"; echo; }
+                    export -f class
+                    sqlite3 -cmd '.output /dev/null' db <<'SQL'
+                    pragma journal_mode = wal;
+                    insert into t values (2);
+                    .output
+                    .shell class db-wal
+                    .shell class db-shm
+                    SQL
+                    sqlite3 -cmd '.output /dev/null' journal <<'SQL'
+                    begin immediate;
+                    pragma cache_size = 1;
+                    insert into t select randomblob(5000) from t, t, t;
+                    insert into t select randomblob(5000) from t, t, t;
+                    .output
+                    .shell class journal-journal
+                    commit;
+                    SQL
+                    """
+                ).split(separator: "\n").map(String.init)
+                let shared = fileClass == .none ? FileClass.none : c
+                #expect(
+                    classes == [fileClass.apple, shared.apple, fileClass.apple],
+                    "-wal, -shm and -journal of a database of class \(letter)")
+                // Nothing of the kind for a file that is no database.
+                #expect(probe.writeFile("\(letter)/plain", "not a database") == .ok)
+                #expect(probe.setClass("\(letter)/plain", letter) == .ok)
+                #expect(probe.open("\(letter)/plain", "r", as: "plain") == .ok)
+                #expect(probe.writeFile("\(letter)/plain-wal", "x") == .ok)
+                #expect(
+                    probe.protectionClass("\(letter)/plain-wal")
+                        == .data((fileClass == .none ? c : .none).apple))
+                #expect(probe.close("plain") == .ok)
+            }
+        }
+    }
+}

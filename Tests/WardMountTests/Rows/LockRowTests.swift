@@ -1,0 +1,197 @@
+import Foundation
+import Testing
+
+extension MountSuite {
+    /// Rows L1 to L4 of semantics.md: what a lock and an unlock do.
+    @Suite struct LockRowTests {
+        @Test(
+            "L1: announced at once; after the grace period stored, wiped, and no page left",
+            arguments: User.available)
+        func l1(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            try StateWalk.makeDirectory(of: .complete, with: probe)
+            let marker = String(repeating: "stored through a mapping ", count: 150)
+            #expect(probe.writeFile("A/big", String(repeating: ".", count: 200_000)) == .ok)
+            #expect(probe.open("A/big", "rw", as: "fd") == .ok)
+            #expect(probe.mmap("fd", 200_000, "rw", as: "map") == .ok)
+            #expect(probe.touch("map", at: 100_000, 1) == .data("."))
+            #expect(probe.poke("map", at: 8192, marker) == .ok)
+
+            try volume.lock()
+            #expect(try state(volume) == "locking")
+            let announced = try events(volume).last { $0.kind == "willBecomeUnavailable" }
+            #expect(announced != nil, "announced before the grace period is over")
+            #expect(try events(volume).allSatisfy { $0.kind != "locked" })
+            #expect(probe.pread("fd", 1) == .data("."), "still open in the grace period")
+            try volume.advance(seconds: 9)
+            #expect(try state(volume) == "locking")
+            try volume.advance(seconds: 1)
+            #expect(try state(volume) == "locked")
+            #expect(try events(volume).contains { $0.kind == "locked" })
+
+            // No cached page for anybody, at any offset, by any road.
+            let other = try Probe(as: user, base: volume.mountPoint)
+            for offset in stride(from: 0, to: 200_000, by: 4096) {
+                #expect(probe.pread("fd", 1, at: offset) == .eperm)
+            }
+            for offset in [0, 8192, 100_000] {
+                #expect(probe.touch("map", at: offset, 1) == .sigbus)
+                #expect(probe.call("splice", "fd", 10, offset) == .eperm)
+            }
+            #expect(other.open("A/big", "r", as: "fd") == .eperm)
+
+            // What was stored reached the backing files: it outlives the daemon.
+            try volume.kill()
+            probe.kill()
+            try volume.mount()
+            try volume.unlock()
+            let after = try volume.probe()
+            #expect(after.open("A/big", "r", as: "fd") == .ok)
+            #expect(after.pread("fd", marker.count, at: 8192) == .data(marker))
+        }
+
+        @Test("L1: an unlock in the grace period cancels the lock", arguments: User.available)
+        func cancelled(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            try StateWalk.makeDirectory(of: .complete, with: probe)
+            try volume.lock()
+            try volume.advance(seconds: 9)
+            try volume.unlock()
+            #expect(try state(volume) == "unlocked")
+            try volume.advance(seconds: 100)
+            #expect(try state(volume) == "unlocked")
+            #expect(probe.readFile("A/f") == .data("content of A"))
+        }
+
+        @Test("L1: a grace period of zero and `lock --now` lock at once", arguments: User.available)
+        func atOnce(user: User) throws {
+            let now = try MountedVolume(as: user)
+            try now.lockNow()
+            #expect(try state(now) == "locked")
+            let zero = try MountedVolume(as: user, grace: 0)
+            try zero.lock()
+            try zero.advance(seconds: 0)
+            #expect(try state(zero) == "locked")
+        }
+
+        @Test(
+            "L2: a write is stored or fails with EPERM; no acknowledged write is lost",
+            arguments: User.available, ["write", "append"])
+        func l2(user: User, how: String) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            try StateWalk.makeDirectory(of: .complete, with: probe)
+            let environment = TestEnvironment.shared
+            let output = try Child.pipe()
+            let writer = try Child(
+                user.prefix + [
+                    environment.python, environment.script("writer.py"),
+                    volume.mountPoint + "/A/log", how,
+                ], environment: volume.environment, output: output.writing)
+            close(output.writing)
+            defer { close(output.reading) }
+            usleep(700_000)
+            try volume.lockNow()
+            #expect(writer.wait(seconds: 20) == 0)
+            var buffer = [UInt8](repeating: 0, count: 1000)
+            let count = read(output.reading, &buffer, buffer.count)
+            let said = String(decoding: buffer[..<max(0, count)], as: UTF8.self)
+                .split(whereSeparator: \.isWhitespace)
+            #expect(said.last == "EPERM", "the writer said \(said)")
+            let acknowledged = said.count == 3 ? Int(said[1]) ?? -1 : -1
+            #expect(acknowledged > 0)
+
+            try volume.kill()
+            try volume.mount()
+            try volume.unlock()
+            let after = try volume.probe()
+            #expect(after.stat("A/log", "size") == .number(acknowledged * 10))
+            let content = after.readFile("A/log").text
+            let expected = (0..<max(0, acknowledged)).map {
+                let digits = String($0)
+                return String(repeating: "0", count: 9 - digits.count) + digits + "\n"
+            }.joined()
+            #expect(content == expected, "what was acknowledged is not what is stored")
+        }
+
+        @Test(
+            "L3: keys of open B files stay until the last close, then are gone at once",
+            arguments: User.available)
+        func l3(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            try StateWalk.makeDirectory(of: .completeUnlessOpen, with: probe)
+            #expect(probe.open("B/f", "rw", as: "one") == .ok)
+            #expect(probe.open("B/f", "r", as: "two") == .ok)
+            #expect(probe.mmap("two", 4096, "r", as: "map") == .ok)
+            try volume.enter(.locked)
+            #expect(probe.pwrite("one", "CONTENT") == .number(7))
+            #expect(probe.close("one") == .ok)
+            #expect(probe.open("B/f", "r", as: "late") == .eperm)
+            #expect(probe.pread("two", 7) == .data("CONTENT"))
+            #expect(probe.close("two") == .ok)
+            // The mapping is the last that holds it open.
+            #expect(probe.touch("map", 7) == .data("CONTENT"))
+            #expect(probe.open("B/f", "r", as: "late") == .eperm)
+            #expect(probe.call("munmap", "map") == .ok)
+            #expect(probe.open("B/f", "r", as: "late") == .eperm)
+
+            // A file made while locked is usable by its maker until the last close.
+            #expect(probe.open("B/new", "rw+c+x", as: "new") == .ok)
+            #expect(probe.write("new", "while locked") == .number(12))
+            #expect(probe.fsync("new") == .ok)
+            #expect(probe.pread("new", 12) == .data("while locked"))
+            #expect(probe.open("B/new", "r", as: "late") == .eperm)
+            #expect(probe.close("new") == .ok)
+            #expect(probe.open("B/new", "rw", as: "late") == .eperm)
+            try volume.unlock()
+            #expect(probe.readFile("B/f") == .data("CONTENT of B"))
+            #expect(probe.readFile("B/new") == .data("while locked"))
+        }
+
+        @Test("L4: unlock announces that data is available, once it is", arguments: User.available)
+        func l4(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            try StateWalk.makeDirectory(of: .complete, with: probe)
+            #expect(try events(volume).contains { $0.kind == "firstUnlock" })
+            try volume.enter(.locked)
+            let before = try events(volume).count { $0.kind == "didBecomeAvailable" }
+            try volume.unlock()
+            let after = try events(volume)
+            #expect(after.count { $0.kind == "didBecomeAvailable" } == before + 1)
+            #expect(try state(volume) == "unlocked")
+            #expect(probe.readFile("A/f") == .data("content of A"))
+            let kinds = after.map(\.kind).filter {
+                ["willBecomeUnavailable", "locked", "didBecomeAvailable"].contains($0)
+            }
+            #expect(
+                kinds.suffix(3) == ["willBecomeUnavailable", "locked", "didBecomeAvailable"],
+                "\(kinds)")
+        }
+
+        @Test("L4: a denial is an event that names who, what, class and file", arguments: User.available)
+        func denials(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            try StateWalk.makeDirectory(of: .complete, with: probe)
+            try volume.enter(.locked)
+            #expect(probe.open("A/f", "r", as: "fd") == .eperm)
+            let denied = try #require(try events(volume).last { $0.kind == "denied" })
+            #expect(denied.fields["path"]?.hasSuffix("A/f") == true, "\(denied)")
+            #expect(denied.fields["uid"] == String(user.userID), "\(denied)")
+        }
+
+        private func state(_ volume: MountedVolume) throws -> String {
+            let status = try volume.ward("status", volume.mountPoint, "--json")
+            let object = try JSONSerialization.jsonObject(with: Data(status.output.utf8))
+            return ((object as? [String: Any])?["state"] as? String) ?? status.everything
+        }
+
+        private func events(_ volume: MountedVolume) throws -> [ControlEvent] {
+            try ControlEvent.latest(of: volume)
+        }
+    }
+}

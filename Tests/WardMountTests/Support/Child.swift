@@ -1,0 +1,158 @@
+import Foundation
+
+/// What a finished program left behind.
+struct Finished: Sendable {
+    let status: Int32
+    let output: String
+    let errors: String
+    let timedOut: Bool
+
+    var succeeded: Bool { status == 0 && !timedOut }
+    /// Both streams, for a message of a failed expectation.
+    var everything: String {
+        "exit \(status)\(timedOut ? ", timed out" : "")\n\(output)\(errors)".trimmingCharacters(
+            in: .newlines)
+    }
+}
+
+/// A program running in a process group of its own, with its streams in files.
+///
+/// Files instead of pipes: a daemon that a program leaves behind may hold the streams open, and must not hold up the
+/// test that way.
+final class Child: @unchecked Sendable {
+    let process: pid_t
+    private var status: Int32?
+
+    /// Starts `arguments[0]`, looked up in `PATH`, with `environment` and nothing else of this process's environment.
+    init(
+        _ arguments: [String], environment: [String: String], input: Int32? = nil,
+        output: Int32? = nil, errors: Int32? = nil
+    ) throws {
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        for (stream, descriptor) in [(Int32(0), input), (1, output), (2, errors)] {
+            if let descriptor {
+                posix_spawn_file_actions_adddup2(&actions, descriptor, stream)
+            } else {
+                posix_spawn_file_actions_addopen(&actions, stream, "/dev/null", O_RDWR, 0)
+            }
+        }
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        // Signals as a program at a terminal would have them: the test runner may ignore some.
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        posix_spawnattr_setsigmask(&attributes, &signals)
+        sigfillset(&signals)
+        posix_spawnattr_setsigdefault(&attributes, &signals)
+        posix_spawnattr_setflags(
+            &attributes,
+            Int16(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
+
+        var vector: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
+        var variables: [UnsafeMutablePointer<CChar>?] =
+            environment.map { strdup("\($0.key)=\($0.value)") } + [nil]
+        defer { (vector + variables).forEach { free($0) } }
+        var child: pid_t = 0
+        let result = Self.spawning.withLock {
+            posix_spawnp(&child, arguments[0], &actions, &attributes, &vector, &variables)
+        }
+        guard result == 0 else {
+            throw SupportError("can't start \(arguments[0]): \(String(cString: strerror(result)))")
+        }
+        process = child
+    }
+
+    /// Waits until the program ends or `seconds` pass; nil after a time-out.
+    func wait(seconds: Double) -> Int32? {
+        let deadline = Date(timeIntervalSinceNow: seconds)
+        var pause: UInt32 = 200
+        while status == nil {
+            var raw: Int32 = 0
+            let reaped = waitpid(process, &raw, WNOHANG)
+            if reaped == process {
+                // As a shell counts: the exit code, or 128 and the signal.
+                status = raw & 0x7f == 0 ? (raw >> 8) & 0xff : 128 + (raw & 0x7f)
+            } else if reaped < 0 && errno != EINTR {
+                status = -1
+            } else if Date() > deadline {
+                return nil
+            } else {
+                usleep(pause)
+                pause = min(pause * 2, 5_000)
+            }
+        }
+        return status
+    }
+
+    /// Ends the program and everything in its group.
+    func kill() {
+        guard status == nil else { return }
+        _ = Glibc.kill(-process, SIGKILL)
+        if wait(seconds: 5) == nil {
+            FileHandle.standardError.write(Data("process \(process) outlives SIGKILL\n".utf8))
+        }
+    }
+
+    deinit { kill() }
+
+    /// Held while a process is started and while pipes are open that it must not inherit.
+    private static let spawning = NSLock()
+
+    /// A pipe that no child inherits but by name.
+    static func pipe() throws -> (reading: Int32, writing: Int32) {
+        try spawning.withLock {
+            var ends: [Int32] = [0, 0]
+            guard Glibc.pipe(&ends) == 0 else { throw SupportError("no more pipes") }
+            for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+            return (ends[0], ends[1])
+        }
+    }
+
+    /// Runs a program to its end, never longer than `seconds`.
+    static func run(
+        _ arguments: [String], environment: [String: String], input: String = "",
+        seconds: Double = 60
+    ) throws -> Finished {
+        let streams = try (0..<3).map { _ in try temporaryFile() }
+        defer { streams.forEach { close($0) } }
+        if !input.isEmpty {
+            _ = input.withCString { pwrite(streams[0], $0, strlen($0), 0) }
+        }
+        let child = try Child(
+            arguments, environment: environment, input: streams[0], output: streams[1],
+            errors: streams[2])
+        let status = child.wait(seconds: seconds)
+        if status == nil { child.kill() }
+        return Finished(
+            status: status ?? -1, output: contents(of: streams[1]), errors: contents(of: streams[2]),
+            timedOut: status == nil)
+    }
+
+    private static func temporaryFile() throws -> Int32 {
+        var template = Array("/tmp/ward-tests-stream-XXXXXX".utf8CString)
+        let descriptor = mkstemp(&template)
+        guard descriptor >= 0 else { throw SupportError("can't make a temporary file") }
+        _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
+        unlink(template)
+        return descriptor
+    }
+
+    private static func contents(of descriptor: Int32) -> String {
+        var bytes: [UInt8] = []
+        var piece = [UInt8](repeating: 0, count: 65_536)
+        while true {
+            let count = pread(descriptor, &piece, piece.count, off_t(bytes.count))
+            guard count > 0 else { return String(decoding: bytes, as: UTF8.self) }
+            bytes += piece[..<count]
+        }
+    }
+}
+
+/// A failure of the tests' own machinery, in words.
+struct SupportError: Error, CustomStringConvertible {
+    let description: String
+    init(_ description: String) { self.description = description }
+}

@@ -1,0 +1,237 @@
+import Foundation
+import Testing
+
+/// A volume in a directory of its own, served by the built program in a child process, with a clock that only the test
+/// moves. Unmounted, its daemon ended and its files deleted when the last reference goes.
+final class MountedVolume {
+    static let passcode = "correct horse"
+
+    let user: User
+    /// Everything of this volume: the backing directory, the mount point, state, sockets.
+    let directory: String
+    let volume: String
+    let mountPoint: String
+    var passcodeFile: String { directory + "/passcode" }
+    var stateDirectory: String { directory + "/state" }
+    var runtimeDirectory: String { directory + "/run" }
+    private(set) var isMounted = false
+    private let graceSeconds: Int
+    private var mountArguments: [String]
+    private let hasPasscode: Bool
+
+    /// A new volume, mounted and unlocked: state S2, or S0 without a passcode.
+    ///
+    /// `backing`: an existing directory to put the volume into, else one beside the mount point.
+    convenience init(
+        as user: User, passcode: String? = MountedVolume.passcode, grace: Int = 10,
+        initArguments: [String] = [], mountArguments: [String] = [], backing: String? = nil
+    ) throws {
+        try self.init(
+            directoryOnlyAs: user, passcode: passcode, grace: grace, mountArguments: mountArguments,
+            backing: backing)
+        guard !TestEnvironment.shared.isPlain else { return }
+        try initialize(initArguments)
+        try mount()
+        if passcode != nil { try unlock() }
+    }
+
+    /// The directories and the passcode file only: no volume yet.
+    init(
+        directoryOnlyAs user: User, passcode: String? = MountedVolume.passcode, grace: Int = 10,
+        mountArguments: [String] = [], backing: String? = nil
+    ) throws {
+        try TestEnvironment.shared.requireMounts()
+        self.user = user
+        directory = try TestEnvironment.shared.makeDirectory("volume")
+        volume = backing ?? directory + "/volume"
+        mountPoint = directory + "/mnt"
+        graceSeconds = grace
+        hasPasscode = passcode != nil
+        self.mountArguments = mountArguments
+        for name in ["mnt", "state", "run", "home"] {
+            Glibc.mkdir(directory + "/" + name, 0o700)
+        }
+        if backing == nil { Glibc.mkdir(volume, 0o700) }
+        try writePasscode(passcode ?? "", to: passcodeFile)
+        for path in [directory, volume, mountPoint, stateDirectory, runtimeDirectory, passcodeFile]
+            + [directory + "/home"]
+        {
+            chown(path, user.userID, user.groupID)
+        }
+    }
+
+    deinit {
+        detach()
+        if let daemon = daemonProcess() { Glibc.kill(daemon, SIGKILL) }
+        for process in TestEnvironment.shared.processes() where process.contains(directory) {
+            if let number = pid_t(process.prefix { $0.isNumber }) { Glibc.kill(number, SIGKILL) }
+        }
+        // A cut-off store may be full or read-only; what was mounted there is the test's to detach.
+        _ = try? Child.run(
+            ["rm", "-rf", directory], environment: TestEnvironment.shared.variables)
+    }
+
+    // MARK: Programs
+
+    /// The environment of programs that work with this volume.
+    var environment: [String: String] {
+        TestEnvironment.shared.variables.merging([
+            "XDG_STATE_HOME": stateDirectory, "XDG_RUNTIME_DIR": runtimeDirectory,
+            "HOME": directory + "/home",
+        ]) { $1 }
+    }
+
+    /// Runs `ward` with these arguments as this volume's user.
+    @discardableResult
+    func ward(_ arguments: String..., input: String = "", seconds: Double = 60) throws -> Finished {
+        try Child.run(
+            user.prefix + [TestEnvironment.shared.ward] + arguments, environment: environment,
+            input: input, seconds: seconds)
+    }
+
+    /// Runs `ward` and throws what it said where it fails.
+    private func must(_ arguments: [String], seconds: Double = 60) throws {
+        let done = try Child.run(
+            user.prefix + [TestEnvironment.shared.ward] + arguments, environment: environment,
+            seconds: seconds)
+        guard done.succeeded else {
+            throw SupportError("`ward \(arguments.joined(separator: " "))`: \(done.everything)")
+        }
+    }
+
+    /// Runs a shell script as this volume's user, `$MNT` being the mount point, and fails the test where it fails.
+    @discardableResult
+    func shell(
+        _ script: String, seconds: Double = 120, sourceLocation: SourceLocation = #_sourceLocation
+    ) throws -> String {
+        var variables = environment
+        variables["MNT"] = mountPoint
+        variables["OUT"] = directory + "/home"
+        let done = try Child.run(
+            user.prefix + ["bash", "-euo", "pipefail", "-c", script], environment: variables,
+            seconds: seconds)
+        #expect(
+            done.succeeded, "as \(user.rawValue): \(done.everything)", sourceLocation: sourceLocation)
+        return done.output
+    }
+
+    /// A probe of this volume's user at the mount point.
+    func probe() throws -> Probe { try Probe(as: user, base: mountPoint) }
+
+    // MARK: Life
+
+    func initialize(_ arguments: [String] = []) throws {
+        let secret = hasPasscode ? ["--passcode-file", passcodeFile] : ["--no-passcode"]
+        try must(["init", volume, "--passcode-cost", "1024"] + secret + arguments)
+    }
+
+    /// Mounts; the state is S1 afterwards, or S0 without a passcode.
+    func mount(extra: [String] = []) throws {
+        guard !TestEnvironment.shared.isPlain else { return }
+        try must(
+            ["mount", volume, mountPoint, "--manual-clock", "--grace", String(graceSeconds)]
+                + mountArguments + extra)
+        isMounted = true
+    }
+
+    func unmount() throws {
+        guard !TestEnvironment.shared.isPlain else { return }
+        try must(["unmount", mountPoint])
+        isMounted = false
+    }
+
+    /// Unmounts, mounts and unlocks again: everything has to come from the backing directory.
+    func remount() throws {
+        guard !TestEnvironment.shared.isPlain else { return }
+        try unmount()
+        try mount()
+        if hasPasscode { try unlock() }
+    }
+
+    func lock() throws { try must(["lock", mountPoint]) }
+    func lockNow() throws { try must(["lock", mountPoint, "--now"]) }
+    func unlock() throws {
+        guard !TestEnvironment.shared.isPlain else { return }
+        try must(["unlock", mountPoint, "--passcode-file", passcodeFile])
+    }
+    func reboot() throws { try must(["reboot", mountPoint]) }
+    func advance(seconds: Int) throws { try must(["advance", mountPoint, "\(seconds)s"]) }
+
+    /// Takes the volume from any state to this one.
+    func enter(_ state: LockState) throws {
+        guard state != .noPasscode else {
+            precondition(!hasPasscode, "a volume with a passcode is never in S0")
+            return
+        }
+        try unlock()
+        switch state {
+        case .noPasscode, .unlocked: break
+        case .beforeFirstUnlock: try reboot()
+        case .locking: try lock()
+        case .locked:
+            try lock()
+            try advance(seconds: graceSeconds)
+        case .lockedInactive:
+            try lock()
+            // The default period without an unlock after which CX closes is a day.
+            try advance(seconds: 25 * 3600)
+        }
+    }
+
+    /// Kills the daemon as a crash would. What it leaves behind stays for the next mount.
+    func kill() throws {
+        guard let daemon = daemonProcess() else { throw SupportError("no daemon to kill") }
+        Glibc.kill(daemon, SIGKILL)
+        for _ in 0..<500 where Glibc.kill(daemon, 0) == 0 && !isZombie(daemon) { usleep(10_000) }
+        isMounted = false
+    }
+
+    /// Detaches the mount whatever holds it.
+    func detach() {
+        for mount in TestEnvironment.shared.mounts() where mount.hasPrefix(directory + "/") {
+            if geteuid() == 0 {
+                umount2(mount, Int32(MNT_DETACH))
+            } else {
+                _ = try? Child.run(["fusermount3", "-uz", mount], environment: environment)
+            }
+        }
+        isMounted = false
+    }
+
+    // MARK: What the daemon says of itself
+
+    /// The process that serves the mount, from the record beside its socket.
+    func daemonProcess() -> pid_t? { (record()?["pid"] as? Int).map(pid_t.init) }
+
+    /// The control socket's path.
+    func socketPath() -> String? { record()?["socket"] as? String }
+
+    /// `<runtime>/<uuid>.json`.
+    func record() -> [String: Any]? {
+        let runtime = runtimeDirectory + "/ward"
+        let names = (try? FileManager.default.contentsOfDirectory(atPath: runtime)) ?? []
+        guard let name = names.first(where: { $0.hasSuffix(".json") }),
+            let raw = FileManager.default.contents(atPath: runtime + "/" + name)
+        else { return nil }
+        return try? JSONSerialization.jsonObject(with: raw) as? [String: Any]
+    }
+
+    /// The device's directory for this volume: device key, effaceable key, remembered generation.
+    func deviceDirectory() throws -> String {
+        let parent = stateDirectory + "/ward"
+        let names = try FileManager.default.contentsOfDirectory(atPath: parent)
+        guard names.count == 1 else { throw SupportError("\(parent) holds \(names)") }
+        return parent + "/" + names[0]
+    }
+
+    func writePasscode(_ passcode: String, to path: String) throws {
+        try passcode.write(toFile: path, atomically: false, encoding: .utf8)
+        chmod(path, 0o600)
+        chown(path, user.userID, user.groupID)
+    }
+
+    private func isZombie(_ process: pid_t) -> Bool {
+        let stat = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8)
+        return stat?.split(separator: ")").last?.hasPrefix(" Z") ?? true
+    }
+}

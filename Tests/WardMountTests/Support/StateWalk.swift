@@ -1,0 +1,47 @@
+import Testing
+
+/// Takes volumes through all states of the table and lets a row look at each class in each state.
+struct StateWalk {
+    let user: User
+
+    /// What the file `f` of each class's directory holds.
+    static func content(_ fileClass: FileClass) -> String { "content of \(fileClass.letter)" }
+
+    /// Runs `prepare` while everything is open (S0 or S2), then `check` for every state and class.
+    ///
+    /// Each class has a directory named by its letter, with a file `f`. `finish` runs at the end, unlocked again.
+    func run(
+        prepare: (Probe, FileClass) throws -> Void = { _, _ in },
+        check: (Probe, LockState, FileClass) throws -> Void,
+        finish: (Probe, FileClass) throws -> Void = { _, _ in }
+    ) throws {
+        for passcode in [nil, MountedVolume.passcode] {
+            let volume = try MountedVolume(as: user, passcode: passcode)
+            let probe = try volume.probe()
+            for fileClass in FileClass.allCases {
+                try Self.makeDirectory(of: fileClass, with: probe)
+                try prepare(probe, fileClass)
+            }
+            if passcode == nil {
+                // A lock changes nothing in S0.
+                try volume.ward("lock", volume.mountPoint, "--now")
+                try volume.advance(seconds: 11)
+            }
+            for state in passcode == nil ? [.noPasscode] : LockState.walk {
+                try volume.enter(state)
+                for fileClass in FileClass.allCases { try check(probe, state, fileClass) }
+            }
+            if passcode != nil { try volume.enter(.unlocked) }
+            for fileClass in FileClass.allCases { try finish(probe, fileClass) }
+        }
+    }
+
+    /// A directory that gives its files a class, with the file `f` in it.
+    static func makeDirectory(of fileClass: FileClass, with probe: Probe) throws {
+        let name = fileClass.letter
+        try #require(probe.mkdir(name) == .ok)
+        try #require(probe.setClass(name, fileClass.rawValue) == .ok)
+        try #require(probe.writeFile("\(name)/f", content(fileClass)) == .ok)
+        try #require(probe.protectionClass("\(name)/f") == .data(fileClass.apple))
+    }
+}

@@ -1,0 +1,117 @@
+import Foundation
+import Testing
+
+/// What every test on a mount shares: the programs it runs, one temporary directory for all, and the final clean-up.
+final class TestEnvironment: Sendable {
+    static let shared = TestEnvironment()
+
+    /// Where all temporary files of this run are; readable by all users.
+    let base: String
+    /// The program under test, copied to where an ordinary user may run it.
+    let ward: String
+    let python: String
+    /// Set (`WARD_TEST_PLAIN=1`) to run what does not need ward on a plain directory instead: tests the tests.
+    let isPlain: Bool
+    /// The environment of every child, but for the directories of its volume.
+    let variables: [String: String]
+
+    private init() {
+        let environment = ProcessInfo.processInfo.environment
+        var template = Array("/tmp/ward-tests-XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else { fatalError("can't make a directory below /tmp") }
+        base = template.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
+        chmod(base, 0o755)
+        isPlain = environment["WARD_TEST_PLAIN"] == "1"
+        python = ["/usr/bin/python3", "/usr/local/bin/python3"].first {
+            access($0, X_OK) == 0
+        } ?? "python3"
+        variables = [
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LC_ALL": "C.UTF-8", "NO_COLOR": "1", "TZ": "UTC", "HOME": base,
+            "PYTHONDONTWRITEBYTECODE": "1",
+        ]
+        let manager = FileManager.default
+        for name in (try? manager.contentsOfDirectory(atPath: Self.scripts)) ?? [] {
+            try? manager.copyItem(atPath: Self.scripts + "/" + name, toPath: base + "/" + name)
+        }
+        ward = base + "/ward"
+        if let built = Self.builtProgram(environment) {
+            try? manager.copyItem(atPath: built, toPath: ward)
+            chmod(ward, 0o755)
+        }
+        atexit { TestEnvironment.shared.cleanUp() }
+    }
+
+    /// The path of one of the scripts beside this file, as any user can read it.
+    func script(_ name: String) -> String { base + "/" + name }
+
+    /// A new directory below the base.
+    func makeDirectory(_ name: String) throws -> String {
+        var template = Array("\(base)/\(name)-XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else { throw SupportError("can't make a directory in \(base)") }
+        let path = template.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
+        chmod(path, 0o755)
+        return path
+    }
+
+    /// Throws where no mount can be served: a machine without FUSE can't pass, it has to be given FUSE.
+    func requireMounts() throws {
+        guard !isPlain else { return }
+        guard access("/dev/fuse", F_OK) == 0 else {
+            throw SupportError("there is no /dev/fuse here: `modprobe fuse`, or give the container the device")
+        }
+        guard access(ward, X_OK) == 0 else {
+            throw SupportError("no program `ward` beside the tests: `swift build`, or set WARD_BINARY")
+        }
+    }
+
+    /// What this run has left on the machine: mounts, processes (but for those of running tests), files.
+    func leaks() -> [String] { mounts().map { "mount \($0)" } + processes().map { "process \($0)" } + files() }
+
+    /// Mount points below the base, the deepest first.
+    func mounts() -> [String] {
+        let table = (try? String(contentsOfFile: "/proc/self/mountinfo", encoding: .utf8)) ?? ""
+        return table.split(separator: "\n").compactMap { line in
+            let fields = line.split(separator: " ")
+            return fields.count > 4 && fields[4].hasPrefix(base) ? String(fields[4]) : nil
+        }.reversed()
+    }
+
+    /// Processes that name the base in their command line: daemons, watchdogs, probes.
+    func processes() -> [String] {
+        let entries = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
+        return entries.compactMap { entry in
+            guard let process = pid_t(entry), process != getpid(),
+                let raw = FileManager.default.contents(atPath: "/proc/\(entry)/cmdline"), !raw.isEmpty
+            else { return nil }
+            let line = String(decoding: raw, as: UTF8.self).replacingOccurrences(of: "\0", with: " ")
+            return line.contains(base) ? "\(entry) \(line)" : nil
+        }
+    }
+
+    private func files() -> [String] {
+        let manager = FileManager.default
+        let kept = Set((try? manager.contentsOfDirectory(atPath: Self.scripts)) ?? []).union(["ward"])
+        let found = (try? manager.contentsOfDirectory(atPath: base)) ?? []
+        return found.filter { !kept.contains($0) }.map { "file \(base)/\($0)" }
+    }
+
+    private func cleanUp() {
+        for mount in mounts() { umount2(mount, Int32(MNT_DETACH)) }
+        for process in processes() {
+            if let number = pid_t(process.prefix { $0.isNumber }) { kill(number, SIGKILL) }
+        }
+        try? FileManager.default.removeItem(atPath: base)
+    }
+
+    private static let scripts = String(#filePath.dropLast("TestEnvironment.swift".count)) + "../Scripts"
+
+    /// `WARD_BINARY`, else `ward` beside the test bundle.
+    private static func builtProgram(_ environment: [String: String]) -> String? {
+        if let named = environment["WARD_BINARY"] { return named }
+        let beside = Bundle.allBundles.map(\.bundlePath) + CommandLine.arguments
+        return beside.map { ($0 as NSString).deletingLastPathComponent + "/ward" }.first {
+            access($0, X_OK) == 0
+        }
+    }
+}

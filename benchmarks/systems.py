@@ -1,0 +1,263 @@
+"""The file systems that compare and memory put side by side, and what both need around them: a scratch directory on
+tmpfs that is always cleaned up, the compiled load generator, and a look at how busy the machine is."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PASSCODE = "correct horse battery staple"
+
+
+class Plain:
+    """A directory, no mount at all: what the store itself can do."""
+
+    name = "plain tmpfs"
+
+    def __init__(self, scratch: pathlib.Path, options) -> None:
+        self.scratch = scratch
+        self.mountpoint = scratch / "plain"
+
+    def create(self) -> None:
+        self.mountpoint.mkdir()
+
+    def mount(self) -> None:
+        pass
+
+    def unmount(self) -> None:
+        pass
+
+    def destroy(self) -> None:
+        shutil.rmtree(self.mountpoint, ignore_errors=True)
+
+    def processes(self) -> list[int]:
+        return []
+
+    @staticmethod
+    def version(options) -> str:
+        return "tmpfs"
+
+
+class Mounted:
+    """What ward and gocryptfs have in common: a directory of ciphertext and a mount point."""
+
+    def __init__(self, scratch: pathlib.Path, options) -> None:
+        self.scratch = scratch
+        self.options = options
+        self.store = scratch / f"{self.name}-store"
+        self.mountpoint = scratch / f"{self.name}-mount"
+        self.passcode = scratch / "passcode"
+        self.passcode.write_text(PASSCODE, encoding="utf-8")
+
+    def create(self) -> None:
+        self.mountpoint.mkdir()
+        self.initialise()
+        self.mount()
+
+    def destroy(self) -> None:
+        self.unmount()
+        shutil.rmtree(self.store, ignore_errors=True)
+        if self.mountpoint.exists():
+            self.mountpoint.rmdir()
+
+    def unmount(self) -> None:
+        if not os.path.ismount(self.mountpoint):
+            return
+        servers = self.processes()
+        self.ask_to_unmount()
+        for process in servers:
+            wait_for_end(process)
+
+
+class Gocryptfs(Mounted):
+    name = "gocryptfs"
+
+    def initialise(self) -> None:
+        self.store.mkdir()
+        # The cost of the password has no part in what is measured.
+        run("gocryptfs", "-q", "-init", "-scryptn", "10", "-passfile", self.passcode, self.store)
+
+    def mount(self) -> None:
+        run("gocryptfs", "-q", "-passfile", self.passcode, self.store, self.mountpoint)
+
+    def ask_to_unmount(self) -> None:
+        run("fusermount3", "-u", self.mountpoint)
+
+    def processes(self) -> list[int]:
+        return processes_with_argument(str(self.mountpoint), "gocryptfs")
+
+    @staticmethod
+    def version(options) -> str:
+        return run("gocryptfs", "-version").split(";")[0]
+
+
+class Ward(Mounted):
+    name = "ward"
+
+    def __init__(self, scratch: pathlib.Path, options) -> None:
+        super().__init__(scratch, options)
+        self.program = options.ward
+        self.environment = {
+            **os.environ,
+            "XDG_STATE_HOME": str(scratch / "state"),
+            "XDG_RUNTIME_DIR": str(scratch / "run"),
+        }
+        (scratch / "run").mkdir(mode=0o700, exist_ok=True)
+
+    def ward(self, *words) -> str:
+        return run(self.program, *words, environment=self.environment)
+
+    def initialise(self) -> None:
+        self.ward("init", self.store, "--passcode-file", self.passcode)
+
+    def mount(self) -> None:
+        self.ward("mount", self.store, self.mountpoint)
+        self.ward("unlock", self.mountpoint, "--passcode-file", self.passcode)
+
+    def ask_to_unmount(self) -> None:
+        self.ward("unmount", self.mountpoint)
+
+    def processes(self) -> list[int]:
+        """The daemon first, then its watchdog."""
+        for path in (self.scratch / "run" / "ward").glob("*.json"):
+            description = json.loads(path.read_text(encoding="utf-8"))
+            if description["mountpoint"] == str(self.mountpoint):
+                return [description["pid"], *children(description["pid"])]
+        return []
+
+    @staticmethod
+    def version(options) -> str:
+        return run(options.ward, "version").splitlines()[0]
+
+
+SYSTEMS = {"ward": Ward, "gocryptfs": Gocryptfs, "plain": Plain}
+
+
+class Scratch:
+    """A private directory on tmpfs; whatever happens, nothing stays mounted in it and it is removed."""
+
+    def __init__(self, parent: str) -> None:
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix="ward-bench-", dir=parent))
+        kind = run("stat", "-f", "-c", "%T", self.path).strip()
+        if kind != "tmpfs":
+            print(f"note: {parent} is {kind}, not tmpfs: figures will show that store, too", file=sys.stderr)
+
+    def __enter__(self) -> pathlib.Path:
+        return self.path
+
+    def __exit__(self, *_) -> None:
+        for line in pathlib.Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
+            mountpoint = line.split()[1]
+            if mountpoint.startswith(str(self.path) + "/"):
+                subprocess.run(["fusermount3", "-u", "-z", mountpoint], check=False)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Load:
+    """The compiled load generator."""
+
+    def __init__(self, scratch: pathlib.Path) -> None:
+        self.program = scratch / "load"
+        source = ROOT / "benchmarks" / "load.c"
+        run(os.environ.get("CC", "cc"), "-O2", "-Wall", "-o", self.program, source)
+
+    def __call__(self, verb: str, path: pathlib.Path, *numbers: int) -> float:
+        """Runs one verb and returns operations (or bytes) per second; 0 where nothing was timed."""
+        seconds, operations = run(self.program, verb, path, *numbers).split()
+        return int(operations) / float(seconds) if float(seconds) else 0.0
+
+
+def run(*words, environment=None) -> str:
+    command = [str(word) for word in words]
+    result = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if result.returncode:
+        sys.exit(f"error: status {result.returncode} from: {' '.join(command)}\n{result.stderr}")
+    return result.stdout
+
+
+def processes_with_argument(argument: str, program: str) -> list[int]:
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if argument.encode() in words and pathlib.Path(words[0].decode()).name == program:
+            found.append(int(path.parent.name))
+    return found
+
+
+def children(process: int) -> list[int]:
+    try:
+        text = pathlib.Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
+    except OSError:
+        return []
+    return [int(word) for word in text.split()]
+
+
+def wait_for_end(process: int) -> None:
+    for _ in range(1000):
+        try:
+            state = pathlib.Path(f"/proc/{process}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0]
+        except OSError:
+            return
+        if state == "Z":
+            return
+        time.sleep(0.01)
+    sys.exit(f"error: process {process} is still there 10 s after its unmount")
+
+
+def busy_share(seconds: float) -> float:
+    """How much of all CPUs others use right now, from 0 to 1."""
+
+    def sample() -> tuple[int, int]:
+        with open("/proc/stat", encoding="ascii") as file:
+            figures = [int(word) for word in file.readline().split()[1:9]]
+        return sum(figures), figures[3] + figures[4]
+
+    total, idle = sample()
+    time.sleep(seconds)
+    total_after, idle_after = sample()
+    return 1 - (idle_after - idle) / max(1, total_after - total)
+
+
+def wait_until_quiet(limit_seconds: float) -> bool:
+    """Waits until others use less than a tenth of the machine, at most `limit_seconds`; whether they do."""
+    end = time.monotonic() + limit_seconds
+    while busy_share(0.3) > 0.1:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.5)
+    return True
+
+
+def machine() -> str:
+    model = "unknown processor"
+    for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    kernel = ".".join(os.uname().release.split(".")[:2])
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} CPUs ({model}), {memory:.0f} GiB of memory, kernel {kernel}"
+
+
+def size(text: str) -> int:
+    """Bytes from 1048576, 512K, 256M or 1G."""
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    return int(text[:-1]) * units[text[-1].upper()] if text[-1].upper() in units else int(text)
+
+
+def write_section(path: pathlib.Path, name: str, text: str) -> None:
+    """Replaces what stands between the two markers of a section in a Markdown file."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    document = path.read_text(encoding="utf-8")
+    head, rest = document.split(begin)
+    _, tail = rest.split(end)
+    path.write_text(f"{head}{begin}\n{text.strip()}\n{end}{tail}", encoding="utf-8")
