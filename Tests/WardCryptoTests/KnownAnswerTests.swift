@@ -203,6 +203,7 @@ struct KnownAnswerTests {
         let fixed = [UInt8](repeating: 0x55, count: 32)
         let key = try OnePassDiffieHellman.wrappingKey(
             sharedSecret: shared, ephemeralPublicKey: ephemeral, classPublicKey: fixed)
-        #expect(key.exposed() == SHA256Digest.hash([0, 0, 0, 1] + Array(0..<32) + ephemeral + fixed))
+        #expect(
+            key.exposed() == SHA256Digest.hash([0, 0, 0, 1] + Array(0..<32) + ephemeral + fixed))
     }
 }

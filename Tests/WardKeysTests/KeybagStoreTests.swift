@@ -1,7 +1,7 @@
 import Testing
-@testable import WardFormat
 import WardSystem
 
+@testable import WardFormat
 @testable import WardKeys
 
 @Suite("Keybag store")
@@ -32,7 +32,8 @@ struct KeybagStoreTests {
         #expect(throws: KeybagError.self) { try store.setPasscode(try passcode("again")) }
         try store.changePasscode(try passcode("first"), to: try passcode("sécond"))
         #expect(try store.failure(opening: "first") == .wrongPasscode(triesLeft: 9))
-        #expect(try store.allKeys("se\u{301}cond") == keys, "NFC: another spelling, the same passcode")
+        #expect(
+            try store.allKeys("se\u{301}cond") == keys, "NFC: another spelling, the same passcode")
         #expect(throws: KeybagError.self) {
             try store.changePasscode(try passcode("nonsense"), to: try passcode("third"))
         }

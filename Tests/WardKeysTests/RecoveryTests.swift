@@ -34,8 +34,8 @@ struct RecoveryTests {
             ]
             for spelling in spellings {
                 let again = try RecoveryCode(text: try secret(Array(spelling.utf8)))
-                #expect(
-                    try again.withSecret { $0.exposed() } == code.withSecret { $0.exposed() })
+                let same = again.withSecret { $0.exposed() } == code.withSecret { $0.exposed() }
+                #expect(same, "\(spelling)")
             }
         }
     }
@@ -83,7 +83,9 @@ struct RecoveryTests {
         #expect(try RecoveryKit(text: Array(kit.text.utf8)) == kit)
         let dos = kit.text.replacing("\n", with: "\r\n  ")
         #expect(try RecoveryKit(text: Array(dos.utf8)) == kit)
-        for bad in ["", "nothing", String(kit.text.dropLast(20)), kit.text.replacing("A", with: "B")] {
+        for bad in [
+            "", "nothing", String(kit.text.dropLast(20)), kit.text.replacing("A", with: "B"),
+        ] {
             #expect(throws: FormatError.self) { try RecoveryKit(text: Array(bad.utf8)) }
         }
     }
@@ -163,7 +165,10 @@ final class DiskVolume {
     }
 
     func remove() {
-        for directory in [volume, StateDirectory(root: state, volumeUUID: parameters.uuid).path, state, root + "/state", root] {
+        for directory in [
+            volume, StateDirectory(root: state, volumeUUID: parameters.uuid).path, state,
+            root + "/state", root,
+        ] {
             for name in names(directory) { unlink(directory + "/" + name) }
             rmdir(directory)
         }

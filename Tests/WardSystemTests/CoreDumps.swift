@@ -70,7 +70,8 @@ enum CoreDumps {
         let bytes = UnsafeRawBufferPointer(start: memory, count: count)
         var at = 0
         while at + needle.count <= count,
-            let hit = memchr(bytes.baseAddress! + at, Int32(needle[0]), count - at - needle.count + 1)
+            let hit = memchr(
+                bytes.baseAddress! + at, Int32(needle[0]), count - at - needle.count + 1)
         {
             at = UnsafeRawPointer(hit) - bytes.baseAddress!
             if memcmp(hit, needle, needle.count) == 0 { return true }
