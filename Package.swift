@@ -69,6 +69,10 @@ let package = Package(
             name: "ward", dependencies: ["WardCommands"], swiftSettings: swiftSettings),
         // Runs the built program; imports nothing of it.
         .testTarget(
+            name: "WardFUSETests",
+            dependencies: ["CWardLinux", "WardSystem", "WardVolume", "WardFUSE"],
+            swiftSettings: swiftSettings),
+        .testTarget(
             name: "WardMountTests", exclude: ["Scripts"], swiftSettings: swiftSettings),
     ]
 )
