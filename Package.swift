@@ -67,12 +67,33 @@ let package = Package(
             swiftSettings: swiftSettings),
         .executableTarget(
             name: "ward", dependencies: ["WardCommands"], swiftSettings: swiftSettings),
-        // Runs the built program; imports nothing of it.
+        .testTarget(
+            name: "WardCryptoTests",
+            dependencies: [
+                "CWardLinux", "WardSystem", "WardCrypto",
+                .product(name: "Crypto", package: "swift-crypto"),
+            ],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardSystemTests", dependencies: ["CWardLinux", "WardSystem"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardKeysTests",
+            dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardFormatTests", dependencies: ["WardFormat", "WardCrypto", "WardSystem"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardVolumeTests",
+            dependencies: ["WardVolume", "WardFormat", "WardKeys", "WardCrypto", "WardSystem"],
+            swiftSettings: swiftSettings),
         .testTarget(
             name: "WardFUSETests",
             dependencies: ["CWardLinux", "WardSystem", "WardVolume", "WardFUSE"],
             swiftSettings: swiftSettings),
+        // Runs the built program; imports nothing of it.
         .testTarget(
-            name: "WardMountTests", exclude: ["Scripts"], swiftSettings: swiftSettings),
+            name: "WardMountTests", exclude: ["Scripts", "Transcripts"], swiftSettings: swiftSettings),
     ]
 )

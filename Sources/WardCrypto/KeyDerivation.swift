@@ -56,7 +56,8 @@ public enum HMACSHA256 {
         return withUnsafeTemporaryAllocation(byteCount: bytes, alignment: 8) { expected in
             authenticate(message, key: key, to: expected.baseAddress!)
             return CCryptoBoringSSL_CRYPTO_memcmp(
-                expected.baseAddress!, UnsafeRawBufferPointer(rebasing: tag).baseAddress!, tag.count)
+                expected.baseAddress!, UnsafeRawBufferPointer(rebasing: tag).baseAddress!, tag.count
+            )
                 == 0
         }
     }

@@ -14,7 +14,8 @@ public enum Base64URL {
     public static func decodedCount(_ count: Int) -> Int { count * 3 / 4 }
 
     /// Writes `encodedCount(source.count)` characters.
-    public static func encode(_ source: UnsafeRawBufferPointer, to out: UnsafeMutablePointer<UInt8>) {
+    public static func encode(_ source: UnsafeRawBufferPointer, to out: UnsafeMutablePointer<UInt8>)
+    {
         alphabet.withUnsafeBufferPointer { alphabet in
             var at = 0
             var index = 0
@@ -51,7 +52,9 @@ public enum Base64URL {
 
     /// Writes `decodedCount(source.count)` bytes; false where a character is not of the alphabet, or where the encoding
     /// is not the one that `encode` makes (so that one name has one encoding).
-    public static func decode(_ source: UnsafeRawBufferPointer, to out: UnsafeMutablePointer<UInt8>) -> Bool {
+    public static func decode(_ source: UnsafeRawBufferPointer, to out: UnsafeMutablePointer<UInt8>)
+        -> Bool
+    {
         if source.count % 4 == 1 { return false }
         return values.withUnsafeBufferPointer { values in
             var bits: UInt32 = 0

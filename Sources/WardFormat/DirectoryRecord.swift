@@ -34,7 +34,8 @@ public struct DirectoryRecord: Equatable, Sendable {
     }
 
     public init(linkTarget: String, macKey: borrowing SecretBytes) throws(FormatError) {
-        guard let record = Base64URL.decode(linkTarget), record.count == DirectoryRecord.bytes else {
+        guard let record = Base64URL.decode(linkTarget), record.count == DirectoryRecord.bytes
+        else {
             throw FormatError(.notRecognised, "directory record: not 36 bytes of base64url")
         }
         guard record[0] <= DirectoryRecord.version else {

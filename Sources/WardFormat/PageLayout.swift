@@ -75,7 +75,9 @@ public struct PageLayout: Equatable, Sendable {
         if backingBytes == 0 { return 0 }
         let pages = backingBytes / pageBytes
         let lastLength = backingBytes % pageBytes
-        guard pages > 0, lastLength > 0, lastLength <= capacity(ofPage: pages - 1) else { return nil }
+        guard pages > 0, lastLength > 0, lastLength <= capacity(ofPage: pages - 1) else {
+            return nil
+        }
         return start(ofPage: pages - 1) + lastLength
     }
 }

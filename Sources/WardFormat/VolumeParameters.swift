@@ -16,7 +16,9 @@ public struct VolumeParameters: Equatable, Sendable {
         let digits = Array("0123456789abcdef".utf8)
         var text: [UInt8] = []
         for (index, byte) in uuid.enumerated() {
-            if index == 4 || index == 6 || index == 8 || index == 10 { text.append(UInt8(ascii: "-")) }
+            if index == 4 || index == 6 || index == 8 || index == 10 {
+                text.append(UInt8(ascii: "-"))
+            }
             text.append(digits[Int(byte >> 4)])
             text.append(digits[Int(byte & 15)])
         }

@@ -98,7 +98,9 @@ public enum SystemThread {
             &thread, &attributes,
             { argument in
                 let body = Unmanaged<Body>.fromOpaque(argument!).takeRetainedValue()
-                _ = body.name.withCString { ward_prctl(15 /* PR_SET_NAME */, UInt(bitPattern: $0)) }
+                _ = body.name.withCString {
+                    ward_prctl(15 /* PR_SET_NAME */, UInt(bitPattern: $0))
+                }
                 body.run()
                 return nil
             }, boxed.toOpaque())

@@ -39,7 +39,8 @@ public enum Syscall {
         try check { ward_openat(directory, path, flags | O_CLOEXEC, mode) }
     }
 
-    public static func open(_ path: String, _ flags: Int32, mode: mode_t = 0) throws(Errno) -> Int32 {
+    public static func open(_ path: String, _ flags: Int32, mode: mode_t = 0) throws(Errno) -> Int32
+    {
         try openat(AT_FDCWD, path, flags, mode: mode)
     }
 

@@ -83,16 +83,25 @@ extension Volume {
         }
     }
 
+    /// Whether a stored name is that of a file of ours: it decrypts, or has the form of a long one.
+    func isOurs(_ stored: [UInt8], in state: DirectoryState) -> Bool {
+        if stored.first == Volume.longNamePrefix { return stored.count == 44 }
+        return stored.withUnsafeBytes { decryptName($0, in: state.id) } != nil
+    }
+
     /// The name of the link that holds a long name's ciphertext: `.n` ‖ the characters after `~`.
     static func longNameLink(_ stored: UnsafePointer<CChar>) -> [CChar] {
-        var name: [CChar] = [CChar(bitPattern: UInt8(ascii: ".")), CChar(bitPattern: UInt8(ascii: "n"))]
+        var name: [CChar] = [
+            CChar(bitPattern: UInt8(ascii: ".")), CChar(bitPattern: UInt8(ascii: "n")),
+        ]
         name.append(contentsOf: UnsafeBufferPointer(start: stored + 1, count: 43))
         name.append(0)
         return name
     }
 
     /// The ciphertext of a long name, read from its link and checked against the hash in the stored name.
-    func readLongName(_ directory: Int32, _ stored: UnsafePointer<CChar>) throws(Errno) -> [UInt8]? {
+    func readLongName(_ directory: Int32, _ stored: UnsafePointer<CChar>) throws(Errno) -> [UInt8]?
+    {
         guard strlen(stored) == 44 else { return nil }
         let link = Volume.longNameLink(stored)
         return try withUnsafeTemporaryAllocation(byteCount: 512, alignment: 1) {
@@ -105,8 +114,11 @@ extension Volume {
             }
             guard decoded else { return nil }
             let hash = Base64URL.encode(SHA256Digest.hash(sealed))
-            guard hash.utf8.elementsEqual(
-                UnsafeBufferPointer(start: stored + 1, count: 43).lazy.map { UInt8(bitPattern: $0) })
+            guard
+                hash.utf8.elementsEqual(
+                    UnsafeBufferPointer(start: stored + 1, count: 43).lazy.map {
+                        UInt8(bitPattern: $0)
+                    })
             else { return nil }
             return [UInt8](target)
         }

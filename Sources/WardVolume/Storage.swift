@@ -249,7 +249,9 @@ public final class PosixStorage: Storage {
             let name = UnsafeRawPointer(entry) + MemoryLayout<dirent>.offset(of: \.d_name)!
             let count = strlen(name.assumingMemoryBound(to: CChar.self))
             let bytes = UnsafeRawBufferPointer(start: name, count: count)
-            if count <= 2, bytes[0] == UInt8(ascii: "."), count == 1 || bytes[1] == UInt8(ascii: ".") {
+            if count <= 2, bytes[0] == UInt8(ascii: "."),
+                count == 1 || bytes[1] == UInt8(ascii: ".")
+            {
                 continue
             }
             body(

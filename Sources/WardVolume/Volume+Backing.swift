@@ -50,7 +50,9 @@ extension Volume {
     }
 
     private func openDirectoryDescriptor(of node: Node) throws(Errno) -> Int32 {
-        if node === root { return try storage.openat(rootDescriptor, ".", O_RDONLY | O_DIRECTORY, mode: 0) }
+        if node === root {
+            return try storage.openat(rootDescriptor, ".", O_RDONLY | O_DIRECTORY, mode: 0)
+        }
         return try withLink(of: node) { directory, name throws(Errno) in
             let descriptor = try storage.openat(
                 directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
@@ -83,7 +85,9 @@ extension Volume {
     private func verified(_ descriptor: Int32, _ node: Node) throws(Errno) -> Int32 {
         do throws(Errno) {
             let status = try storage.fstat(descriptor)
-            if UInt64(status.st_ino) == node.inode, status.st_dev == rootDevice { return descriptor }
+            if UInt64(status.st_ino) == node.inode, status.st_dev == rootDevice {
+                return descriptor
+            }
         } catch {
             storage.close(descriptor)
             throw error
@@ -145,7 +149,8 @@ extension Volume {
         }
         let descriptor = try withLink(of: node) { directory, name throws(Errno) in
             try verified(
-                try storage.openat(directory, name, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0),
+                try storage.openat(
+                    directory, name, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0),
                 node)
         }
         defer { storage.close(descriptor) }
@@ -163,7 +168,11 @@ extension Volume {
                     mode: 0)
                 return (try verified(descriptor, node), writable)
             }
-        } catch where writable && [.readOnlyFileSystem, .permissionDenied, .textFileBusy, .notPermitted].contains(error) {
+        } catch
+            where writable
+            && [.readOnlyFileSystem, .permissionDenied, .textFileBusy, .notPermitted].contains(
+                error)
+        {
             return try withLink(of: node) { directory, name throws(Errno) in
                 let descriptor = try storage.openat(
                     directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
@@ -193,4 +202,3 @@ extension Volume {
         stagingPrefix + String(stagingCounter.wrappingAdd(1, ordering: .relaxed).newValue)
     }
 }
-

@@ -107,7 +107,9 @@ extension Volume {
                         payload, page: page, length: length, isFinal: page == newLast,
                         epoch: epochNow, nonce: nonce, to: record, cipher)
                 }
-                if page == 0 { slot.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes) }
+                if page == 0 {
+                    slot.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
+                }
                 nonce.0 &+= 1
             }
         } catch {
@@ -152,13 +154,17 @@ extension Volume {
             } catch {
                 file.needsMending = true
                 report(
-                    .note("\(path(of: file.node)): the end of the file could not be put back: \(error)"))
+                    .note(
+                        "\(path(of: file.node)): the end of the file could not be put back: \(error)"
+                    ))
             }
         }
         noteChange(file, sizeChanged: true)
     }
 
-    private func restoreHeader(_ file: OpenFile, _ before: (header: FileHeader?, headerBytes: [UInt8])) {
+    private func restoreHeader(
+        _ file: OpenFile, _ before: (header: FileHeader?, headerBytes: [UInt8])
+    ) {
         if file.header != before.header {
             file.header = before.header
             file.headerBytes = before.headerBytes
@@ -328,7 +334,9 @@ extension Volume {
     /// to its ID), or it has several names.
     private func keepsHeader(_ file: OpenFile) throws(Errno) -> Bool {
         guard let link = file.node.link else { return true }
-        if try directoryState(of: link.parent).protectionClass != file.protectionClass { return true }
+        if try directoryState(of: link.parent).protectionClass != file.protectionClass {
+            return true
+        }
         if try storage.fstat(file.descriptor).st_nlink > 1 { return true }
         let size =
             (try? storage.listxattr(
@@ -431,7 +439,9 @@ extension Volume {
                     zeros, page: newLast, length: newSize - layout.start(ofPage: newLast),
                     isFinal: true, epoch: epochNow, nonce: nonce, to: sealed + pageBytes, cipher)
             }
-            if oldLast == 0 { sealed.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes) }
+            if oldLast == 0 {
+                sealed.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
+            }
         } catch {
             context.unlockContent()
             throw error

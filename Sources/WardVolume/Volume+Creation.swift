@@ -40,7 +40,8 @@ extension Volume {
     ) throws(Errno) -> (Node, OpenFile, Attributes) {
         if isReadOnly { throw .readOnlyFileSystem }
         let state = try directoryState(of: parent)
-        let protectionClass = try sideFileClass(parent, state, name, context) ?? state.protectionClass
+        let protectionClass =
+            try sideFileClass(parent, state, name, context) ?? state.protectionClass
         try mayCreate(protectionClass, caller)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
         let stored = context.nameA
@@ -281,7 +282,8 @@ extension Volume {
             isDatabase(file, context)
         else { return nil }
         guard isShared else { return file.protectionClass }
-        return file.protectionClass == .none ? ProtectionClass.none : .completeUntilFirstUserAuthentication
+        return file.protectionClass == .none
+            ? ProtectionClass.none : .completeUntilFirstUserAuthentication
     }
 
     /// Whether an open file begins as SQLite's do ("SQLite format 3\0", sqlite.org/fileformat.html).

@@ -28,7 +28,8 @@ extension Volume {
                 let name: StaticString = index == 0 ? "." : ".."
                 let bytes = UnsafeRawBufferPointer(
                     start: name.utf8Start, count: name.utf8CodeUnitCount)
-                let inode = index == 0 ? handle.node.inode : handle.node.link?.parent.inode ?? root.inode
+                let inode =
+                    index == 0 ? handle.node.inode : handle.node.link?.parent.inode ?? root.inode
                 guard
                     sink.add(
                         name: bytes, inode: inode, type: UInt32(DT_DIR), nextOffset: next,
@@ -44,7 +45,7 @@ extension Volume {
                         // Gone meanwhile, or damaged: its own look-up will say so.
                     }
                 }
-                let type = entry.map { ($0.attributes.mode & UInt32(S_IFMT)) >> 12 } ?? UInt32(name.type)
+                let type = entry.map { ($0.attributes.mode & 0o170000) >> 12 } ?? UInt32(name.type)
                 let fits = name.plain.withUnsafeBytes {
                     sink.add(
                         name: $0, inode: name.inode, type: type, nextOffset: next, entry: entry)
@@ -81,7 +82,9 @@ extension Volume {
         var longNames: [StorageEntry] = []
         try storage.list(directory.rawValue) { entry in
             if entry.name[0] == UInt8(ascii: ".") {
-                if entry.name.starts(with: ".ward-".utf8), !entry.name.starts(with: stagingPrefix.utf8) {
+                if entry.name.starts(with: ".ward-".utf8),
+                    !entry.name.starts(with: stagingPrefix.utf8)
+                {
                     leftovers.append(entry.name)
                 } else if !entry.name.elementsEqual(DirectoryRecord.linkName.utf8),
                     !entry.name.starts(with: ".ward-".utf8), !isLongLink(entry)

@@ -65,7 +65,10 @@ extension Volume {
         doubtful = doubtful.filter { !intervals.contains($0) }
         do throws(Errno) {
             try durablePoint()
-            report(.note("every file of the last unclean end was checked: no epoch is in doubt any more"))
+            report(
+                .note(
+                    "every file of the last unclean end was checked: no epoch is in doubt any more")
+            )
         } catch {
             doubtful = intervals
         }
@@ -78,10 +81,11 @@ extension Volume {
         var isComplete = true
         var stored: [[CChar]] = []
         guard let descriptor = try? directoryDescriptor(of: directory),
+            let state = try? directoryState(of: directory),
             (try? storage.list(
                 descriptor.rawValue,
                 { entry in
-                    if entry.name.contains(UInt8(ascii: ".")) || entry.type == UInt8(DT_LNK) { return }
+                    guard entry.type != UInt8(DT_LNK), isOurs(entry.name, in: state) else { return }
                     stored.append(entry.name.map { CChar(bitPattern: $0) } + [0])
                 })) != nil
         else { return false }
@@ -144,7 +148,8 @@ extension Volume {
             let length = isLast ? file.sizeBytes - start : layout.capacity(ofPage: page)
             let isAsExpected = Int(prefix.length) == length && prefix.isFinal == isLast
             let isHole =
-                page > 0 && !isLast && file.header?.isSparse == true && isZero(record, layout.pageBytes)
+                page > 0 && !isLast && file.header?.isSparse == true
+                && isZero(record, layout.pageBytes)
             if isAsExpected || isHole { return true }
             try enter(file, .mend, Volume.ownCaller, context)
             context.usePlain(layout.pageBytes)

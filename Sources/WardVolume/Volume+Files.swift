@@ -77,7 +77,8 @@ extension Volume {
 
     /// Up to `count` bytes at `offsetBytes`, in a buffer of `context` that is valid until `context.finishRequest()`.
     public func read(
-        _ handle: HandleID, offsetBytes: UInt64, count: Int, caller: Caller, _ context: WorkerContext
+        _ handle: HandleID, offsetBytes: UInt64, count: Int, caller: Caller,
+        _ context: WorkerContext
     ) throws(Errno) -> UnsafeRawBufferPointer {
         let file = handle.object(as: FileHandle.self).file
         file.lock.lockRead()

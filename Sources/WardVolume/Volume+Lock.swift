@@ -40,7 +40,9 @@ extension Volume {
         }
         keyring.evict(classes)
         forEachContext {
-            if !$0.drain(wiping: true, patience: max(.milliseconds(200), end - SystemClock.monotonic())) {
+            if !$0.drain(
+                wiping: true, patience: max(.milliseconds(200), end - SystemClock.monotonic()))
+            {
                 report.deadlinePassed = true
             }
         }

@@ -125,7 +125,9 @@ extension Volume {
                 try storage.list(descriptor) { entry in
                     if !entry.name.elementsEqual(DirectoryRecord.linkName.utf8) { isEmpty = false }
                 }
-                if isEmpty { removeHidden(directory, String(decoding: name, as: UTF8.self), descriptor) }
+                if isEmpty {
+                    removeHidden(directory, String(decoding: name, as: UTF8.self), descriptor)
+                }
             }
         }
     }
@@ -201,7 +203,9 @@ extension Volume {
             }
         }
         if newIsLong { try makeLongLink(toDirectory.rawValue, new, newName, toState.id) }
-        if exchange, oldIsLong { try makeLongLink(fromDirectory.rawValue, old, oldName, fromState.id) }
+        if exchange, oldIsLong {
+            try makeLongLink(fromDirectory.rawValue, old, oldName, fromState.id)
+        }
         do throws(Errno) {
             if let replaced, !exchange, replaced.st_mode & S_IFMT == S_IFDIR {
                 guard moved.st_mode & S_IFMT == S_IFDIR else { throw .isDirectory }

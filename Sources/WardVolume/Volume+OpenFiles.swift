@@ -86,7 +86,8 @@ extension Volume {
             // Holes are skipped; where the store can't tell, everything is read.
             let data = (try? storage.lseek(descriptor, 0, SEEK_DATA)) ?? backingBytes
             if try isAllZero(descriptor, from: data, backingBytes) { return adopt(file, 0) }
-            report(.integrityFailure(path: path(of: node), reason: "page 0 is zero before other data"))
+            report(
+                .integrityFailure(path: path(of: node), reason: "page 0 is zero before other data"))
             throw .ioError
         }
         do throws(FormatError) {
@@ -112,7 +113,8 @@ extension Volume {
         }
         let prefix = RecordPrefix(reading: page0 + offset + layout.recordOffset(ofPage: last))
         guard Int(prefix.length) <= layout.capacity(ofPage: last) else {
-            report(.integrityFailure(path: path(of: node), reason: "page \(last): impossible length"))
+            report(
+                .integrityFailure(path: path(of: node), reason: "page \(last): impossible length"))
             throw .ioError
         }
         let size = layout.start(ofPage: last) + Int(prefix.length)

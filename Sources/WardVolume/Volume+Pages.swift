@@ -57,7 +57,8 @@ extension Volume {
             throw .noMemory
         } catch {
             report(
-                .integrityFailure(path: path(of: file.node), reason: "the file key does not unwrap"))
+                .integrityFailure(path: path(of: file.node), reason: "the file key does not unwrap")
+            )
             throw .ioError
         }
     }
@@ -129,8 +130,9 @@ extension Volume {
             isLast
             ? file.sizeBytes - layout.start(ofPage: page) : layout.capacity(ofPage: page)
         if Int(prefix.length) == length, prefix.isFinal == isLast {
-            let ok = try context.withCipher(of: file, load: { () throws(Errno) in try loadKey(file) })
-            { cipher throws(Errno) in open(record, page: page, to: plain, cipher) }
+            let ok = try context.withCipher(
+                of: file, load: { () throws(Errno) in try loadKey(file) }
+            ) { cipher throws(Errno) in open(record, page: page, to: plain, cipher) }
             if ok { return }
         }
         try decodeUnexpected(file, page: page, sealed, to: plain, context)

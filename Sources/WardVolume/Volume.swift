@@ -126,7 +126,8 @@ public final class Volume: @unchecked Sendable {
             observer?.volume(
                 self,
                 reports: .note(
-                    "the volume was not unmounted cleanly: epochs \(opened.doubtful.last!) are in doubt"))
+                    "the volume was not unmounted cleanly: epochs \(opened.doubtful.last!) are in doubt"
+                ))
         }
     }
 

@@ -113,7 +113,7 @@ enum VolumeRoot {
     private static func readRecord(
         _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
     ) throws(VolumeOpenError) -> DirectoryRecord {
-        let where_ = path + "/" + DirectoryRecord.linkName
+        let place = path + "/" + DirectoryRecord.linkName
         var target = [UInt8](repeating: 0, count: 256)
         let count: Int
         do throws(Errno) {
@@ -122,24 +122,24 @@ enum VolumeRoot {
                     descriptor, DirectoryRecord.linkName, out.baseAddress!, out.count)
             }
         } catch .noSuchFileOrDirectory {
-            throw VolumeOpenError(.damaged, path: where_, "the root's directory record is missing")
+            throw VolumeOpenError(.damaged, path: place, "the root's directory record is missing")
         } catch {
-            throw VolumeOpenError(.system(error), path: where_, "can't be read: \(error)")
+            throw VolumeOpenError(.system(error), path: place, "can't be read: \(error)")
         }
         do throws(FormatError) {
             return try DirectoryRecord(
                 linkTarget: String(decoding: target[0..<count], as: UTF8.self), macKey: keys.records
             )
         } catch {
-            throw VolumeOpenError(openCode(error), path: where_, error.description)
+            throw VolumeOpenError(openCode(error), path: place, error.description)
         }
     }
 
     private static func readState(
         _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
     ) throws(VolumeOpenError) -> VolumeStateRecord {
-        let where_ = path + "/" + VolumeStateRecord.fileName
-        let bytes = try call(where_, "can't be read") { () throws(Errno) -> [UInt8] in
+        let place = path + "/" + VolumeStateRecord.fileName
+        let bytes = try call(place, "can't be read") { () throws(Errno) -> [UInt8] in
             let file = try storage.openat(
                 descriptor, VolumeStateRecord.fileName, O_RDONLY | O_NOFOLLOW, mode: 0)
             defer { storage.close(file) }
@@ -152,7 +152,7 @@ enum VolumeRoot {
         do throws(FormatError) {
             return try VolumeStateRecord(reading: bytes, macKey: keys.state)
         } catch {
-            throw VolumeOpenError(openCode(error), path: where_, error.description)
+            throw VolumeOpenError(openCode(error), path: place, error.description)
         }
     }
 

@@ -1,1 +1,4 @@
 import WardCommands
+
+// Everything is in WardCommands, so that tests can link it.
+WardCommand.runToExit()

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -35,6 +36,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <termios.h>
@@ -77,6 +79,11 @@ int ward_setxattr(const char *path, const char *name, const void *value, size_t 
 int ward_removexattr(const char *path, const char *name);
 ssize_t ward_listxattr(const char *path, void *list, size_t size);
 int ward_gettid(void);
+/* statfs(2): the type (a magic number of linux/magic.h), -1 on failure. Type and call share a name. */
+static inline long ward_file_system_type(const char *path) {
+    struct statfs status;
+    return statfs(path, &status) == 0 ? (long)status.f_type : -1;
+}
 /* Declared by glibc only under _GNU_SOURCE, which the importer does not set. */
 int ward_fallocate(int fd, int mode, off_t offset, off_t length);
 int ward_syncfs(int fd);

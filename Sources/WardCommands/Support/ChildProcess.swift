@@ -1,0 +1,92 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// A child process, posix_spawn(3). No shell, no inherited descriptors but those named.
+struct ChildProcess: Sendable {
+    let pid: pid_t
+
+    /// Where a standard stream of the child goes.
+    enum Stream {
+        case inherit
+        case null
+        case descriptor(Int32)
+    }
+
+    /// This program: a path that stays right when the file is replaced while it runs.
+    static let thisProgram = "/proc/self/exe"
+
+    /// - Parameters:
+    ///   - program: A path, or a name that is looked for in `PATH`.
+    ///   - arguments: With the name of the program first.
+    ///   - environment: What is set (or, where nil, removed) beside the environment of this process.
+    ///   - passing: A descriptor of this process and the number the child knows it by.
+    ///   - newSession: setsid(2) before the program starts: no controlling terminal, no signals from its keys.
+    static func start(
+        _ program: String, _ arguments: [String], environment: [String: String?] = [:],
+        input: Stream = .inherit, output: Stream = .inherit, error: Stream = .inherit,
+        passing: (from: Int32, to: Int32)? = nil, newSession: Bool = false
+    ) throws(Errno) -> ChildProcess {
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        // What the shell left open stays with this process: the child gets the standard streams and `passing`.
+        _ = ward_close_range(3, UInt32.max, 4 /* CLOSE_RANGE_CLOEXEC */)
+        for (number, stream) in [(Int32(0), input), (1, output), (2, error)] {
+            switch stream {
+            case .inherit: break
+            case .null:
+                posix_spawn_file_actions_addopen(
+                    &actions, number, "/dev/null", number == 0 ? O_RDONLY : O_WRONLY, 0)
+            case .descriptor(let descriptor):
+                posix_spawn_file_actions_adddup2(&actions, descriptor, number)
+            }
+        }
+        // A descriptor duplicated onto itself loses close-on-exec here (glibc 2.29).
+        if let passing { posix_spawn_file_actions_adddup2(&actions, passing.from, passing.to) }
+
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var none = sigset_t()
+        sigemptyset(&none)
+        posix_spawnattr_setsigmask(&attributes, &none)
+        var all = sigset_t()
+        sigfillset(&all)
+        posix_spawnattr_setsigdefault(&attributes, &all)
+        var flags = Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF)
+        if newSession { flags |= 0x80 /* POSIX_SPAWN_SETSID, spawn.h under _GNU_SOURCE */ }
+        posix_spawnattr_setflags(&attributes, flags)
+
+        var argumentPointers = arguments.map { strdup($0) } + [nil]
+        var environmentPointers = merged(environment).map { strdup($0) } + [nil]
+        defer { for pointer in argumentPointers + environmentPointers { free(pointer) } }
+        var pid = pid_t()
+        let result = posix_spawnp(
+            &pid, program, &actions, &attributes, &argumentPointers, &environmentPointers)
+        if result != 0 { throw Errno(rawValue: result) }
+        return ChildProcess(pid: pid)
+    }
+
+    /// Waits for the end: the exit code, or 128 and the signal's number as shells say it.
+    func wait() -> Int32 {
+        var status: Int32 = 0
+        while waitpid(pid, &status, 0) < 0 {
+            if errno != EINTR { return 127 }
+        }
+        return ward_wifexited(status) != 0 ? ward_wexitstatus(status) : 128 + ward_wtermsig(status)
+    }
+
+    private static func merged(_ changes: [String: String?]) -> [String] {
+        var result: [String] = []
+        var entry = environ
+        while let text = entry.pointee {
+            let assignment = String(cString: text)
+            let name = assignment.prefix { $0 != "=" }
+            if changes[String(name)] == nil { result.append(assignment) }
+            entry += 1
+        }
+        for (name, value) in changes { if let value { result.append("\(name)=\(value)") } }
+        return result
+    }
+}

@@ -1,0 +1,149 @@
+import Glibc
+import WardFormat
+import WardSystem
+
+/// Sets a class on paths, file by file (row I11): goes on after a failure, reports each, follows no symbolic link below
+/// the paths named, and stays on the volume.
+struct ClassChange {
+    let protectionClass: ProtectionClass
+    let isRecursive: Bool
+    let isRekeying: Bool
+    /// False where one path alone was asked for: the caller ends with `onlyFailure`.
+    let reportsEach: Bool
+    let console: Console
+
+    private(set) var changed = 0
+    /// Symbolic links and special files: they carry no class.
+    private(set) var skipped = 0
+    private(set) var failed = 0
+    private(set) var onlyFailure: CommandFailure?
+    private var progress: ProgressLine
+
+    init(
+        protectionClass: ProtectionClass, isRecursive: Bool, isRekeying: Bool, reportsEach: Bool,
+        console: Console
+    ) {
+        self.protectionClass = protectionClass
+        self.isRecursive = isRecursive
+        self.isRekeying = isRekeying
+        self.reportsEach = reportsEach
+        self.console = console
+        progress = ProgressLine(console)
+    }
+
+    mutating func finish() { progress.clear() }
+
+    /// A path from the command line: a symbolic link named there is followed, as chmod(1) does.
+    mutating func apply(to path: String) {
+        do throws(Errno) {
+            let node = try OwnedDescriptor(opening: path, OpenFlag.path)
+            let status = try Syscall.fstat(node.rawValue)
+            let here = "/proc/self/fd/\(node.rawValue)"
+            guard FileClass.isOnWard(here) || FileClass.isOnWard(path) else {
+                report(FileClass.notOnWard("cannot set the class of", path))
+                return
+            }
+            let type = status.st_mode & S_IFMT
+            guard type == S_IFREG || type == S_IFDIR else {
+                report(
+                    CommandFailure(
+                        "cannot set the class of", path,
+                        why: "only files and directories have one", status: .badData))
+                return
+            }
+            if type == S_IFREG && isRekeying {
+                let name = Array(Path.lastComponent(try Path.real(path)).utf8)
+                let parent = try OwnedDescriptor(
+                    opening: Path.parent(try Path.real(path)), O_RDONLY | O_DIRECTORY)
+                rekey(name, in: parent.rawValue, path: path)
+                return
+            }
+            if !set(here, path: path) { return }
+            if type == S_IFDIR && isRecursive {
+                let directory = try OwnedDescriptor(opening: here, O_RDONLY | O_DIRECTORY)
+                walk(directory.rawValue, device: status.st_dev, path: path)
+            }
+        } catch {
+            report(FileClass.settingFailure(protectionClass, path, error))
+        }
+    }
+
+    /// A directory has its class before its content, so that what is made meanwhile gets it too.
+    private mutating func walk(_ directory: Int32, device: dev_t, path: String) {
+        let names: [[UInt8]]
+        do throws(Errno) {
+            names = try DirectoryListing.names(in: directory)
+        } catch {
+            report(CommandFailure("cannot list", path, errno: error))
+            return
+        }
+        for name in names {
+            let shown = Path.joined(path, String(decoding: name, as: UTF8.self))
+            progress.update("class \(protectionClass.letter): \(Text.grouped(changed)), \(shown)")
+            visit(name, in: directory, device: device, path: shown)
+        }
+    }
+
+    private mutating func visit(
+        _ name: [UInt8], in directory: Int32, device: dev_t, path: String
+    ) {
+        do throws(Errno) {
+            let node = OwnedDescriptor(
+                adopting: try NodeName(bytes: name).withCString { name throws(Errno) in
+                    try Syscall.openat(directory, name, OpenFlag.path | O_NOFOLLOW)
+                })
+            let status = try Syscall.fstat(node.rawValue)
+            let here = "/proc/self/fd/\(node.rawValue)"
+            if status.st_dev != device {
+                report(
+                    CommandFailure(
+                        "cannot set the class of", path, why: "another file system is mounted there",
+                        status: .unavailable))
+                return
+            }
+            switch status.st_mode & S_IFMT {
+            case S_IFREG where isRekeying: rekey(name, in: directory, path: path)
+            case S_IFREG: _ = set(here, path: path)
+            case S_IFDIR:
+                if !set(here, path: path) { return }
+                let inner = try OwnedDescriptor(opening: here, O_RDONLY | O_DIRECTORY)
+                walk(inner.rawValue, device: device, path: path)
+            default: skipped += 1
+            }
+        } catch {
+            if error == .noSuchFileOrDirectory { return }  // gone meanwhile
+            report(FileClass.settingFailure(protectionClass, path, error))
+        }
+    }
+
+    /// `here` names the node itself, through `/proc/self/fd`, so that nothing exchanged meanwhile is changed instead.
+    private mutating func set(_ here: String, path: String) -> Bool {
+        do throws(Errno) {
+            try ExtendedAttribute.set(
+                ExtendedAttribute.wardClass, protectionClass.letter, path: here)
+            changed += 1
+            return true
+        } catch {
+            report(FileClass.settingFailure(protectionClass, path, error))
+            return false
+        }
+    }
+
+    private mutating func rekey(_ name: [UInt8], in directory: Int32, path: String) {
+        do throws(CommandFailure) {
+            try Rekeying(directory: directory, name: name, path: path)
+                .run(protectionClass: protectionClass) { done, size in
+                    progress.update("\(path): \(size == 0 ? 100 : done * 100 / size) %")
+                }
+            changed += 1
+        } catch {
+            report(error)
+        }
+    }
+
+    private mutating func report(_ failure: CommandFailure) {
+        failed += 1
+        progress.clear()
+        if reportsEach { console.failure(failure) } else { onlyFailure = failure }
+    }
+}

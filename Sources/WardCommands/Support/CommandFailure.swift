@@ -1,0 +1,59 @@
+import WardSystem
+
+/// A failure as a person reads it: what was tried, on what, why it did not work, and what to do next.
+///
+/// Printed on stderr as exactly two lines (one where there is nothing to advise):
+/// ```
+/// ward: error: cannot mount /srv/papers: it is mounted already, on /home/ada/papers
+/// ward: hint: ward unmount /home/ada/papers
+/// ```
+public struct CommandFailure: Error, Sendable {
+    /// "cannot mount": what was tried.
+    public var what: String
+    /// The path it was tried on.
+    public var subject: String?
+    public var why: String
+    /// The next command, ready to paste, or a short piece of advice.
+    public var hint: String?
+    public var status: ExitStatus
+
+    public init(
+        _ what: String, _ subject: String? = nil, why: String, hint: String? = nil,
+        status: ExitStatus
+    ) {
+        self.what = what
+        self.subject = subject
+        self.why = why
+        self.hint = hint
+        self.status = status
+    }
+
+    /// A system call that failed, in the words of strerror(3).
+    public init(
+        _ what: String, _ subject: String? = nil, errno: Errno, hint: String? = nil,
+        status: ExitStatus? = nil
+    ) {
+        self.init(
+            what, subject, why: Text.reason(errno), hint: hint,
+            status: status ?? CommandFailure.status(for: errno))
+    }
+
+    /// Both lines, without a newline at the end.
+    public var rendered: String {
+        let subject = subject.map { " " + Text.printable($0) } ?? ""
+        var text = "ward: error: \(what)\(subject): \(Text.oneLine(why))"
+        if let hint { text += "\nward: hint: \(Text.oneLine(hint))" }
+        return text
+    }
+
+    private static func status(for errno: Errno) -> ExitStatus {
+        switch errno {
+        case .noSuchFileOrDirectory, .notDirectory, .isDirectory: .noInput
+        case .permissionDenied, .notPermitted: .notPermitted
+        case .noSpace, .readOnlyFileSystem, .fileExists: .cannotCreate
+        case .ioError: .inputOutput
+        case .resourceBusy, .wouldBlock: .temporary
+        default: .system
+        }
+    }
+}

@@ -1,0 +1,87 @@
+import WardControl
+import WardSystem
+
+extension CommandFailure {
+    /// What the daemon, or the way to it, answered.
+    /// - Parameter mountPoint: Where the volume is, for the next command.
+    init(_ what: String, _ subject: String?, _ error: ControlError) {
+        let place = subject.map { " " + Text.shellQuoted($0) } ?? ""
+        switch error.code {
+        case .volume(let error):
+            self.init(what, subject, volume: error, place: place)
+        case .noSocket, .refused, .connectionLost:
+            self.init(
+                what, subject, why: "its daemon is not there: \(error.reason)",
+                hint: "ward unmount\(place), then mount it again", status: .unavailable)
+        case .permission:
+            self.init(
+                what, subject ?? error.path, why: error.reason,
+                hint: "only the owner of a mount, and root, may control it",
+                status: .notPermitted)
+        case .notInMount:
+            self.init(
+                what, subject ?? error.path, why: error.reason,
+                hint: "ward status lists the mounted volumes", status: .unavailable)
+        case .noneMounted:
+            self.init(
+                what, why: "no volume is mounted", hint: "ward mount VOLUME MOUNTPOINT",
+                status: .unavailable)
+        case .severalMounted(let all):
+            let places = all.map { Text.shellQuoted($0.mountpoint) }.joined(separator: ", ")
+            self.init(
+                what, why: "\(all.count) volumes are mounted and none was named",
+                hint: "name one of \(places)", status: .usage)
+        case .varlink(let name, _):
+            self.init(
+                what, subject, why: "the daemon answered \(name)",
+                hint: "ward version and ward status --json tell the versions of both sides",
+                status: .software)
+        case .protocolViolation:
+            self.init(what, subject, why: error.reason, status: .software)
+        case .timedOut:
+            self.init(
+                what, subject, why: "the daemon does not answer",
+                hint: "ward unmount --force\(place)", status: .temporary)
+        case .system(let errno):
+            self.init(what, subject ?? error.path, errno: errno)
+        }
+    }
+
+    private init(_ what: String, _ subject: String?, volume error: VolumeError, place: String) {
+        switch error {
+        case .wrongPasscode(let triesLeft):
+            let left = triesLeft.map { ", \(Text.count($0, "try")) left" } ?? ""
+            self.init(what, subject, why: "wrong passcode\(left)", status: .wrongPasscode)
+            hint = "check the passcode; the same wrong one again does not count"
+        case .tryLater(let seconds):
+            let wait = Text.duration(seconds: Double(seconds))
+            self.init(
+                what, subject, why: "too many wrong passcodes", hint: "try again in \(wait)",
+                status: .tryLater)
+        case .disabled:
+            self.init(
+                what, subject, why: "too many wrong passcodes: the volume is disabled",
+                hint: "only a recovery kit opens it now", status: .tryLater)
+        case .noPasscodeSet:
+            self.init(
+                what, subject, why: "no passcode is set", hint: "ward passcode set\(place)",
+                status: .usage)
+        case .passcodeAlreadySet:
+            self.init(
+                what, subject, why: "a passcode is set already",
+                hint: "ward passcode change\(place)", status: .usage)
+        case .clockNotManual:
+            self.init(
+                what, subject, why: "its clock is the system's",
+                hint: "mount it with --manual-clock", status: .usage)
+        case .busy(let reason):
+            self.init(
+                what, subject, why: reason, hint: "end them, or ward unmount --force\(place)",
+                status: .temporary)
+        case .invalidPasscode(let reason):
+            self.init(what, subject, why: reason, status: .badData)
+        case .failed(let failed, let why):
+            self.init(what, subject, why: "\(failed): \(why)", status: .inputOutput)
+        }
+    }
+}

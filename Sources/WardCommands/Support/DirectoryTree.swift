@@ -1,0 +1,42 @@
+import Glibc
+import WardSystem
+
+/// Removes directories with all that is in them.
+enum DirectoryTree {
+    /// Follows no links and never leaves the file system it began on; false where something is left.
+    static func remove(_ path: String) -> Bool {
+        guard let directory = try? OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW),
+            let status = try? Syscall.fstat(directory.rawValue)
+        else { return false }
+        empty(directory.rawValue, device: status.st_dev)
+        return rmdir(path) == 0
+    }
+
+    /// Removes everything in a directory.
+    static func empty(_ directory: Int32) {
+        guard let status = try? Syscall.fstat(directory) else { return }
+        empty(directory, device: status.st_dev)
+    }
+
+    private static func empty(_ directory: Int32, device: dev_t) {
+        for name in (try? DirectoryListing.names(in: directory)) ?? [] {
+            do throws(Errno) {
+                try NodeName(bytes: name).withCString { name throws(Errno) in
+                    let status = try Syscall.fstatat(directory, name)
+                    guard status.st_mode & S_IFMT == S_IFDIR else {
+                        try Syscall.unlinkat(directory, name)
+                        return
+                    }
+                    if status.st_dev != device { return }
+                    let inner = OwnedDescriptor(
+                        adopting: try Syscall.openat(
+                            directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW))
+                    empty(inner.rawValue, device: device)
+                    try Syscall.unlinkat(directory, name, AT_REMOVEDIR)
+                }
+            } catch {
+                continue  // what is left makes the last rmdir fail, which is reported
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+import CWardLinux
+import Glibc
+import WardFormat
+import WardSystem
+
+/// The protection class of files through the attribute `user.ward.class`.
+enum FileClass {
+    /// Reads the class; the failure says when the path is not on a ward mount.
+    static func read(path: String) throws(CommandFailure) -> ProtectionClass {
+        let what = "cannot show the class of"
+        do throws(Errno) {
+            let text = try ExtendedAttribute.text(of: ExtendedAttribute.wardClass, path: path)
+            if isOnWard(path), let value = ProtectionClass(spelling: text) { return value }
+        } catch {
+            guard error == .noData || error == .notSupported || error == .notPermitted else {
+                throw CommandFailure(what, path, errno: error)
+            }
+            if isOnWard(path) {
+                throw CommandFailure(
+                    what, path, why: "only files and directories have one", status: .badData)
+            }
+        }
+        throw notOnWard(what, path)
+    }
+
+    /// Whether the path answers ward's virtual attributes. On another file system anybody may have set an attribute of
+    /// that name, so only FUSE is believed.
+    static func isOnWard(_ path: String) -> Bool {
+        guard ward_file_system_type(path) == FUSE_SUPER_MAGIC else { return false }
+        if (try? ExtendedAttribute.value(of: ExtendedAttribute.wardVolume, path: path)) != nil {
+            return true
+        }
+        // Special files have no user attributes: their directory has.
+        let parent = Path.parent(path)
+        return (try? ExtendedAttribute.value(of: ExtendedAttribute.wardVolume, path: parent)) != nil
+    }
+
+    static func notOnWard(_ what: String, _ path: String) -> CommandFailure {
+        CommandFailure(
+            what, path, why: "it is not on a mounted volume",
+            hint: "ward status lists the mounted volumes", status: .unavailable)
+    }
+
+    /// Why a class could not be set, in ward's words.
+    static func settingFailure(
+        _ protectionClass: ProtectionClass, _ path: String, _ error: Errno
+    ) -> CommandFailure {
+        let what = "cannot set class \(protectionClass.letter) on"
+        switch error {
+        case .notPermitted:
+            return CommandFailure(
+                what, path, why: "a key that is needed is locked away", hint: "ward unlock",
+                status: .locked)
+        case .notSupported, .noData: return notOnWard(what, path)
+        default: return CommandFailure(what, path, errno: error)
+        }
+    }
+}

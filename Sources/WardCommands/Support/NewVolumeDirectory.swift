@@ -1,0 +1,100 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// The directory a new volume goes into: made, or found empty; held against others until the volume is there.
+struct NewVolumeDirectory: ~Copyable {
+    /// Absolute.
+    let path: String
+    private let wasMade: Bool
+    private let lock: OwnedDescriptor
+
+    private static let what = "cannot make a volume in"
+
+    static func prepare(
+        _ wanted: String, pageBytes: Int
+    ) throws(CommandFailure) -> NewVolumeDirectory {
+        let path = try resolve(wanted)
+        if FileClass.isOnWard(path) || FileClass.isOnWard(Path.parent(path)) {
+            throw CommandFailure(
+                what, path, why: "it is inside a mounted volume",
+                hint: "choose a directory that is not under a ward mount", status: .cannotCreate)
+        }
+        let wasMade = mkdir(path, 0o700) == 0
+        if !wasMade && errno != EEXIST {
+            throw CommandFailure(what, path, errno: Errno(rawValue: errno), status: .cannotCreate)
+        }
+        let directory = NewVolumeDirectory(
+            path: path, wasMade: wasMade, lock: try open(path))
+        do throws(CommandFailure) {
+            try directory.check(pageBytes)
+        } catch {
+            if wasMade { rmdir(path) }
+            throw error
+        }
+        return directory
+    }
+
+    private static func open(_ path: String) throws(CommandFailure) -> OwnedDescriptor {
+        do throws(Errno) {
+            return try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
+        } catch {
+            throw CommandFailure(what, path, errno: error, status: .cannotCreate)
+        }
+    }
+
+    /// Symbolic links followed, the last one too where there is something behind it.
+    private static func resolve(_ wanted: String) throws(CommandFailure) -> String {
+        if let path = try? Path.real(wanted) { return path }
+        do throws(Errno) {
+            return try Path.realParent(wanted)
+        } catch {
+            throw CommandFailure(
+                what, wanted, why: "the directory it goes into: \(Text.reason(error))",
+                hint: "mkdir -p \(Text.shellQuoted(Path.parent(wanted)))", status: .noInput)
+        }
+    }
+
+    private borrowing func check(_ pageBytes: Int) throws(CommandFailure) {
+        let what = NewVolumeDirectory.what
+        do throws(Errno) {
+            _ = try Syscall.check { flock(lock.rawValue, LOCK_EX | LOCK_NB) }
+            let names = try DirectoryListing.names(in: lock.rawValue)
+            if names.contains(Array("ward.keybag".utf8)) {
+                throw Errno.fileExists
+            }
+            if !names.isEmpty { throw Errno.directoryNotEmpty }
+            let blockBytes = Int(try Syscall.fstatvfs(lock.rawValue).f_bsize)
+            if blockBytes < pageBytes { throw Errno.outOfRange }
+        } catch {
+            switch error {
+            case .fileExists:
+                throw CommandFailure(
+                    what, path, why: "there is a volume in it already",
+                    hint: "ward mount \(Text.shellQuoted(path)) MOUNTPOINT", status: .cannotCreate)
+            case .directoryNotEmpty:
+                throw CommandFailure(
+                    what, path, why: "it is not empty",
+                    hint: "name a directory that does not exist yet", status: .cannotCreate)
+            case .outOfRange:
+                throw CommandFailure(
+                    what, path, why: "its file system has blocks smaller than a page",
+                    hint: "ward init \(Text.shellQuoted(path)) --page-size 512", status: .usage)
+            case .wouldBlock:
+                throw CommandFailure(
+                    what, path, why: "another ward is at work in it", hint: "wait for that one",
+                    status: .temporary)
+            default: throw CommandFailure(what, path, errno: error, status: .cannotCreate)
+            }
+        }
+    }
+
+    /// Removes what was made: the directory was empty, or not there, before.
+    borrowing func undo() {
+        if wasMade {
+            _ = DirectoryTree.remove(path)
+        } else {
+            DirectoryTree.empty(lock.rawValue)
+        }
+    }
+}

@@ -1,0 +1,26 @@
+import ArgumentParser
+
+/// What every verb takes.
+struct GeneralOptions: ParsableArguments {
+    @Flag(name: .shortAndLong, help: "Print only results and errors.")
+    var quiet = false
+
+    @Flag(name: .customLong("no-input"), help: "Never ask; fail where a question would be needed.")
+    var noInput = false
+
+    var console: Console { Console(isQuiet: quiet, mayAsk: !noInput) }
+}
+
+/// What verbs that report take besides.
+struct ReportOptions: ParsableArguments {
+    @OptionGroup var general: GeneralOptions
+
+    @Flag(help: "Print JSON, one object a line.")
+    var json = false
+
+    var console: Console {
+        var console = general.console
+        console.isJSON = json
+        return console
+    }
+}

@@ -1,0 +1,62 @@
+import ArgumentParser
+import WardSystem
+
+/// Where a passcode comes from: a file, a descriptor, or a question on the terminal. Never an argument or the
+/// environment, which others can read.
+struct PasscodeOptions: ParsableArguments {
+    @Option(
+        name: .customLong("passcode-file"),
+        help: "Read the passcode from this file; one newline at its end is dropped.",
+        completion: .file())
+    var file: String?
+
+    @Option(
+        name: .customLong("passcode-fd"), help: "Read the passcode, one line, from this descriptor."
+    )
+    var descriptor: Int32?
+
+    func validate() throws {
+        if file != nil && descriptor != nil {
+            throw ValidationError("--passcode-file and --passcode-fd exclude each other")
+        }
+    }
+
+    var isGiven: Bool { file != nil || descriptor != nil }
+
+    /// The passcode; asks `question` where no option was given.
+    func read(asking question: String, _ console: Console) throws(CommandFailure) -> SecretBytes {
+        try SecretInput.read(
+            file: file, descriptor: descriptor, option: "--passcode", asking: question, console)
+    }
+
+    /// A new passcode: asked for twice.
+    func readNew(asking question: String, _ console: Console) throws(CommandFailure) -> SecretBytes {
+        try SecretInput.readNew(
+            file: file, descriptor: descriptor, option: "--passcode", asking: question, console)
+    }
+}
+
+/// Where the new passcode comes from in `passcode change`.
+struct NewPasscodeOptions: ParsableArguments {
+    @Option(
+        name: .customLong("new-passcode-file"),
+        help: "Read the new passcode from this file; one newline at its end is dropped.",
+        completion: .file())
+    var file: String?
+
+    @Option(
+        name: .customLong("new-passcode-fd"),
+        help: "Read the new passcode, one line, from this descriptor.")
+    var descriptor: Int32?
+
+    func validate() throws {
+        if file != nil && descriptor != nil {
+            throw ValidationError("--new-passcode-file and --new-passcode-fd exclude each other")
+        }
+    }
+
+    func readNew(asking question: String, _ console: Console) throws(CommandFailure) -> SecretBytes {
+        try SecretInput.readNew(
+            file: file, descriptor: descriptor, option: "--new-passcode", asking: question, console)
+    }
+}

@@ -1,0 +1,57 @@
+import ArgumentParser
+import WardControl
+import WardKeys
+import WardSystem
+
+/// Which volume's passcode: through the daemon where it is mounted, on the volume's directory where it is not.
+struct PasscodeTargetArgument: ParsableArguments {
+    @Argument(
+        help: "The mount point or any path in it, or the directory of a volume that is not mounted.",
+        completion: .directory)
+    var volume: String?
+
+    func find(_ what: String) throws(CommandFailure) -> PasscodeTarget {
+        guard let volume else { return .mounted(try VolumeConnection(what, path: nil)) }
+        let directory = RuntimeDirectory()
+        do throws(ControlError) {
+            _ = try directory.socket(for: volume)
+        } catch {
+            if case .notInMount = error.code {
+                return .unmounted(try VolumeDirectory.path(volume, what))
+            }
+        }
+        return .mounted(try VolumeConnection(what, path: volume))
+    }
+}
+
+enum PasscodeTarget {
+    case mounted(VolumeConnection)
+    case unmounted(String)
+
+    /// How the volume is called in questions.
+    func name() throws(CommandFailure) -> String {
+        switch self {
+        case .mounted(let connection): Text.printable(try connection.status().mountpoint)
+        case .unmounted(let path): Text.printable(path)
+        }
+    }
+
+    /// One of the two, with the lock of an unmounted volume held meanwhile.
+    func perform(
+        _ what: String,
+        mounted: (ControlClient) throws(ControlError) -> Void,
+        unmounted: (KeybagStore, String) throws -> Void
+    ) throws {
+        switch self {
+        case .mounted(let connection): try connection.call(mounted)
+        case .unmounted(let path):
+            let lock = try VolumeDirectory.lock(path, what)
+            do {
+                try unmounted(try VolumeDirectory.open(path, what), path)
+            } catch let error as KeybagError {
+                throw CommandFailure(what, path, error)
+            }
+            _ = lock.rawValue
+        }
+    }
+}

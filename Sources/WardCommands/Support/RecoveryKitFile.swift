@@ -1,0 +1,63 @@
+import Glibc
+import WardControl
+import WardKeys
+import WardFormat
+import WardSystem
+
+/// A recovery kit that was made: where it is, and its code, which is shown once and never kept.
+enum RecoveryKitFile {
+    /// Absolute, and not there yet.
+    static func path(_ wanted: String) throws(CommandFailure) -> String {
+        let what = "cannot write the recovery kit"
+        do throws(Errno) {
+            let path = try Path.realParent(wanted)
+            if access(path, F_OK) == 0 { throw Errno.fileExists }
+            return path
+        } catch {
+            throw CommandFailure(
+                what, wanted, errno: error, hint: "name a new file in a directory that exists",
+                status: .cannotCreate)
+        }
+    }
+
+    /// The code on stdout, from locked memory, also when quiet: it was asked for, and this is the only time.
+    static func write(
+        _ kitPath: String?, _ code: borrowing RecoveryCode?
+    ) throws(CommandFailure) {
+        guard let kitPath else { return }
+        try write(
+            "recovery kit: \(Text.printable(kitPath))\nrecovery code: ", code,
+            "\nKeep the two apart, and the code on paper: it is not shown again. Together they open\n"
+                + "every copy of this volume, also after the passcode was changed.\n")
+    }
+
+    /// A JSON object on one line, with the code as its last member.
+    static func writeJSON(
+        _ json: JSONValue, _ code: borrowing RecoveryCode?
+    ) throws(CommandFailure) {
+        let text = json.text()
+        switch code {
+        case .some: try write(text.dropLast() + ",\"recoveryCode\":\"", code, "\"}\n")
+        case .none: Console.write(text + "\n", to: 1)
+        }
+    }
+
+    private static func write(
+        _ before: some StringProtocol, _ code: borrowing RecoveryCode?, _ after: String
+    ) throws(CommandFailure) {
+        do throws(Errno) {
+            switch code {
+            case .some(let code):
+                let text = try code.text()
+                Console.write(String(before), to: 1)
+                try text.withUnsafeBytes { bytes throws(Errno) in
+                    try Syscall.writeAll(1, bytes.baseAddress!, bytes.count)
+                }
+                Console.write(after, to: 1)
+            case .none: break
+            }
+        } catch {
+            throw CommandFailure("cannot show the recovery code", errno: error)
+        }
+    }
+}

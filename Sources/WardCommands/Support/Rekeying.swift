@@ -1,0 +1,172 @@
+import CWardLinux
+import Glibc
+import WardFormat
+import WardSystem
+
+/// Writes a file's content anew under a new key: copied to an unnamed file, which then takes the old one's name.
+///
+/// At every moment the name holds the old file or the whole new one. The copy has mode, owner, times and attributes of
+/// the old one; refused where a copy would come apart from it: other hard links, writers.
+struct Rekeying {
+    private let directory: Int32
+    private let name: NodeName
+    private let path: String
+
+    /// - Parameters:
+    ///   - directory: Where the file is.
+    ///   - name: The file's name in it.
+    ///   - path: How it is called in messages.
+    init(directory: Int32, name: [UInt8], path: String) {
+        self.directory = directory
+        self.name = NodeName(bytes: name)
+        self.path = path
+    }
+
+    /// `progress` is told bytes done and bytes in all.
+    func run(
+        protectionClass: ProtectionClass, progress: (Int, Int) -> Void
+    ) throws(CommandFailure) {
+        let changed: Bool
+        let source = try openSource()
+        try refuse(source.rawValue)
+        do throws(Errno) {
+            let before = try Syscall.fstat(source.rawValue)
+            let copy = OwnedDescriptor(
+                adopting: try Syscall.openat(directory, ".", OpenFlag.temporary | O_RDWR, mode: 0o600))
+            try ExtendedAttribute.set(
+                ExtendedAttribute.wardClass, Array(protectionClass.letter.utf8),
+                descriptor: copy.rawValue)
+            try copyContent(source.rawValue, copy.rawValue, before.st_size, progress)
+            try copyAttributes(source.rawValue, copy.rawValue, before)
+            changed = !isUnchanged(before, try Syscall.fstat(source.rawValue))
+            if !changed { try replace(with: copy.rawValue) }
+        } catch {
+            throw failure(error)
+        }
+        if changed { throw refusal("it was changed while it was copied", hint: "try again") }
+    }
+
+    // MARK: Steps
+
+    private func openSource() throws(CommandFailure) -> OwnedDescriptor {
+        do throws(Errno) {
+            return OwnedDescriptor(
+                adopting: try name.withCString { name throws(Errno) in
+                    try Syscall.openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NOCTTY)
+                })
+        } catch {
+            throw failure(error)
+        }
+    }
+
+    private func refuse(_ source: Int32) throws(CommandFailure) {
+        guard let status = try? Syscall.fstat(source) else { return }
+        if status.st_nlink > 1 {
+            throw refusal(
+                "it has \(status.st_nlink) hard links, and the others would keep the old key",
+                hint: "copy it, then remove every old name")
+        }
+        // A lease for reading is refused while somebody has the file open for writing, fcntl(2). Whoever opens it for
+        // writing while the lease is held would send a SIGIO here, which kills by default.
+        signal(SIGIO, SIG_IGN)
+        if ward_fcntl_int(source, 1024 /* F_SETLEASE */, Int32(F_RDLCK)) == 0 {
+            _ = ward_fcntl_int(source, 1024, Int32(F_UNLCK))
+        } else if errno == EAGAIN {
+            throw refusal(
+                "a program has it open for writing", hint: "close it there, then try again")
+        }
+    }
+
+    /// Data regions only, so that holes stay holes; lseek(2).
+    private func copyContent(
+        _ source: Int32, _ copy: Int32, _ size: Int, _ progress: (Int, Int) -> Void
+    ) throws(Errno) {
+        let capacity = 1 << 20
+        let buffer = UnsafeMutableRawPointer.allocate(byteCount: capacity, alignment: 4096)
+        defer {
+            explicit_bzero(buffer, capacity)
+            buffer.deallocate()
+        }
+        if size > 0 { try Syscall.ftruncate(copy, size) }
+        var offset = 0
+        while offset < size {
+            guard let start = try nextData(source, from: offset) else { break }
+            let end = (try? Syscall.lseek(source, start, Int32(SEEK_HOLE))) ?? size
+            offset = start
+            while offset < min(end, size) {
+                let count = min(capacity, min(end, size) - offset)
+                let got = try Syscall.pread(source, buffer, count, at: offset)
+                if got == 0 { return }
+                try Syscall.pwrite(copy, buffer, got, at: offset)
+                offset += got
+                progress(offset, size)
+            }
+        }
+    }
+
+    /// Nil: only a hole follows.
+    private func nextData(_ source: Int32, from offset: Int) throws(Errno) -> Int? {
+        do throws(Errno) {
+            return try Syscall.lseek(source, offset, Int32(SEEK_DATA))
+        } catch {
+            if error == .noSuchAddressOrDevice { return nil }
+            if error == .invalidArgument { return offset }
+            throw error
+        }
+    }
+
+    /// Owner before mode (chown(2) drops set-user-ID bits), times last.
+    private func copyAttributes(
+        _ source: Int32, _ copy: Int32, _ status: FileStatus
+    ) throws(Errno) {
+        let now = try Syscall.fstat(copy)
+        if now.st_uid != status.st_uid || now.st_gid != status.st_gid {
+            try Syscall.fchown(copy, status.st_uid, status.st_gid)
+        }
+        try Syscall.fchmod(copy, status.st_mode & 0o7777)
+        for name in try ExtendedAttribute.names(descriptor: source)
+        where !name.hasPrefix("user.ward.") {
+            try ExtendedAttribute.set(
+                name, try ExtendedAttribute.value(of: name, descriptor: source), descriptor: copy)
+        }
+        try Syscall.futimens(copy, access: status.st_atim, modification: status.st_mtim)
+    }
+
+    /// Reading may have moved the access time, nothing else may have moved.
+    private func isUnchanged(_ before: FileStatus, _ after: FileStatus) -> Bool {
+        before.st_size == after.st_size && before.st_nlink == after.st_nlink
+            && before.st_mtim.tv_sec == after.st_mtim.tv_sec
+            && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec
+    }
+
+    private func replace(with copy: Int32) throws(Errno) {
+        let temporary = ".ward-rekey-\(getpid())-\(copy)"
+        try Syscall.linkat(
+            AT_FDCWD, "/proc/self/fd/\(copy)", directory, temporary, flags: AT_SYMLINK_FOLLOW)
+        do throws(Errno) {
+            try Syscall.fsync(copy)
+            try name.withCString { name throws(Errno) in
+                try Syscall.renameat(directory, temporary, directory, name)
+            }
+        } catch {
+            try? Syscall.unlinkat(directory, temporary)
+            throw error
+        }
+        try Syscall.fsync(directory)
+    }
+
+    // MARK: Failures
+
+    private func failure(_ error: Errno) -> CommandFailure {
+        if error == .notPermitted {
+            return CommandFailure(
+                "cannot rekey", path, why: "a key that is needed is locked away",
+                hint: "ward unlock", status: .locked)
+        }
+        return CommandFailure("cannot rekey", path, errno: error)
+    }
+
+    private func refusal(_ why: String, hint: String) -> CommandFailure {
+        CommandFailure("cannot rekey", path, why: why, hint: hint, status: .temporary)
+    }
+}

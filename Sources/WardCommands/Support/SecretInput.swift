@@ -1,0 +1,137 @@
+import Glibc
+import WardSystem
+
+/// Reads secrets straight into locked memory.
+enum SecretInput {
+    /// Longest passcode, bytes; what is longer is refused, never cut.
+    static let maximumBytes = 1024
+
+    static func read(
+        file: String?, descriptor: Int32?, option: String, asking question: String,
+        _ console: Console
+    ) throws(CommandFailure) -> SecretBytes {
+        if let file { return try read(file: file) }
+        if let descriptor { return try read(descriptor: descriptor) }
+        return try check(try ask(question, option: option, console))
+    }
+
+    static func readNew(
+        file: String?, descriptor: Int32?, option: String, asking question: String,
+        _ console: Console
+    ) throws(CommandFailure) -> SecretBytes {
+        if let file { return try read(file: file) }
+        if let descriptor { return try read(descriptor: descriptor) }
+        let first = try check(try ask(question, option: option, console))
+        let second = try ask("The same again: ", option: option, console)
+        guard first == second else {
+            throw CommandFailure(
+                "cannot take the passcode", why: "the two entries differ",
+                hint: "try again, or read it from a file with \(option)-file", status: .badData)
+        }
+        return first
+    }
+
+    /// The whole file but for one newline at its end.
+    static func read(file path: String) throws(CommandFailure) -> SecretBytes {
+        let result: SecretBytes
+        do throws(Errno) {
+            let file = try OwnedDescriptor(opening: path, O_RDONLY | O_NOCTTY)
+            var secret = try SecretBytes(zeroed: maximumBytes + 2)
+            var count = 0
+            try secret.withUnsafeMutableBytes { buffer throws(Errno) in
+                while count < buffer.count {
+                    let got = try Syscall.read(
+                        file.rawValue, buffer.baseAddress! + count, buffer.count - count)
+                    if got == 0 { break }
+                    count += got
+                }
+            }
+            result = try withoutNewline(secret, count)
+        } catch {
+            throw CommandFailure("cannot read the passcode from", path, errno: error)
+        }
+        return try check(result)
+    }
+
+    /// One line, byte by byte, so that what follows stays there for the next reader of the descriptor.
+    static func read(descriptor: Int32) throws(CommandFailure) -> SecretBytes {
+        let subject = "descriptor \(descriptor)"
+        let result: SecretBytes
+        do throws(Errno) {
+            var secret = try SecretBytes(zeroed: maximumBytes + 2)
+            var count = 0
+            try secret.withUnsafeMutableBytes { buffer throws(Errno) in
+                while count < buffer.count {
+                    let got = try Syscall.read(descriptor, buffer.baseAddress! + count, 1)
+                    if got == 0 { break }
+                    count += 1
+                    if buffer[count - 1] == UInt8(ascii: "\n") { break }
+                }
+            }
+            result = try withoutNewline(secret, count)
+        } catch {
+            throw CommandFailure("cannot read the passcode from", subject, errno: error)
+        }
+        return try check(result)
+    }
+
+    private static func ask(
+        _ question: String, option: String, _ console: Console
+    ) throws(CommandFailure) -> SecretBytes {
+        let hint = "\(option)-file FILE or \(option)-fd N"
+        guard console.mayAsk else {
+            throw CommandFailure(
+                "cannot ask for the passcode", why: "--no-input forbids it", hint: hint,
+                status: .usage)
+        }
+        do throws(Errno) {
+            let terminal = try TerminalPrompt()
+            return try ask(question, terminal)
+        } catch {
+            if error == .noSuchAddressOrDevice || error == .noSuchFileOrDirectory {
+                throw CommandFailure(
+                    "cannot ask for the passcode", why: "there is no terminal", hint: hint,
+                    status: .usage)
+            }
+            throw CommandFailure("cannot read the passcode from", "the terminal", errno: error)
+        }
+    }
+
+    private static func ask(
+        _ question: String, _ terminal: borrowing TerminalPrompt
+    ) throws(Errno) -> SecretBytes {
+        var secret = try SecretBytes(zeroed: maximumBytes + 2)
+        let count = try secret.withUnsafeMutableBytes { buffer throws(Errno) in
+            try terminal.readHidden(question, into: buffer)
+        }
+        return try withoutNewline(secret, count)
+    }
+
+    /// Drops one newline at the end; keeps one byte too many, so that `check` sees what is too long.
+    private static func withoutNewline(
+        _ secret: borrowing SecretBytes, _ count: Int
+    ) throws(Errno) -> SecretBytes {
+        let endsInNewline = secret.withUnsafeBytes {
+            count > 0 && $0[count - 1] == UInt8(ascii: "\n")
+        }
+        return try secret.slice(0..<min(endsInNewline ? count - 1 : count, maximumBytes + 1))
+    }
+
+    /// Refuses an empty or too long passcode before anything is done with it.
+    private static func check(
+        _ secret: consuming SecretBytes
+    ) throws(CommandFailure) -> SecretBytes {
+        if secret.count == 0 {
+            throw CommandFailure(
+                "cannot take the passcode", why: "it is empty",
+                hint: "a volume without a passcode is made by ward init VOLUME --no-passcode",
+                status: .badData)
+        }
+        if secret.count > maximumBytes {
+            throw CommandFailure(
+                "cannot take the passcode", why: "it is longer than \(maximumBytes) bytes",
+                status: .badData)
+        }
+        return secret
+    }
+}

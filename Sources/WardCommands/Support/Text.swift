@@ -1,0 +1,95 @@
+import Glibc
+import WardSystem
+
+/// Small jobs on text that is shown to people.
+enum Text {
+    /// The text with control characters escaped, so that a file name can't drive the terminal.
+    static func printable(_ text: some StringProtocol) -> String {
+        var result = ""
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "\n": result += "\\n"
+            case "\t": result += "\\t"
+            case "\r": result += "\\r"
+            case _ where scalar.value < 0x20 || (0x7F...0x9F).contains(scalar.value):
+                result += "\\u{\(String(scalar.value, radix: 16))}"
+            default: result.unicodeScalars.append(scalar)
+            }
+        }
+        return result
+    }
+
+    /// Name bytes as text; what is not UTF-8 becomes U+FFFD.
+    static func printable(_ bytes: [UInt8]) -> String {
+        printable(String(decoding: bytes, as: UTF8.self))
+    }
+
+    static func oneLine(_ text: String) -> String {
+        guard text.utf8.contains(where: { $0 < 0x20 }) else { return text }
+        return text.split(whereSeparator: \.isNewline).map { printable($0) }
+            .joined(separator: "; ")
+    }
+
+    /// strerror(3), first letter small, as it stands after a colon.
+    static func reason(_ errno: Errno) -> String {
+        lowerFirst(String(cString: strerror(errno.rawValue)))
+    }
+
+    /// "No such file" becomes "no such file"; "FUSE failed" stays.
+    static func lowerFirst(_ text: String) -> String {
+        guard let first = text.first else { return text }
+        if let second = text.dropFirst().first, second.isUppercase { return text }
+        return first.lowercased() + text.dropFirst()
+    }
+
+    /// "1 file", "2 files".
+    static func count(_ number: Int, _ noun: String) -> String {
+        if number == 1 { return "1 \(noun)" }
+        let plural =
+            noun.hasSuffix("y") ? noun.dropLast() + "ies" : noun.hasSuffix("s") ? noun + "es" : noun + "s"
+        return "\(grouped(number)) \(plural)"
+    }
+
+    /// Thousands apart: 12,345.
+    static func grouped(_ number: Int) -> String {
+        var digits = ""
+        for (index, digit) in String(abs(number)).reversed().enumerated() {
+            if index > 0 && index % 3 == 0 { digits.append(",") }
+            digits.append(digit)
+        }
+        return (number < 0 ? "-" : "") + String(digits.reversed())
+    }
+
+    /// "10 s", "1.5 s", "2 min", "3 h 20 min".
+    static func duration(seconds: Double) -> String {
+        if seconds < 60 {
+            let tenths = (seconds * 10).rounded() / 10
+            return tenths == tenths.rounded() ? "\(Int(tenths)) s" : "\(tenths) s"
+        }
+        let minutes = Int((seconds / 60).rounded(.up))
+        if minutes < 60 { return "\(minutes) min" }
+        return minutes % 60 == 0 ? "\(minutes / 60) h" : "\(minutes / 60) h \(minutes % 60) min"
+    }
+
+    /// Padded with spaces to `width` characters.
+    static func padded(_ text: String, _ width: Int) -> String {
+        text + String(repeating: " ", count: max(0, width - text.count))
+    }
+
+    /// A path as a shell takes it, quoted where it needs to be.
+    static func shellQuoted(_ text: String) -> String {
+        let plain = text.utf8.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "/"), UInt8(ascii: "."),
+                UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "+"), UInt8(ascii: ","),
+                UInt8(ascii: ":"), UInt8(ascii: "="), UInt8(ascii: "@"), 0x80...0xFF:
+                true
+            default: false
+            }
+        }
+        if plain && !text.isEmpty { return text }
+        return "'" + text.split(separator: "'", omittingEmptySubsequences: false)
+            .joined(separator: "'\\''") + "'"
+    }
+}

@@ -1,0 +1,60 @@
+import ArgumentParser
+import WardControl
+import WardSystem
+
+/// Which mounted volume a verb is about.
+struct MountPointArgument: ParsableArguments {
+    @Argument(
+        help: "The mount point, or any path in it; may be left out while one volume is mounted.",
+        completion: .directory)
+    var mountpoint: String?
+
+    /// Connects to the daemon; `what` begins the sentence if that fails.
+    func connect(_ what: String) throws(CommandFailure) -> VolumeConnection {
+        try VolumeConnection(what, path: mountpoint)
+    }
+}
+
+/// A connection to the daemon of one mounted volume, with failures in a person's words.
+struct VolumeConnection {
+    let what: String
+    /// What was named on the command line, or nil.
+    let path: String?
+    let client: ControlClient
+
+    init(_ what: String, path: String?) throws(CommandFailure) {
+        self.what = what
+        self.path = path
+        do throws(ControlError) {
+            client = try ControlClient(socketPath: VolumeConnection.socket(for: path))
+        } catch {
+            throw CommandFailure(what, path, error)
+        }
+    }
+
+    /// With several volumes mounted and none named it is the one the working directory is in.
+    private static func socket(for path: String?) throws(ControlError) -> String {
+        let directory = RuntimeDirectory()
+        do throws(ControlError) {
+            return try directory.socket(for: path)
+        } catch {
+            if case .severalMounted = error.code, let here = try? directory.socket(for: ".") {
+                return here
+            }
+            throw error
+        }
+    }
+
+    /// Makes a call and puts a failure into words.
+    func call<R>(_ body: (ControlClient) throws(ControlError) -> R) throws(CommandFailure) -> R {
+        do throws(ControlError) {
+            return try body(client)
+        } catch {
+            throw CommandFailure(what, path, error)
+        }
+    }
+
+    func status() throws(CommandFailure) -> VolumeStatus {
+        try call { client throws(ControlError) in try client.status() }
+    }
+}

@@ -1,0 +1,146 @@
+import ArgumentParser
+import CWardLinux
+import Glibc
+import WardControl
+import WardSystem
+
+struct UnmountCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "unmount", abstract: "Unmount a volume.",
+        discussion: """
+            Returns when everything is stored, the mount is gone and its daemon has ended. A mount \
+            whose daemon died is detached.
+
+            Examples:
+              ward unmount
+              ward unmount ~/papers
+              ward unmount --force ~/papers    (programs that use it get errors)
+            """,
+        aliases: ["umount"])
+
+    @OptionGroup var target: MountPointArgument
+    @Flag(name: .shortAndLong, help: "Also while programs use it: they get errors.")
+    var force = false
+    @OptionGroup var options: ReportOptions
+
+    private static let what = "cannot unmount"
+
+    func run() throws {
+        let console = options.console
+        let connection: VolumeConnection
+        let status: VolumeStatus
+        do throws(CommandFailure) {
+            connection = try target.connect(UnmountCommand.what)
+            status = try connection.status()
+        } catch {
+            guard let dead = deadMount() else { throw error }
+            try detach(dead)
+            report(dead.mountPoint, note: "its daemon was dead: the mount was detached", console)
+            return
+        }
+        try askToEnd(connection, status)
+        try waitUntilGone(status, console)
+        report(status.mountpoint, note: nil, console)
+    }
+
+    private func report(_ mountPoint: String, note: String?, _ console: Console) {
+        if let note { console.note("\(Text.printable(mountPoint)): \(note)") }
+        if console.isJSON {
+            console.json(
+                .object([("mountpoint", .string(mountPoint)), ("mounted", .bool(false))]))
+        } else {
+            console.confirm("\(Text.printable(mountPoint)): unmounted")
+        }
+    }
+
+    private func askToEnd(
+        _ connection: VolumeConnection, _ status: VolumeStatus
+    ) throws(CommandFailure) {
+        do throws(ControlError) {
+            try connection.client.unmount(force: force)
+        } catch {
+            var failure = CommandFailure(UnmountCommand.what, status.mountpoint, error)
+            if case .volume(.busy) = error.code {
+                let users = ProcessTable.users(of: status.mountpoint)
+                if !users.isEmpty {
+                    failure.why = UnmountCommand.describe(users)
+                }
+            }
+            throw failure
+        }
+    }
+
+    /// "in use by sleep (pid 4711, /home/ada/papers/notes.txt)", at most five of them.
+    private static func describe(_ users: [ProcessTable.User]) -> String {
+        let shown = users.prefix(5).map { user in
+            "\(Text.printable(user.program)) (pid \(user.pid), \(Text.printable(user.path)))"
+        }
+        let rest = users.count > 5 ? " and \(users.count - 5) more" : ""
+        return "in use by " + shown.joined(separator: ", ") + rest
+    }
+
+    /// What was not stored yet is stored first, so this can take as long as the backing store takes.
+    private func waitUntilGone(
+        _ status: VolumeStatus, _ console: Console
+    ) throws(CommandFailure) {
+        var progress = ProgressLine(console)
+        let deadline = SystemClock.monotonic() + .seconds(120)
+        while MountTable().isMounted(status.mountpoint)
+            || !ProcessTable.hasEnded(Int32(truncatingIfNeeded: status.pid))
+        {
+            progress.update("\(status.mountpoint): storing what was not stored yet")
+            if SystemClock.monotonic() > deadline {
+                throw CommandFailure(
+                    UnmountCommand.what, status.mountpoint,
+                    why: "its daemon (pid \(status.pid)) has not ended within two minutes",
+                    hint: "ward unmount --force \(Text.shellQuoted(status.mountpoint))",
+                    status: .temporary)
+            }
+            usleep(10_000)
+        }
+        progress.clear()
+    }
+
+    // MARK: Dead mounts
+
+    /// The ward mount that covers the path and has nobody behind it. Found without touching it.
+    private func deadMount() -> MountTable.Entry? {
+        let table = MountTable()
+        guard let path = target.mountpoint else {
+            let all = table.entries.filter(\.isWard)
+            return all.count == 1 && isDead(all[0]) ? all[0] : nil
+        }
+        guard let real = try? Path.realParent(path), let entry = table.covering(real),
+            entry.isWard, isDead(entry)
+        else { return nil }
+        return entry
+    }
+
+    private func isDead(_ entry: MountTable.Entry) -> Bool {
+        do throws(Errno) {
+            _ = try Syscall.stat(entry.mountPoint)
+            return false
+        } catch {
+            return error == .socketNotConnected || error == .connectionAbort
+        }
+    }
+
+    private func detach(_ entry: MountTable.Entry) throws(CommandFailure) {
+        if umount2(entry.mountPoint, 2 /* MNT_DETACH */) == 0 { return }
+        let helper = ["fusermount3", "-u", "-z", "--", entry.mountPoint]
+        let code: Int32
+        do throws(Errno) {
+            code = try ChildProcess.start(helper[0], helper, output: .null, error: .null).wait()
+        } catch {
+            throw CommandFailure(
+                UnmountCommand.what, entry.mountPoint, why: "fusermount3 can't be started",
+                hint: "apt-get install fuse3", status: .unavailable)
+        }
+        if code != 0 {
+            throw CommandFailure(
+                UnmountCommand.what, entry.mountPoint, why: "fusermount3 refused",
+                hint: "fusermount3 -u -z \(Text.shellQuoted(entry.mountPoint))",
+                status: .notPermitted)
+        }
+    }
+}

@@ -1,0 +1,102 @@
+import ArgumentParser
+import Glibc
+import WardControl
+import WardSystem
+
+/// The root of the command line.
+public struct WardCommand: ParsableCommand {
+    public static let configuration = CommandConfiguration(
+        commandName: "ward",
+        abstract: "Protect files by class and lock state, as iOS does, in a directory of ciphertext.",
+        discussion: """
+            A volume is a directory of ciphertext; mounting it shows the plaintext to any program. \
+            Every file has a protection class, the volume a lock state, and together they decide \
+            what can be read now.
+
+            Begin with:
+              ward demo
+              ward init ~/.papers
+              ward mount ~/.papers ~/papers
+              ward unlock ~/papers
+
+            Exit codes: 0 done, 1 some of several paths failed, 10 not a volume, 11 locked,
+            12 wrong passcode, 13 try later, 14 damaged, else as in sysexits.h (64 wrong usage,
+            66 no such file, 69 nothing mounted, 73 can't be created, 75 busy, 77 not permitted).
+            """,
+        version: WardVersion.current,
+        groupedSubcommands: [
+            CommandGroup(
+                name: "Volumes",
+                subcommands: [
+                    InitCommand.self, UnmountCommand.self, StatusCommand.self,
+                    PasscodeCommand.self, RecoveryCommand.self,
+                    
+                ]),
+            CommandGroup(
+                name: "Lock state",
+                subcommands: [
+                    LockCommand.self, UnlockCommand.self, RebootCommand.self, EventsCommand.self,
+                ]),
+            CommandGroup(name: "Files", subcommands: [ClassCommand.self, ListCommand.self]),
+            CommandGroup(
+                name: "More",
+                subcommands: [
+                    DemoCommand.self, VersionCommand.self, AdvanceCommand.self,
+                    WatchdogCommand.self,
+                ]),
+        ])
+
+    public init() {}
+
+    /// Runs what the command line says, and ends the process with its exit code.
+    public static func runToExit() -> Never {
+        do {
+            var command = try parseAsRoot()
+            try command.run()
+            Glibc.exit(ExitStatus.success.rawValue)
+        } catch let failure as CommandFailure {
+            Console().failure(failure)
+            Glibc.exit(failure.status.rawValue)
+        } catch let error as Errno {
+            let failure = CommandFailure("cannot go on", errno: error)
+            Console().failure(failure)
+            Glibc.exit(failure.status.rawValue)
+        } catch let code as ExitCode {
+            Glibc.exit(code.rawValue)
+        } catch {
+            Glibc.exit(reportParsing(error))
+        }
+    }
+
+    /// Help, versions and completion scripts go to stdout; mistakes in the command line become two lines.
+    private static func reportParsing(_ error: any Error) -> Int32 {
+        let full = fullMessage(for: error)
+        guard exitCode(for: error) != .success else {
+            Console.write(full + "\n", to: 1)
+            return ExitStatus.success.rawValue
+        }
+        // "  See 'ward mount --help' for more information."
+        var help = "ward --help"
+        if let start = full.range(of: "See '"), let end = full.range(of: "' for more", after: start) {
+            help = String(full[start.upperBound..<end.lowerBound])
+        }
+        let failure = CommandFailure(
+            "cannot read the command line", why: Text.lowerFirst(message(for: error)), hint: help,
+            status: .usage)
+        Console().failure(failure)
+        return failure.status.rawValue
+    }
+}
+
+extension String {
+    fileprivate func range(of text: String, after: Range<Index>? = nil) -> Range<Index>? {
+        var position = after?.upperBound ?? startIndex
+        while position < endIndex {
+            if self[position...].hasPrefix(text) {
+                return position..<index(position, offsetBy: text.count)
+            }
+            position = index(after: position)
+        }
+        return nil
+    }
+}

@@ -1,0 +1,276 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// Calls the daemon of one mounted volume; every call blocks until the answer is there.
+///
+/// Not for use by two threads at once: one call at a time crosses the connection.
+public final class ControlClient {
+    /// Longest answer taken, bytes.
+    static let maximumAnswerBytes = 1 << 20
+
+    public let socketPath: String
+    private let socket: OwnedDescriptor
+    private var received: [UInt8] = []
+
+    /// Connects. `timeout` bounds the wait for each answer (nil: for ever). Throws `noSocket`, `refused` (the daemon
+    /// died), `permission`, also where a daemon of another user than this one or root listens.
+    public init(socketPath: String, timeout: Duration? = .seconds(120)) throws(ControlError) {
+        self.socketPath = socketPath
+        socket = try ControlSocket.connect(to: socketPath)
+        try setTimeout(timeout)
+        let peer: PeerCredentials
+        do throws(Errno) {
+            peer = try ControlSocket.peer(of: socket.rawValue)
+        } catch {
+            throw ControlError(.system(error), path: socketPath, "\(error)")
+        }
+        // A passcode must not go to whoever could put a socket or an attribute somewhere.
+        guard geteuid() == 0 || peer.uid == geteuid() || peer.uid == 0 else {
+            throw ControlError(
+                .permission, path: socketPath, "the daemon belongs to uid \(peer.uid)")
+        }
+    }
+
+    // MARK: Methods of org.ward.Volume
+
+    public func status() throws(ControlError) -> VolumeStatus {
+        let answer = try call("Status")
+        guard let json = answer["status"], let status = VolumeStatus(json: json) else {
+            throw violation("no status in the answer")
+        }
+        return status
+    }
+
+    /// Locks after the grace period, or `now`: then it returns when class A is gone. Returns the state.
+    public func lock(now: Bool = false) throws(ControlError) -> String {
+        try state(call("Lock", now ? .object([("now", .bool(true))]) : .object([])))
+    }
+
+    /// Returns the state.
+    public func unlock(passcode: borrowing SecretBytes) throws(ControlError) -> String {
+        try state(call("Unlock", secrets: "passcode", passcode))
+    }
+
+    /// Returns the state.
+    public func reboot() throws(ControlError) -> String { try state(call("Reboot")) }
+
+    public func setPasscode(_ passcode: borrowing SecretBytes) throws(ControlError) {
+        _ = try call("SetPasscode", secrets: "passcode", passcode)
+    }
+
+    public func changePasscode(
+        from current: borrowing SecretBytes, to passcode: borrowing SecretBytes
+    ) throws(ControlError) {
+        _ = try call("ChangePasscode", secrets: "current", current, "passcode", passcode)
+    }
+
+    public func removePasscode(current: borrowing SecretBytes) throws(ControlError) {
+        _ = try call("RemovePasscode", secrets: "current", current)
+    }
+
+    /// Moves a manual clock; returns the state when everything that fell due is done.
+    public func advance(seconds: Double) throws(ControlError) -> String {
+        try state(call("Advance", .object([("seconds", .double(seconds))])))
+    }
+
+    /// Returns when the daemon has agreed; `waitForEnd` when it is gone.
+    public func unmount(force: Bool = false) throws(ControlError) {
+        _ = try call("Unmount", force ? .object([("force", .bool(true))]) : .object([]))
+    }
+
+    /// Blocks until the daemon closes the connection, which it does when the mount has ended.
+    public func waitForEnd() throws(ControlError) {
+        do throws(ControlError) {
+            while true { _ = try readMessage() }
+        } catch {
+            if error.code != .connectionLost { throw error }
+        }
+    }
+
+    /// Gives the last `last` events, then each as it happens, until `body` returns false, the mount ends, or nothing
+    /// came for `idle`.
+    public func monitor(
+        last: Int = 0, idle: Duration? = nil, _ body: (ControlEvent) -> Bool
+    ) throws(ControlError) {
+        try setTimeout(idle)
+        try send(
+            VolumeInterface.qualified("Monitor"), .object([("last", .int(Int64(last)))]), more: true
+        )
+        while true {
+            let answer: (parameters: JSONValue, continues: Bool)
+            do throws(ControlError) {
+                answer = try readAnswer()
+            } catch {
+                if error.code == .connectionLost || (idle != nil && error.code == .timedOut) {
+                    return
+                }
+                throw error
+            }
+            guard let json = answer.parameters["event"], let event = ControlEvent(json: json) else {
+                throw violation("no event in the answer")
+            }
+            if !body(event) || !answer.continues { return }
+        }
+    }
+
+    /// Calls any method by its full name; the answer's parameters.
+    public func call(
+        qualified method: String, _ parameters: JSONValue = .object([])
+    ) throws(ControlError) -> JSONValue {
+        try send(method, parameters, more: false)
+        return try readAnswer().parameters
+    }
+
+    // MARK: Sending
+
+    private func call(
+        _ method: String, _ parameters: JSONValue = .object([])
+    ) throws(ControlError) -> JSONValue {
+        try call(qualified: VolumeInterface.qualified(method), parameters)
+    }
+
+    private func state(_ answer: JSONValue) throws(ControlError) -> String {
+        guard let state = answer["state"]?.stringValue else {
+            throw violation("no state in the answer")
+        }
+        return state
+    }
+
+    private func send(_ method: String, _ parameters: JSONValue, more: Bool) throws(ControlError) {
+        let message = JSONValue.object(
+            present: [
+                ("method", .string(method)), ("parameters", parameters),
+                ("more", more ? .bool(true) : nil),
+            ])
+        let bytes = message.bytes + [0]
+        try bytes.withUnsafeBufferPointer { (bytes) throws(ControlError) in
+            try write(UnsafeRawBufferPointer(bytes))
+        }
+    }
+
+    private func call(
+        _ method: String, secrets name: String, _ secret: borrowing SecretBytes
+    ) throws(ControlError) -> JSONValue {
+        var message = try SecretMessage(
+            method: VolumeInterface.qualified(method), capacity: secret.count, path: socketPath)
+        message.append(name, secret)
+        try finish(&message)
+        return try readAnswer().parameters
+    }
+
+    private func call(
+        _ method: String, secrets firstName: String, _ first: borrowing SecretBytes,
+        _ secondName: String, _ second: borrowing SecretBytes
+    ) throws(ControlError) -> JSONValue {
+        var message = try SecretMessage(
+            method: VolumeInterface.qualified(method), capacity: first.count + second.count,
+            path: socketPath)
+        message.append(firstName, first)
+        message.append(secondName, second)
+        try finish(&message)
+        return try readAnswer().parameters
+    }
+
+    private func finish(_ message: inout SecretMessage) throws(ControlError) {
+        message.finish()
+        try message.withBytes { (bytes) throws(ControlError) in try write(bytes) }
+    }
+
+    private func write(_ bytes: UnsafeRawBufferPointer) throws(ControlError) {
+        var done = 0
+        while done < bytes.count {
+            let sent = Glibc.send(
+                socket.rawValue, bytes.baseAddress! + done, bytes.count - done,
+                Int32(MSG_NOSIGNAL))
+            if sent < 0 {
+                if errno == EINTR { continue }
+                throw failure(errno)
+            }
+            done += sent
+        }
+    }
+
+    // MARK: Receiving
+
+    private func readAnswer() throws(ControlError) -> (parameters: JSONValue, continues: Bool) {
+        let message = try readMessage()
+        let json: JSONValue
+        do throws(JSONError) {
+            json = try JSONParser.parse(message)
+        } catch {
+            throw violation("not JSON: \(error)")
+        }
+        let parameters = json["parameters"] ?? .object([])
+        if let name = json["error"]?.stringValue {
+            throw ControlClient.error(name, parameters, path: socketPath)
+        }
+        return (parameters, json["continues"]?.boolValue ?? false)
+    }
+
+    private static func error(_ name: String, _ parameters: JSONValue, path: String) -> ControlError
+    {
+        if let error = VolumeError(qualifiedName: name, parameters: parameters) {
+            return ControlError(.volume(error), path: path, "the daemon answered \(error.name)")
+        }
+        if name == StandardInterface.qualified("PermissionDenied") {
+            return ControlError(.permission, path: path, "the volume belongs to another user")
+        }
+        return ControlError(
+            .varlink(name: name, parameters: parameters), path: path, "the daemon answered \(name)")
+    }
+
+    private func readMessage() throws(ControlError) -> [UInt8] {
+        var scanned = 0
+        while true {
+            if let end = received[scanned...].firstIndex(of: 0) {
+                let message = Array(received[0..<end])
+                received.removeSubrange(0...end)
+                return message
+            }
+            scanned = received.count
+            if received.count > ControlClient.maximumAnswerBytes {
+                throw violation("an endless answer")
+            }
+            var chunk = [UInt8](repeating: 0, count: 16384)
+            let count = recv(socket.rawValue, &chunk, chunk.count, 0)
+            if count == 0 {
+                throw ControlError(.connectionLost, path: socketPath, "the daemon hung up")
+            }
+            if count < 0 {
+                if errno == EINTR { continue }
+                throw failure(errno)
+            }
+            received += chunk[0..<count]
+        }
+    }
+
+    private func failure(_ number: Int32) -> ControlError {
+        switch number {
+        case EAGAIN: ControlError(.timedOut, path: socketPath, "the daemon does not answer")
+        case EPIPE, ECONNRESET:
+            ControlError(.connectionLost, path: socketPath, "the daemon hung up")
+        default:
+            ControlError(
+                .system(Errno(rawValue: number)), path: socketPath, "\(Errno(rawValue: number))")
+        }
+    }
+
+    private func violation(_ reason: String) -> ControlError {
+        ControlError(.protocolViolation, path: socketPath, reason)
+    }
+
+    private func setTimeout(_ timeout: Duration?) throws(ControlError) {
+        var value = timeval()
+        if let timeout {
+            value.tv_sec = Int(timeout.components.seconds)
+            value.tv_usec = Int(timeout.components.attoseconds / 1_000_000_000_000)
+        }
+        for option in [SO_RCVTIMEO, SO_SNDTIMEO]
+        where setsockopt(
+            socket.rawValue, SOL_SOCKET, option, &value, socklen_t(MemoryLayout<timeval>.size)) != 0
+        {
+            throw failure(errno)
+        }
+    }
+}

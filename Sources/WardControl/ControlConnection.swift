@@ -1,0 +1,70 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// One client of the control server. Belongs to the server's thread.
+final class ControlConnection {
+    let peer: PeerCredentials
+    var input = ReceiveBuffer()
+    /// A call is under way.
+    var isBusy = false
+    /// The call under way streams events.
+    var isMonitor = false
+    /// The client closed its end while a call is under way.
+    var hasHungUp = false
+    var lastActivity = SystemClock.monotonic()
+
+    private let socket: OwnedDescriptor
+    private var output: [UInt8] = []
+    private var sentBytes = 0
+
+    init(socket: consuming OwnedDescriptor, peer: PeerCredentials) {
+        self.socket = socket
+        self.peer = peer
+    }
+
+    var descriptor: Int32 { socket.rawValue }
+
+    /// Not yet sent.
+    var outputBytes: Int { output.count - sentBytes }
+
+    /// The next message waits until the answer to the last one is on its way.
+    var mayReceive: Bool { !isBusy && outputBytes == 0 }
+
+    var pollRequest: pollfd {
+        // poll(2) reports POLLHUP unasked, again and again: a client that hung up is left out until its call is done.
+        if hasHungUp, isBusy { return pollfd(fd: -1, events: 0, revents: 0) }
+        var events: Int32 = 0
+        if mayReceive { events |= POLLIN }
+        if outputBytes > 0 { events |= POLLOUT }
+        return pollfd(fd: descriptor, events: Int16(events), revents: 0)
+    }
+
+    func queue(_ pending: Outbox.Pending) {
+        output += pending.bytes
+        if pending.isFinished {
+            isBusy = false
+            isMonitor = false
+            lastActivity = SystemClock.monotonic()
+        }
+    }
+
+    /// Sends what the socket takes; false where the client is gone.
+    func send() -> Bool {
+        while outputBytes > 0 {
+            let sent = output.withUnsafeBytes {
+                Glibc.send(
+                    descriptor, $0.baseAddress! + sentBytes, $0.count - sentBytes,
+                    Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
+            }
+            if sent < 0 {
+                if errno == EINTR { continue }
+                return errno == EAGAIN
+            }
+            sentBytes += sent
+        }
+        output = []
+        sentBytes = 0
+        return true
+    }
+}

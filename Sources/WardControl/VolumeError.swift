@@ -1,0 +1,64 @@
+/// The errors of the interface `org.ward.Volume`.
+public enum VolumeError: Error, Equatable, Sendable {
+    /// `triesLeft`: until the volume is disabled; nil where there is no limit.
+    case wrongPasscode(triesLeft: Int?)
+    case tryLater(seconds: Int)
+    /// Too many wrong passcodes; only a recovery kit opens the volume.
+    case disabled
+    case noPasscodeSet
+    case passcodeAlreadySet
+    case clockNotManual
+    /// Another program is in the way.
+    case busy(reason: String)
+    /// Empty, too long, not UTF-8.
+    case invalidPasscode(reason: String)
+    case failed(what: String, why: String)
+
+    /// Without the interface's name.
+    public var name: String {
+        switch self {
+        case .wrongPasscode: "WrongPasscode"
+        case .tryLater: "TryLater"
+        case .disabled: "Disabled"
+        case .noPasscodeSet: "NoPasscodeSet"
+        case .passcodeAlreadySet: "PasscodeAlreadySet"
+        case .clockNotManual: "ClockNotManual"
+        case .busy: "Busy"
+        case .invalidPasscode: "InvalidPasscode"
+        case .failed: "Failed"
+        }
+    }
+
+    public var parameters: JSONValue {
+        switch self {
+        case .wrongPasscode(let triesLeft):
+            .object(present: [("triesLeft", triesLeft.map { .int(Int64($0)) })])
+        case .tryLater(let seconds): .object([("seconds", .int(Int64(seconds)))])
+        case .disabled, .noPasscodeSet, .passcodeAlreadySet, .clockNotManual: .object([])
+        case .busy(let reason), .invalidPasscode(let reason):
+            .object([("reason", .string(reason))])
+        case .failed(let what, let why): .object([("what", .string(what)), ("why", .string(why))])
+        }
+    }
+
+    /// Nil where the name is not one of this interface's.
+    public init?(qualifiedName: String, parameters: JSONValue) {
+        guard qualifiedName.hasPrefix(VolumeInterface.name + ".") else { return nil }
+        let reason = parameters["reason"]?.stringValue ?? ""
+        switch qualifiedName.dropFirst(VolumeInterface.name.count + 1) {
+        case "WrongPasscode": self = .wrongPasscode(triesLeft: parameters["triesLeft"]?.intValue)
+        case "TryLater": self = .tryLater(seconds: parameters["seconds"]?.intValue ?? 0)
+        case "Disabled": self = .disabled
+        case "NoPasscodeSet": self = .noPasscodeSet
+        case "PasscodeAlreadySet": self = .passcodeAlreadySet
+        case "ClockNotManual": self = .clockNotManual
+        case "Busy": self = .busy(reason: reason)
+        case "InvalidPasscode": self = .invalidPasscode(reason: reason)
+        case "Failed":
+            self = .failed(
+                what: parameters["what"]?.stringValue ?? "",
+                why: parameters["why"]?.stringValue ?? "")
+        default: return nil
+        }
+    }
+}

@@ -1,0 +1,121 @@
+import Testing
+import WardCrypto
+import WardSystem
+
+@testable import WardFormat
+
+@Suite struct FormatTests {
+    @Test(arguments: [512, 4096])
+    func pageArithmeticAgreesWithItself(pageBytes: Int) {
+        let layout = PageLayout(pageBytes: pageBytes)
+        var start = 0
+        for page in 0..<40 {
+            #expect(layout.start(ofPage: page) == start)
+            #expect(layout.page(at: start) == page)
+            start += layout.capacity(ofPage: page)
+            #expect(layout.page(at: start - 1) == page)
+            #expect(layout.pageCount(forSize: start) == page + 1)
+            for size in [start - 1, start, start + 1] {
+                #expect(layout.size(fromBackingSize: layout.backingSize(forSize: size)) == size)
+            }
+        }
+        #expect(layout.size(fromBackingSize: pageBytes * 3) == nil, "no hint")
+    }
+
+    @Test func headerComesBackAsItWas() throws {
+        let key = try SecretBytes(random: 32)
+        for (protectionClass, count) in [
+            (ProtectionClass.complete, 40), (.completeUnlessOpen, 72), (.none, 0),
+        ] {
+            let header = FileHeader(
+                protectionClass: protectionClass, isSparse: count == 40,
+                fileID: SystemRandom.bytes(16), directoryID: SystemRandom.bytes(16),
+                wrappedKey: SystemRandom.bytes(count))
+            var bytes = [UInt8](repeating: 0, count: 256)
+            bytes.withUnsafeMutableBytes { header.write(to: $0.baseAddress!, macKey: key) }
+            let read = try bytes.withUnsafeBytes {
+                try FileHeader(reading: $0.baseAddress!, macKey: key)
+            }
+            #expect(read == header)
+        }
+    }
+
+    @Test func everyFlippedHeaderByteIsSeen() throws {
+        let key = try SecretBytes(random: 32)
+        let header = FileHeader(
+            protectionClass: .complete, fileID: SystemRandom.bytes(16),
+            directoryID: SystemRandom.bytes(16), wrappedKey: SystemRandom.bytes(40))
+        var bytes = [UInt8](repeating: 0, count: 256)
+        bytes.withUnsafeMutableBytes { header.write(to: $0.baseAddress!, macKey: key) }
+        for index in 0..<256 {
+            var changed = bytes
+            changed[index] ^= 0x40
+            #expect(throws: FormatError.self, "byte \(index)") {
+                try changed.withUnsafeBytes {
+                    try FileHeader(reading: $0.baseAddress!, macKey: key)
+                }
+            }
+        }
+    }
+
+    @Test func directoryRecordFitsIntoAnInode() throws {
+        let key = try SecretBytes(random: 32)
+        let record = DirectoryRecord(
+            directoryID: SystemRandom.bytes(16), protectionClass: .completeUnlessOpen)
+        let target = record.linkTarget(macKey: key)
+        #expect(target.utf8.count < 60)
+        #expect(try DirectoryRecord(linkTarget: target, macKey: key) == record)
+        let other = try SecretBytes(random: 32)
+        #expect(throws: FormatError.self) { try DirectoryRecord(linkTarget: target, macKey: other) }
+        #expect(throws: FormatError.self) { try DirectoryRecord(linkTarget: "", macKey: key) }
+    }
+
+    @Test func stateRecordComesBackAndKeepsItsLimits() throws {
+        let key = try SecretBytes(random: 32)
+        let record = VolumeStateRecord(isInUse: true, epoch: 77, doubtful: [3...4, 9...10])
+        #expect(
+            try VolumeStateRecord(reading: record.serialized(macKey: key), macKey: key) == record)
+        let many = VolumeStateRecord(
+            isInUse: true, epoch: 900,
+            doubtful: (0..<80).map { UInt32($0 * 4)...UInt32($0 * 4 + 1) })
+        #expect(many.doubtful == [0...317])
+        for index in record.serialized(macKey: key).indices {
+            var changed = record.serialized(macKey: key)
+            changed[index] ^= 1
+            #expect(throws: FormatError.self) {
+                try VolumeStateRecord(reading: changed, macKey: key)
+            }
+        }
+    }
+
+    @Test func base64URLHasOneSpellingForEachName() {
+        for count in 0..<70 {
+            let bytes = SystemRandom.bytes(count)
+            let text = Base64URL.encode(bytes)
+            #expect(text.utf8.count == Base64URL.encodedCount(count))
+            #expect(Base64URL.decode(text) == bytes)
+        }
+        #expect(Base64URL.decode("AB") == nil, "bits that no encoder leaves")
+        #expect(Base64URL.decode("A") == nil)
+        #expect(Base64URL.decode("A=") == nil)
+        #expect(Base64URL.decode("a.b") == nil)
+    }
+
+    @Test(arguments: [
+        ("A", ProtectionClass.complete), ("b", .completeUnlessOpen),
+        ("cx", .completeWhenUserInactive),
+        ("none", .none), ("NSFileProtectionComplete", .complete),
+        ("NSURLFileProtectionCompleteUnlessOpen", .completeUnlessOpen),
+        ("NSFileProtectionWriteOnly", .completeUnlessOpen),
+        ("NSFileProtectionCompleteUntilUserAuthentication", .completeUntilFirstUserAuthentication),
+    ])
+    func classesAreReadInEverySpelling(spelling: String, expected: ProtectionClass) {
+        #expect(ProtectionClass(spelling: spelling) == expected)
+    }
+
+    @Test func otherSpellingsAreNoClass() {
+        for spelling in ["", "E", "Complete ", "NSFileProtection", "complete\0"] {
+            #expect(ProtectionClass(spelling: spelling) == nil)
+        }
+    }
+}

@@ -1,0 +1,148 @@
+import Foundation
+import Testing
+
+extension MountSuite {
+    /// What ward says and does where the machine has no FUSE, or the backing store is read-only, full or not only its own.
+    @Suite struct BadMachineTests {
+        /// Commands in a mount namespace of their own, prepared by a script. Only root can make one everywhere.
+        private func namespace(_ script: String) -> [String] {
+            ["unshare", "--mount", "sh", "-euc", script + "\nexec \"$@\"", "sh"]
+        }
+
+        @Test("No /dev/fuse", .enabled(if: geteuid() == 0), arguments: User.available)
+        func noFUSE(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.unmount()
+            var transcript = Transcript(volume)
+            try transcript.ward(
+                "mount", volume.volume, volume.mountPoint, exit: 69,
+                wrapper: namespace(
+                    """
+                    mount -t tmpfs -o mode=755 none /dev
+                    mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/zero c 1 5
+                    mknod -m 666 /dev/urandom c 1 9; mknod -m 666 /dev/random c 1 8
+                    """))
+            try transcript.check("no-fuse")
+        }
+
+        @Test("A read-only backing store", .enabled(if: geteuid() == 0), arguments: User.available)
+        func readOnlyStore(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try StateWalk.makeDirectory(of: .complete, with: volume.probe())
+            try volume.unmount()
+            var transcript = Transcript(volume)
+            let readOnly = namespace(
+                "mount --bind '\(volume.volume)' '\(volume.volume)'\n"
+                    + "mount -o remount,bind,ro '\(volume.volume)'")
+            try transcript.ward("mount", volume.volume, volume.mountPoint, exit: 73, wrapper: readOnly)
+            try transcript.ward(
+                "init", volume.volume + "/new", "--passcode-file", volume.passcodeFile, exit: 73,
+                wrapper: readOnly)
+            try transcript.check("read-only-store")
+            // Said so, it is served: mounted, unlocked and read in one namespace.
+            let script = """
+                ward=$1; dir=$2; shift 2
+                "$ward" mount --read-only "$dir/volume" "$dir/mnt" --manual-clock
+                "$ward" unlock "$dir/mnt" --passcode-file "$dir/passcode"
+                cat "$dir/mnt/A/f"
+                ! touch "$dir/mnt/g"
+                "$ward" unmount "$dir/mnt"
+                """
+            let served = try Child.run(
+                readOnly + user.prefix + [
+                    "sh", "-euc", script, "sh", TestEnvironment.shared.ward, volume.directory,
+                ], environment: volume.environment)
+            #expect(
+                served.succeeded && served.output.contains("content of A"), "\(served.everything)")
+        }
+
+        @Test(
+            "A full backing store: ENOSPC, nothing acknowledged is lost, and it goes on",
+            .enabled(if: geteuid() == 0), arguments: User.available)
+        func fullStore(user: User) throws {
+            let store = try TestEnvironment.shared.makeDirectory("store")
+            let environment = TestEnvironment.shared.variables
+            defer {
+                _ = try? Child.run(["umount", "-l", store], environment: environment)
+                _ = try? Child.run(["rm", "-rf", store, store + ".image"], environment: environment)
+            }
+            let made = try Child.run(
+                [
+                    "sh", "-euc",
+                    """
+                    truncate -s 24M \(store).image
+                    mkfs.ext4 -q -O ^has_journal -m 0 \(store).image
+                    mount -o loop \(store).image \(store)
+                    mkdir \(store)/volume; chown \(user.userID) \(store)/volume
+                    """,
+                ], environment: environment)
+            try #require(made.succeeded, "\(made.everything)")
+            do {
+                let volume = try MountedVolume(as: user, backing: store + "/volume")
+                let probe = try volume.probe()
+                #expect(probe.writeFile("before", "written before") == .ok)
+                #expect(probe.writeFile("ballast", String(repeating: "b", count: 3_000_000)) == .ok)
+                let output = try volume.shell(
+                    "\(TestEnvironment.shared.python) \(TestEnvironment.shared.script("writer.py")) \"$MNT/log\" append")
+                let said = output.split(whereSeparator: \.isWhitespace)
+                #expect(said.last == "ENOSPC", "\(said)")
+                let acknowledged = said.count == 3 ? Int(said[1]) ?? -1 : -1
+                let check = """
+                    \(TestEnvironment.shared.python) - "$MNT/log" \(acknowledged) <<'PYTHON'
+                    import sys
+                    data = open(sys.argv[1], "rb").read()
+                    count = int(sys.argv[2])
+                    assert len(data) == count * 10, (len(data), count * 10)
+                    assert data == b"".join(b"%09d\\n" % i for i in range(count))
+                    PYTHON
+                    """
+                try volume.shell(check)
+                #expect(probe.readFile("before") == .data("written before"))
+                // Everything that needs no space works: reading, stat, deleting.
+                #expect(probe.stat("log", "size") == .number(acknowledged * 10))
+                #expect(probe.unlink("ballast") == .ok)
+                #expect(probe.writeFile("after", String(repeating: "a", count: 100_000)) == .ok)
+                try volume.shell("printf more >> \"$MNT/log\"; truncate -s -4 \"$MNT/log\"")
+                try volume.remount()
+                try volume.shell(check)
+                #expect(probe.readFile("before") == .data("written before"))
+                #expect(probe.stat("after", "size") == .number(100_000))
+            }
+        }
+
+        @Test("Files in the backing directory that are not ours", arguments: User.available)
+        func foreignFiles(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            try StateWalk.makeDirectory(of: .complete, with: probe)
+            #expect(probe.writeFile("own", "own") == .ok)
+            try volume.unmount()
+            // A stray file, one with an encrypted-looking name, an own name at a wrong place, a directory.
+            try volume.shell(
+                """
+                cd '\(volume.volume)'
+                echo stray > stray.txt
+                echo stray > QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo
+                mkdir stray.d; echo inner > stray.d/inner
+                own=$(find . -maxdepth 1 -type f ! -name 'ward.*' ! -name README ! -name 'stray*' ! -name 'QUJ*' | head -n 1)
+                directory=$(find . -mindepth 1 -maxdepth 1 -type d ! -name 'stray*' ! -name 'ward*' ! -name '.ward*' | head -n 1)
+                cp "$own" "$directory/"
+                """)
+            try volume.mount()
+            try volume.unlock()
+            let again = try volume.probe()
+            #expect(again.list("") == .data("A own"))
+            #expect(again.list("A") == .data("f"))
+            #expect(again.readFile("own") == .data("own"))
+            let told = try ControlEvent.latest(of: volume).filter { $0.kind == "foreignFile" }
+            for name in ["stray.txt", "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo", "stray.d"] {
+                let named = told.filter { $0.description.contains(name) }
+                #expect(named.count == 1, "\(name) is told of once: \(told)")
+            }
+            // A name of ours may be the same as the stranger's.
+            #expect(again.writeFile("stray.txt", "ours") == .ok)
+            #expect(again.readFile("stray.txt") == .data("ours"))
+            try volume.shell("grep -qx stray '\(volume.volume)/stray.txt'; test -f '\(volume.volume)/stray.d/inner'")
+        }
+    }
+}

@@ -1,0 +1,115 @@
+import Foundation
+import Testing
+
+extension MountSuite {
+    /// What ward says of places where it can't mount.
+    @Suite struct BadMountPointTests {
+        @Test("Missing, not a directory, not empty, busy", arguments: User.available)
+        func unsuitable(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.unmount()
+            let home = volume.directory + "/home"
+            try volume.shell("mkdir $OUT/full $OUT/other; touch $OUT/full/f $OUT/file")
+            var transcript = Transcript(volume)
+            try transcript.ward("mount", volume.volume, home + "/missing", exit: 66)
+            try transcript.ward("mount", volume.volume, home + "/file", exit: 73)
+            try transcript.ward("mount", volume.volume, home + "/full", exit: 73)
+            try volume.mount()
+            transcript.remark("mounted at /DIR/mnt")
+            try transcript.ward("mount", volume.volume, volume.mountPoint, exit: 75)
+            try transcript.ward("mount", volume.volume, home + "/other", exit: 75)
+            let second = volume.directory + "/home/second"
+            try transcript.ward(
+                "init", second, "--passcode-file", volume.passcodeFile, "--passcode-cost", "1024",
+                exit: 0)
+            let done = try transcript.ward("mount", second, volume.mountPoint, exit: 75)
+            #expect(done.errors.contains(volume.mountPoint))
+            try transcript.check("unsuitable-mount-point")
+            #expect(try volume.shell("ls \"$MNT\"") == "", "the first mount still serves")
+        }
+
+        @Test("Inside each other", arguments: User.available)
+        func insideEachOther(user: User) throws {
+            let volume = try MountedVolume(directoryOnlyAs: user)
+            let home = volume.directory + "/home"
+            var transcript = Transcript(volume)
+            let arguments = ["--passcode-file", volume.passcodeFile, "--passcode-cost", "1024"]
+            try transcript.ward(
+                "init", home + "/outer/volume", arguments[0], arguments[1], arguments[2],
+                arguments[3], exit: 66)
+            try volume.shell("mkdir $OUT/outer $OUT/link-target; ln -s outer $OUT/link")
+            try volume.initialize()
+            try volume.shell("mv '\(volume.volume)' $OUT/outer/volume; mkdir $OUT/outer/volume/mnt")
+            transcript.remark("a volume below its own mount point")
+            try transcript.ward("mount", home + "/outer/volume", home + "/outer", exit: 73)
+            try transcript.ward("mount", home + "/link/volume", home + "/outer", exit: 73)
+            transcript.remark("a mount point inside its own volume")
+            try transcript.ward("mount", home + "/outer/volume", home + "/outer/volume/mnt", exit: 73)
+            try transcript.ward("mount", home + "/outer/volume", home + "/outer/volume", exit: 73)
+            transcript.remark("the state directory below the mount point")
+            try transcript.ward("mount", home + "/outer/volume", volume.stateDirectory, exit: 73)
+            try transcript.check("inside-each-other")
+        }
+
+        @Test("A killed daemon's mount is replaced by the next", arguments: User.available)
+        func deadMount(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            try StateWalk.makeDirectory(of: .complete, with: probe)
+            #expect(probe.open("A/f", "rw", as: "fd") == .ok)
+            #expect(probe.mmap("fd", 4096, "rw", as: "map") == .ok)
+            #expect(probe.fsync("fd") == .ok)
+            try volume.kill()
+            // What used it ends with an error, never hangs.
+            let dead = probe.pread("fd", 10)
+            #expect(["ENOTCONN", "ECONNABORTED"].contains(dead.text), "\(dead)")
+            let stat = probe.stat("A/f", "size")
+            #expect(["ENOTCONN", "ECONNABORTED"].contains(stat.text), "\(stat)")
+            var transcript = Transcript(volume)
+            transcript.remark("the daemon was killed")
+            try transcript.ward("status", volume.mountPoint, exit: 69)
+            try transcript.ward("mount", volume.volume, volume.mountPoint, exit: 0)
+            try transcript.check("killed-daemon")
+            try volume.unlock()
+            #expect(try volume.probe().readFile("A/f") == .data("content of A"))
+            let mounts = TestEnvironment.shared.mounts().filter { $0 == volume.mountPoint }
+            #expect(mounts.count == 1, "the dead mount is detached, not covered")
+            probe.kill()
+            try volume.unmount()
+        }
+
+        @Test("SIGTERM unmounts cleanly", arguments: User.available)
+        func terminate(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            #expect(try volume.probe().writeFile("f", "kept") == .ok)
+            let daemon = try #require(volume.daemonProcess())
+            Glibc.kill(daemon, SIGTERM)
+            for _ in 0..<300 where !TestEnvironment.shared.mounts().filter({ $0 == volume.mountPoint }).isEmpty {
+                usleep(10_000)
+            }
+            #expect(TestEnvironment.shared.mounts().filter { $0 == volume.mountPoint }.isEmpty)
+            for _ in 0..<300 where Glibc.kill(daemon, 0) == 0 { usleep(10_000) }
+            #expect(volume.record() == nil, "the record beside the socket is gone")
+            try volume.mount()
+            try volume.unlock()
+            #expect(try volume.probe().readFile("f") == .data("kept"))
+        }
+
+        @Test("Unmounting a mount that is in use", arguments: User.available)
+        func busy(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            #expect(probe.open("f", "rw+c", as: "fd") == .ok)
+            #expect(probe.write("fd", "kept") == .number(4))
+            var transcript = Transcript(volume)
+            try transcript.ward("unmount", volume.mountPoint, exit: 75)
+            #expect(probe.pread("fd", 4) == .data("kept"), "it still serves")
+            try transcript.ward("unmount", volume.mountPoint, "--force", exit: 0)
+            try transcript.check("busy")
+            probe.kill()
+            try volume.mount()
+            try volume.unlock()
+            #expect(try volume.probe().readFile("f") == .data("kept"))
+        }
+    }
+}
