@@ -24,10 +24,12 @@ struct MountCommand: ParsableCommand {
     @Flag(name: .shortAndLong, help: "Stay in the foreground until unmounted.")
     var foreground = false
     @Option(
-        help: "Unlock at once with the passcode in this file; nothing stays mounted if it is wrong.",
+        help:
+            "Unlock at once with the passcode in this file; nothing stays mounted if it is wrong.",
         completion: .file())
     var passcodeFile: String?
-    @Option(help: ArgumentHelp("Descriptor that is told when the mount answers.", visibility: .private))
+    @Option(
+        help: ArgumentHelp("Descriptor that is told when the mount answers.", visibility: .private))
     var readyFd: Int32?
     @OptionGroup var options: ReportOptions
 

@@ -28,6 +28,12 @@ struct VolumeConnection {
         do throws(ControlError) {
             client = try ControlClient(socketPath: VolumeConnection.socket(for: path))
         } catch {
+            if let path, let dead = DeadMount.find(path) {
+                throw CommandFailure(
+                    what, path, why: "its daemon died",
+                    hint: "ward unmount \(Text.shellQuoted(dead.mountPoint)), then mount it again",
+                    status: .unavailable)
+            }
             throw CommandFailure(what, path, error)
         }
     }
