@@ -4,7 +4,9 @@ import Testing
 extension MountSuite {
     /// Modes, owners, times, attributes, ACLs and special files on a mount.
     @Suite struct AttributeTests {
-        @Test("Times to the nanosecond, also when set before the last close", arguments: User.available)
+        @Test(
+            "Times to the nanosecond, also when set before the last close",
+            arguments: User.available)
         func times(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -28,7 +30,9 @@ extension MountSuite {
             // What fstat says before the close, stat says after it: git and make depend on it.
             #expect(probe.open("g", "rw+c", as: "fd") == .ok)
             #expect(probe.write("fd", "content") == .number(7))
-            let before = ["mtime_ns", "ctime_ns", "size", "ino", "mode"].map { probe.stat("fd", $0) }
+            let before = ["mtime_ns", "ctime_ns", "size", "ino", "mode"].map {
+                probe.stat("fd", $0)
+            }
             usleep(20_000)
             #expect(probe.close("fd") == .ok)
             let after = ["mtime_ns", "ctime_ns", "size", "ino", "mode"].map { probe.stat("g", $0) }
@@ -132,7 +136,8 @@ extension MountSuite {
             try volume.remount()
             for path in ["f", "d"] {
                 for (index, value) in values.enumerated() where index != 1 {
-                    #expect(probe.getxattr(path, "user.\(index)") == .data(value), "\(path) \(index)")
+                    #expect(
+                        probe.getxattr(path, "user.\(index)") == .data(value), "\(path) \(index)")
                 }
                 #expect(probe.getxattr(path, "user.1") == .data("replaced"))
                 #expect(probe.getxattr(path, long) == .data("long"))

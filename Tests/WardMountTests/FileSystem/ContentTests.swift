@@ -56,7 +56,8 @@ extension MountSuite {
             let block = String(repeating: "0123456789abcdef", count: 512)
             #expect(probe.open("f", "rw+c+direct", as: "direct") == .ok)
             #expect(probe.call("directWrite", "direct", block, 0) == .number(8192))
-            #expect(probe.call("directRead", "direct", 4096, 4096) == .data(String(block.prefix(4096))))
+            #expect(
+                probe.call("directRead", "direct", 4096, 4096) == .data(String(block.prefix(4096))))
             #expect(probe.readFile("f") == .data(block))
             #expect(probe.open("f", "rw", as: "cached") == .ok)
             #expect(probe.pwrite("cached", "X", at: 0) == .number(1))

@@ -210,7 +210,9 @@ extension MountSuite {
                     for path in ["\(copy)/\(letter)/f", "\(copy)/\(letter)"] {
                         #expect(probe.protectionClass(path) == .data(fileClass.apple), "\(path)")
                     }
-                    #expect(probe.readFile("\(copy)/\(letter)/f") == .data(StateWalk.content(fileClass)))
+                    #expect(
+                        probe.readFile("\(copy)/\(letter)/f") == .data(StateWalk.content(fileClass))
+                    )
                 }
                 #expect(
                     probe.protectionClass("plain/\(letter)")
