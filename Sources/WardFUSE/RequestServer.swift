@@ -40,6 +40,7 @@ final class RequestServer<Channel: ReplyChannel> {
         } catch {
             channel.complete(call.unique, error: Wire.errorNumber(error))
         }
+        context.finishRequest()
     }
 
     private func dispatch(_ call: inout Call<Channel>) throws(Errno) {

@@ -30,6 +30,7 @@ struct SyncJob<Channel: ReplyChannel>: Sendable {
         } catch {
             channel.complete(unique, error: Wire.errorNumber(error))
         }
+        context.finishRequest()
     }
 }
 

@@ -1,0 +1,138 @@
+import Glibc
+import WardControl
+import WardFUSE
+import WardKeys
+import WardSystem
+import WardVolume
+
+/// Why a volume can't be mounted: for `ward: error: what, on what, why` and `ward: hint: …`.
+public struct DaemonError: Error, Sendable, CustomStringConvertible {
+    /// What was attempted: `mount`.
+    public let what: String
+    /// The path it is about.
+    public let path: String
+    public let why: String
+    /// The next command, or nil.
+    public let hint: String?
+    /// As `sysexits.h` and `ward help` list them.
+    public let exitCode: Int32
+
+    public init(_ what: String, _ path: String, _ why: String, hint: String?, exitCode: Int32) {
+        self.what = what
+        self.path = path
+        self.why = why
+        self.hint = hint
+        self.exitCode = exitCode
+    }
+
+    public var description: String { "\(what) \(path): \(why)" }
+
+    /// The exit codes in use here.
+    enum Exit {
+        static let notAVolume: Int32 = 10
+        static let damaged: Int32 = 14
+        static let usage: Int32 = 64
+        static let noInput: Int32 = 66
+        static let unavailable: Int32 = 69
+        static let software: Int32 = 70
+        static let cannotCreate: Int32 = 73
+        static let inputOutput: Int32 = 74
+        static let temporaryFailure: Int32 = 75
+        static let noPermission: Int32 = 77
+    }
+
+    static func exitCode(of error: Errno) -> Int32 {
+        switch error.rawValue {
+        case ENOENT, ENOTDIR: Exit.noInput
+        case EACCES, EPERM: Exit.noPermission
+        case EROFS: Exit.cannotCreate
+        case ENOMEM, EMFILE, ENFILE: Exit.temporaryFailure
+        default: Exit.inputOutput
+        }
+    }
+}
+
+extension DaemonError {
+    init(_ error: KeybagError, volumePath: String) {
+        let code: Int32
+        var hint: String?
+        switch error.code {
+        case .notAVolume:
+            code = Exit.notAVolume
+            hint = "ward init \(volumePath)"
+        case .damaged:
+            code = Exit.damaged
+            hint = "restore the keybag from a backup of the volume, or open it with a recovery kit"
+        case .newerVersion:
+            code = Exit.unavailable
+            hint = "install the version of ward that made it, or a later one"
+        case .noDeviceKey:
+            code = Exit.noInput
+            hint = "restore \(error.path) from a backup; a copied volume needs its recovery kit"
+        case .erased:
+            code = Exit.unavailable
+            hint = "only a recovery kit and a backup bring an erased volume back"
+        case .replayed:
+            code = Exit.damaged
+            hint =
+                "if you restored this volume from a backup: "
+                + "ward mount --accept-older \(volumePath) MOUNTPOINT"
+        case .outOfLockedMemory:
+            code = Exit.temporaryFailure
+            hint = "raise the limit on locked memory: ulimit -l"
+        case .changedElsewhere: code = Exit.temporaryFailure
+        case .insideVolume: code = Exit.usage
+        case .fileExists, .alreadyAVolume: code = Exit.cannotCreate
+        case .system(let reason): code = DaemonError.exitCode(of: reason)
+        default: code = Exit.software
+        }
+        self.init("mount", error.path, error.reason, hint: hint, exitCode: code)
+    }
+
+    init(_ error: VolumeOpenError, volumePath: String) {
+        switch error.code {
+        case .notAVolume:
+            self.init(
+                "mount", error.path, error.reason, hint: "ward init \(volumePath)",
+                exitCode: Exit.notAVolume)
+        case .damaged:
+            self.init(
+                "mount", error.path, error.reason,
+                hint: "restore \(error.path) from a backup of the volume", exitCode: Exit.damaged)
+        case .newerVersion:
+            self.init(
+                "mount", error.path, error.reason,
+                hint: "install the version of ward that made it, or a later one",
+                exitCode: Exit.unavailable)
+        case .system(let reason):
+            self.init(
+                "mount", error.path, error.reason, hint: nil,
+                exitCode: DaemonError.exitCode(of: reason))
+        }
+    }
+
+    init(_ error: FUSEError) {
+        let code: Int32 =
+            switch error.code {
+            case .mountPointMissing, .notADirectory: Exit.noInput
+            case .noDevice, .noHelper, .kernelTooOld: Exit.unavailable
+            case .notEmpty: Exit.cannotCreate
+            case .busy: Exit.temporaryFailure
+            case .allowOtherForbidden: Exit.noPermission
+            case .refused: Exit.inputOutput
+            }
+        self.init(error.action, error.path, error.reason, hint: error.hint, exitCode: code)
+    }
+
+    init(_ error: ControlError) {
+        let code: Int32 =
+            switch error.code {
+            case .permission: Exit.noPermission
+            case .system(let reason): DaemonError.exitCode(of: reason)
+            default: Exit.cannotCreate
+            }
+        self.init(
+            "open the control socket in", error.path, error.reason,
+            hint: "choose another runtime directory: XDG_RUNTIME_DIR=…", exitCode: code)
+    }
+}

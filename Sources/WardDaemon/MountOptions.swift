@@ -1,0 +1,71 @@
+import WardControl
+import WardKeys
+
+/// How to mount a volume.
+public struct MountOptions: Sendable {
+    /// The backing directory.
+    public var volumePath: String
+    /// An empty directory.
+    public var mountPoint: String
+    /// As in `StateDirectory`.
+    public var stateRoot: String
+    /// Where the control socket goes, as in `RuntimeDirectory`.
+    public var runtimeDirectory: String
+    /// From lock to the loss of class A; nil: as the volume's policy says (10 s unless set otherwise).
+    public var graceSeconds: Double?
+    /// Whether other users may use the mount.
+    public var allowOther: Bool
+    public var readOnly: Bool
+    /// The clock moves by `Advance` alone; for tests.
+    public var manualClock: Bool
+    /// Somebody else may change the backing directory meanwhile.
+    public var sharedStorage: Bool
+    /// A log file; nil: standard error in the foreground, else the journal, else a file in the state directory.
+    public var logPath: String?
+    /// Log to standard error where there is no `logPath`.
+    public var logsToStandardError: Bool
+    /// Threads that serve requests; nil: as many as are worth while.
+    public var threads: Int?
+    /// Whether a watchdog process (`/proc/self/exe watchdog`) looks after the mount.
+    public var usesWatchdog: Bool
+    /// An older keybag than this device remembers is taken: the volume was restored on purpose.
+    public var acceptsOlderGeneration: Bool
+    /// What `Status` and `GetInfo` tell.
+    public var version: String
+
+    public init(
+        volumePath: String, mountPoint: String, stateRoot: String = StateDirectory.defaultRoot(),
+        runtimeDirectory: String = RuntimeDirectory.defaultPath(), graceSeconds: Double? = nil,
+        allowOther: Bool = false, readOnly: Bool = false, manualClock: Bool = false,
+        sharedStorage: Bool = false, logPath: String? = nil, logsToStandardError: Bool = false,
+        threads: Int? = nil, usesWatchdog: Bool = true, acceptsOlderGeneration: Bool = false,
+        version: String = "0"
+    ) {
+        self.volumePath = volumePath
+        self.mountPoint = mountPoint
+        self.stateRoot = stateRoot
+        self.runtimeDirectory = runtimeDirectory
+        self.graceSeconds = graceSeconds
+        self.allowOther = allowOther
+        self.readOnly = readOnly
+        self.manualClock = manualClock
+        self.sharedStorage = sharedStorage
+        self.logPath = logPath
+        self.logsToStandardError = logsToStandardError
+        self.threads = threads
+        self.usesWatchdog = usesWatchdog
+        self.acceptsOlderGeneration = acceptsOlderGeneration
+        self.version = version
+    }
+}
+
+/// What there is to say about a mount that answers.
+public struct MountedInfo: Sendable {
+    public var uuid: String
+    /// Absolute paths.
+    public var volumePath: String
+    public var mountPoint: String
+    public var socketPath: String
+    /// `noPasscode` or `beforeFirstUnlock`.
+    public var state: String
+}

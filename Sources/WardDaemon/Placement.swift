@@ -1,0 +1,84 @@
+import CWardLinux
+import Glibc
+import WardControl
+import WardKeys
+import WardSystem
+
+/// Where a mount's directories lie, absolute, and whether they get in each other's way.
+struct Placement {
+    let volumePath: String
+    let mountPoint: String
+    let stateRoot: String
+    let runtimeDirectory: String
+
+    /// Throws `DaemonError` where a directory is missing, or one lies inside another that must not.
+    init(_ options: MountOptions) throws(DaemonError) {
+        volumePath = try Placement.existing(options.volumePath, hint: "ward init \(options.volumePath)")
+        // A dead mount can't be resolved; `FUSEConnection.mount` will detach it.
+        mountPoint =
+            Placement.isDeadMount(options.mountPoint)
+            ? Placement.resolvingParents(options.mountPoint)
+            : try Placement.existing(options.mountPoint, hint: "mkdir -p \(options.mountPoint)")
+        stateRoot = Placement.resolvingParents(options.stateRoot)
+        runtimeDirectory = Placement.resolvingParents(options.runtimeDirectory)
+        if Placement.isInside(volumePath, mountPoint) {
+            throw refuse(
+                options.volumePath, "the volume lies inside its own mount point \(mountPoint)")
+        }
+        if Placement.isInside(mountPoint, volumePath) {
+            throw refuse(
+                options.mountPoint, "the mount point lies inside the volume \(volumePath)")
+        }
+        for (name, path) in [("state", stateRoot), ("runtime", runtimeDirectory)]
+        where Placement.isInside(path, mountPoint) {
+            throw refuse(path, "the \(name) directory lies under the mount point \(mountPoint)")
+        }
+    }
+
+    private func refuse(_ path: String, _ why: String) -> DaemonError {
+        DaemonError(
+            "mount", path, why, hint: "choose a mount point elsewhere",
+            exitCode: DaemonError.Exit.usage)
+    }
+
+    private static func existing(_ path: String, hint: String) throws(DaemonError) -> String {
+        guard let resolved = realpath(path, nil) else {
+            let reason = Errno(rawValue: errno)
+            throw DaemonError(
+                "mount", path,
+                reason == .noSuchFileOrDirectory ? "there is no such directory" : "\(reason)",
+                hint: reason == .noSuchFileOrDirectory ? hint : nil,
+                exitCode: DaemonError.exitCode(of: reason))
+        }
+        defer { free(resolved) }
+        return String(cString: resolved)
+    }
+
+    private static func isDeadMount(_ path: String) -> Bool {
+        var status = FileStatus()
+        return stat(path, &status) != 0 && (errno == ENOTCONN || errno == ECONNABORTED)
+    }
+
+    /// Absolute, with links resolved as far as the path exists.
+    private static func resolvingParents(_ path: String) -> String {
+        var rest: [Substring] = []
+        var parts = path.split(separator: "/")
+        let prefix = path.hasPrefix("/") ? "/" : ""
+        while true {
+            let head = prefix + parts.joined(separator: "/")
+            if let resolved = realpath(head.isEmpty ? "." : head, nil) {
+                defer { free(resolved) }
+                let base = String(cString: resolved)
+                let tail = rest.reversed().joined(separator: "/")
+                if tail.isEmpty { return base }
+                return base == "/" ? "/" + tail : base + "/" + tail
+            }
+            guard let last = parts.popLast() else { return path }
+            rest.append(last)
+        }
+    }
+
+    static func isInside(_ path: String, _ directory: String) -> Bool {
+        path == directory || directory == "/" || path.hasPrefix(directory + "/")
+    }
+}
