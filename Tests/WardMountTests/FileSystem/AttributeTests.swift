@@ -213,6 +213,7 @@ extension MountSuite {
             let probe = try volume.probe()
             #expect(probe.call("mkfifo", "fifo") == .ok)
             #expect(probe.call("socket", "socket") == .ok)
+            #expect(probe.close("socket:socket") == .ok)
             if user == .root {
                 #expect(probe.call("mknod", "null", 0o020666, 0x103) == .ok)
                 #expect(probe.call("mknod", "block", 0o060600, 0x700) == .ok)
