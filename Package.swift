@@ -67,7 +67,20 @@ let package = Package(
             swiftSettings: swiftSettings),
         .executableTarget(
             name: "ward", dependencies: ["WardCommands"], swiftSettings: swiftSettings),
-        // Runs the built program; imports nothing of it.
+        .testTarget(
+            name: "WardCryptoTests",
+            dependencies: [
+                "CWardLinux", "WardSystem", "WardCrypto",
+                .product(name: "Crypto", package: "swift-crypto"),
+            ],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardSystemTests", dependencies: ["CWardLinux", "WardSystem"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardKeysTests",
+            dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
+            swiftSettings: swiftSettings),
         .testTarget(
             name: "WardFormatTests", dependencies: ["WardFormat", "WardCrypto", "WardSystem"],
             swiftSettings: swiftSettings),
@@ -75,6 +88,7 @@ let package = Package(
             name: "WardVolumeTests",
             dependencies: ["WardVolume", "WardFormat", "WardKeys", "WardCrypto", "WardSystem"],
             swiftSettings: swiftSettings),
+        // Runs the built program; imports nothing of it.
         .testTarget(
             name: "WardMountTests", exclude: ["Scripts", "Transcripts"], swiftSettings: swiftSettings),
     ]

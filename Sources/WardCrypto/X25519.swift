@@ -46,18 +46,26 @@ public enum OnePassDiffieHellman {
     public static func wrappingKey(
         sharedSecret: borrowing SecretBytes, ephemeralPublicKey: [UInt8], classPublicKey: [UInt8]
     ) throws(CryptoError) -> SecretBytes {
-        guard var message = try? SecretBytes(zeroed: 4 + 32 + 32 + 32),
-            var key = try? SecretBytes(zeroed: 32)
+        precondition(ephemeralPublicKey.count == 32 && classPublicKey.count == 32)
+        return try ConcatenationKDF.derive(
+            from: sharedSecret, otherInfo: ephemeralPublicKey + classPublicKey)
+    }
+}
+
+/// The single-step concatenation KDF with SHA-256, NIST SP 800-56A rev. 1 §5.8.1, one block of 32 bytes.
+public enum ConcatenationKDF {
+    /// SHA-256(00000001 ‖ `secret` ‖ `otherInfo`).
+    public static func derive(
+        from secret: borrowing SecretBytes, otherInfo: [UInt8]
+    ) throws(CryptoError) -> SecretBytes {
+        let secretEnd = 4 + secret.count
+        guard var message = try? SecretBytes(zeroed: secretEnd + otherInfo.count),
+            var key = try? SecretBytes(zeroed: SHA256Digest.bytes)
         else { throw .outOfLockedMemory }
         message.withUnsafeMutableBytes { out in
             out[3] = 1
-            sharedSecret.withUnsafeBytes {
-                UnsafeMutableRawBufferPointer(rebasing: out[4..<36]).copyMemory(from: $0)
-            }
-            for index in 0..<32 {
-                out[36 + index] = ephemeralPublicKey[index]
-                out[68 + index] = classPublicKey[index]
-            }
+            secret.withUnsafeBytes { out[4..<secretEnd].copyBytes(from: $0) }
+            out[secretEnd...].copyBytes(from: otherInfo)
         }
         message.withUnsafeBytes { message in
             key.withUnsafeMutableBytes { out in

@@ -13,7 +13,8 @@ struct Placement {
 
     /// Throws `DaemonError` where a directory is missing, or one lies inside another that must not.
     init(_ options: MountOptions) throws(DaemonError) {
-        volumePath = try Placement.existing(options.volumePath, hint: "ward init \(options.volumePath)")
+        volumePath = try Placement.existing(
+            options.volumePath, hint: "ward init \(options.volumePath)")
         // A dead mount can't be resolved; `FUSEConnection.mount` will detach it.
         mountPoint =
             Placement.isDeadMount(options.mountPoint)

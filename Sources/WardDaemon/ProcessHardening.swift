@@ -9,14 +9,14 @@ enum ProcessHardening {
         _ = ward_prctl(PR_SET_DUMPABLE, 0)
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
-        raise(RLIMIT_NOFILE)
-        raise(__RLIMIT_MEMLOCK)
+        raise(__rlimit_resource_t(RLIMIT_NOFILE.rawValue))
+        raise(__rlimit_resource_t(__RLIMIT_MEMLOCK.rawValue))
         umask(0)
         chdir("/")
         signal(SIGPIPE, SIG_IGN)
     }
 
-    private static func raise(_ resource: __rlimit_resource) {
+    private static func raise(_ resource: __rlimit_resource_t) {
         var limit = rlimit()
         guard getrlimit(resource, &limit) == 0 else { return }
         limit.rlim_cur = limit.rlim_max

@@ -9,17 +9,18 @@ struct VolumeLock: ~Copyable {
 
     /// Throws exit code 75, naming the mount point of the first, where the volume is mounted already.
     init(volumePath: String, runtimeDirectory: RuntimeDirectory) throws(DaemonError) {
-        do throws(Errno) {
-            directory = try OwnedDescriptor(opening: volumePath, O_RDONLY | O_DIRECTORY)
-        } catch {
-            throw DaemonError(
-                "mount", volumePath, "\(error)", hint: nil, exitCode: DaemonError.exitCode(of: error))
-        }
+        directory = try VolumeLock.acquire(volumePath, runtimeDirectory)
+    }
+
+    private static func acquire(
+        _ volumePath: String, _ runtimeDirectory: RuntimeDirectory
+    ) throws(DaemonError) -> OwnedDescriptor {
+        let directory = try open(volumePath)
         // A daemon that is being replaced needs a moment to go.
         for _ in 0..<20 {
-            if flock(directory.rawValue, LOCK_EX | LOCK_NB) == 0 { return }
+            if flock(directory.rawValue, LOCK_EX | LOCK_NB) == 0 { return directory }
             // A file system without locks can't be protected from a second daemon on another machine anyway.
-            if errno == ENOLCK || errno == EOPNOTSUPP { return }
+            if errno == ENOLCK || errno == EOPNOTSUPP { return directory }
             if let first = runtimeDirectory.mounted().first(where: { $0.volume == volumePath }) {
                 throw DaemonError(
                     "mount", volumePath, "it is mounted on \(first.mountpoint) already",
@@ -31,5 +32,14 @@ struct VolumeLock: ~Copyable {
         throw DaemonError(
             "mount", volumePath, "another process has it mounted or checks it",
             hint: "find it with: fuser \(volumePath)", exitCode: DaemonError.Exit.temporaryFailure)
+    }
+
+    private static func open(_ path: String) throws(DaemonError) -> OwnedDescriptor {
+        do throws(Errno) {
+            return try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
+        } catch {
+            throw DaemonError(
+                "mount", path, "\(error)", hint: nil, exitCode: DaemonError.exitCode(of: error))
+        }
     }
 }

@@ -194,7 +194,8 @@ public struct LockStateMachine: Equatable, Sendable {
     }
 
     private mutating func timerFired(_ now: Duration, _ effects: inout [Effect]) {
-        if let timer, now >= timer { self.timer = nil }
+        // Whether it came in time or early, it has run out: what is still to come is asked for again.
+        timer = nil
         endGraceIfDue(now, &effects)
         // An unlocked device is not inactive: CX expires only while locked, at once where its time has passed.
         if state == .locked { expireUserInactive(now, &effects) }

@@ -83,6 +83,12 @@ extension Volume {
         }
     }
 
+    /// Whether a stored name is that of a file of ours: it decrypts, or has the form of a long one.
+    func isOurs(_ stored: [UInt8], in state: DirectoryState) -> Bool {
+        if stored.first == Volume.longNamePrefix { return stored.count == 44 }
+        return stored.withUnsafeBytes { decryptName($0, in: state.id) } != nil
+    }
+
     /// The name of the link that holds a long name's ciphertext: `.n` ‖ the characters after `~`.
     static func longNameLink(_ stored: UnsafePointer<CChar>) -> [CChar] {
         var name: [CChar] = [

@@ -101,7 +101,7 @@ extension Volume {
         var candidates: [[CChar]] = []
         try storage.list(directory.rawValue) { entry in
             if entry.type != UInt8(DT_REG), entry.type != UInt8(DT_UNKNOWN) { return }
-            if entry.name.contains(UInt8(ascii: ".")) { return }
+            guard isOurs(entry.name, in: state) else { return }
             candidates.append(entry.name.map { CChar(bitPattern: $0) } + [0])
         }
         for stored in candidates {

@@ -81,12 +81,11 @@ extension Volume {
         var isComplete = true
         var stored: [[CChar]] = []
         guard let descriptor = try? directoryDescriptor(of: directory),
+            let state = try? directoryState(of: directory),
             (try? storage.list(
                 descriptor.rawValue,
                 { entry in
-                    if entry.name.contains(UInt8(ascii: ".")) || entry.type == UInt8(DT_LNK) {
-                        return
-                    }
+                    guard entry.type != UInt8(DT_LNK), isOurs(entry.name, in: state) else { return }
                     stored.append(entry.name.map { CChar(bitPattern: $0) } + [0])
                 })) != nil
         else { return false }

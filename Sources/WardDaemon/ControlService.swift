@@ -1,0 +1,252 @@
+import Glibc
+import WardControl
+import WardFormat
+import WardKeys
+import WardSystem
+import WardVolume
+
+/// Answers the control socket of a mounted volume.
+///
+/// Concurrency: `handle` runs on the server's thread and waits for nothing. Passcodes are stretched on `passcodes`, one
+/// after the other; a lock goes past them, to the lock thread.
+final class ControlService: ControlHandler {
+    /// Unlocks and passcode changes waiting for their turn.
+    static let maximumWaiting = 16
+
+    private let options: MountOptions
+    private let placement: Placement
+    private let store: KeybagStore
+    private let volume: Volume
+    private let keeper: LockKeeper
+    private let time: any TimeSource
+    private let hub: EventHub
+    private let passcodes = WorkQueue("ward-passcode", limit: ControlService.maximumWaiting)
+    private let ending = WorkQueue("ward-end", limit: 4)
+    private let grace: Duration
+    /// Unmounts; returns why it can't, or nil.
+    private let unmount: @Sendable (_ force: Bool) -> String?
+
+    init(
+        options: MountOptions, placement: Placement, store: KeybagStore, volume: Volume,
+        keeper: LockKeeper, time: any TimeSource, hub: EventHub, grace: Duration,
+        unmount: @escaping @Sendable (_ force: Bool) -> String?
+    ) {
+        self.options = options
+        self.placement = placement
+        self.store = store
+        self.volume = volume
+        self.keeper = keeper
+        self.time = time
+        self.hub = hub
+        self.grace = grace
+        self.unmount = unmount
+    }
+
+    /// Finishes what was begun.
+    func stop() {
+        passcodes.stop()
+        ending.stop()
+    }
+
+    func handle(_ call: ControlCall) {
+        switch call.method {
+        case "Status": call.reply(.object([("status", status().json)]))
+        case "Lock": lock(call)
+        case "Unlock": unlock(call)
+        case "Reboot": reboot(call)
+        case "SetPasscode": setPasscode(call)
+        case "ChangePasscode": changePasscode(call)
+        case "RemovePasscode": removePasscode(call)
+        case "Advance": advance(call)
+        case "Unmount": unmount(call)
+        default: hub.subscribe(call, last: call.parameters["last"]?.intValue ?? 0)
+        }
+    }
+
+    private func status() -> VolumeStatus {
+        let status = keeper.status
+        let available = volume.keyring.available
+        let openFiles = volume.openFileCounts()
+        return VolumeStatus(
+            uuid: store.parameters.uuidString, volume: placement.volumePath,
+            mountpoint: placement.mountPoint, state: status.machine.state.rawName,
+            since: status.since, passcodeSet: store.hasPasscode, graceSeconds: grace.inSeconds,
+            graceRemainingSeconds: status.machine.graceRemaining(now: time.now)?.inSeconds,
+            classes: ProtectionClass.allCases.map {
+                ClassStatus(
+                    letter: $0.letter, name: $0.name, available: available.contains($0),
+                    openFiles: openFiles[$0] ?? 0)
+            },
+            pid: Int(getpid()), version: options.version, readOnly: options.readOnly,
+            manualClock: options.manualClock)
+    }
+
+    // MARK: Lock state
+
+    private static func state(_ name: String) -> JSONValue { .object([("state", .string(name))]) }
+
+    private func lock(_ call: ControlCall) {
+        let now = call.parameters["now"]?.boolValue ?? false
+        keeper.post(
+            .lock(grace: now ? .zero : grace), done: { call.reply(ControlService.state($0)) })
+    }
+
+    private func reboot(_ call: ControlCall) {
+        let store = store
+        keeper.post(
+            .reboot, prepare: { try? store.restartPasscodeDelay() },
+            done: { call.reply(ControlService.state($0)) })
+    }
+
+    private func advance(_ call: ControlCall) {
+        guard let manual = time as? ManualTime else {
+            call.fail(.clockNotManual)
+            return
+        }
+        guard let seconds = call.parameters["seconds"]?.doubleValue, seconds >= 0,
+            seconds < 1_000_000_000
+        else {
+            call.failInvalidParameter("seconds")
+            return
+        }
+        keeper.advance(manual, by: .seconds(seconds)) { call.reply(ControlService.state($0)) }
+    }
+
+    private func unmount(_ call: ControlCall) {
+        let force = call.parameters["force"]?.boolValue ?? false
+        let unmount = unmount
+        let isTaken = ending.add {
+            if let reason = unmount(force) {
+                call.fail(.busy(reason: reason))
+            } else {
+                call.reply()
+            }
+        }
+        if !isTaken { call.fail(.busy(reason: "the volume is being unmounted")) }
+    }
+
+    // MARK: Passcodes
+
+    private func unlock(_ call: ControlCall) {
+        withPasscodes(call, ["passcode"]) { [self] in
+            guard store.hasPasscode else {
+                call.fail(.noPasscodeSet)
+                return
+            }
+            let keys = ClassKeyring(classBPublicKey: store.classBPublicKey)
+            guard let passcode = passcode("passcode", of: call) else { return }
+            do throws(KeybagError) {
+                try store.openPasscodeSlot(passcode, into: keys)
+            } catch {
+                fail(call, "unlock", error)
+                return
+            }
+            install(keys, andHandle: .unlocked) { call.reply(ControlService.state($0)) }
+        }
+    }
+
+    private func setPasscode(_ call: ControlCall) {
+        withPasscodes(call, ["passcode"]) { [self] in
+            guard let passcode = passcode("passcode", of: call) else { return }
+            do throws(KeybagError) {
+                try store.setPasscode(passcode)
+            } catch {
+                fail(call, "set the passcode of", error)
+                return
+            }
+            keeper.post(.passcodeSet, done: { _ in call.reply() })
+        }
+    }
+
+    private func changePasscode(_ call: ControlCall) {
+        withPasscodes(call, ["current", "passcode"]) { [self] in
+            guard let current = passcode("current", of: call),
+                let passcode = passcode("passcode", of: call)
+            else { return }
+            do throws(KeybagError) {
+                try store.changePasscode(current, to: passcode)
+            } catch {
+                fail(call, "change the passcode of", error)
+                return
+            }
+            hub.emit(ControlEvent(kind: .passcodeChanged, state: keeper.stateName))
+            call.reply()
+        }
+    }
+
+    private func removePasscode(_ call: ControlCall) {
+        withPasscodes(call, ["current"]) { [self] in
+            guard let current = passcode("current", of: call) else { return }
+            let keys = ClassKeyring(classBPublicKey: store.classBPublicKey)
+            do throws(KeybagError) {
+                try store.removePasscode(current)
+                _ = try store.openDeviceSlot(into: keys)
+            } catch {
+                fail(call, "remove the passcode of", error)
+                return
+            }
+            install(keys, andHandle: .passcodeRemoved) { _ in call.reply() }
+        }
+    }
+
+    /// Runs `body` in the queue of passcodes where the secrets it needs are there.
+    private func withPasscodes(
+        _ call: ControlCall, _ names: [String], _ body: @escaping @Sendable () -> Void
+    ) {
+        for name in names where call.parameters[name]?.secretValue == nil {
+            call.failInvalidParameter(name)
+            return
+        }
+        if !passcodes.add(body) { call.fail(.busy(reason: "too many passcodes are being tried")) }
+    }
+
+    private func passcode(_ name: String, of call: ControlCall) -> Passcode? {
+        guard let secret = call.parameters[name]?.secretValue,
+            let bytes = try? secret.bytes.copy()
+        else {
+            call.fail(.failed(what: "read the passcode", why: "no memory could be locked for it"))
+            return nil
+        }
+        do throws(PasscodeError) {
+            return try Passcode(utf8: bytes)
+        } catch {
+            call.fail(.invalidPasscode(reason: error.description))
+            return nil
+        }
+    }
+
+    /// Moves keys into the volume's keyring on the lock thread, so that an eviction under way does not take them.
+    private func install(
+        _ keys: ClassKeyring, andHandle event: LockStateMachine.Event,
+        done: @escaping @Sendable (String) -> Void
+    ) {
+        let keyring = volume.keyring
+        keeper.post(
+            event,
+            prepare: {
+                for protectionClass in keys.available.classes {
+                    try? keys.withKey(of: protectionClass) { key in
+                        // Locked memory for it is there: the scratch keyring has as much.
+                        if let copy = try? key.copy() {
+                            keyring.install(copy, for: protectionClass)
+                        }
+                    }
+                }
+                keys.evict(.all)
+            }, done: done)
+    }
+
+    private func fail(_ call: ControlCall, _ what: String, _ error: KeybagError) {
+        switch error.code {
+        case .wrongPasscode(let triesLeft): call.fail(.wrongPasscode(triesLeft: triesLeft))
+        case .tryLater(let wait):
+            call.fail(.tryLater(seconds: Int(wait.inSeconds.rounded(.up))))
+        case .disabled: call.fail(.disabled)
+        case .noPasscodeSet: call.fail(.noPasscodeSet)
+        case .passcodeAlreadySet: call.fail(.passcodeAlreadySet)
+        default:
+            hub.emit(ControlEvent(kind: .note, detail: "can't \(what) the volume: \(error)"))
+            call.fail(.failed(what: "\(what) \(error.path)", why: error.reason))
+        }
+    }
+}

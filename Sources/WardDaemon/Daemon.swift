@@ -1,0 +1,82 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardControl
+import WardFUSE
+import WardFormat
+import WardKeys
+import WardSystem
+import WardVolume
+
+/// The process that serves one volume.
+public enum Daemon {
+    /// Mounts and serves until the volume is unmounted, by whatever means; `ready` is called once the mount answers.
+    ///
+    /// SIGTERM, SIGINT and SIGHUP unmount. Changes the process as a whole (limits, umask, working directory, signal
+    /// mask), so it is the last thing a process does. Throws `DaemonError` where it could not begin.
+    public static func run(
+        _ options: MountOptions, ready: (MountedInfo) -> Void
+    ) throws(DaemonError) {
+        let placement = try Placement(options)
+        let runtime = RuntimeDirectory(path: placement.runtimeDirectory)
+        let logPath = try options.logPath.map { path throws(DaemonError) in
+            try absolute(path)
+        }
+        ProcessHardening.apply()
+        Signals.block()
+        try makeRuntimeDirectory(runtime)
+        let lock = try VolumeLock(volumePath: placement.volumePath, runtimeDirectory: runtime)
+        var options = options
+        options.logPath = logPath
+        let service = try MountedService(options, placement, runtime)
+        Signals.handle { [service] in service.end(force: true) }
+        ready(service.info)
+        service.serve()
+        service.finish()
+        // Until here no other daemon may begin.
+        _ = consume lock
+    }
+
+    private static func absolute(_ path: String) throws(DaemonError) -> String {
+        if path.hasPrefix("/") { return path }
+        guard let directory = getcwd(nil, 0) else {
+            throw DaemonError(
+                "open the log", path, "\(Errno(rawValue: errno))", hint: "give its full path",
+                exitCode: DaemonError.Exit.cannotCreate)
+        }
+        defer { free(directory) }
+        return String(cString: directory) + "/" + path
+    }
+
+    private static func makeRuntimeDirectory(_ runtime: RuntimeDirectory) throws(DaemonError) {
+        do throws(ControlError) {
+            try runtime.create()
+        } catch {
+            throw DaemonError(error)
+        }
+    }
+}
+
+/// Signals that end the mount, signal(7): blocked in every thread, waited for by one.
+enum Signals {
+    private static func endings() -> sigset_t {
+        var set = sigset_t()
+        sigemptyset(&set)
+        for number in [SIGTERM, SIGINT, SIGHUP] { sigaddset(&set, number) }
+        return set
+    }
+
+    /// Before the first thread is started, which inherits it.
+    static func block() {
+        var set = endings()
+        pthread_sigmask(SIG_BLOCK, &set, nil)
+    }
+
+    static func handle(_ body: @escaping @Sendable () -> Void) {
+        ServiceThread("ward-signals") {
+            var set = endings()
+            var number: Int32 = 0
+            while sigwait(&set, &number) == 0 { body() }
+        }.detach()
+    }
+}

@@ -1,0 +1,145 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardControl
+import WardSystem
+
+/// The daemon's log: to a file, standard error or the systemd journal.
+///
+/// Concurrency: any thread, never waiting for the disk: a thread of its own writes what is queued, and what does not fit
+/// is counted.
+final class LogWriter: Sendable {
+    /// As syslog(3) numbers them.
+    enum Level: Int, Sendable {
+        case error = 3
+        case warning = 4
+        case notice = 5
+        case info = 6
+    }
+
+    /// Lines waiting to be written.
+    static let maximumQueuedLines = 1000
+    private static let journalPath = "/run/systemd/journal/socket"
+
+    private enum Destination: Sendable {
+        case descriptor(Int32)
+        case journal(Int32)
+    }
+
+    private struct State {
+        var lines: [(level: Level, text: String)] = []
+        var droppedLines = 0
+        var isStopping = false
+        var thread: ServiceThread?
+    }
+
+    private let state = Mutex(State())
+    private let wake: WakeDescriptor
+    private let destination: Destination
+
+    /// Throws exit code 73 where the log file can't be opened.
+    init(_ options: MountOptions, fallbackPath: String) throws(DaemonError) {
+        wake = WakeDescriptor()
+        if let path = options.logPath {
+            destination = .descriptor(try LogWriter.open(path))
+        } else if options.logsToStandardError {
+            destination = .descriptor(STDERR_FILENO)
+        } else if let journal = LogWriter.connectJournal() {
+            destination = .journal(journal)
+        } else {
+            destination = .descriptor(try LogWriter.open(fallbackPath))
+        }
+        let thread = ServiceThread("ward-log") { [unowned self] in run() }
+        state.withLock { $0.thread = thread }
+    }
+
+    deinit {
+        switch destination {
+        case .descriptor(STDERR_FILENO): break
+        case .descriptor(let descriptor), .journal(let descriptor): Syscall.close(descriptor)
+        }
+    }
+
+    private static func open(_ path: String) throws(DaemonError) -> Int32 {
+        do throws(Errno) {
+            return try Syscall.open(path, O_WRONLY | O_CREAT | O_APPEND, mode: 0o600)
+        } catch {
+            throw DaemonError(
+                "open the log", path, "\(error)", hint: "name another file with --log",
+                exitCode: DaemonError.Exit.cannotCreate)
+        }
+    }
+
+    private static func connectJournal() -> Int32? {
+        guard access(journalPath, W_OK) == 0 else { return nil }
+        let socket = Glibc.socket(
+            AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard socket >= 0 else { return nil }
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: journalPath.utf8) }
+        let connected = withUnsafeBytes(of: &address) {
+            connect(
+                socket, $0.baseAddress!.assumingMemoryBound(to: sockaddr.self),
+                socklen_t(MemoryLayout<sockaddr_un>.size))
+        }
+        if connected == 0 { return socket }
+        Syscall.close(socket)
+        return nil
+    }
+
+    /// One line; control characters, which names of files may hold, are shown as `?`.
+    func write(_ level: Level, _ text: String) {
+        let line = String(
+            String.UnicodeScalarView(text.unicodeScalars.map { $0.value < 0x20 ? "?" : $0 }))
+        state.withLock { state in
+            if state.lines.count >= LogWriter.maximumQueuedLines {
+                state.droppedLines += 1
+            } else {
+                state.lines.append((level, line))
+            }
+        }
+        wake.signal()
+    }
+
+    /// Writes what is queued and ends.
+    func stop() {
+        let thread = state.withLock { state in
+            state.isStopping = true
+            return state.thread.take()
+        }
+        wake.signal()
+        thread?.join()
+    }
+
+    private func run() {
+        while true {
+            wake.wait()
+            let (lines, dropped, isStopping) = state.withLock { state in
+                defer {
+                    state.lines = []
+                    state.droppedLines = 0
+                }
+                return (state.lines, state.droppedLines, state.isStopping)
+            }
+            for line in lines { put(line.level, line.text) }
+            if dropped > 0 {
+                put(.warning, "\(dropped) lines of the log were dropped: it is too slow")
+            }
+            if isStopping { return }
+        }
+    }
+
+    private func put(_ level: Level, _ text: String) {
+        switch destination {
+        case .descriptor(let descriptor):
+            let bytes = Array("\(Timestamp.now()) \(level) \(text)\n".utf8)
+            bytes.withUnsafeBytes { try? Syscall.writeAll(descriptor, $0.baseAddress!, $0.count) }
+        case .journal(let socket):
+            // https://systemd.io/JOURNAL_NATIVE_PROTOCOL
+            let bytes = Array(
+                "PRIORITY=\(level.rawValue)\nSYSLOG_IDENTIFIER=ward\nMESSAGE=\(text)\n".utf8)
+            _ = send(socket, bytes, bytes.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
+        }
+    }
+}

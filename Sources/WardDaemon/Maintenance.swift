@@ -1,0 +1,65 @@
+import Synchronization
+import WardControl
+import WardSystem
+import WardVolume
+
+/// What a mounted volume does for itself: durable points while it is used, mending after an unclean end.
+///
+/// Two threads, because both may wait for the disk for long, and neither may hold up a lock.
+final class Maintenance: Sendable {
+    /// Between durable points of a volume that is written to.
+    static let interval = Duration.seconds(120)
+
+    private let volume: Volume
+    private let log: LogWriter
+    private let isStopping = Atomic(false)
+    private let syncWake = WakeDescriptor()
+    private let mendWake = WakeDescriptor()
+    private let threads = Mutex<[ServiceThread]>([])
+
+    init(volume: Volume, log: LogWriter) {
+        self.volume = volume
+        self.log = log
+        let sync = ServiceThread("ward-sync") { [unowned self] in runSync() }
+        let mend = ServiceThread("ward-mend") { [unowned self] in runMend() }
+        threads.withLock { $0 = [sync, mend] }
+    }
+
+    /// Asks for a durable point now.
+    func makeDurable() { syncWake.signal() }
+
+    /// Asks for a pass over files in doubt, now that their classes can be opened.
+    func mend() { mendWake.signal() }
+
+    func stop() {
+        isStopping.store(true, ordering: .relaxed)
+        syncWake.signal()
+        mendWake.signal()
+        let threads = threads.withLock { threads in
+            defer { threads = [] }
+            return threads
+        }
+        for thread in threads { thread.join() }
+    }
+
+    private func runSync() {
+        while true {
+            syncWake.wait(timeout: Maintenance.interval)
+            if isStopping.load(ordering: .relaxed) { return }
+            guard volume.hasUnsyncedChanges else { continue }
+            do throws(Errno) {
+                try volume.durablePoint()
+            } catch {
+                log.write(.error, "durable point failed: \(error)")
+            }
+        }
+    }
+
+    private func runMend() {
+        while true {
+            mendWake.wait()
+            if isStopping.load(ordering: .relaxed) { return }
+            volume.mendDoubtfulFiles { isStopping.load(ordering: .relaxed) }
+        }
+    }
+}

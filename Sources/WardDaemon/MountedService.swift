@@ -1,0 +1,220 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardControl
+import WardFUSE
+import WardFormat
+import WardKeys
+import WardSystem
+import WardVolume
+
+/// Everything that belongs to one mount, put together in `init` and taken apart in `finish`.
+final class MountedService: @unchecked Sendable {
+    // Sendable: constant after `init`, but for what the atomics say.
+
+    let info: MountedInfo
+    private let options: MountOptions
+    private let runtime: RuntimeDirectory
+    private let uuid: String
+    private let log: LogWriter
+    private let hub: EventHub
+    private let volume: Volume
+    private let connection: FUSEConnection
+    private let maintenance: Maintenance
+    private let keeper: LockKeeper
+    private let service: ControlService
+    private let server: ControlServer
+    private let watchdog: WatchdogProcess?
+    private let isEnding = Atomic(false)
+    private let isFinished = Atomic(false)
+    private let served = WakeDescriptor()
+
+    init(
+        _ options: MountOptions, _ placement: Placement, _ runtime: RuntimeDirectory
+    ) throws(DaemonError) {
+        self.options = options
+        self.runtime = runtime
+        let time: any TimeSource = options.manualClock ? ManualTime() : SystemTime()
+        let clock: DeviceClock = options.manualClock ? .manual { time.now } : .system
+        let opened = try OpenedKeys.open(options, placement, clock)
+        let store = opened.store
+        uuid = store.parameters.uuidString
+        log = try LogWriter(options, fallbackPath: store.stateDirectory.path + "/ward.log")
+        hub = EventHub(log: log)
+        for note in store.notes { log.write(.warning, note) }
+        do throws(VolumeOpenError) {
+            volume = try Volume(
+                backingPath: placement.volumePath, parameters: store.parameters,
+                volumeKey: opened.volumeKey, keyring: opened.keyring, readOnly: options.readOnly,
+                observer: hub)
+        } catch {
+            log.stop()
+            throw DaemonError(error, volumePath: options.volumePath)
+        }
+        let socketPath = runtime.socketPath(uuid: uuid)
+        volume.setVirtualAttributes(socketPath: socketPath)
+        do throws(FUSEError) {
+            connection = try FUSEConnection.mount(
+                FUSEMountOptions(
+                    mountPoint: placement.mountPoint, fileSystemName: placement.volumePath,
+                    allowOther: options.allowOther, readOnly: options.readOnly,
+                    sharedStorage: options.sharedStorage))
+        } catch {
+            try? volume.close()
+            log.stop()
+            throw DaemonError(error)
+        }
+        volume.setNotifier(connection)
+        watchdog =
+            options.usesWatchdog ? WatchdogProcess(connectionID: connection.connectionID) : nil
+        maintenance = Maintenance(volume: volume, log: log)
+        let machine = LockStateMachine(
+            hasPasscode: store.hasPasscode, userInactivePeriod: store.policy.userInactivePeriod,
+            now: time.now)
+        keeper = LockKeeper(
+            volume: volume, connection: connection, machine: machine, time: time, hub: hub,
+            maintenance: maintenance)
+        let ending = Ending()
+        service = ControlService(
+            options: options, placement: placement, store: store, volume: volume, keeper: keeper,
+            time: time, hub: hub,
+            grace: options.graceSeconds.map { .seconds($0) } ?? store.policy.gracePeriod
+        ) { force in ending.owner?.end(force: force) }
+        info = MountedInfo(
+            uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,
+            socketPath: socketPath, state: machine.state.rawName)
+        do throws(ControlError) {
+            server = try ControlServer(
+                socketPath: socketPath, version: options.version, handler: service)
+            try runtime.record(
+                MountedVolume(
+                    uuid: uuid, volume: placement.volumePath, mountpoint: connection.mountPoint,
+                    pid: Int(getpid()), socket: socketPath))
+        } catch {
+            watchdog?.stop()
+            try? connection.unmount(lazy: true)
+            try? volume.close()
+            log.stop()
+            throw DaemonError(error)
+        }
+        ending.owner = self
+        hub.emit(
+            ControlEvent(
+                kind: .mounted, state: machine.state.rawName, path: connection.mountPoint,
+                detail: "\(placement.volumePath), \(uuid)"))
+        if options.usesWatchdog, watchdog == nil {
+            log.write(.warning, "no watchdog could be started")
+        }
+        if machine.state == .noPasscode { maintenance.mend() }
+    }
+
+    /// Breaks the circle between the service that is asked to end and the calls that ask.
+    private final class Ending: @unchecked Sendable {
+        // Sendable: written once, before the mount answers calls that use it.
+        weak var owner: MountedService?
+    }
+
+    /// Returns when the kernel has ended the connection.
+    func serve() {
+        connection.serve(volume, threads: options.threads ?? FUSEConnection.usualThreads)
+        served.signal()
+    }
+
+    // MARK: Ending
+
+    /// Unmounts, so that `serve` returns. Without `force` only where nothing is in use; else the reason is returned.
+    @discardableResult
+    func end(force: Bool) -> String? {
+        if !force {
+            do throws(FUSEError) {
+                try connection.unmount(lazy: false)
+                return nil
+            } catch {
+                return error.reason
+            }
+        }
+        guard !isEnding.exchange(true, ordering: .relaxed) else { return nil }
+        hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
+        keeper.perform(.lock(grace: .zero))
+        if (try? connection.unmount(lazy: false)) != nil { return nil }
+        try? connection.unmount(lazy: true)
+        // Programs still have files open: what they mapped is written back, then they are cut off.
+        keeper.evictEverything()
+        ServiceThread("ward-cut") { [self] in
+            if served.wait(timeout: .milliseconds(500)) { return }
+            if connection.abort(), served.wait(timeout: .seconds(5)) { return }
+            // No way to abort: the kernel does it when the last descriptor of the device closes.
+            finish()
+            _exit(0)
+        }.detach()
+        return nil
+    }
+
+    /// After the last request: makes everything durable, wipes the keys, removes socket and record.
+    func finish() {
+        guard !isFinished.exchange(true, ordering: .relaxed) else {
+            // Another thread is at it and ends the process.
+            while true { pause() }
+        }
+        if !isEnding.load(ordering: .relaxed) {
+            hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
+        }
+        watchdog?.stop()
+        maintenance.stop()
+        keeper.stop()
+        do throws(Errno) {
+            try volume.close()
+        } catch {
+            log.write(.error, "the volume could not be closed cleanly: \(error)")
+        }
+        volume.keyring.evict(.all)
+        // A mount that was aborted is still in the table, dead.
+        try? connection.unmount(lazy: true)
+        service.stop()
+        runtime.forget(uuid: uuid)
+        server.stop()
+        log.write(.notice, "unmounted")
+        log.stop()
+    }
+}
+
+/// The keybag, and what the device slot gave.
+private struct OpenedKeys: ~Copyable {
+    let store: KeybagStore
+    let keyring: ClassKeyring
+    let volumeKey: SecretBytes
+
+    static func open(
+        _ options: MountOptions, _ placement: Placement, _ clock: DeviceClock
+    ) throws(DaemonError) -> OpenedKeys {
+        let store = try openStore(options, placement, clock)
+        let keyring = ClassKeyring(classBPublicKey: store.classBPublicKey)
+        let volumeKey = try openDeviceSlot(of: store, into: keyring, options)
+        return OpenedKeys(store: store, keyring: keyring, volumeKey: volumeKey)
+    }
+
+    private static func openStore(
+        _ options: MountOptions, _ placement: Placement, _ clock: DeviceClock
+    ) throws(DaemonError) -> KeybagStore {
+        do throws(KeybagError) {
+            let store = try KeybagStore(
+                volumePath: placement.volumePath, stateRoot: placement.stateRoot, clock: clock,
+                acceptsOlderGeneration: options.acceptsOlderGeneration)
+            // The daemon's start is the boot of semantics.md.
+            if !options.readOnly { try store.restartPasscodeDelay() }
+            return store
+        } catch {
+            throw DaemonError(error, volumePath: options.volumePath)
+        }
+    }
+
+    private static func openDeviceSlot(
+        of store: KeybagStore, into keyring: ClassKeyring, _ options: MountOptions
+    ) throws(DaemonError) -> SecretBytes {
+        do throws(KeybagError) {
+            return try store.openDeviceSlot(into: keyring)
+        } catch {
+            throw DaemonError(error, volumePath: options.volumePath)
+        }
+    }
+}

@@ -1,0 +1,73 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardSystem
+
+/// The clock that grace periods run on, and its one timer. `nextAlarm` is for the lock thread alone.
+protocol TimeSource: AnyObject, Sendable {
+    var now: Duration { get }
+    /// Readable when the alarm is due; -1 where nothing but `Advance` moves the clock.
+    var alarmDescriptor: Int32 { get }
+    /// Nil: none.
+    func setAlarm(at time: Duration?)
+    /// Forgets that the alarm was due.
+    func clearAlarm()
+}
+
+/// `CLOCK_BOOTTIME`, which runs through suspend, and a timer on it (timerfd_create(2)).
+final class SystemTime: TimeSource {
+    let alarmDescriptor: Int32
+
+    init() {
+        alarmDescriptor = timerfd_create(CLOCK_BOOTTIME, Int32(TFD_CLOEXEC | TFD_NONBLOCK))
+        precondition(alarmDescriptor >= 0, "no descriptor left to start with")
+    }
+
+    deinit { Syscall.close(alarmDescriptor) }
+
+    var now: Duration { SystemClock.sinceBoot() }
+
+    func setAlarm(at time: Duration?) {
+        var setting = itimerspec()
+        if let time {
+            // A value of zero would disarm it.
+            let wanted = max(time, .nanoseconds(1))
+            setting.it_value.tv_sec = Int(wanted.components.seconds)
+            setting.it_value.tv_nsec = Int(wanted.components.attoseconds / 1_000_000_000)
+        }
+        timerfd_settime(alarmDescriptor, Int32(TFD_TIMER_ABSTIME), &setting, nil)
+    }
+
+    func clearAlarm() {
+        var count: UInt64 = 0
+        _ = read(alarmDescriptor, &count, 8)
+    }
+}
+
+/// A clock that stands still until it is advanced; for tests.
+final class ManualTime: TimeSource {
+    private struct State {
+        var now = Duration.seconds(1)
+        var alarm: Duration?
+    }
+
+    private let state = Mutex(State())
+    let alarmDescriptor: Int32 = -1
+
+    var now: Duration { state.withLock { $0.now } }
+    func setAlarm(at time: Duration?) { state.withLock { $0.alarm = time } }
+    func clearAlarm() {}
+
+    /// Moves to `end`, or to the alarm before it: then returns true, and the alarm is cleared.
+    func advance(to end: Duration) -> Bool {
+        state.withLock { state in
+            if let alarm = state.alarm, alarm <= end {
+                state.now = max(state.now, alarm)
+                state.alarm = nil
+                return true
+            }
+            state.now = max(state.now, end)
+            return false
+        }
+    }
+}

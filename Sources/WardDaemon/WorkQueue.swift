@@ -1,0 +1,52 @@
+import Synchronization
+import WardControl
+
+/// A thread that does one thing after another, a bounded number of them waiting.
+final class WorkQueue: Sendable {
+    private struct State {
+        var work: [@Sendable () -> Void] = []
+        var isStopping = false
+        var thread: ServiceThread?
+    }
+
+    private let state = Mutex(State())
+    private let wake = WakeDescriptor()
+    private let limit: Int
+
+    init(_ name: String, limit: Int) {
+        self.limit = limit
+        let thread = ServiceThread(name) { [unowned self] in run() }
+        state.withLock { $0.thread = thread }
+    }
+
+    /// False where too much is waiting, or the queue has ended.
+    func add(_ body: @escaping @Sendable () -> Void) -> Bool {
+        let isTaken = state.withLock { state in
+            guard !state.isStopping, state.work.count < limit else { return false }
+            state.work.append(body)
+            return true
+        }
+        wake.signal()
+        return isTaken
+    }
+
+    /// Does what is waiting and ends.
+    func stop() {
+        let thread = state.withLock { state in
+            state.isStopping = true
+            return state.thread.take()
+        }
+        wake.signal()
+        thread?.join()
+    }
+
+    private func run() {
+        while true {
+            wake.wait()
+            while let body = state.withLock({ $0.work.isEmpty ? nil : $0.work.removeFirst() }) {
+                body()
+            }
+            if state.withLock({ $0.isStopping && $0.work.isEmpty }) { return }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+import Glibc
+import Synchronization
+import WardSystem
+
+@testable import WardKeys
+
+/// Files in memory that lose power.
+///
+/// Fault model: a file's content is durable from its `sync` on, a name from the `sync` of its directory on. The power
+/// goes just before operation number `failingAt`; from then on everything fails. What survives of the rest is one of
+/// `Survival`: a disk may have written all of it, none of it, or names without contents.
+final class SimulatedKeyStorage: KeyStorage {
+    enum Survival: CaseIterable, Sendable {
+        case everything
+        case onlyWhatWasSynced
+        /// The directory reached the disk before the data of files that nobody synced: they are zeros.
+        case namesWithoutContents
+    }
+
+    struct File {
+        var content: [UInt8]
+        var durable: [UInt8]?
+    }
+
+    struct State {
+        var files: [Int: File] = [:]
+        var names: [String: Int] = [:]
+        var durableNames: [String: Int] = [:]
+        var nextFile = 1
+        var operations = 0
+        var failingAt: Int?
+        var hasFailed: Bool { failingAt.map { operations >= $0 } ?? false }
+    }
+
+    private let state: Mutex<State>
+
+    init(_ state: State = State(), failingAt: Int? = nil) {
+        var state = state
+        state.operations = 0
+        state.failingAt = failingAt
+        self.state = Mutex(state)
+    }
+
+    /// What a machine finds when the power is back.
+    func afterPowerLoss(_ survival: Survival) -> State {
+        state.withLock { now in
+            var then = State()
+            then.nextFile = now.nextFile
+            then.names = survival == .onlyWhatWasSynced ? now.durableNames : now.names
+            then.durableNames = then.names
+            for file in then.names.values {
+                let old = now.files[file]!
+                let content =
+                    survival == .everything
+                    ? old.content : old.durable ?? old.content.map { _ in 0 }
+                then.files[file] = File(content: content, durable: content)
+            }
+            return then
+        }
+    }
+
+    var image: State { state.withLock { $0 } }
+    var hasFailed: Bool { state.withLock { $0.hasFailed } }
+    var operations: Int { state.withLock { $0.operations } }
+
+    subscript(path: String) -> [UInt8]? {
+        get { state.withLock { state in state.names[path].map { state.files[$0]!.content } } }
+        set {
+            state.withLock { state in
+                guard let newValue else {
+                    state.names[path] = nil
+                    return
+                }
+                state.files[state.nextFile] = File(content: newValue, durable: newValue)
+                state.names[path] = state.nextFile
+                state.durableNames[path] = state.nextFile
+                state.nextFile += 1
+            }
+        }
+    }
+
+    /// One operation that changes something: fails from the chosen one on.
+    private func change<R>(_ body: (inout State) throws(Errno) -> R) throws(Errno) -> R {
+        var result: Result<R, Errno>?
+        state.withLock { state in
+            guard !state.hasFailed else {
+                result = .failure(.ioError)
+                return
+            }
+            state.operations += 1
+            do throws(Errno) {
+                result = .success(try body(&state))
+            } catch {
+                result = .failure(error)
+            }
+        }
+        return try result!.get()
+    }
+
+    func read(_ path: String, limit: Int) throws(Errno) -> SecretBytes {
+        if hasFailed { throw .ioError }
+        guard let content = self[path] else { throw .noSuchFileOrDirectory }
+        var secret = try SecretBytes(zeroed: min(content.count, limit + 1))
+        secret.withUnsafeMutableBytes { $0.copyBytes(from: content[..<$0.count]) }
+        return secret
+    }
+
+    func write(_ path: String, _ bytes: UnsafeRawBufferPointer, isPublic: Bool) throws(Errno) {
+        let content = [UInt8](bytes)
+        try change { state in
+            state.files[state.nextFile] = File(content: content, durable: nil)
+            state.names[path] = state.nextFile
+            state.nextFile += 1
+        }
+    }
+
+    func sync(_ path: String) throws(Errno) {
+        try change { state in
+            if let file = state.names[path] {
+                state.files[file]!.durable = state.files[file]!.content
+            } else {
+                let inside = { (name: String) in Paths.parent(of: name) == path }
+                state.durableNames = state.durableNames.filter { !inside($0.key) }
+                    .merging(state.names.filter { inside($0.key) }) { _, new in new }
+            }
+        }
+    }
+
+    func rename(_ path: String, to target: String) throws(Errno) {
+        try change { (state) throws(Errno) in
+            guard let file = state.names.removeValue(forKey: path) else {
+                throw .noSuchFileOrDirectory
+            }
+            state.names[target] = file
+        }
+    }
+
+    func remove(_ path: String) throws(Errno) {
+        try change { state in state.names[path] = nil }
+    }
+
+    func openForWiping(_ path: String) throws(Errno) -> Int32? {
+        if hasFailed { throw .ioError }
+        return state.withLock { $0.names[path].map(Int32.init) }
+    }
+
+    func wipe(_ descriptor: Int32) throws(Errno) {
+        try change { state in
+            let zeros = state.files[Int(descriptor)]!.content.map { _ in UInt8(0) }
+            state.files[Int(descriptor)] = File(content: zeros, durable: zeros)
+        }
+    }
+
+    func lock(_ path: String) throws(Errno) -> Int32? { nil }
+    func unlock(_ descriptor: Int32) {}
+    func makeDirectory(_ path: String) throws(Errno) {}
+}

@@ -1,0 +1,146 @@
+import Foundation
+import Glibc
+import WardSystem
+
+@testable import WardVolume
+
+/// The real store, whose n-th change of content fails: with `ENOSPC` after part of a write was done, or with `EIO`.
+final class FailingStorage: Storage, @unchecked Sendable {
+    private let real = PosixStorage()
+    private let lock = NSLock()
+    private var countdown = Int.max
+    private var error = Errno.noSpace
+
+    /// The `n`-th change from now (0: the next one) fails, once.
+    func failAfter(_ n: Int, _ error: Errno) {
+        lock.withLock {
+            countdown = n
+            self.error = error
+        }
+    }
+
+    /// Whether the failure that was asked for has happened.
+    var hasFailed: Bool { lock.withLock { countdown < 0 } }
+
+    func stop() { lock.withLock { countdown = Int.max } }
+
+    private func change() throws(Errno) {
+        let failure: Errno? = lock.withLock {
+            if countdown < 0 || countdown == Int.max { return nil }
+            countdown -= 1
+            return countdown < 0 ? error : nil
+        }
+        if let failure { throw failure }
+    }
+
+    func pwrite(_ d: Int32, _ b: UnsafeRawPointer, _ count: Int, at offset: Int) throws(Errno) {
+        do throws(Errno) {
+            try change()
+        } catch {
+            // A full disk takes the first blocks.
+            let part = (count / 2) & ~4095
+            if error == .noSpace, part > 0 { try real.pwrite(d, b, part, at: offset) }
+            throw error
+        }
+        try real.pwrite(d, b, count, at: offset)
+    }
+    func ftruncate(_ d: Int32, _ size: Int) throws(Errno) {
+        try change()
+        try real.ftruncate(d, size)
+    }
+    func fallocate(_ d: Int32, mode: Int32, offsetBytes: Int, lengthBytes: Int) throws(Errno) {
+        try change()
+        try real.fallocate(d, mode: mode, offsetBytes: offsetBytes, lengthBytes: lengthBytes)
+    }
+    func openat(_ d: Int32, _ p: UnsafePointer<CChar>, _ f: Int32, mode: mode_t) throws(Errno)
+        -> Int32
+    {
+        if f & O_CREAT != 0 { try change() }
+        return try real.openat(d, p, f, mode: mode)
+    }
+    func mkdirat(_ d: Int32, _ p: UnsafePointer<CChar>, _ m: mode_t) throws(Errno) {
+        try change()
+        try real.mkdirat(d, p, m)
+    }
+    func mknodat(_ d: Int32, _ p: UnsafePointer<CChar>, _ m: mode_t, _ v: dev_t) throws(Errno) {
+        try change()
+        try real.mknodat(d, p, m, v)
+    }
+    func unlinkat(_ d: Int32, _ p: UnsafePointer<CChar>, _ f: Int32) throws(Errno) {
+        try change()
+        try real.unlinkat(d, p, f)
+    }
+    func renameat(
+        _ a: Int32, _ b: UnsafePointer<CChar>, _ c: Int32, _ d: UnsafePointer<CChar>, flags: UInt32
+    ) throws(Errno) {
+        try change()
+        try real.renameat(a, b, c, d, flags: flags)
+    }
+    func linkat(_ a: Int32, _ b: UnsafePointer<CChar>, _ c: Int32, _ d: UnsafePointer<CChar>)
+        throws(Errno)
+    {
+        try change()
+        try real.linkat(a, b, c, d)
+    }
+    func linkDescriptor(_ a: Int32, _ c: Int32, _ d: UnsafePointer<CChar>) throws(Errno) {
+        try change()
+        try real.linkDescriptor(a, c, d)
+    }
+    func symlinkat(target: UnsafePointer<CChar>, _ d: Int32, _ p: UnsafePointer<CChar>)
+        throws(Errno)
+    {
+        try change()
+        try real.symlinkat(target: target, d, p)
+    }
+    func chmod(_ d: Int32, _ m: mode_t) throws(Errno) {
+        try change()
+        try real.chmod(d, m)
+    }
+    func chown(_ d: Int32, _ u: uid_t, _ g: gid_t) throws(Errno) {
+        try change()
+        try real.chown(d, u, g)
+    }
+    func setTimes(_ d: Int32, access: timespec, modification: timespec) throws(Errno) {
+        try change()
+        try real.setTimes(d, access: access, modification: modification)
+    }
+    func setxattr(_ d: Int32, _ n: String, _ v: UnsafeRawBufferPointer, flags: Int32) throws(Errno)
+    {
+        try change()
+        try real.setxattr(d, n, v, flags: flags)
+    }
+    func removexattr(_ d: Int32, _ n: String) throws(Errno) {
+        try change()
+        try real.removexattr(d, n)
+    }
+    func fsync(_ d: Int32) throws(Errno) {
+        try change()
+        try real.fsync(d)
+    }
+    func fdatasync(_ d: Int32) throws(Errno) {
+        try change()
+        try real.fdatasync(d)
+    }
+    func syncfs(_ d: Int32) throws(Errno) { try real.syncfs(d) }
+    func close(_ d: Int32) { real.close(d) }
+    func pread(_ d: Int32, _ b: UnsafeMutableRawPointer, _ c: Int, at o: Int) throws(Errno) -> Int {
+        try real.pread(d, b, c, at: o)
+    }
+    func lseek(_ d: Int32, _ o: Int, _ w: Int32) throws(Errno) -> Int { try real.lseek(d, o, w) }
+    func fstat(_ d: Int32) throws(Errno) -> FileStatus { try real.fstat(d) }
+    func fstatat(_ d: Int32, _ p: UnsafePointer<CChar>) throws(Errno) -> FileStatus {
+        try real.fstatat(d, p)
+    }
+    func fstatvfs(_ d: Int32) throws(Errno) -> FileSystemStatus { try real.fstatvfs(d) }
+    func readlinkat(
+        _ d: Int32, _ p: UnsafePointer<CChar>, _ b: UnsafeMutableRawPointer, _ c: Int
+    ) throws(Errno) -> Int { try real.readlinkat(d, p, b, c) }
+    func getxattr(_ d: Int32, _ n: String, _ b: UnsafeMutableRawBufferPointer) throws(Errno) -> Int
+    {
+        try real.getxattr(d, n, b)
+    }
+    func listxattr(_ d: Int32, _ b: UnsafeMutableRawBufferPointer) throws(Errno) -> Int {
+        try real.listxattr(d, b)
+    }
+    func list(_ d: Int32, _ body: (StorageEntry) -> Void) throws(Errno) { try real.list(d, body) }
+}

@@ -1,0 +1,98 @@
+import Glibc
+import Testing
+import WardFormat
+import WardSystem
+
+@testable import WardVolume
+
+/// The n-th change of the backing store fails, for every n: the program gets the error, and what was acknowledged stays.
+@Suite struct FailureTests {
+    @Test(arguments: [512, 4096], [Errno.noSpace, .ioError])
+    func aFailedWriteLeavesWhatWasThere(pageBytes: Int, error: Errno) throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(pageBytes: pageBytes, storage: storage)
+        let old = (0..<(pageBytes * 2 + 77)).map { UInt8(truncatingIfNeeded: $0 &* 7) }
+        for (label, action) in FailureTests.actions(pageBytes) {
+            for n in 0..<12 {
+                let (node, handle) = try harness.create("\(label)-\(n)")
+                try harness.write(handle, 0, old)
+                storage.failAfter(n, error)
+                let failed = (try? action(harness, node, handle)) == nil
+                let wasReached = storage.hasFailed
+                storage.stop()
+                if failed {
+                    // Old bytes up to the old size; a write inside the file may have got some of its own in.
+                    let now = try harness.read(handle, 0, 1 << 20)
+                    #expect(now.count >= min(old.count, pageBytes), "\(label), call \(n)")
+                    if label == "append" || label == "grow" {
+                        #expect(now == old, "\(label), call \(n)")
+                    }
+                }
+                // It goes on where it stopped.
+                try harness.write(handle, 0, old)
+                try harness.setSize(node, handle, old.count)
+                #expect(try harness.read(handle, 0, 1 << 20) == old, "\(label), call \(n)")
+                harness.volume.release(handle, harness.context)
+                let again = try harness.open(node)
+                #expect(try harness.read(again, 0, 1 << 20) == old, "\(label), call \(n), reopened")
+                harness.volume.release(again, harness.context)
+                if !wasReached { break }
+            }
+        }
+        #expect(harness.events.integrityFailures.isEmpty)
+    }
+
+    private static func actions(
+        _ pageBytes: Int
+    ) -> [(String, (VolumeHarness, NodeID, HandleID) throws -> Void)] {
+        let size = pageBytes * 2 + 77
+        let more = [UInt8](repeating: 0xAB, count: pageBytes * 5)
+        return [
+            ("append", { harness, _, handle in try harness.write(handle, size, more) }),
+            (
+                "grow",
+                { harness, node, handle in try harness.setSize(node, handle, pageBytes * 30) }
+            ),
+            (
+                "shrink",
+                { harness, node, handle in try harness.setSize(node, handle, pageBytes + 5) }
+            ),
+            ("overwrite", { harness, _, handle in try harness.write(handle, 100, more) }),
+            ("class", { harness, node, _ in try harness.setClass(node, "A") }),
+        ]
+    }
+
+    @Test func everyFailedNameOperationLeavesTheOldOrTheNewNames() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let long = String(repeating: "n", count: 240)
+        for n in 0..<12 {
+            let (_, handle) = try harness.create("file")
+            harness.volume.release(handle, harness.context)
+            storage.failAfter(n, .ioError)
+            let moved: Void? = try? harness.withName("file") { old throws(Errno) in
+                try harness.withName(long) { new throws(Errno) in
+                    try harness.volume.rename(1, old, 1, new, flags: 0, harness.context)
+                }
+            }
+            let made: Void? = try? harness.withName("dir") { name throws(Errno) in
+                _ = try harness.volume.makeDirectory(
+                    1, name, mode: 0o755, umask: 0, caller: harness.caller, harness.context)
+            }
+            storage.stop()
+            let names = try harness.names()
+            #expect(names.contains(moved == nil ? "file" : long), "call \(n): \(names)")
+            #expect(names.contains("dir") == (made != nil), "call \(n): \(names)")
+            for name in names {
+                try harness.withName(name) { bytes throws(Errno) in
+                    if name == "dir" {
+                        try harness.volume.removeDirectory(1, bytes, harness.context)
+                    } else {
+                        try harness.volume.unlink(1, bytes, harness.context)
+                    }
+                }
+            }
+        }
+        #expect(try harness.names().isEmpty)
+    }
+}
