@@ -18,7 +18,6 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
         // Exact: ward calls BoringSSL inside this package by its private C names (docs/decisions/0002).
         .package(url: "https://github.com/apple/swift-crypto", exact: "4.5.2"),
-        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-system", from: "1.8.1"),
     ],
     targets: [
@@ -50,11 +49,14 @@ let package = Package(
         .target(
             name: "WardControl", dependencies: ["CWardLinux", "WardSystem", "WardFormat", "WardKeys"],
             swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardControlTests", dependencies: ["WardControl", "WardSystem"],
+            swiftSettings: swiftSettings),
         .target(
             name: "WardDaemon",
             dependencies: [
                 "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
-                "WardFUSE", "WardControl", .product(name: "Logging", package: "swift-log"),
+                "WardFUSE", "WardControl",
             ],
             swiftSettings: swiftSettings),
         .target(

@@ -2,6 +2,7 @@ import CWardLinux
 import Glibc
 import Synchronization
 import WardControl
+import WardCrypto
 import WardFUSE
 import WardFormat
 import WardKeys
@@ -24,6 +25,7 @@ public enum Daemon {
         }
         ProcessHardening.apply()
         Signals.block()
+        try selfTest()
         try makeRuntimeDirectory(runtime)
         let lock = try VolumeLock(volumePath: placement.volumePath, runtimeDirectory: runtime)
         var options = options
@@ -46,6 +48,17 @@ public enum Daemon {
         }
         defer { free(directory) }
         return String(cString: directory) + "/" + path
+    }
+
+    /// Before any key is touched.
+    private static func selfTest() throws(DaemonError) {
+        do throws(SelfTestError) {
+            try SelfTest.run()
+        } catch {
+            throw DaemonError(
+                "start", "ward", error.description, hint: "install an official build",
+                exitCode: DaemonError.Exit.software)
+        }
     }
 
     private static func makeRuntimeDirectory(_ runtime: RuntimeDirectory) throws(DaemonError) {

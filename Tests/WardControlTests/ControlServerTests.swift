@@ -1,0 +1,287 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import Testing
+import WardSystem
+
+@testable import WardControl
+
+/// Real sockets, a handler that knows little.
+@Suite(.timeLimit(.minutes(1))) struct ControlServerTests {
+    /// Answers what a volume would; keeps what it was given.
+    private final class Handler: ControlHandler {
+        let passcodes = Mutex<[[UInt8]]>([])
+        let monitors = Mutex<[ControlCall]>([])
+        let held = Mutex<[ControlCall]>([])
+
+        func handle(_ call: ControlCall) {
+            switch call.method {
+            case "Lock": call.reply(.object([("state", .string("locking"))]))
+            case "Unlock":
+                let passcode = call.parameters["passcode"]?.secretValue?.bytes.withUnsafeBytes {
+                    Array($0)
+                }
+                passcodes.withLock { $0.append(passcode ?? []) }
+                if passcode == Array("right ü\"\\\n".utf8) {
+                    call.reply(.object([("state", .string("unlocked"))]))
+                } else {
+                    call.fail(.wrongPasscode(triesLeft: 9))
+                }
+            case "Monitor":
+                monitors.withLock { $0.append(call) }
+                for index in 0..<(call.parameters["last"]?.intValue ?? 0) {
+                    call.reply(
+                        .object([("event", ControlEvent(kind: .note, detail: "\(index)").json)]),
+                        continues: true)
+                }
+            case "Advance": held.withLock { $0.append(call) }
+            default: call.reply()
+            }
+        }
+    }
+
+    private final class Fixture {
+        let directory: String
+        let path: String
+        let handler = Handler()
+        let server: ControlServer
+
+        init() throws {
+            var template = Array("/tmp/ward-control-test-XXXXXX".utf8CString)
+            directory = String(cString: mkdtemp(&template))
+            path = directory + "/a.socket"
+            server = try ControlServer(socketPath: path, version: "1.2.3", handler: handler)
+        }
+
+        deinit {
+            server.stop()
+            rmdir(directory)
+        }
+
+        func connect() throws -> OwnedDescriptor { try ControlSocket.connect(to: path) }
+    }
+
+    private func secret(_ bytes: [UInt8]) throws -> SecretBytes {
+        var secret = try SecretBytes(zeroed: bytes.count)
+        secret.withUnsafeMutableBytes { $0.copyBytes(from: bytes) }
+        return secret
+    }
+
+    private func send(_ socket: Int32, _ text: String) -> Bool {
+        let bytes = Array(text.utf8)
+        var done = 0
+        while done < bytes.count {
+            let sent = bytes.withUnsafeBytes {
+                Glibc.send(
+                    socket, $0.baseAddress! + done, $0.count - done, Int32(MSG_NOSIGNAL))
+            }
+            if sent < 0 { return false }
+            done += sent
+        }
+        return true
+    }
+
+    /// Everything up to the next zero byte; nil at the end of the stream.
+    private func receive(_ socket: Int32) -> String? {
+        var bytes: [UInt8] = []
+        var byte: UInt8 = 0
+        while recv(socket, &byte, 1, 0) == 1 {
+            if byte == 0 { return String(decoding: bytes, as: UTF8.self) }
+            bytes.append(byte)
+        }
+        return nil
+    }
+
+    @Test func callsAndErrors() throws {
+        let fixture = try Fixture()
+        let client = try ControlClient(socketPath: fixture.path)
+        #expect(try client.lock() == "locking")
+        let right = Array("right ü\"\\\n".utf8)
+        let passcode = try secret(right)
+        #expect(try client.unlock(passcode: passcode) == "unlocked")
+        #expect(fixture.handler.passcodes.withLock { $0 } == [right])
+        let wrong = try SecretBytes(zeroed: 3)
+        do throws(ControlError) {
+            _ = try client.unlock(passcode: wrong)
+            Issue.record("a wrong passcode opened it")
+        } catch {
+            #expect(error.code == .volume(.wrongPasscode(triesLeft: 9)))
+        }
+        #expect(fixture.handler.passcodes.withLock { $0.last } == [0, 0, 0])
+    }
+
+    @Test func introspection() throws {
+        let fixture = try Fixture()
+        let client = try ControlClient(socketPath: fixture.path)
+        let info = try client.call(qualified: "org.varlink.service.GetInfo")
+        #expect(info["version"]?.stringValue == "1.2.3")
+        #expect(info["interfaces"]?.arrayValue?.count == 2)
+        let answer = try client.call(
+            qualified: "org.varlink.service.GetInterfaceDescription",
+            .object([("interface", .string("org.ward.Volume"))]))
+        #expect(answer["description"]?.stringValue == VolumeInterface.description)
+    }
+
+    @Test(arguments: [
+        ("org.ward.Volume.Nothing", "org.varlink.service.MethodNotFound"),
+        ("org.ward.Other.Lock", "org.varlink.service.InterfaceNotFound"),
+        ("Lock", "org.varlink.service.InterfaceNotFound"),
+        ("org.ward.Volume.Monitor", "org.varlink.service.ExpectedMore"),
+        ("org.varlink.service.GetInterfaceDescription", "org.varlink.service.InvalidParameter"),
+    ])
+    func standardErrors(_ method: String, _ name: String) throws {
+        let fixture = try Fixture()
+        let client = try ControlClient(socketPath: fixture.path)
+        do throws(ControlError) {
+            _ = try client.call(qualified: method)
+            Issue.record("\(method) was answered")
+        } catch {
+            guard case .varlink(name, _) = error.code else {
+                Issue.record("\(error.code)")
+                return
+            }
+        }
+    }
+
+    @Test func pipelinedCallsAreAnsweredInOrder() throws {
+        let fixture = try Fixture()
+        let socket = try fixture.connect()
+        let advance = #"{"method":"org.ward.Volume.Advance","parameters":{"seconds":1}}"# + "\0"
+        let lock = #"{"method":"org.ward.Volume.Lock"}"# + "\0"
+        #expect(send(socket.rawValue, advance + lock))
+        // Another client is served meanwhile.
+        #expect(try ControlClient(socketPath: fixture.path).lock() == "locking")
+        while fixture.handler.held.withLock({ $0.isEmpty }) { usleep(1000) }
+        fixture.handler.held.withLock { $0.removeFirst() }.reply(
+            .object([("state", .string("first"))]))
+        #expect(receive(socket.rawValue) == #"{"parameters":{"state":"first"}}"#)
+        #expect(receive(socket.rawValue) == #"{"parameters":{"state":"locking"}}"#)
+    }
+
+    @Test func onewayIsDoneAndNotAnswered() throws {
+        let fixture = try Fixture()
+        do {
+            let socket = try fixture.connect()
+            #expect(
+                send(
+                    socket.rawValue,
+                    #"{"method":"org.ward.Volume.Unlock","parameters":{"passcode":"x"},"oneway":true}"#
+                        + "\0" + #"{"method":"org.ward.Volume.Lock"}"# + "\0"))
+            #expect(receive(socket.rawValue) == #"{"parameters":{"state":"locking"}}"#)
+        }
+        #expect(fixture.handler.passcodes.withLock { $0 } == [[0x78]])
+    }
+
+    @Test(
+        "a client that sends no message is hung up on",
+        arguments: [
+            "\0", "garbage\0", "[]\0", "{}\0", "{\"method\":1}\0", "GET / HTTP/1.1\r\n\r\n\0",
+        ])
+    func garbage(_ text: String) throws {
+        let fixture = try Fixture()
+        let socket = try fixture.connect()
+        #expect(send(socket.rawValue, text))
+        #expect(receive(socket.rawValue) == nil)
+        #expect(try ControlClient(socketPath: fixture.path).lock() == "locking")
+    }
+
+    @Test func anEndlessMessageIsCutOff() throws {
+        let fixture = try Fixture()
+        let socket = try fixture.connect()
+        let megabyte = String(repeating: "x", count: 1 << 20)
+        var sent = 0
+        while sent < 100, send(socket.rawValue, megabyte) { sent += 1 }
+        #expect(sent < 100, "100 MB were taken")
+        #expect(try ControlClient(socketPath: fixture.path).lock() == "locking")
+    }
+
+    @Test func silentAndHalfMessagesKeepNobodyOut() throws {
+        let fixture = try Fixture()
+        var sockets: [Int32] = []
+        defer { for socket in sockets { close(socket) } }
+        for index in 0..<200 {
+            let socket = try fixture.connect()
+            if index % 2 == 0 { _ = send(socket.rawValue, #"{"method":"org.ward.Vol"#) }
+            sockets.append(socket.release())
+        }
+        let client = try ControlClient(socketPath: fixture.path, timeout: .seconds(10))
+        #expect(try client.lock() == "locking")
+    }
+
+    @Test func aMonitorThatDoesNotReadIsDropped() throws {
+        let fixture = try Fixture()
+        let socket = try fixture.connect()
+        #expect(send(socket.rawValue, #"{"method":"org.ward.Volume.Monitor","more":true}"# + "\0"))
+        while fixture.handler.monitors.withLock({ $0.isEmpty }) { usleep(1000) }
+        let call = fixture.handler.monitors.withLock { $0[0] }
+        let event = ControlEvent(kind: .note, detail: String(repeating: "x", count: 10_000))
+        var sent = 0
+        while sent < 10_000, call.reply(.object([("event", event.json)]), continues: true) {
+            sent += 1
+            if sent % 10 == 0 { usleep(100) }
+        }
+        #expect(sent < 10_000, "100 MB of events were kept for nobody")
+        #expect(try ControlClient(socketPath: fixture.path).lock() == "locking")
+    }
+
+    @Test func monitorStreamsUntilTheServerStops() throws {
+        let fixture = try Fixture()
+        let client = try ControlClient(socketPath: fixture.path)
+        var details: [String] = []
+        try client.monitor(last: 3) { event in
+            details.append(event.detail ?? "")
+            return details.count < 3
+        }
+        #expect(details == ["0", "1", "2"])
+        let other = try ControlClient(socketPath: fixture.path)
+        let server = fixture.server
+        ServiceThread("stop") {
+            usleep(100_000)
+            server.stop()
+        }.detach()
+        try other.monitor(last: 1) { _ in true }
+    }
+
+    @Test func clientErrorsAreToldApart() throws {
+        let fixture = try Fixture()
+        func code(_ path: String) -> ControlError.Code? {
+            do throws(ControlError) {
+                _ = try ControlClient(socketPath: path)
+                return nil
+            } catch {
+                return error.code
+            }
+        }
+        #expect(code(fixture.directory + "/none.socket") == .noSocket)
+        let dead = fixture.directory + "/dead.socket"
+        _ = try ControlSocket.listen(at: dead)
+        #expect(code(dead) == .refused)
+        unlink(dead)
+        let client = try ControlClient(socketPath: fixture.path)
+        fixture.server.stop()
+        do throws(ControlError) {
+            _ = try client.lock()
+        } catch {
+            #expect(error.code == .connectionLost)
+        }
+        #expect(code(fixture.path) == .noSocket)
+    }
+
+    @Test func aLongPathWorks() throws {
+        let fixture = try Fixture()
+        let deep = fixture.directory + "/" + String(repeating: "d", count: 120)
+        mkdir(deep, 0o700)
+        defer { rmdir(deep) }
+        let server = try ControlServer(
+            socketPath: deep + "/a.socket", version: "1", handler: fixture.handler)
+        #expect(try ControlClient(socketPath: deep + "/a.socket").lock() == "locking")
+        server.stop()
+    }
+
+    @Test func theSocketIsPrivate() throws {
+        let fixture = try Fixture()
+        var status = FileStatus()
+        #expect(lstat(fixture.path, &status) == 0)
+        #expect(status.st_mode & 0o777 == 0o600)
+    }
+}

@@ -1,0 +1,90 @@
+import Testing
+
+@testable import WardControl
+
+/// The text that clients in other languages read, and the Swift types, say the same.
+@Suite struct VolumeInterfaceTests {
+    /// The fields of a parenthesised list, by name.
+    private func fields(_ keyword: String, _ name: String) throws -> [String: String] {
+        let text = VolumeInterface.description
+        let heads = ["\(keyword) \(name) (", "\(keyword) \(name)("]
+        let found = heads.compactMap { head in text.firstRange(of: head)?.upperBound }
+        let start = try #require(found.first, "\(keyword) \(name)")
+        let list = text[start...].prefix { $0 != ")" }
+        var result: [String: String] = [:]
+        for field in list.split(separator: ",") {
+            let parts = field.split(separator: ":").map { $0.filter { !$0.isWhitespace } }
+            if parts.count == 2 { result[String(parts[0])] = String(parts[1]) }
+        }
+        return result
+    }
+
+    private func check(_ json: JSONValue, against fields: [String: String]) throws {
+        guard case .object(let members) = json else {
+            Issue.record("not an object")
+            return
+        }
+        #expect(Set(members.map(\.key)) == Set(fields.keys))
+        for (key, value) in members {
+            let type = try #require(fields[key]).drop { $0 == "?" }
+            let agrees =
+                switch (type, value) {
+                case ("string", .string), ("bool", .bool), ("int", .int), ("float", .double): true
+                case (_, .array): type.hasPrefix("[]")
+                default: false
+                }
+            #expect(agrees, "\(key): \(type)")
+        }
+    }
+
+    private var status: VolumeStatus {
+        VolumeStatus(
+            uuid: "u", volume: "/v", mountpoint: "/m", state: "locking", since: Timestamp.now(),
+            passcodeSet: true, graceSeconds: 10, graceRemainingSeconds: 2.5,
+            classes: [ClassStatus(letter: "A", name: "complete", available: true, openFiles: 1)],
+            pid: 1,
+            version: "1", readOnly: false, manualClock: false)
+    }
+
+    @Test func statusAgrees() throws {
+        try check(status.json, against: fields("type", "VolumeStatus"))
+        try check(status.classes[0].json, against: fields("type", "ClassStatus"))
+        #expect(VolumeStatus(json: status.json) == status)
+    }
+
+    @Test func eventAgrees() throws {
+        let event = ControlEvent(
+            kind: .denied, state: "locked", path: "/p", protectionClass: "A", operation: "open",
+            pid: 1,
+            uid: 2, secondsLeft: 1.5, detail: "d")
+        try check(event.json, against: fields("type", "Event"))
+        #expect(ControlEvent(json: event.json) == event)
+        for kind in ControlEvent.Kind.allCases {
+            #expect(VolumeInterface.description.contains(kind.rawValue))
+        }
+    }
+
+    @Test(arguments: [
+        VolumeError.wrongPasscode(triesLeft: 3), .tryLater(seconds: 60), .disabled, .noPasscodeSet,
+        .passcodeAlreadySet, .clockNotManual, .busy(reason: "r"), .invalidPasscode(reason: "r"),
+        .failed(what: "w", why: "y"),
+    ])
+    func errorAgrees(_ error: VolumeError) throws {
+        try check(error.parameters, against: fields("error", error.name))
+        let name = VolumeInterface.qualified(error.name)
+        #expect(VolumeError(qualifiedName: name, parameters: error.parameters) == error)
+    }
+
+    @Test func methodsAgree() {
+        let named = VolumeInterface.description.split(separator: "\n").compactMap { line in
+            line.hasPrefix("method ") ? String(line.dropFirst(7).prefix { $0 != "(" }) : nil
+        }
+        #expect(Set(named) == VolumeInterface.methods)
+    }
+
+    @Test func timesAreRFC3339() {
+        #expect(
+            Timestamp.text(.seconds(1_763_720_628) + .milliseconds(7)) == "2025-11-21T10:23:48.007Z"
+        )
+    }
+}
