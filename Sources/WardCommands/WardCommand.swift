@@ -28,7 +28,7 @@ public struct WardCommand: ParsableCommand {
             CommandGroup(
                 name: "Volumes",
                 subcommands: [
-                    InitCommand.self, UnmountCommand.self, StatusCommand.self,
+                    InitCommand.self, MountCommand.self, UnmountCommand.self, StatusCommand.self,
                     PasscodeCommand.self, RecoveryCommand.self,
                     
                 ]),

@@ -240,7 +240,7 @@ struct DemoChapters {
             try world.run(["git", "-C", "files/diary", "fsck", "--full", "--no-progress"])
             try world.run(["git", "-C", "files/diary", "status", "--short"])
         }
-        try readable(DemoChapters.diary, "A", "readable")
+        try readable(DemoChapters.diary, "A", "as it was")
         try database("C", "intact")
         for (index, photograph) in photographs.enumerated() {
             let path = "files/photos/\(index + 1).jpg"

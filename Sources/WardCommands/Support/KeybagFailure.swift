@@ -44,7 +44,7 @@ extension CommandFailure {
         case .wrongPasscode(let left):
             self.init(
                 what, subject, why: "wrong passcode, \(Text.count(left, "try")) left",
-                hint: "check the passcode; the same wrong one again does not count",
+                hint: "check the passcode",
                 status: .wrongPasscode)
         case .tryLater(let wait):
             let text = Text.duration(seconds: Double(wait.components.seconds) + 1)

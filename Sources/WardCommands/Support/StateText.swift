@@ -6,7 +6,7 @@ enum StateText {
     static func name(_ state: String) -> String {
         switch state {
         case "noPasscode": "open (no passcode is set)"
-        case "beforeFirstUnlock": "locked (not unlocked since it was mounted)"
+        case "beforeFirstUnlock": "locked (before the first unlock)"
         case "unlocked": "unlocked"
         case "locking": "locking"
         case "locked": "locked"

@@ -89,6 +89,12 @@ enum Text {
             }
         }
         if plain && !text.isEmpty { return text }
+        // Double quotes read better around single ones, where nothing in them has a meaning.
+        if text.utf8.contains(UInt8(ascii: "'")),
+            !text.utf8.contains(where: { "\"$`\\!".utf8.contains($0) })
+        {
+            return "\"" + text + "\""
+        }
         return "'" + text.split(separator: "'", omittingEmptySubsequences: false)
             .joined(separator: "'\\''") + "'"
     }

@@ -32,6 +32,17 @@ struct VolumeConnection {
         }
     }
 
+    /// For who knows the socket already.
+    init(_ what: String, socketPath: String) throws(CommandFailure) {
+        self.what = what
+        path = nil
+        do throws(ControlError) {
+            client = try ControlClient(socketPath: socketPath)
+        } catch {
+            throw CommandFailure(what, nil, error)
+        }
+    }
+
     /// With several volumes mounted and none named it is the one the working directory is in.
     private static func socket(for path: String?) throws(ControlError) -> String {
         let directory = RuntimeDirectory()

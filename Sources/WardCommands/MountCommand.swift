@@ -1,0 +1,170 @@
+import ArgumentParser
+import Glibc
+import WardControl
+import WardDaemon
+import WardSystem
+
+struct MountCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "mount", abstract: "Mount a volume.",
+        discussion: """
+            Returns when the mount answers; its daemon goes on in the background. The volume is \
+            locked as after a boot, unless it has no passcode or --passcode-file is given.
+
+            Examples:
+              ward mount ~/.papers ~/papers
+              ward mount ~/.papers ~/papers --grace 0
+              ward mount ~/.papers ~/papers --passcode-file /run/keys/papers
+              ward mount ~/.papers ~/papers --foreground      (for a service manager)
+            """)
+
+    @Argument(help: "The volume's directory.", completion: .directory) var volume: String
+    @Argument(help: "The directory to mount it on.", completion: .directory) var mountpoint: String
+    @OptionGroup var settings: MountSettings
+    @Flag(name: .shortAndLong, help: "Stay in the foreground until unmounted.")
+    var foreground = false
+    @Option(
+        help: "Unlock at once with the passcode in this file; nothing stays mounted if it is wrong.",
+        completion: .file())
+    var passcodeFile: String?
+    @Option(help: ArgumentHelp("Descriptor that is told when the mount answers.", visibility: .private))
+    var readyFd: Int32?
+    @OptionGroup var options: ReportOptions
+
+    static let what = "cannot mount"
+
+    func validate() throws {
+        if let grace = settings.grace, !(0...86400).contains(grace) {
+            throw ValidationError("--grace is a number of seconds, 0 to 86400")
+        }
+        if readyFd != nil && !foreground {
+            throw ValidationError("--ready-fd goes with --foreground")
+        }
+    }
+
+    func run() throws {
+        let console = options.console
+        let request = try MountRequest(volume: volume, mountPoint: mountpoint, settings: settings)
+        if foreground {
+            try ForegroundMount(request: request, passcodeFile: passcodeFile, readyFd: readyFd)
+                .run(console)
+            return
+        }
+        // Read before anything is started: a mistake here must leave nothing behind.
+        let passcode = try passcodeFile.map { path throws(CommandFailure) in
+            SecretBox(try SecretInput.read(file: path))
+        }
+        let mountPoint = try BackgroundMount(request: request).start()
+        let connection = try VolumeConnection(MountCommand.what, path: mountPoint)
+        if let passcode {
+            do throws(CommandFailure) {
+                try MountCommand.unlock(connection, passcode, mountPoint)
+            } catch {
+                try? connection.client.waitForEnd()
+                throw error
+            }
+        }
+        try MountCommand.report(try connection.status(), console)
+    }
+
+    /// All or nothing: after a wrong passcode nothing stays mounted.
+    static func unlock(
+        _ connection: VolumeConnection, _ passcode: SecretBox, _ mountPoint: String
+    ) throws(CommandFailure) {
+        guard try connection.status().passcodeSet else { return }
+        do throws(ControlError) {
+            _ = try connection.client.unlock(passcode: passcode.secret)
+        } catch {
+            var failure = CommandFailure("cannot unlock", mountPoint, error)
+            try? connection.client.unmount(force: true)
+            failure.why += "; nothing stays mounted"
+            throw failure
+        }
+    }
+
+    /// One line: where it is, and what opens it.
+    static func report(_ status: VolumeStatus, _ console: Console) throws(CommandFailure) {
+        if console.isJSON { return console.json(status.json) }
+        let place = Text.shellQuoted(status.mountpoint)
+        let state =
+            StateText.isLocked(status.state)
+            ? "locked: unlock with ward unlock \(place)" : StateText.name(status.state)
+        console.confirm("\(Text.printable(status.mountpoint)): mounted, \(state)")
+    }
+}
+
+/// How a volume is served; passed on to the daemon as it is.
+struct MountSettings: ParsableArguments {
+    @Option(help: "Seconds that protected files stay readable after a lock (default: 10).")
+    var grace: Double?
+    @Flag(help: "Other users may enter (needs user_allow_other in /etc/fuse.conf, or root).")
+    var allowOther = false
+    @Flag(help: "Nothing is changed, nor is it on disk.") var readOnly = false
+    @Flag(help: "Time passes by ward advance only; for tests.") var manualClock = false
+    @Flag(help: "Others may change the backing directory meanwhile: cache less.")
+    var sharedStorage = false
+    @Flag(help: "Take a keybag older than this device remembers: a backup was restored on purpose.")
+    var acceptOlder = false
+    @Option(help: "Append the daemon's log to this file.", completion: .file()) var log: String?
+}
+
+/// What is to be mounted where, in absolute paths: the daemon's working directory is "/".
+struct MountRequest {
+    let volume: String
+    let mountPoint: String
+    let settings: MountSettings
+    let log: String?
+
+    init(volume: String, mountPoint: String, settings: MountSettings) throws(CommandFailure) {
+        self.settings = settings
+        let what = MountCommand.what
+        do throws(Errno) {
+            self.volume = try Path.real(volume)
+        } catch {
+            throw CommandFailure(
+                what, volume, errno: error, hint: "ward init \(Text.shellQuoted(volume))",
+                status: .noInput)
+        }
+        do throws(Errno) {
+            // Its last component may be a dead mount, which the daemon replaces.
+            let place = try Path.realParent(mountPoint)
+            var status = FileStatus()
+            if lstat(place, &status) == 0, status.st_mode & S_IFMT == S_IFLNK {
+                self.mountPoint = try Path.real(place)
+            } else {
+                self.mountPoint = place
+            }
+        } catch {
+            throw CommandFailure(
+                "cannot mount on", mountPoint, errno: error,
+                hint: "mkdir -p \(Text.shellQuoted(mountPoint))", status: .noInput)
+        }
+        do throws(Errno) {
+            log = try settings.log.map { path throws(Errno) in try Path.realParent(path) }
+        } catch {
+            throw CommandFailure("cannot write the log", settings.log, errno: error)
+        }
+    }
+
+    /// The arguments that make `ward mount --foreground` do the same.
+    var arguments: [String] {
+        var words = ["ward", "mount", "--foreground"]
+        if let grace = settings.grace { words += ["--grace", "\(grace)"] }
+        if settings.allowOther { words.append("--allow-other") }
+        if settings.readOnly { words.append("--read-only") }
+        if settings.manualClock { words.append("--manual-clock") }
+        if settings.sharedStorage { words.append("--shared-storage") }
+        if settings.acceptOlder { words.append("--accept-older") }
+        if let log { words += ["--log", log] }
+        return words
+    }
+
+    func options(logsToStandardError: Bool) -> MountOptions {
+        MountOptions(
+            volumePath: volume, mountPoint: mountPoint, graceSeconds: settings.grace,
+            allowOther: settings.allowOther, readOnly: settings.readOnly,
+            manualClock: settings.manualClock, sharedStorage: settings.sharedStorage,
+            logPath: log, logsToStandardError: logsToStandardError,
+            acceptsOlderGeneration: settings.acceptOlder, version: WardVersion.current)
+    }
+}

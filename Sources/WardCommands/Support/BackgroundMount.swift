@@ -1,0 +1,45 @@
+import ArgumentParser
+import Glibc
+import WardSystem
+
+/// Starts the daemon as a process of its own session and waits until its mount answers.
+struct BackgroundMount {
+    let request: MountRequest
+
+    /// Returns the mount point. Where the daemon fails, its two lines are printed as they came and its exit code ends
+    /// this process.
+    func start() throws -> String {
+        let what = MountCommand.what
+        let bytes: [UInt8]
+        let child: ChildProcess
+        do throws(Errno) {
+            let pipe = try Syscall.pipe()
+            let reading = OwnedDescriptor(adopting: pipe.reading)
+            let writing = OwnedDescriptor(adopting: pipe.writing)
+            let words =
+                request.arguments + ["--ready-fd", "3", "--", request.volume, request.mountPoint]
+            child = try ChildProcess.start(
+                ChildProcess.thisProgram, words,
+                environment: ["SWIFT_BACKTRACE": "enable=no"], input: .null, output: .null,
+                error: .null, passing: (from: writing.rawValue, to: 3), newSession: true)
+            try writing.close()
+            bytes = try FileReading.bytes(of: reading.rawValue)
+        } catch {
+            throw CommandFailure(
+                what, request.volume, why: "its daemon can't be started: \(Text.reason(error))",
+                status: .system)
+        }
+        switch ReadyMessage(bytes) {
+        case .ready(let mountPoint): return mountPoint
+        case .failed(let status, let text):
+            Console.write(text + "\n", to: 2)
+            _ = child.wait()
+            throw ExitCode(status)
+        case nil:
+            throw CommandFailure(
+                what, request.volume,
+                why: "its daemon ended before the mount was ready (exit code \(child.wait()))",
+                hint: "ward mount --foreground shows what it says", status: .software)
+        }
+    }
+}
