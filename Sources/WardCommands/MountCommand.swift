@@ -127,6 +127,11 @@ struct MountRequest {
                 what, volume, errno: error, hint: "ward init \(Text.shellQuoted(volume))",
                 status: .noInput)
         }
+        if let status = try? Syscall.stat(self.volume), status.st_mode & S_IFMT != S_IFDIR {
+            throw CommandFailure(
+                what, self.volume, why: "it is not a directory, so it is not a ward volume",
+                hint: "ward init VOLUME", status: .notAVolume)
+        }
         do throws(Errno) {
             // Its last component may be a dead mount, which the daemon replaces.
             let place = try Path.realParent(mountPoint)

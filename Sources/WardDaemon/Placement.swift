@@ -39,7 +39,7 @@ struct Placement {
     private func refuse(_ path: String, _ why: String) -> DaemonError {
         DaemonError(
             "mount", path, why, hint: "choose a mount point elsewhere",
-            exitCode: DaemonError.Exit.usage)
+            exitCode: DaemonError.Exit.cannotCreate)
     }
 
     private static func existing(_ path: String, hint: String) throws(DaemonError) -> String {

@@ -11,10 +11,21 @@ enum DeadMount {
             let all = table.entries.filter(\.isWard)
             return all.count == 1 && isDead(all[0]) ? all[0] : nil
         }
-        guard let real = try? Path.realParent(path), let entry = table.covering(real),
-            entry.isWard, isDead(entry)
+        guard let real = resolve(path), let entry = table.covering(real), entry.isWard,
+            isDead(entry)
         else { return nil }
         return entry
+    }
+
+    /// Absolute, links resolved as far as they can be: below a dead mount point nothing can.
+    private static func resolve(_ path: String) -> String? {
+        var path = path
+        while true {
+            if let real = try? Path.realParent(path) { return real }
+            let parent = Path.parent(path)
+            if parent == path { return nil }
+            path = parent
+        }
     }
 
     private static func isDead(_ entry: MountTable.Entry) -> Bool {
