@@ -11,9 +11,15 @@ enum DeadMount {
             let all = table.entries.filter(\.isWard)
             return all.count == 1 && isDead(all[0]) ? all[0] : nil
         }
-        guard let real = resolve(path), let entry = table.covering(real), entry.isWard,
-            isDead(entry)
-        else { return nil }
+        guard let entry = covering(path, table), isDead(entry) else { return nil }
+        return entry
+    }
+
+    /// The ward mount that covers the path, dead or alive, found without touching it.
+    static func covering(_ path: String, _ table: MountTable = MountTable()) -> MountTable.Entry? {
+        guard let real = resolve(path), let entry = table.covering(real), entry.isWard else {
+            return nil
+        }
         return entry
     }
 
