@@ -90,6 +90,10 @@ let package = Package(
             name: "WardVolumeTests",
             dependencies: ["WardVolume", "WardFormat", "WardKeys", "WardCrypto", "WardSystem"],
             swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardFUSETests",
+            dependencies: ["CWardLinux", "WardSystem", "WardVolume", "WardFUSE"],
+            swiftSettings: swiftSettings),
         // Runs the built program; imports nothing of it.
         .testTarget(
             name: "WardMountTests", exclude: ["Scripts", "Transcripts"], swiftSettings: swiftSettings),

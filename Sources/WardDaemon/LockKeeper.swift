@@ -220,8 +220,8 @@ final class LockKeeper: @unchecked Sendable {
             outcome.report.withLock { $0 = report }
             outcome.done.signal()
         }
-        outcome.done.wait(timeout: LockKeeper.evictionDeadline + .seconds(1))
-        if let report = outcome.report.withLock({ $0 }), !report.deadlinePassed {
+        var hasReturned = outcome.done.wait(timeout: LockKeeper.evictionDeadline + .seconds(1))
+        if hasReturned, outcome.report.withLock({ $0 })?.deadlinePassed == false {
             thread.join()
             connection.wipeRequestBuffers()
             return
@@ -234,9 +234,10 @@ final class LockKeeper: @unchecked Sendable {
                 detail: "the lock took longer than 5 s: the keys are wiped, the mount "
                     + (aborted ? "is cut off" : "could not be cut off")
                     + ", and what mapped files had not written back is lost"))
-        outcome.done.wait(timeout: .seconds(1))
-        thread.detach()
-        connection.wipeRequestBuffers()
+        if !hasReturned { hasReturned = outcome.done.wait(timeout: .seconds(1)) }
+        if hasReturned { thread.join() } else { thread.detach() }
+        // A worker that waits for the disk does not wipe before it is back.
+        connection.wipeRequestBuffers(timeout: .milliseconds(200))
     }
 
     private final class Outcome: Sendable {

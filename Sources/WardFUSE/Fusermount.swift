@@ -100,7 +100,7 @@ struct Fusermount {
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
 
         var child: pid_t = 0
-        let argv = ([program] + arguments).map { strdup($0) } + [nil]
+        let argv = (["fusermount3"] + arguments).map { strdup($0) } + [nil]
         let envp = environment.map { strdup($0) } + [nil]
         defer { for text in argv + envp { free(text) } }
         let reason = posix_spawn(&child, program, &actions, &attributes, argv, envp)
@@ -134,10 +134,8 @@ struct Fusermount {
     static func lastLine(_ text: [UInt8]) -> String {
         guard let line = text.split(separator: UInt8(ascii: "\n")).last else { return "" }
         let message = String(decoding: line, as: UTF8.self)
-        for prefix in ["fusermount3: ", "fusermount: "] where message.hasPrefix(prefix) {
-            return String(message.dropFirst(prefix.count))
-        }
-        return message
+        let name = "fusermount3: "
+        return message.hasPrefix(name) ? String(message.dropFirst(name.count)) : message
     }
 
     /// unix(7): one descriptor beside one byte; nil where the other end closed without sending one.

@@ -12,21 +12,11 @@ struct MountPoint {
     /// Throws what is wrong with it as a mount point.
     init(checking given: String) throws(FUSEError) {
         path = try MountPoint.canonicalPath(given)
-        var status = stat()
-        if stat(path, &status) != 0 {
-            let reason = Errno(rawValue: ward_errno())
-            guard reason.rawValue == ENOTCONN || reason.rawValue == ECONNABORTED else {
-                throw MountPoint.unreachable(given, reason)
-            }
+        if MountPoint.isDead(path) {
             hasDeadMount = true
             return
         }
         hasDeadMount = false
-        guard status.st_mode & S_IFMT == S_IFDIR else {
-            throw FUSEError(
-                .notADirectory, "mount on", given, "it is not a directory",
-                hint: "mkdir a directory and mount on that")
-        }
         if let mounted = try? MountTable.entry(at: path) {
             throw FUSEError(
                 .busy, "mount on", given,
@@ -34,7 +24,31 @@ struct MountPoint {
                 hint: mounted.type == "fuse.ward"
                     ? "ward unmount \(given)" : "choose another directory")
         }
+        var status = stat()
+        guard stat(path, &status) == 0 else {
+            throw MountPoint.unreachable(given, Errno(rawValue: ward_errno()))
+        }
+        guard status.st_mode & S_IFMT == S_IFDIR else {
+            throw FUSEError(
+                .notADirectory, "mount on", given, "it is not a directory",
+                hint: "mkdir a directory and mount on that")
+        }
         try MountPoint.checkEmpty(given)
+    }
+
+    /// Whether a FUSE mount without a daemon is at `path`. `stat` does not tell: the kernel answers it from memory for
+    /// as long as the dead daemon allowed; opening always asks.
+    private static func isDead(_ path: String) -> Bool {
+        do throws(Errno) {
+            Syscall.close(try Syscall.open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK))
+            return false
+        } catch {
+            return isDisconnected(error)
+        }
+    }
+
+    private static func isDisconnected(_ reason: Errno) -> Bool {
+        reason.rawValue == ENOTCONN || reason.rawValue == ECONNABORTED
     }
 
     /// Detaches the mount of a daemon that died, if there is one.
@@ -49,9 +63,7 @@ struct MountPoint {
     static func canonicalPath(_ given: String) throws(FUSEError) -> String {
         if let resolved = realpath(given) { return resolved }
         let reason = Errno(rawValue: ward_errno())
-        guard reason.rawValue == ENOTCONN || reason.rawValue == ECONNABORTED else {
-            throw unreachable(given, reason)
-        }
+        guard isDisconnected(reason) else { throw unreachable(given, reason) }
         // A dead mount can't be resolved itself, but what it is mounted on can.
         var trimmed = Substring(given)
         while trimmed.count > 1, trimmed.last == "/" { trimmed.removeLast() }

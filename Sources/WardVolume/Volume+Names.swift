@@ -52,17 +52,19 @@ extension Volume {
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
         let directory = try directoryDescriptor(of: parent)
         let status = try storage.fstatat(directory.rawValue, context.nameA)
+        let victim = table.find(inode: UInt64(status.st_ino))
         try storage.unlinkat(directory.rawValue, context.nameA, 0)
-        noteRemoved(status, parent, context.nameA)
+        noteRemoved(victim, status, parent, context.nameA)
         if isLong { removeLongLink(directory.rawValue, context.nameA) }
         isDirty.store(true, ordering: .relaxed)
     }
 
-    /// A name of the inode is gone.
+    /// A name of the inode is gone. `node` was found before it went: afterwards the number may be another file's at once,
+    /// made by another thread, and that file's node must stay in the table.
     private func noteRemoved(
-        _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>
+        _ node: Node?, _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>
     ) {
-        guard let node = table.find(inode: UInt64(status.st_ino)) else { return }
+        guard let node else { return }
         node.removeLink(parent, stored)
         // With the last name (and no descriptor of ours) the inode's number may come back as another file.
         if status.st_nlink <= 1 || status.st_mode & S_IFMT == S_IFDIR { table.detach(node) }
@@ -77,13 +79,14 @@ extension Volume {
         let directory = try directoryDescriptor(of: parent)
         let status = try storage.fstatat(directory.rawValue, context.nameA)
         guard status.st_mode & S_IFMT == S_IFDIR else { throw .notDirectory }
+        let removed = table.find(inode: UInt64(status.st_ino))
         try withOpenDirectory(directory.rawValue, context.nameA) { victim throws(Errno) in
             try requireEmpty(victim)
             // Out of the way under a hidden name first: a directory is never seen without its record.
             let hidden = stagingName()
             try storage.renameat(
                 directory.rawValue, context.nameA, directory.rawValue, hidden, flags: 0)
-            noteRemoved(status, parent, context.nameA)
+            noteRemoved(removed, status, parent, context.nameA)
             if isLong { removeLongLink(directory.rawValue, context.nameA) }
             removeHidden(directory.rawValue, hidden, victim)
         }
@@ -202,6 +205,7 @@ extension Volume {
                 try keepClass(of: replaced, to, new, movingTo: fromState, context)
             }
         }
+        let victim = replaced.flatMap { table.find(inode: UInt64($0.st_ino)) }
         if newIsLong { try makeLongLink(toDirectory.rawValue, new, newName, toState.id) }
         if exchange, oldIsLong {
             try makeLongLink(fromDirectory.rawValue, old, oldName, fromState.id)
@@ -219,7 +223,7 @@ extension Volume {
             if newIsLong { removeLongLink(toDirectory.rawValue, new) }
             throw error
         }
-        if let replaced, !exchange { noteRemoved(replaced, to, new) }
+        if let replaced, !exchange { noteRemoved(victim, replaced, to, new) }
         noteMoved(moved, from, old, to, new)
         if exchange, let replaced { noteMoved(replaced, to, new, from, old) }
         if oldIsLong, !exchange { removeLongLink(fromDirectory.rawValue, old) }

@@ -26,6 +26,17 @@ extension MountSuite {
             }
         }
 
+        @Test("Processes that work side by side see each file whole", arguments: User.available)
+        func sideBySide(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let script = TestEnvironment.shared.script("stress.py")
+            for seed in 1...2 {
+                try volume.shell(
+                    "\(TestEnvironment.shared.python) \(script) \"$MNT\" \(seed) 400 6")
+                try volume.remount()
+            }
+        }
+
         @Test("The same after the daemon was killed", arguments: User.available)
         func afterKill(user: User) throws {
             guard !TestEnvironment.shared.isPlain else { return }

@@ -14,7 +14,8 @@ extension MountSuite {
             for length in lengths {
                 #expect(probe.writeFile("d/" + name(length, "a"), "\(length)") == .ok, "\(length)")
                 #expect(probe.mkdir("d/" + name(length, "d")) == .ok, "\(length)")
-                #expect(probe.writeFile("d/\(name(length, "d"))/in", "\(length)") == .ok, "\(length)")
+                #expect(
+                    probe.writeFile("d/\(name(length, "d"))/in", "\(length)") == .ok, "\(length)")
                 #expect(probe.call("symlink", "to", "d/" + name(length, "s")) == .ok, "\(length)")
             }
             #expect(probe.writeFile(name(256, "a"), "") == .failure("ENAMETOOLONG"))
@@ -68,7 +69,9 @@ extension MountSuite {
             #expect(left.isEmpty, "left in the backing directory: \(left)")
         }
 
-        @Test("Names are bytes: spaces, quotes, newlines, dots, any encoding", arguments: User.available)
+        @Test(
+            "Names are bytes: spaces, quotes, newlines, dots, any encoding",
+            arguments: User.available)
         func oddNames(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.shell(

@@ -34,7 +34,8 @@ extension MountSuite {
             let readOnly = namespace(
                 "mount --bind '\(volume.volume)' '\(volume.volume)'\n"
                     + "mount -o remount,bind,ro '\(volume.volume)'")
-            try transcript.ward("mount", volume.volume, volume.mountPoint, exit: 73, wrapper: readOnly)
+            try transcript.ward(
+                "mount", volume.volume, volume.mountPoint, exit: 73, wrapper: readOnly)
             try transcript.ward(
                 "init", volume.volume + "/new", "--passcode-file", volume.passcodeFile, exit: 73,
                 wrapper: readOnly)
@@ -64,7 +65,8 @@ extension MountSuite {
             let environment = TestEnvironment.shared.variables
             defer {
                 _ = try? Child.run(["umount", "-l", store], environment: environment)
-                _ = try? Child.run(["rm", "-rf", store, store + ".image"], environment: environment)
+                _ = try? Child.run(
+                    ["rm", "-rf", store, store + ".image"], environment: environment)
             }
             let made = try Child.run(
                 [
@@ -83,7 +85,8 @@ extension MountSuite {
                 #expect(probe.writeFile("before", "written before") == .ok)
                 #expect(probe.writeFile("ballast", String(repeating: "b", count: 3_000_000)) == .ok)
                 let output = try volume.shell(
-                    "\(TestEnvironment.shared.python) \(TestEnvironment.shared.script("writer.py")) \"$MNT/log\" append")
+                    "\(TestEnvironment.shared.python) \(TestEnvironment.shared.script("writer.py")) \"$MNT/log\" append"
+                )
                 let said = output.split(whereSeparator: \.isWhitespace)
                 #expect(said.last == "ENOSPC", "\(said)")
                 let acknowledged = said.count == 3 ? Int(said[1]) ?? -1 : -1
@@ -142,7 +145,9 @@ extension MountSuite {
             // A name of ours may be the same as the stranger's.
             #expect(again.writeFile("stray.txt", "ours") == .ok)
             #expect(again.readFile("stray.txt") == .data("ours"))
-            try volume.shell("grep -qx stray '\(volume.volume)/stray.txt'; test -f '\(volume.volume)/stray.d/inner'")
+            try volume.shell(
+                "grep -qx stray '\(volume.volume)/stray.txt'; test -f '\(volume.volume)/stray.d/inner'"
+            )
         }
     }
 }

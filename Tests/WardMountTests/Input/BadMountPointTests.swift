@@ -44,7 +44,8 @@ extension MountSuite {
             try transcript.ward("mount", home + "/outer/volume", home + "/outer", exit: 73)
             try transcript.ward("mount", home + "/link/volume", home + "/outer", exit: 73)
             transcript.remark("a mount point inside its own volume")
-            try transcript.ward("mount", home + "/outer/volume", home + "/outer/volume/mnt", exit: 73)
+            try transcript.ward(
+                "mount", home + "/outer/volume", home + "/outer/volume/mnt", exit: 73)
             try transcript.ward("mount", home + "/outer/volume", home + "/outer/volume", exit: 73)
             transcript.remark("the state directory below the mount point")
             try transcript.ward("mount", home + "/outer/volume", volume.stateDirectory, exit: 73)
@@ -84,7 +85,8 @@ extension MountSuite {
             #expect(try volume.probe().writeFile("f", "kept") == .ok)
             let daemon = try #require(volume.daemonProcess())
             Glibc.kill(daemon, SIGTERM)
-            for _ in 0..<300 where !TestEnvironment.shared.mounts().filter({ $0 == volume.mountPoint }).isEmpty {
+            for _ in 0..<300
+            where !TestEnvironment.shared.mounts().filter({ $0 == volume.mountPoint }).isEmpty {
                 usleep(10_000)
             }
             #expect(TestEnvironment.shared.mounts().filter { $0 == volume.mountPoint }.isEmpty)

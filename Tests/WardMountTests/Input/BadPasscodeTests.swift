@@ -45,7 +45,9 @@ extension MountSuite {
 
         @Test("A passcode may hold anything that is text", arguments: User.available)
         func unusual(user: User) throws {
-            for passcode in [" ", "ü\"\\\u{1f512}\u{7}", String(repeating: "p", count: 1024), "a\nb"] {
+            for passcode in [
+                " ", "ü\"\\\u{1f512}\u{7}", String(repeating: "p", count: 1024), "a\nb",
+            ] {
                 let volume = try MountedVolume(as: user, passcode: passcode)
                 try StateWalk.makeDirectory(of: .complete, with: volume.probe())
                 try volume.lockNow()

@@ -9,7 +9,8 @@ extension MountSuite {
             let volume = try MountedVolume(directoryOnlyAs: user)
             var transcript = Transcript(volume)
             let home = volume.directory + "/home"
-            try volume.shell("mkdir $OUT/empty $OUT/pictures; touch $OUT/pictures/cat.jpg $OUT/file")
+            try volume.shell(
+                "mkdir $OUT/empty $OUT/pictures; touch $OUT/pictures/cat.jpg $OUT/file")
             try transcript.ward("mount", home + "/missing", volume.mountPoint, exit: 66)
             try transcript.ward("mount", home + "/file", volume.mountPoint, exit: 10)
             try transcript.ward("mount", home + "/empty", volume.mountPoint, exit: 10)
@@ -33,16 +34,22 @@ extension MountSuite {
             try volume.unmount()
             try volume.shell("cp -a '\(volume.volume)' $OUT/whole")
             let damage = [
-                ("a byte changed", "printf x | dd of=KEYBAG bs=1 seek=100 conv=notrunc status=none"),
+                (
+                    "a byte changed",
+                    "printf x | dd of=KEYBAG bs=1 seek=100 conv=notrunc status=none"
+                ),
                 ("cut off", "truncate -s 70 KEYBAG"), ("emptied", ": > KEYBAG"),
                 ("lost", "rm KEYBAG"), ("grown", "head -c 100000 /dev/zero >> KEYBAG"),
             ]
             var transcript = Transcript(volume)
             for (how, command) in damage {
-                for copies in [["ward.keybag"], ["ward.keybag.copy"], ["ward.keybag", "ward.keybag.copy"]] {
+                for copies in [
+                    ["ward.keybag"], ["ward.keybag.copy"], ["ward.keybag", "ward.keybag.copy"],
+                ] {
                     for copy in copies {
                         try volume.shell(
-                            command.replacingOccurrences(of: "KEYBAG", with: "'\(volume.volume)/\(copy)'"))
+                            command.replacingOccurrences(
+                                of: "KEYBAG", with: "'\(volume.volume)/\(copy)'"))
                     }
                     transcript.remark("\(copies.joined(separator: ", ")): \(how)")
                     if copies.count == 1 {
@@ -56,7 +63,8 @@ extension MountSuite {
                         try transcript.ward("mount", volume.volume, volume.mountPoint, exit: status)
                     }
                     try volume.shell(
-                        "cp -a $OUT/whole/ward.keybag $OUT/whole/ward.keybag.copy '\(volume.volume)/'")
+                        "cp -a $OUT/whole/ward.keybag $OUT/whole/ward.keybag.copy '\(volume.volume)/'"
+                    )
                 }
             }
             try transcript.check("damaged-keybag")
@@ -96,7 +104,8 @@ extension MountSuite {
             try volume.unmount()
             for copy in ["ward.keybag", "ward.keybag.copy"] {
                 try volume.shell(
-                    #"printf '\377\377' | dd of='\#(volume.volume)/\#(copy)' bs=1 seek=8 conv=notrunc status=none"#)
+                    #"printf '\377\377' | dd of='\#(volume.volume)/\#(copy)' bs=1 seek=8 conv=notrunc status=none"#
+                )
             }
             var transcript = Transcript(volume)
             try transcript.ward("mount", volume.volume, volume.mountPoint, exit: 14)
@@ -123,7 +132,8 @@ extension MountSuite {
                     + "head -c \"$(stat -c %s $OUT/device.key)\" /dev/urandom > '\(device)/device.key'; "
                     + "chmod 600 '\(device)/device.key'")
             let other = try volume.ward("mount", volume.volume, volume.mountPoint)
-            #expect(!other.succeeded && other.errors.contains("ward: hint: "), "\(other.everything)")
+            #expect(
+                !other.succeeded && other.errors.contains("ward: hint: "), "\(other.everything)")
             try transcript.check("no-device-key")
             try volume.shell("mv $OUT/device.key '\(device)/device.key'")
             try volume.mount()

@@ -11,7 +11,8 @@ extension MountSuite {
         ]
 
         @Test(
-            "No marker is found in the backing directory, raw or encoded", arguments: User.available,
+            "No marker is found in the backing directory, raw or encoded",
+            arguments: User.available,
             [4096, 512])
         func markers(user: User, pageSize: Int) throws {
             let volume = try MountedVolume(
@@ -26,13 +27,17 @@ extension MountSuite {
                 #expect(probe.writeFile(file, many) == .ok)
                 #expect(probe.writeFile("\(top)/short", "MarkerInContent") == .ok)
                 #expect(probe.writeFile("\(top)/MarkerInFileName empty", "") == .ok)
-                #expect(probe.call("symlink", "to/MarkerInLinkTarget", "\(top)/MarkerInLinkName") == .ok)
+                #expect(
+                    probe.call("symlink", "to/MarkerInLinkTarget", "\(top)/MarkerInLinkName") == .ok
+                )
                 let long = "MarkerInLongName" + String(repeating: "x", count: 230)
                 #expect(probe.writeFile("\(top)/\(long)", "MarkerInContent") == .ok)
                 #expect(
-                    probe.call("symlink", String(repeating: "MarkerInLinkTarget/", count: 100), "\(top)/l")
+                    probe.call(
+                        "symlink", String(repeating: "MarkerInLinkTarget/", count: 100), "\(top)/l")
                         == .ok)
-                for path in [file, "\(top)/MarkerInDirectoryName", "\(top)/MarkerInFileName empty"] {
+                for path in [file, "\(top)/MarkerInDirectoryName", "\(top)/MarkerInFileName empty"]
+                {
                     #expect(
                         probe.setxattr(path, "user.MarkerInAttributeName", "MarkerInAttributeValue")
                             == .ok)
@@ -62,7 +67,9 @@ extension MountSuite {
             for directory in [volume.volume, volume.stateDirectory, volume.runtimeDirectory] {
                 // Of the runtime directory only names and the record are files; the passcode is a marker too.
                 let done = try Child.run(
-                    volume.user.prefix + [environment.python, environment.script("search.py"), directory]
+                    volume.user.prefix + [
+                        environment.python, environment.script("search.py"), directory,
+                    ]
                         + Self.markers + [MountedVolume.passcode],
                     environment: volume.environment)
                 #expect(done.succeeded, "\(done.everything)")

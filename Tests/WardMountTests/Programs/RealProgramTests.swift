@@ -35,7 +35,8 @@ extension MountSuite {
                     """)
         }
 
-        @Test("SQLite, with a write-ahead log and with a rollback journal", arguments: User.available)
+        @Test(
+            "SQLite, with a write-ahead log and with a rollback journal", arguments: User.available)
         func sqlite(user: User) throws {
             try run(
                 as: user,

@@ -10,7 +10,8 @@ extension MountSuite {
         func i7(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
-            try volume.shell("head -c 8000000 /dev/urandom > \"$OUT/model\"; cp \"$OUT/model\" \"$MNT/big\"")
+            try volume.shell(
+                "head -c 8000000 /dev/urandom > \"$OUT/model\"; cp \"$OUT/model\" \"$MNT/big\"")
             let digest = probe.call("digest", "big")
             #expect(digest.succeeded)
             for fileClass in FileClass.allCases {
@@ -70,7 +71,8 @@ extension MountSuite {
                         let allowed = state.opens(old) && state.creates(new)
                         #expect(probe.setClass(full, new.letter) == .allowed(allowed), comment)
                         #expect(
-                            probe.protectionClass(full) == .data((allowed ? new : old).apple), comment)
+                            probe.protectionClass(full) == .data((allowed ? new : old).apple),
+                            comment)
                         let empty = "\(old.letter)/empty to \(new.letter)"
                         let possible = state.creates(new)
                         #expect(
@@ -172,7 +174,9 @@ extension MountSuite {
                 #expect(probe.protectionClass(name) == .data(FileClass.complete.apple))
             }
             let c = FileClass.completeUntilFirstUserAuthentication
-            for name in ["tree/1 D", "tree/3 D", "tree/sub/1 D", "tree/sub/3 D", "tree", "tree/sub"] {
+            for name in [
+                "tree/1 D", "tree/3 D", "tree/sub/1 D", "tree/sub/3 D", "tree", "tree/sub",
+            ] {
                 #expect(!locked.errors.contains(name + "\n"), "\(name) in \(locked.everything)")
                 #expect(probe.protectionClass(name) == .data(c.apple), "\(name)")
             }

@@ -83,19 +83,26 @@ extension MountSuite {
         func o12(user: User) throws {
             try StateWalk(user: user).run { probe, fileClass in
                 for state in LockState.allCases {
-                    #expect(probe.writeFile("\(fileClass.letter)/old \(state.rawValue)", "old") == .ok)
-                    #expect(probe.writeFile("\(fileClass.letter)/over \(state.rawValue)", "gone") == .ok)
+                    #expect(
+                        probe.writeFile("\(fileClass.letter)/old \(state.rawValue)", "old") == .ok)
+                    #expect(
+                        probe.writeFile("\(fileClass.letter)/over \(state.rawValue)", "gone") == .ok
+                    )
                 }
             } check: { probe, state, fileClass in
                 let letter = fileClass.letter
                 let comment: Comment = "\(letter) in \(state.rawValue) as \(user.rawValue)"
-                #expect(probe.rename("\(letter)/old \(state.rawValue)", "\(letter)/moved") == .ok, comment)
+                #expect(
+                    probe.rename("\(letter)/old \(state.rawValue)", "\(letter)/moved") == .ok,
+                    comment)
                 #expect(probe.link("\(letter)/moved", "\(letter)/second") == .ok, comment)
                 #expect(probe.stat("\(letter)/second", "nlink") == .number(2), comment)
                 #expect(probe.call("unlink", "\(letter)/moved") == .ok, comment)
                 #expect(
-                    probe.rename("\(letter)/second", "\(letter)/over \(state.rawValue)") == .ok, comment)
-                #expect(probe.stat("\(letter)/over \(state.rawValue)", "size") == .number(3), comment)
+                    probe.rename("\(letter)/second", "\(letter)/over \(state.rawValue)") == .ok,
+                    comment)
+                #expect(
+                    probe.stat("\(letter)/over \(state.rawValue)", "size") == .number(3), comment)
                 #expect(probe.call("symlink", "to/nowhere", "\(letter)/link") == .ok, comment)
                 #expect(probe.call("readlink", "\(letter)/link") == .data("to/nowhere"), comment)
                 #expect(probe.unlink("\(letter)/link") == .ok, comment)
@@ -105,7 +112,8 @@ extension MountSuite {
                 let states = listed ? [.noPasscode] : LockState.walk
                 for state in states {
                     #expect(
-                        probe.readFile("\(fileClass.letter)/over \(state.rawValue)") == .data("old"))
+                        probe.readFile("\(fileClass.letter)/over \(state.rawValue)") == .data("old")
+                    )
                 }
             }
         }
@@ -123,7 +131,8 @@ extension MountSuite {
                 let comment: Comment = "\(letter) in \(state.rawValue) as \(user.rawValue)"
                 #expect(probe.list(letter) == .data("f fifo link"), comment)
                 #expect(probe.call("readlink", "\(letter)/link") == .data("target"), comment)
-                #expect(probe.call("fifo", "\(letter)/fifo", "through") == .data("through"), comment)
+                #expect(
+                    probe.call("fifo", "\(letter)/fifo", "through") == .data("through"), comment)
                 #expect(probe.mkdir("\(letter)/sub") == .ok, comment)
                 #expect(probe.protectionClass("\(letter)/sub") == .data(fileClass.apple), comment)
                 for other in FileClass.allCases {

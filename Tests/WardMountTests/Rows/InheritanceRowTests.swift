@@ -37,6 +37,25 @@ extension MountSuite {
             }
         }
 
+        @Test("I1: the volume's default is what `init --class` said", arguments: User.available)
+        func volumeDefault(user: User) throws {
+            for fileClass in FileClass.allCases {
+                let volume = try MountedVolume(
+                    as: user, initArguments: ["--class", fileClass.rawValue])
+                let probe = try volume.probe()
+                #expect(probe.writeFile("f", "x") == .ok)
+                #expect(probe.mkdir("d") == .ok)
+                for path in ["f", "d", ""] {
+                    #expect(probe.protectionClass(path) == .data(fileClass.apple), "\(path)")
+                }
+                // Its root's class can be changed like any directory's.
+                #expect(probe.setClass("", "D") == .ok)
+                #expect(probe.writeFile("g", "x") == .ok)
+                #expect(probe.protectionClass("g") == .data(FileClass.none.apple))
+                #expect(probe.protectionClass("f") == .data(fileClass.apple))
+            }
+        }
+
         @Test("I1: every spelling of a class is accepted", arguments: User.available)
         func spellings(user: User) throws {
             let volume = try MountedVolume(as: user)
@@ -210,7 +229,9 @@ extension MountSuite {
                     for path in ["\(copy)/\(letter)/f", "\(copy)/\(letter)"] {
                         #expect(probe.protectionClass(path) == .data(fileClass.apple), "\(path)")
                     }
-                    #expect(probe.readFile("\(copy)/\(letter)/f") == .data(StateWalk.content(fileClass)))
+                    #expect(
+                        probe.readFile("\(copy)/\(letter)/f") == .data(StateWalk.content(fileClass))
+                    )
                 }
                 #expect(
                     probe.protectionClass("plain/\(letter)")

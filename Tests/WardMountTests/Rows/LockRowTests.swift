@@ -172,7 +172,9 @@ extension MountSuite {
                 "\(kinds)")
         }
 
-        @Test("L4: a denial is an event that names who, what, class and file", arguments: User.available)
+        @Test(
+            "L4: a denial is an event that names who, what, class and file",
+            arguments: User.available)
         func denials(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()

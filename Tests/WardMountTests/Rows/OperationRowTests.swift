@@ -103,7 +103,8 @@ extension MountSuite {
                 let allowed = state.serves(fileClass)
                 let content = StateWalk.content(fileClass)
                 let cached = "\(fileClass.letter) cached"
-                let comment: Comment = "\(fileClass.letter) in \(state.rawValue) as \(user.rawValue)"
+                let comment: Comment =
+                    "\(fileClass.letter) in \(state.rawValue) as \(user.rawValue)"
                 let length = content.utf8.count
                 #expect(probe.pread(cached, 100) == .allowed(allowed, .data(content)), comment)
                 #expect(
@@ -114,14 +115,17 @@ extension MountSuite {
                     comment)
                 #expect(
                     probe.seek(cached, 0, SEEK_END) == .allowed(allowed, .number(length)), comment)
-                #expect(probe.seek(cached, 0, 3) == .allowed(allowed, .number(0)), "DATA \(comment)")
                 #expect(
-                    probe.seek(cached, 0, 4) == .allowed(allowed, .number(length)), "HOLE \(comment)")
+                    probe.seek(cached, 0, 3) == .allowed(allowed, .number(0)), "DATA \(comment)")
+                #expect(
+                    probe.seek(cached, 0, 4) == .allowed(allowed, .number(length)),
+                    "HOLE \(comment)")
                 // Where to read next is the kernel's own affair.
                 #expect(probe.seek(cached, 3, SEEK_SET) == .number(3), comment)
                 #expect(
                     probe.call("read", cached, 2)
-                        == .allowed(allowed, .data(String(content.dropFirst(3).prefix(2)))), comment)
+                        == .allowed(allowed, .data(String(content.dropFirst(3).prefix(2)))), comment
+                )
             }
         }
 
@@ -175,7 +179,8 @@ extension MountSuite {
                         probe.stat("\(letter)/ftruncate", "size") == .number(held ? length : 8),
                         comment)
                     let byPath = state.opens(fileClass)
-                    #expect(probe.truncate("\(letter)/truncate", length) == .allowed(byPath), comment)
+                    #expect(
+                        probe.truncate("\(letter)/truncate", length) == .allowed(byPath), comment)
                     #expect(
                         probe.stat("\(letter)/truncate", "size") == .number(byPath ? length : 8),
                         comment)
@@ -232,7 +237,8 @@ extension MountSuite {
                 #expect(
                     probe.touch("\(letter) r", 7) == (served ? .data("content") : .sigbus), comment)
                 #expect(
-                    probe.touch("\(letter) rw", 7) == (served ? .data("content") : .sigbus), comment)
+                    probe.touch("\(letter) rw", 7) == (served ? .data("content") : .sigbus), comment
+                )
                 #expect(
                     probe.poke("\(letter) rw", "content") == (served ? .ok : .sigbus), comment)
             }
@@ -326,7 +332,8 @@ extension MountSuite {
                 for state in LockState.walk where state.creates(fileClass) {
                     let letter = fileClass.letter
                     guard probe.exists("\(letter)/linked in \(state.rawValue)") else { continue }
-                    #expect(probe.readFile("\(letter)/linked in \(state.rawValue)") == .data("late"))
+                    #expect(
+                        probe.readFile("\(letter)/linked in \(state.rawValue)") == .data("late"))
                     #expect(probe.readFile("D/\(letter) in \(state.rawValue)") == .data("chosen"))
                 }
             }

@@ -36,7 +36,8 @@ extension MountSuite {
             try StateWalk.makeDirectory(of: .complete, with: probe)
             let old = volume.directory + "/old"
             try volume.writePasscode(MountedVolume.passcode, to: old)
-            try volume.shell("mkdir $OUT/before; cp -a '\(volume.volume)'/ward.keybag* $OUT/before/")
+            try volume.shell(
+                "mkdir $OUT/before; cp -a '\(volume.volume)'/ward.keybag* $OUT/before/")
             try volume.writePasscode("the new one", to: volume.directory + "/new")
             let change = try volume.ward(
                 "passcode", "change", volume.mountPoint, "--passcode-file", old,
@@ -69,7 +70,9 @@ extension MountSuite {
             #expect(try volume.probe().readFile("A/f") == .data("content of A"))
         }
 
-        @Test("L7: setting a first passcode protects existing files at once", arguments: User.available)
+        @Test(
+            "L7: setting a first passcode protects existing files at once",
+            arguments: User.available)
         func firstPasscode(user: User) throws {
             let volume = try MountedVolume(as: user, passcode: nil)
             let probe = try volume.probe()
@@ -123,7 +126,9 @@ extension MountSuite {
             }
         }
 
-        @Test("L9: without the effaceable key nothing on the device opens again", arguments: User.available)
+        @Test(
+            "L9: without the effaceable key nothing on the device opens again",
+            arguments: User.available)
         func l9(user: User) throws {
             for damage in ["rm -f KEY", "head -c \"$(stat -c %s KEY)\" /dev/zero > KEY"] {
                 let volume = try MountedVolume(as: user)

@@ -127,7 +127,8 @@ final class Child: @unchecked Sendable {
         let status = child.wait(seconds: seconds)
         if status == nil { child.kill() }
         return Finished(
-            status: status ?? -1, output: contents(of: streams[1]), errors: contents(of: streams[2]),
+            status: status ?? -1, output: contents(of: streams[1]),
+            errors: contents(of: streams[2]),
             timedOut: status == nil)
     }
 

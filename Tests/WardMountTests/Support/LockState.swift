@@ -18,7 +18,9 @@ enum FileClass: String, CaseIterable, CustomTestStringConvertible, Sendable {
         }
     }
     /// What `user.ward.class` answers, Apple's string.
-    var apple: String { "NSFileProtection" + rawValue.prefix(1).uppercased() + rawValue.dropFirst() }
+    var apple: String {
+        "NSFileProtection" + rawValue.prefix(1).uppercased() + rawValue.dropFirst()
+    }
     var testDescription: String { letter }
 }
 

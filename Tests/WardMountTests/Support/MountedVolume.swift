@@ -111,7 +111,8 @@ final class MountedVolume {
             user.prefix + ["bash", "-euo", "pipefail", "-c", script], environment: variables,
             seconds: seconds)
         #expect(
-            done.succeeded, "as \(user.rawValue): \(done.everything)", sourceLocation: sourceLocation)
+            done.succeeded, "as \(user.rawValue): \(done.everything)",
+            sourceLocation: sourceLocation)
         return done.output
     }
 

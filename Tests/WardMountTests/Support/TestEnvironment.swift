@@ -22,9 +22,10 @@ final class TestEnvironment: Sendable {
         base = template.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
         chmod(base, 0o755)
         isPlain = environment["WARD_TEST_PLAIN"] == "1"
-        python = ["/usr/bin/python3", "/usr/local/bin/python3"].first {
-            access($0, X_OK) == 0
-        } ?? "python3"
+        python =
+            ["/usr/bin/python3", "/usr/local/bin/python3"].first {
+                access($0, X_OK) == 0
+            } ?? "python3"
         variables = [
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "LC_ALL": "C.UTF-8", "NO_COLOR": "1", "TZ": "UTC", "HOME": base,
@@ -48,7 +49,9 @@ final class TestEnvironment: Sendable {
     /// A new directory below the base.
     func makeDirectory(_ name: String) throws -> String {
         var template = Array("\(base)/\(name)-XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw SupportError("can't make a directory in \(base)") }
+        guard mkdtemp(&template) != nil else {
+            throw SupportError("can't make a directory in \(base)")
+        }
         let path = template.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
         chmod(path, 0o755)
         return path
@@ -58,15 +61,19 @@ final class TestEnvironment: Sendable {
     func requireMounts() throws {
         guard !isPlain else { return }
         guard access("/dev/fuse", F_OK) == 0 else {
-            throw SupportError("there is no /dev/fuse here: `modprobe fuse`, or give the container the device")
+            throw SupportError(
+                "there is no /dev/fuse here: `modprobe fuse`, or give the container the device")
         }
         guard access(ward, X_OK) == 0 else {
-            throw SupportError("no program `ward` beside the tests: `swift build`, or set WARD_BINARY")
+            throw SupportError(
+                "no program `ward` beside the tests: `swift build`, or set WARD_BINARY")
         }
     }
 
     /// What this run has left on the machine: mounts, processes (but for those of running tests), files.
-    func leaks() -> [String] { mounts().map { "mount \($0)" } + processes().map { "process \($0)" } + files() }
+    func leaks() -> [String] {
+        mounts().map { "mount \($0)" } + processes().map { "process \($0)" } + files()
+    }
 
     /// Mount points below the base, the deepest first.
     func mounts() -> [String] {
@@ -82,16 +89,20 @@ final class TestEnvironment: Sendable {
         let entries = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
         return entries.compactMap { entry in
             guard let process = pid_t(entry), process != getpid(),
-                let raw = FileManager.default.contents(atPath: "/proc/\(entry)/cmdline"), !raw.isEmpty
+                let raw = FileManager.default.contents(atPath: "/proc/\(entry)/cmdline"),
+                !raw.isEmpty
             else { return nil }
-            let line = String(decoding: raw, as: UTF8.self).replacingOccurrences(of: "\0", with: " ")
+            let line = String(decoding: raw, as: UTF8.self).replacingOccurrences(
+                of: "\0", with: " ")
             return line.contains(base) ? "\(entry) \(line)" : nil
         }
     }
 
     private func files() -> [String] {
         let manager = FileManager.default
-        let kept = Set((try? manager.contentsOfDirectory(atPath: Self.scripts)) ?? []).union(["ward"])
+        let kept = Set((try? manager.contentsOfDirectory(atPath: Self.scripts)) ?? []).union([
+            "ward"
+        ])
         let found = (try? manager.contentsOfDirectory(atPath: base)) ?? []
         return found.filter { !kept.contains($0) }.map { "file \(base)/\($0)" }
     }
@@ -104,7 +115,8 @@ final class TestEnvironment: Sendable {
         try? FileManager.default.removeItem(atPath: base)
     }
 
-    private static let scripts = String(#filePath.dropLast("TestEnvironment.swift".count)) + "../Scripts"
+    private static let scripts =
+        String(#filePath.dropLast("TestEnvironment.swift".count)) + "../Scripts"
 
     /// `WARD_BINARY`, else `ward` beside the test bundle.
     private static func builtProgram(_ environment: [String: String]) -> String? {

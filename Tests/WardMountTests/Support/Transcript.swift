@@ -23,7 +23,8 @@ struct Transcript {
         text += done.output + done.errors
         text += done.status == 0 ? "" : "[exit \(done.status)]\n"
         #expect(
-            done.status == expected, "`ward \(arguments.joined(separator: " "))`: \(done.everything)",
+            done.status == expected,
+            "`ward \(arguments.joined(separator: " "))`: \(done.everything)",
             sourceLocation: sourceLocation)
         if expected != 0 {
             let lines = done.errors.split(separator: "\n")
@@ -31,7 +32,8 @@ struct Transcript {
                 lines.count >= 2 && lines[0].hasPrefix("ward: error: ")
                     && lines.dropFirst().contains { $0.hasPrefix("ward: hint: ") },
                 "fact and advice: \(done.everything)", sourceLocation: sourceLocation)
-            #expect(done.output.isEmpty, "on stdout: \(done.output)", sourceLocation: sourceLocation)
+            #expect(
+                done.output.isEmpty, "on stdout: \(done.output)", sourceLocation: sourceLocation)
         }
         return done
     }

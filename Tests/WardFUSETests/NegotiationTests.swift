@@ -1,0 +1,55 @@
+import CWardLinux
+import Testing
+
+@testable import WardFUSE
+
+@Suite("what is agreed with the kernel")
+struct NegotiationTests {
+    private func offer(minor: UInt32, _ features: UInt64) -> fuse_init_in {
+        var offer = fuse_init_in()
+        offer.major = 7
+        offer.minor = minor
+        offer.flags = UInt32(truncatingIfNeeded: features)
+        offer.flags2 = UInt32(truncatingIfNeeded: features >> 32)
+        return offer
+    }
+
+    @Test("a kernel that offers everything does not get write-back, locks or splicing")
+    func everything() throws {
+        let agreed = try #require(
+            Negotiation(answering: offer(minor: 45, ~0), sharedStorage: false))
+        let refused =
+            FUSE_WRITEBACK_CACHE | FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS | FUSE_AUTO_INVAL_DATA
+            | FUSE_SPLICE_READ | FUSE_SPLICE_WRITE | FUSE_SPLICE_MOVE | FUSE_EXPORT_SUPPORT
+            | FUSE_SECURITY_CTX | FUSE_CREATE_SUPP_GROUP | FUSE_ALLOW_IDMAP | FUSE_PASSTHROUGH
+        #expect(agreed.features & refused == 0)
+        #expect(agreed.features & FUSE_HANDLE_KILLPRIV_V2 != 0)
+        #expect(agreed.reply.minor == 44)
+        #expect(agreed.reply.request_timeout == 300)
+        #expect(agreed.reply.max_write == 1 << 20 && agreed.reply.max_pages == 256)
+    }
+
+    @Test("nothing is asked for that is not offered; flags2 counts only with INIT_EXT")
+    func modest() throws {
+        let agreed = try #require(
+            Negotiation(
+                answering: offer(minor: 31, FUSE_ASYNC_READ | FUSE_REQUEST_TIMEOUT),
+                sharedStorage: false))
+        #expect(agreed.features == FUSE_ASYNC_READ)
+        #expect(agreed.reply.request_timeout == 0)
+        #expect(!agreed.hasExtendedSetxattr)
+    }
+
+    @Test("kernels before 5.4 are refused")
+    func old() {
+        #expect(Negotiation(answering: offer(minor: 30, ~0), sharedStorage: false) == nil)
+    }
+
+    @Test("shared storage lets the kernel look for changes")
+    func shared() throws {
+        let agreed = try #require(
+            Negotiation(answering: offer(minor: 44, ~0), sharedStorage: true))
+        #expect(agreed.features & FUSE_AUTO_INVAL_DATA != 0)
+        #expect(agreed.features & FUSE_EXPLICIT_INVAL_DATA == 0)
+    }
+}
