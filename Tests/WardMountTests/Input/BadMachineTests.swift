@@ -73,7 +73,7 @@ extension MountSuite {
                     "sh", "-euc",
                     """
                     truncate -s 24M \(store).image
-                    mkfs.ext4 -q -O ^has_journal -m 0 \(store).image
+                    mkfs.ext4 -q -b 4096 -O ^has_journal -m 0 \(store).image
                     mount -o loop \(store).image \(store)
                     mkdir \(store)/volume; chown \(user.userID) \(store)/volume
                     """,
