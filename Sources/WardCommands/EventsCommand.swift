@@ -62,7 +62,9 @@ struct EventsCommand: ParsableCommand {
         if let operation = event.operation { details.append(Text.printable(operation)) }
         if let pid = event.pid { details.append("pid \(pid)") }
         if let uid = event.uid { details.append("uid \(uid)") }
-        if let seconds = event.secondsLeft { details.append("in \(Text.duration(seconds: seconds))") }
+        if let seconds = event.secondsLeft {
+            details.append("in \(Text.duration(seconds: seconds))")
+        }
         if let detail = event.detail { details.append(Text.printable(detail)) }
         if details.isEmpty, let state = event.state { details.append(StateText.name(state)) }
         return line + "  " + details.joined(separator: ", ")

@@ -6,7 +6,8 @@ import WardSystem
 
 struct ListCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "ls", abstract: "List names with their class and whether they can be read now.",
+        commandName: "ls",
+        abstract: "List names with their class and whether they can be read now.",
         discussion: """
             The second column says whether a file of that class can be opened in the present lock \
             state. Directories have a class (that of new files in them) and no key; links, pipes \

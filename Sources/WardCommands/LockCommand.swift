@@ -35,7 +35,8 @@ struct LockCommand: ParsableCommand {
             let remaining = Text.duration(
                 seconds: status.graceRemainingSeconds ?? status.graceSeconds)
             console.confirm(
-                "\(Text.printable(status.mountpoint)): locking, protected files close in \(remaining)")
+                "\(Text.printable(status.mountpoint)): locking, protected files close in \(remaining)"
+            )
         default:
             console.confirm("\(Text.printable(status.mountpoint)): \(StateText.name(state))")
         }

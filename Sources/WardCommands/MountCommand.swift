@@ -24,10 +24,12 @@ struct MountCommand: ParsableCommand {
     @Flag(name: .shortAndLong, help: "Stay in the foreground until unmounted.")
     var foreground = false
     @Option(
-        help: "Unlock at once with the passcode in this file; nothing stays mounted if it is wrong.",
+        help:
+            "Unlock at once with the passcode in this file; nothing stays mounted if it is wrong.",
         completion: .file())
     var passcodeFile: String?
-    @Option(help: ArgumentHelp("Descriptor that is told when the mount answers.", visibility: .private))
+    @Option(
+        help: ArgumentHelp("Descriptor that is told when the mount answers.", visibility: .private))
     var readyFd: Int32?
     @OptionGroup var options: ReportOptions
 
@@ -124,6 +126,11 @@ struct MountRequest {
             throw CommandFailure(
                 what, volume, errno: error, hint: "ward init \(Text.shellQuoted(volume))",
                 status: .noInput)
+        }
+        if let status = try? Syscall.stat(self.volume), status.st_mode & S_IFMT != S_IFDIR {
+            throw CommandFailure(
+                what, self.volume, why: "it is not a directory, so it is not a ward volume",
+                hint: "ward init VOLUME", status: .notAVolume)
         }
         do throws(Errno) {
             // Its last component may be a dead mount, which the daemon replaces.

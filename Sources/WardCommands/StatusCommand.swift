@@ -25,7 +25,11 @@ struct StatusCommand: ParsableCommand {
         } else {
             paths = RuntimeDirectory().mounted().map(\.mountpoint)
         }
-        if paths.isEmpty && !console.isJSON { console.result("No volume is mounted.") }
+        if paths.isEmpty {
+            throw CommandFailure(
+                "cannot show a state", why: "no volume is mounted",
+                hint: "ward mount VOLUME MOUNTPOINT", status: .unavailable)
+        }
         for (index, path) in paths.enumerated() {
             let status = try VolumeConnection("cannot show the state of", path: path).status()
             if console.isJSON {

@@ -33,7 +33,7 @@ struct UnmountCommand: ParsableCommand {
             connection = try target.connect(UnmountCommand.what)
             status = try connection.status()
         } catch {
-            guard let dead = deadMount() else { throw error }
+            guard let dead = DeadMount.find(target.mountpoint) else { throw error }
             try detach(dead)
             report(dead.mountPoint, note: "its daemon was dead: the mount was detached", console)
             return
@@ -102,28 +102,6 @@ struct UnmountCommand: ParsableCommand {
     }
 
     // MARK: Dead mounts
-
-    /// The ward mount that covers the path and has nobody behind it. Found without touching it.
-    private func deadMount() -> MountTable.Entry? {
-        let table = MountTable()
-        guard let path = target.mountpoint else {
-            let all = table.entries.filter(\.isWard)
-            return all.count == 1 && isDead(all[0]) ? all[0] : nil
-        }
-        guard let real = try? Path.realParent(path), let entry = table.covering(real),
-            entry.isWard, isDead(entry)
-        else { return nil }
-        return entry
-    }
-
-    private func isDead(_ entry: MountTable.Entry) -> Bool {
-        do throws(Errno) {
-            _ = try Syscall.stat(entry.mountPoint)
-            return false
-        } catch {
-            return error == .socketNotConnected || error == .connectionAbort
-        }
-    }
 
     private func detach(_ entry: MountTable.Entry) throws(CommandFailure) {
         if umount2(entry.mountPoint, 2 /* MNT_DETACH */) == 0 { return }

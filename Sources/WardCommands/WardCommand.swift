@@ -7,7 +7,8 @@ import WardSystem
 public struct WardCommand: ParsableCommand {
     public static let configuration = CommandConfiguration(
         commandName: "ward",
-        abstract: "Protect files by class and lock state, as iOS does, in a directory of ciphertext.",
+        abstract:
+            "Protect files by class and lock state, as iOS does, in a directory of ciphertext.",
         discussion: """
             A volume is a directory of ciphertext; mounting it shows the plaintext to any program. \
             Every file has a protection class, the volume a lock state, and together they decide \
@@ -19,9 +20,10 @@ public struct WardCommand: ParsableCommand {
               ward mount ~/.papers ~/papers
               ward unlock ~/papers
 
-            Exit codes: 0 done, 1 some of several paths failed, 10 not a volume, 11 locked,
-            12 wrong passcode, 13 try later, 14 damaged, else as in sysexits.h (64 wrong usage,
-            66 no such file, 69 nothing mounted, 73 can't be created, 75 busy, 77 not permitted).
+            Exit codes: 0 done, 1 some of several paths failed, 10 not a volume, 11 locked, 12 wrong \
+            passcode, 13 try later, 14 damaged, else as in sysexits.h: 64 wrong usage, 65 unusable \
+            input, 66 no such file, 69 nothing mounted, 73 can't be created, 75 busy, 77 not \
+            permitted, 78 no device key.
             """,
         version: WardVersion.current,
         groupedSubcommands: [
@@ -30,7 +32,7 @@ public struct WardCommand: ParsableCommand {
                 subcommands: [
                     InitCommand.self, MountCommand.self, UnmountCommand.self, StatusCommand.self,
                     PasscodeCommand.self, RecoveryCommand.self,
-                    
+
                 ]),
             CommandGroup(
                 name: "Lock state",
@@ -77,7 +79,8 @@ public struct WardCommand: ParsableCommand {
         }
         // "  See 'ward mount --help' for more information."
         var help = "ward --help"
-        if let start = full.range(of: "See '"), let end = full.range(of: "' for more", after: start) {
+        if let start = full.range(of: "See '"), let end = full.range(of: "' for more", after: start)
+        {
             help = String(full[start.upperBound..<end.lowerBound])
         }
         let failure = CommandFailure(

@@ -39,6 +39,7 @@ public struct DaemonError: Error, Sendable, CustomStringConvertible {
         static let inputOutput: Int32 = 74
         static let temporaryFailure: Int32 = 75
         static let noPermission: Int32 = 77
+        static let configuration: Int32 = 78
     }
 
     static func exitCode(of error: Errno) -> Int32 {
@@ -64,10 +65,10 @@ extension DaemonError {
             code = Exit.damaged
             hint = "restore the keybag from a backup of the volume, or open it with a recovery kit"
         case .newerVersion:
-            code = Exit.unavailable
+            code = Exit.damaged
             hint = "install the version of ward that made it, or a later one"
         case .noDeviceKey:
-            code = Exit.noInput
+            code = Exit.configuration
             hint = "restore \(error.path) from a backup; a copied volume needs its recovery kit"
         case .erased:
             code = Exit.unavailable
@@ -103,7 +104,7 @@ extension DaemonError {
             self.init(
                 "mount", error.path, error.reason,
                 hint: "install the version of ward that made it, or a later one",
-                exitCode: Exit.unavailable)
+                exitCode: Exit.damaged)
         case .system(let reason):
             self.init(
                 "mount", error.path, error.reason, hint: nil,
@@ -114,9 +115,9 @@ extension DaemonError {
     init(_ error: FUSEError) {
         let code: Int32 =
             switch error.code {
-            case .mountPointMissing, .notADirectory: Exit.noInput
+            case .mountPointMissing: Exit.noInput
             case .noDevice, .noHelper, .kernelTooOld: Exit.unavailable
-            case .notEmpty: Exit.cannotCreate
+            case .notEmpty, .notADirectory: Exit.cannotCreate
             case .busy: Exit.temporaryFailure
             case .allowOtherForbidden: Exit.noPermission
             case .refused: Exit.inputOutput

@@ -212,17 +212,8 @@ final class LockKeeper: @unchecked Sendable {
 
     /// The lock recipe, bounded twice: by the volume's own deadline, and by not waiting for a volume that misses it.
     private func evict(_ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet) {
-        let volume = volume
-        let outcome = Outcome()
-        let thread = ServiceThread("ward-evict") {
-            let report = volume.evict(
-                classes, keepOpenFiles: kept, deadline: LockKeeper.evictionDeadline)
-            outcome.report.withLock { $0 = report }
-            outcome.done.signal()
-        }
-        var hasReturned = outcome.done.wait(timeout: LockKeeper.evictionDeadline + .seconds(1))
-        if hasReturned, outcome.report.withLock({ $0 })?.deadlinePassed == false {
-            thread.join()
+        let report = evict(classes, keepOpenFiles: kept, deadline: LockKeeper.evictionDeadline)
+        if report?.deadlinePassed == false {
             connection.wipeRequestBuffers()
             return
         }
@@ -234,10 +225,29 @@ final class LockKeeper: @unchecked Sendable {
                 detail: "the lock took longer than 5 s: the keys are wiped, the mount "
                     + (aborted ? "is cut off" : "could not be cut off")
                     + ", and what mapped files had not written back is lost"))
-        if !hasReturned { hasReturned = outcome.done.wait(timeout: .seconds(1)) }
-        if hasReturned { thread.join() } else { thread.detach() }
+        // An aborted connection keeps the kernel's pages; now that no write-back can hang, they can be dropped.
+        if aborted { _ = evict(classes, keepOpenFiles: kept, deadline: .seconds(1)) }
         // A worker that waits for the disk does not wipe before it is back.
         connection.wipeRequestBuffers(timeout: .milliseconds(200))
+    }
+
+    /// Nil where the volume is still at it a second after the deadline.
+    private func evict(
+        _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet, deadline: Duration
+    ) -> EvictionReport? {
+        let volume = volume
+        let outcome = Outcome()
+        let thread = ServiceThread("ward-recipe") {
+            let report = volume.evict(classes, keepOpenFiles: kept, deadline: deadline)
+            outcome.report.withLock { $0 = report }
+            outcome.done.signal()
+        }
+        guard outcome.done.wait(timeout: deadline + .seconds(1)) else {
+            thread.detach()
+            return nil
+        }
+        thread.join()
+        return outcome.report.withLock { $0 }
     }
 
     private final class Outcome: Sendable {

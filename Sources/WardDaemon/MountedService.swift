@@ -201,7 +201,7 @@ private struct OpenedKeys: ~Copyable {
                 volumePath: placement.volumePath, stateRoot: placement.stateRoot, clock: clock,
                 acceptsOlderGeneration: options.acceptsOlderGeneration)
             // The daemon's start is the boot of semantics.md.
-            if !options.readOnly { try store.restartPasscodeDelay() }
+            try store.restartPasscodeDelay()
             return store
         } catch {
             throw DaemonError(error, volumePath: options.volumePath)

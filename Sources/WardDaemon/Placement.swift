@@ -39,7 +39,7 @@ struct Placement {
     private func refuse(_ path: String, _ why: String) -> DaemonError {
         DaemonError(
             "mount", path, why, hint: "choose a mount point elsewhere",
-            exitCode: DaemonError.Exit.usage)
+            exitCode: DaemonError.Exit.cannotCreate)
     }
 
     private static func existing(_ path: String, hint: String) throws(DaemonError) -> String {
@@ -56,8 +56,10 @@ struct Placement {
     }
 
     private static func isDeadMount(_ path: String) -> Bool {
-        var status = FileStatus()
-        return stat(path, &status) != 0 && (errno == ENOTCONN || errno == ECONNABORTED)
+        // Not stat(2), which the kernel may answer from memory.
+        guard ward_file_system_type(path) == -1 else { return false }
+        let reason = ward_errno()
+        return reason == ENOTCONN || reason == ECONNABORTED
     }
 
     /// Absolute, with links resolved as far as the path exists.

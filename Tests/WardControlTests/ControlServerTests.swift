@@ -235,11 +235,12 @@ import WardSystem
         #expect(details == ["0", "1", "2"])
         let other = try ControlClient(socketPath: fixture.path)
         let server = fixture.server
-        ServiceThread("stop") {
+        let stopping = ServiceThread("stop") {
             usleep(100_000)
             server.stop()
-        }.detach()
+        }
         try other.monitor(last: 1) { _ in true }
+        stopping.join()
     }
 
     @Test func clientErrorsAreToldApart() throws {

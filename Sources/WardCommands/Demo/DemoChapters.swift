@@ -41,13 +41,15 @@ struct DemoChapters {
     private func makeVolume() throws(DemoStop) {
         let narrator = world.narrator
         narrator.say("ward keeps files encrypted on disk and decides, by class and lock state, who")
-        narrator.say("may read them now. This happens in \(world.root), which is removed at the end.")
+        narrator.say(
+            "may read them now. This happens in \(world.root), which is removed at the end.")
         narrator.chapter(1, "A volume is a directory of ciphertext")
         try world.begin("make a volume")
         try write("correct horse\n", to: "passcode")
         try write("battery staple\n", to: "wrong-passcode")
         try world.run(["ward", "init", "volume", "--passcode-file", "passcode", "--quiet"])
-        narrator.say("   Mounted, it is an ordinary directory. The clock of this mount is moved by hand")
+        narrator.say(
+            "   Mounted, it is an ordinary directory. The clock of this mount is moved by hand")
         narrator.say("   (--manual-clock), so that nobody has to wait for the grace period below.")
         try world.begin("mount the volume")
         try world.run(["ward", "mount", "volume", "files", "--grace", "10", "--manual-clock"])
@@ -60,7 +62,9 @@ struct DemoChapters {
         narrator.chapter(2, "Real files, one class for each kind")
         try world.begin("make directories of every class")
         for (directory, letter) in [("diary", "A"), ("inbox", "B"), ("photos", "CX")] {
-            if mkdir("files/" + directory, 0o755) != 0 { throw failed("mkdir", Errno(rawValue: errno)) }
+            if mkdir("files/" + directory, 0o755) != 0 {
+                throw failed("mkdir", Errno(rawValue: errno))
+            }
             try world.run(["ward", "class", "set", letter, "files/" + directory])
         }
         let text = DemoFile.marker
@@ -163,7 +167,8 @@ struct DemoChapters {
             DemoFile.holds(photographs[0], "files/photos/1.jpg"),
             "CX files/photos/1.jpg: readable for a time after an unlock")
         try readable(DemoChapters.alarm, "D", "always")
-        narrator.say("   Names, sizes and times can be seen in every state; reading is another matter:")
+        narrator.say(
+            "   Names, sizes and times can be seen in every state; reading is another matter:")
         try world.run(["ward", "ls", "files/inbox"])
         try world.run(["ward", "events", "files", "--last", "3"])
     }

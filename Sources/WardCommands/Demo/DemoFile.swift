@@ -57,7 +57,9 @@ enum DemoFile {
             for offset in stride(from: 0, to: count, by: 4096) {
                 for (index, byte) in marker.enumerated() { words[offset + index] = byte }
             }
-            for (index, byte) in [UInt8]([0xFF, 0xD8, 0xFF, 0xE0]).enumerated() { words[index] = byte }
+            for (index, byte) in [UInt8]([0xFF, 0xD8, 0xFF, 0xE0]).enumerated() {
+                words[index] = byte
+            }
             initialized = count
         }
     }

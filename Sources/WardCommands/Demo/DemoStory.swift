@@ -35,6 +35,8 @@ enum DemoStory {
                 hint: "ward demo; if it stays, report it with its output and ward version",
                 status: .software)
         case .interrupted:
+            // Said here: the signal itself ends the process on the way out.
+            Console().note("the demo was interrupted; everything it made was removed")
             throw CommandFailure(
                 "the demo stopped at the step", "\"\(step)\"", why: "it was interrupted",
                 status: .temporary)

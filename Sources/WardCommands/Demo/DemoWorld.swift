@@ -29,7 +29,8 @@ final class DemoWorld {
                 "cannot make a directory in", base, errno: Errno(rawValue: errno),
                 hint: "TMPDIR=/var/tmp ward demo", status: .cannotCreate)
         }
-        let made = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        let made = String(
+            decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
         root = (try? Path.real(made)) ?? made
         environment = [
             "XDG_STATE_HOME": root + "/state", "XDG_RUNTIME_DIR": root + "/run", "NO_COLOR": "1",

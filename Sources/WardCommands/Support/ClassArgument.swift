@@ -18,8 +18,8 @@ struct ClassArgument: ExpressibleByArgument {
     var defaultValueDescription: String { value.letter }
 
     static let table = """
-        Classes: A complete (readable while unlocked), B completeUnlessOpen (open files stay
-        usable, new ones can always be made), C completeUntilFirstUserAuthentication (from the
-        first unlock on), D none (always), CX completeWhenUserInactive (as C, for a time).
+        Classes: A complete (readable while unlocked), B completeUnlessOpen (open files stay usable, \
+        new ones can always be made), C completeUntilFirstUserAuthentication (from the first unlock \
+        on), D none (always), CX completeWhenUserInactive (as C, for a time).
         """
 }

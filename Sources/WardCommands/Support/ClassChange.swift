@@ -97,7 +97,8 @@ struct ClassChange {
             if status.st_dev != device {
                 report(
                     CommandFailure(
-                        "cannot set the class of", path, why: "another file system is mounted there",
+                        "cannot set the class of", path,
+                        why: "another file system is mounted there",
                         status: .unavailable))
                 return
             }

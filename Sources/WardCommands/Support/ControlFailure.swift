@@ -1,3 +1,4 @@
+import Glibc
 import WardControl
 import WardSystem
 
@@ -19,9 +20,16 @@ extension CommandFailure {
                 hint: "only the owner of a mount, and root, may control it",
                 status: .notPermitted)
         case .notInMount:
-            self.init(
-                what, subject ?? error.path, why: error.reason,
-                hint: "ward status lists the mounted volumes", status: .unavailable)
+            let path = subject ?? error.path
+            if access(Path.joined(path, "ward.keybag"), F_OK) == 0 {
+                self.init(
+                    what, path, why: "it is a volume, and not mounted",
+                    hint: "ward mount\(place) MOUNTPOINT", status: .unavailable)
+            } else {
+                self.init(
+                    what, path, why: "it is not in a mounted volume",
+                    hint: "ward status lists the mounted volumes", status: .notAVolume)
+            }
         case .noneMounted:
             self.init(
                 what, why: "no volume is mounted", hint: "ward mount VOLUME MOUNTPOINT",

@@ -5,7 +5,9 @@ import WardSystem
 enum DirectoryTree {
     /// Follows no links and never leaves the file system it began on; false where something is left.
     static func remove(_ path: String) -> Bool {
-        guard let directory = try? OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW),
+        guard
+            let directory = try? OwnedDescriptor(
+                opening: path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW),
             let status = try? Syscall.fstat(directory.rawValue)
         else { return false }
         empty(directory.rawValue, device: status.st_dev)

@@ -37,8 +37,8 @@ enum FileClass {
 
     static func notOnWard(_ what: String, _ path: String) -> CommandFailure {
         CommandFailure(
-            what, path, why: "it is not on a mounted volume",
-            hint: "ward status lists the mounted volumes", status: .unavailable)
+            what, path, why: "it is not in a mounted volume",
+            hint: "ward status lists the mounted volumes", status: .notAVolume)
     }
 
     /// Why a class could not be set, in ward's words.

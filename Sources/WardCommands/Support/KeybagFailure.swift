@@ -21,7 +21,8 @@ extension CommandFailure {
                 hint: "ward mount \(place) MOUNTPOINT", status: .cannotCreate)
         case .insideVolume:
             self.init(
-                what, subject, why: why, hint: "name a path outside the volume, or set XDG_STATE_HOME",
+                what, subject, why: why,
+                hint: "name a path outside the volume, or set XDG_STATE_HOME",
                 status: .usage)
         case .damaged:
             self.init(
@@ -57,7 +58,8 @@ extension CommandFailure {
                 hint: "only a recovery kit opens it now", status: .tryLater)
         case .passcodeNeeded, .noPasscodeSet:
             self.init(
-                what, subject, why: error.reason, hint: "ward passcode set \(place)", status: .usage)
+                what, subject, why: error.reason, hint: "ward passcode set \(place)", status: .usage
+            )
         case .passcodeAlreadySet:
             self.init(
                 what, subject, why: "a passcode is set already",

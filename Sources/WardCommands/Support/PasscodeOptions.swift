@@ -30,7 +30,8 @@ struct PasscodeOptions: ParsableArguments {
     }
 
     /// A new passcode: asked for twice.
-    func readNew(asking question: String, _ console: Console) throws(CommandFailure) -> SecretBytes {
+    func readNew(asking question: String, _ console: Console) throws(CommandFailure) -> SecretBytes
+    {
         try SecretInput.readNew(
             file: file, descriptor: descriptor, option: "--passcode", asking: question, console)
     }
@@ -55,7 +56,8 @@ struct NewPasscodeOptions: ParsableArguments {
         }
     }
 
-    func readNew(asking question: String, _ console: Console) throws(CommandFailure) -> SecretBytes {
+    func readNew(asking question: String, _ console: Console) throws(CommandFailure) -> SecretBytes
+    {
         try SecretInput.readNew(
             file: file, descriptor: descriptor, option: "--new-passcode", asking: question, console)
     }

@@ -6,7 +6,8 @@ import WardSystem
 /// Which volume's passcode: through the daemon where it is mounted, on the volume's directory where it is not.
 struct PasscodeTargetArgument: ParsableArguments {
     @Argument(
-        help: "The mount point or any path in it, or the directory of a volume that is not mounted.",
+        help:
+            "The mount point or any path in it, or the directory of a volume that is not mounted.",
         completion: .directory)
     var volume: String?
 

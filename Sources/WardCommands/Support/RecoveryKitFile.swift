@@ -1,7 +1,7 @@
 import Glibc
 import WardControl
-import WardKeys
 import WardFormat
+import WardKeys
 import WardSystem
 
 /// A recovery kit that was made: where it is, and its code, which is shown once and never kept.

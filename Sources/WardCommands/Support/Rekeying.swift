@@ -32,7 +32,8 @@ struct Rekeying {
         do throws(Errno) {
             let before = try Syscall.fstat(source.rawValue)
             let copy = OwnedDescriptor(
-                adopting: try Syscall.openat(directory, ".", OpenFlag.temporary | O_RDWR, mode: 0o600))
+                adopting: try Syscall.openat(
+                    directory, ".", OpenFlag.temporary | O_RDWR, mode: 0o600))
             try ExtendedAttribute.set(
                 ExtendedAttribute.wardClass, Array(protectionClass.letter.utf8),
                 descriptor: copy.rawValue)

@@ -46,7 +46,8 @@ enum Text {
     static func count(_ number: Int, _ noun: String) -> String {
         if number == 1 { return "1 \(noun)" }
         let plural =
-            noun.hasSuffix("y") ? noun.dropLast() + "ies" : noun.hasSuffix("s") ? noun + "es" : noun + "s"
+            noun.hasSuffix("y")
+            ? noun.dropLast() + "ies" : noun.hasSuffix("s") ? noun + "es" : noun + "s"
         return "\(grouped(number)) \(plural)"
     }
 
@@ -95,7 +96,8 @@ enum Text {
         {
             return "\"" + text + "\""
         }
-        return "'" + text.split(separator: "'", omittingEmptySubsequences: false)
+        return "'"
+            + text.split(separator: "'", omittingEmptySubsequences: false)
             .joined(separator: "'\\''") + "'"
     }
 }

@@ -28,6 +28,19 @@ struct VolumeConnection {
         do throws(ControlError) {
             client = try ControlClient(socketPath: VolumeConnection.socket(for: path))
         } catch {
+            if let path, let dead = DeadMount.find(path) {
+                throw CommandFailure(
+                    what, path, why: "its daemon died",
+                    hint: "ward unmount \(Text.shellQuoted(dead.mountPoint)), then mount it again",
+                    status: .unavailable)
+            }
+            if error.code == .notInMount, let path, DeadMount.covering(path) != nil {
+                // The kernel lets nobody else in, not even root, unless the mount says --allow-other.
+                throw CommandFailure(
+                    what, path, why: "it was mounted by another user, who alone may enter",
+                    hint: "run ward as that user, or mount with --allow-other",
+                    status: .notPermitted)
+            }
             throw CommandFailure(what, path, error)
         }
     }
