@@ -12,7 +12,7 @@ extension MountSuite {
             try volume.shell("mkdir $OUT/full $OUT/other; touch $OUT/full/f $OUT/file")
             var transcript = Transcript(volume)
             try transcript.ward("mount", volume.volume, home + "/missing", exit: 66)
-            try transcript.ward("mount", volume.volume, home + "/file", exit: 66)
+            try transcript.ward("mount", volume.volume, home + "/file", exit: 73)
             try transcript.ward("mount", volume.volume, home + "/full", exit: 73)
             try volume.mount()
             transcript.remark("mounted at /DIR/mnt")
@@ -41,14 +41,14 @@ extension MountSuite {
             try volume.initialize()
             try volume.shell("mv '\(volume.volume)' $OUT/outer/volume; mkdir $OUT/outer/volume/mnt")
             transcript.remark("a volume below its own mount point")
-            try transcript.ward("mount", home + "/outer/volume", home + "/outer", exit: 64)
-            try transcript.ward("mount", home + "/link/volume", home + "/outer", exit: 64)
+            try transcript.ward("mount", home + "/outer/volume", home + "/outer", exit: 73)
+            try transcript.ward("mount", home + "/link/volume", home + "/outer", exit: 73)
             transcript.remark("a mount point inside its own volume")
             try transcript.ward(
-                "mount", home + "/outer/volume", home + "/outer/volume/mnt", exit: 64)
-            try transcript.ward("mount", home + "/outer/volume", home + "/outer/volume", exit: 64)
+                "mount", home + "/outer/volume", home + "/outer/volume/mnt", exit: 73)
+            try transcript.ward("mount", home + "/outer/volume", home + "/outer/volume", exit: 73)
             transcript.remark("the state directory below the mount point")
-            try transcript.ward("mount", home + "/outer/volume", volume.stateDirectory, exit: 64)
+            try transcript.ward("mount", home + "/outer/volume", volume.stateDirectory, exit: 73)
             try transcript.check("inside-each-other")
         }
 

@@ -12,15 +12,15 @@ extension MountSuite {
             try volume.shell(
                 "mkdir $OUT/empty $OUT/pictures; touch $OUT/pictures/cat.jpg $OUT/file")
             try transcript.ward("mount", home + "/missing", volume.mountPoint, exit: 66)
-            try transcript.ward("mount", home + "/file", volume.mountPoint, exit: 66)
+            try transcript.ward("mount", home + "/file", volume.mountPoint, exit: 10)
             try transcript.ward("mount", home + "/empty", volume.mountPoint, exit: 10)
             try transcript.ward("mount", home + "/pictures", volume.mountPoint, exit: 10)
             try transcript.ward(
                 "init", home + "/pictures", "--passcode-file", volume.passcodeFile, exit: 73)
             try transcript.ward(
-                "unlock", home + "/pictures", "--passcode-file", volume.passcodeFile, exit: 69)
-            try transcript.ward("status", exit: 0)
-            try transcript.ward("class", "show", home + "/pictures/cat.jpg", exit: 69)
+                "unlock", home + "/pictures", "--passcode-file", volume.passcodeFile, exit: 10)
+            try transcript.ward("status", exit: 69)
+            try transcript.ward("class", "show", home + "/pictures/cat.jpg", exit: 10)
             try transcript.check("not-a-volume")
             #expect(
                 try volume.shell("ls -A $OUT/empty $OUT/pictures").contains("cat.jpg"),
