@@ -62,7 +62,7 @@ let package = Package(
         .target(
             name: "WardCommands",
             dependencies: [
-                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
+                "CWardLinux", "WardSystem", "WardFormat", "WardKeys", "WardVolume",
                 "WardControl", "WardDaemon",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],

@@ -20,7 +20,8 @@ public final class ControlServer: @unchecked Sendable {
     private let version: String
     private weak let handler: (any ControlHandler)?
     private let outbox: Outbox
-    private let listener: OwnedDescriptor
+    /// Closed by `stop`.
+    private let listener: Int32
     private let owner: UInt32
     private let isStopping = Atomic(false)
     private var thread: ServiceThread?
@@ -43,7 +44,7 @@ public final class ControlServer: @unchecked Sendable {
         } catch {
             throw ControlError(.system(error), path: socketPath, "\(error)")
         }
-        listener = try ControlSocket.listen(at: socketPath)
+        listener = try ControlSocket.listen(at: socketPath).release()
         thread = ServiceThread("ward-control") { [unowned self] in serve() }
     }
 
@@ -54,6 +55,8 @@ public final class ControlServer: @unchecked Sendable {
         thread?.join()
         thread = nil
         unlink(socketPath)
+        // Clients that were not accepted yet learn of the end by this alone.
+        Syscall.close(listener)
     }
 
     deinit { stop() }
@@ -66,7 +69,7 @@ public final class ControlServer: @unchecked Sendable {
             var polled = [
                 pollfd(fd: outbox.wake, events: Int16(POLLIN), revents: 0),
                 pollfd(
-                    fd: isAcceptingPaused ? -1 : listener.rawValue, events: Int16(POLLIN),
+                    fd: isAcceptingPaused ? -1 : listener, events: Int16(POLLIN),
                     revents: 0),
             ]
             for id in order { polled.append(clients[id]!.pollRequest) }
@@ -91,7 +94,7 @@ public final class ControlServer: @unchecked Sendable {
     private func accept() {
         // A bounded number of turns: newcomers must not starve those who are there.
         for _ in 0..<16 {
-            let number = Glibc.accept(listener.rawValue, nil, nil)
+            let number = Glibc.accept(listener, nil, nil)
             if number < 0 {
                 if errno == EMFILE || errno == ENFILE || errno == ENOMEM {
                     isAcceptingPaused = true

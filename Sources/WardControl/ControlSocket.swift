@@ -30,8 +30,8 @@ enum ControlSocket {
         let socket = try make(path, flags: Int32(SOCK_NONBLOCK.rawValue))
         do throws(Errno) {
             unlink(path)
-            let previous = umask(0o177)
-            defer { umask(previous) }
+            // bind(2) gives the file the socket's own mode: no moment, and no other thread, sees another one.
+            try Syscall.fchmod(socket.rawValue, 0o600)
             try withAddress(of: path) { (address, length) throws(Errno) in
                 _ = try Syscall.check { bind(socket.rawValue, address, length) }
             }

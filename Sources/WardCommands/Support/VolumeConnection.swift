@@ -1,4 +1,5 @@
 import ArgumentParser
+import Glibc
 import WardControl
 import WardSystem
 
@@ -34,7 +35,9 @@ struct VolumeConnection {
                     hint: "ward unmount \(Text.shellQuoted(dead.mountPoint)), then mount it again",
                     status: .unavailable)
             }
-            if error.code == .notInMount, let path, DeadMount.covering(path) != nil {
+            if let path, let mount = DeadMount.covering(path), access(mount.mountPoint, F_OK) != 0,
+                errno == EACCES
+            {
                 // The kernel lets nobody else in, not even root, unless the mount says --allow-other.
                 throw CommandFailure(
                     what, path, why: "it was mounted by another user, who alone may enter",
