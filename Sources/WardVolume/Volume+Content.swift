@@ -417,6 +417,14 @@ extension Volume {
             try rewrite(
                 file, from: 0, to: layout.firstCapacity, source: .zeros,
                 newSize: layout.firstCapacity, operation, caller, context)
+            do throws(Errno) {
+                try extend(file, to: newSize, operation, caller, context)
+            } catch {
+                // What failed adds nothing.
+                try? makeEmpty(file)
+                throw error
+            }
+            return
         }
         let oldSize = file.sizeBytes
         let oldLast = layout.pageCount(forSize: oldSize) - 1

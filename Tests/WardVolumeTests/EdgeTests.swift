@@ -33,4 +33,23 @@ import WardSystem
         group.wait()
         #expect(try harness.size(node) == 1)
     }
+
+    @Test(arguments: [512, 4096])
+    func sizesNearTheLimitAreRefused(pageBytes: Int) throws {
+        let harness = try VolumeHarness(pageBytes: pageBytes)
+        let (node, handle) = try harness.create("file")
+        for size in [Int.max, Int.max - (1 << 41), Int.max / 8 * 7, 1 << 61] {
+            #expect(throws: Errno.fileTooLarge) { try harness.setSize(node, handle, size) }
+            #expect(throws: Errno.fileTooLarge) { try harness.write(handle, size - 1, [1]) }
+            #expect(try harness.size(node) == 0, "nothing was added")
+            try harness.write(handle, 0, [1])
+            #expect(throws: (any Error).self) {
+                try harness.volume.allocate(
+                    handle, mode: 1, offsetBytes: UInt64(size - 1),
+                    lengthBytes: 1, caller: harness.caller, harness.context)
+            }
+            try harness.setSize(node, handle, 0)
+        }
+        harness.volume.release(handle, harness.context)
+    }
 }
