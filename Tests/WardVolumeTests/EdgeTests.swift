@@ -52,4 +52,13 @@ import WardSystem
         }
         harness.volume.release(handle, harness.context)
     }
+
+    @Test func listingTheRootLeavesTheStateRecordAlone() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        nonisolated(unsafe) let lister = harness
+        storage.onChange { if $0 == "renameat" || $0 == "fsync" { _ = try? lister.names() } }
+        try harness.volume.durablePoint()
+        storage.onChange(nil)
+    }
 }
