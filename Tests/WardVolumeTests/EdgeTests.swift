@@ -61,4 +61,66 @@ import WardSystem
         try harness.volume.durablePoint()
         storage.onChange(nil)
     }
+
+    @Test func epochsDoNotRunAheadOfTheRecord() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        for _ in 0..<3 {
+            storage.failAfter(1, .noSpace)
+            #expect(throws: Errno.noSpace) { try harness.volume.durablePoint() }
+        }
+        let epoch = harness.volume.epoch.load(ordering: .relaxed)
+        try harness.reopen(clean: false)
+        #expect(harness.volume.isDoubtful(epoch), "pages of epoch \(epoch) may be half-written")
+    }
+
+    @Test func aFailedSyncKeepsTheVolumeInUse() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let epoch = harness.volume.epoch.load(ordering: .relaxed)
+        storage.failAfter(0, .ioError)
+        #expect(throws: Errno.ioError) { try harness.volume.durablePoint() }
+        storage.stop()
+        // The kernel reports lost pages once: that the next sync succeeds proves nothing.
+        try? harness.volume.close()
+        try harness.reopen(clean: false)
+        #expect(harness.volume.isDoubtful(epoch))
+    }
+
+    @Test func aStoreThatHangsDuringADurablePointDoesNotDelayALock() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(defaultClass: .complete, storage: storage)
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1])
+        let volume = harness.volume
+        let caller = harness.caller
+        let hangs = DispatchSemaphore(value: 0)
+        let isHanging = DispatchSemaphore(value: 0)
+        storage.onChange {
+            guard $0 == "pwrite" else { return }
+            isHanging.signal()
+            hangs.wait()
+        }
+        let group = DispatchGroup()
+        DispatchQueue.global().async(group: group) {
+            let context = WorkerContext(volume: volume)
+            [UInt8]([2]).withUnsafeBytes {
+                try? volume.write(
+                    handle, offsetBytes: 0, $0, flags: [], caller: caller, context)
+            }
+        }
+        isHanging.wait()
+        storage.onChange(nil)
+        DispatchQueue.global().async(group: group) { try? volume.durablePoint() }
+        usleep(50_000)
+        let isLocked = DispatchSemaphore(value: 0)
+        DispatchQueue.global().async(group: group) {
+            _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(1))
+            isLocked.signal()
+        }
+        #expect(isLocked.wait(timeout: .now() + 3) == .success)
+        hangs.signal()
+        group.wait()
+        harness.volume.release(handle, harness.context)
+    }
 }
