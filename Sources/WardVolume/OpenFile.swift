@@ -34,6 +34,8 @@ final class OpenFile: @unchecked Sendable {
 
     /// Logical size, bytes.
     var sizeBytes = 0
+    /// The last page was authenticated since the file was opened, or the file was made by us.
+    var isEndVerified = false
     /// The last page is not as the format wants it (power cut, accepted): what to write first.
     var needsMending = false
 

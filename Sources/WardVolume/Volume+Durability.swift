@@ -131,11 +131,11 @@ extension Volume {
         defer { release(file, context) }
         guard file.sizeBytes > 0 else { return true }
         if wasNew {
-            guard (try? enter(file, .mend, Volume.ownCaller, context)) != nil else { return false }
             file.lock.lockWrite()
+            defer { file.lock.unlock() }
+            guard (try? enter(file, .mend, Volume.ownCaller, context)) != nil else { return false }
+            defer { context.unlockContent() }
             try? verifyEnd(file, lastPageOffset: lastPageOffset, context)
-            file.lock.unlock()
-            context.unlockContent()
         }
         var page = 0
         while true {

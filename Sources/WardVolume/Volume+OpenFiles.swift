@@ -49,13 +49,14 @@ extension Volume {
         putHint(file)
         file.lock.unlock()
         let serial = file.keySerial
-        let locked = gate.state(of: file.protectionClass) != .open
         file.forgetKey()
         node.file = nil
         openNodesLock.lockNow()
         openNodes[ObjectIdentifier(node)] = nil
         openNodesLock.unlock()
         node.openLock.unlock()
+        // Asked after the node has no open file any more: a lock that begins now either sees that, or is seen here.
+        let locked = gate.state(of: file.protectionClass) != .open
         if locked, serial != 0 || node.hasCachedPages.load(ordering: .relaxed) {
             // Row L3: the key of a file that was used while locked goes with its last close, and its pages with it.
             context?.unlockContent()
@@ -165,6 +166,7 @@ extension Volume {
     func verifyEnd(
         _ file: OpenFile, lastPageOffset: Int, _ context: WorkerContext
     ) throws(Errno) {
+        file.isEndVerified = true
         guard file.sizeBytes > 0 else { return }
         let page = layout.pageCount(forSize: file.sizeBytes) - 1
         let sealed = context.sealed + lastPageOffset
