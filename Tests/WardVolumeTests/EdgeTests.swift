@@ -123,4 +123,18 @@ import WardSystem
         group.wait()
         harness.volume.release(handle, harness.context)
     }
+
+    @Test func aFileOpenedWhileItsAttributesAreReadStaysUsableWhenLocked() throws {
+        let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
+        let (node, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        harness.volume.release(handle, harness.context)
+        // As a getxattr on another thread does.
+        let held = try harness.volume.acquire(harness.volume.node(node), harness.context).file
+        let opened = try harness.open(node)
+        harness.volume.release(held, harness.context)
+        harness.lock()
+        #expect(try harness.read(opened, 0, 10) == [1, 2, 3])
+        harness.volume.release(opened, harness.context)
+    }
 }
