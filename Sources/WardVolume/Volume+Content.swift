@@ -229,10 +229,14 @@ extension Volume {
         }
     }
 
-    /// A header without a key for an empty file: its class and ID from now on. Not synced.
-    func makeKeylessHeader(_ file: OpenFile, _ protectionClass: ProtectionClass) throws(Errno) {
+    /// A header without a key for an empty file: its class and ID from now on. Not synced. What is in a header is no
+    /// content: only where the file was emptied just now its times move.
+    func makeKeylessHeader(
+        _ file: OpenFile, _ protectionClass: ProtectionClass, keepsTimes: Bool = true
+    ) throws(Errno) {
         precondition(file.sizeBytes == 0)
         guard file.isWritable else { throw .readOnlyFileSystem }
+        let before = keepsTimes ? try storage.fstat(file.descriptor) : nil
         let old = (header: file.header, headerBytes: file.headerBytes)
         file.header = FileHeader(
             protectionClass: protectionClass,
@@ -249,6 +253,11 @@ extension Volume {
         file.forgetKey()
         file.protectionClass = protectionClass
         file.node.protectionClass = protectionClass
+        if let before {
+            try storage.setTimes(
+                file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
+                modification: before.st_mtim)
+        }
     }
 
     /// Page 0 with the header and an empty record, and nothing after it.
@@ -327,7 +336,7 @@ extension Volume {
             let size = file.sizeBytes
             file.sizeBytes = 0
             do throws(Errno) {
-                try makeKeylessHeader(file, protectionClass)
+                try makeKeylessHeader(file, protectionClass, keepsTimes: false)
             } catch {
                 file.sizeBytes = size
                 throw error

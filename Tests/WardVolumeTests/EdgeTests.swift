@@ -124,6 +124,41 @@ import WardSystem
         harness.volume.release(handle, harness.context)
     }
 
+    @Test func metadataOfAnEmptyFileDoesNotMoveItsTimes() throws {
+        let harness = try VolumeHarness()
+        let made = try harness.withName("other") { name throws(Errno) in
+            try harness.volume.makeDirectory(
+                1, name, mode: 0o755, umask: 0, caller: harness.caller, harness.context)
+        }
+        try harness.setClass(made.node, "C")
+        let old = timespec(tv_sec: 1_000_000_000, tv_nsec: 5)
+        for action in ["attribute", "class", "move", "directory"] {
+            let (node, handle) = try harness.create(action)
+            harness.volume.release(handle, harness.context)
+            var change = AttributeChange()
+            change.modification = .at(old)
+            _ = try harness.volume.setAttributes(
+                of: node, handle: nil, change, caller: harness.caller, harness.context)
+            switch action {
+            case "attribute":
+                try harness.withName("user.note") { name throws(Errno) in
+                    try harness.volume.setExtendedAttribute(
+                        of: node, name, value: name, flags: 0, dropSetGroupID: false,
+                        caller: harness.caller, harness.context)
+                }
+            case "class": try harness.setClass(node, "A")
+            case "move":
+                try harness.withName(action) { name throws(Errno) in
+                    try harness.volume.rename(1, name, made.node, name, flags: 0, harness.context)
+                }
+            default: try harness.setClass(1, "B")
+            }
+            let now = try harness.volume.attributes(
+                of: node, handle: nil, caller: harness.caller, harness.context)
+            #expect(now.modification.tv_sec == old.tv_sec, "\(action)")
+        }
+    }
+
     @Test func aFileOpenedWhileItsAttributesAreReadStaysUsableWhenLocked() throws {
         let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
         let (node, handle) = try harness.create("file")
