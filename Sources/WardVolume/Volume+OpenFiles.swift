@@ -86,7 +86,10 @@ extension Volume {
         if isZero(page0, pageBytes) {
             // Holes are skipped; where the store can't tell, everything is read.
             let data = (try? storage.lseek(descriptor, 0, SEEK_DATA)) ?? backingBytes
-            if try isAllZero(descriptor, from: data, backingBytes) { return adopt(file, 0) }
+            if try isAllZero(descriptor, from: data, backingBytes) {
+                file.hasHint = true
+                return adopt(file, 0)
+            }
             report(
                 .integrityFailure(path: path(of: node), reason: "page 0 is zero before other data"))
             throw .ioError
@@ -99,7 +102,10 @@ extension Volume {
         }
         file.headerBytes = [UInt8](UnsafeRawBufferPointer(start: page0, count: FileHeader.bytes))
         file.protectionClass = file.header!.protectionClass
-        if file.header!.wrappedKey.isEmpty { return adopt(file, 0) }
+        if file.header!.wrappedKey.isEmpty {
+            file.hasHint = backingBytes != pageBytes
+            return adopt(file, 0)
+        }
 
         let pages = max(1, backingBytes / pageBytes)
         var last = pages - 1

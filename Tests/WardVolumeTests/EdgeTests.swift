@@ -159,6 +159,44 @@ import WardSystem
         }
     }
 
+    @Test func whatAFailedCutLeftDoesNotComeBack() throws {
+        for (n, error) in [(1, Errno.ioError), (2, .ioError), (1, .noSpace)] {
+            let storage = FailingStorage()
+            let harness = try VolumeHarness(storage: storage)
+            let (node, handle) = try harness.create("file")
+            try harness.write(handle, 0, [UInt8](repeating: 7, count: 40_000))
+            storage.failAfter(n, error)
+            #expect(throws: error) { try harness.setSize(node, handle, 5000) }
+            storage.stop()
+            try harness.setSize(node, handle, 60_000)
+            let got = try harness.read(handle, 0, 100_000)
+            #expect(got == [UInt8](repeating: 7, count: 5000) + [UInt8](repeating: 0, count: 55_000))
+            harness.volume.release(handle, harness.context)
+        }
+    }
+
+    @Test func anEmptiedFileWhoseTailCouldNotBeCutIsEmptyAllTheSame() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let (node, handle) = try harness.create("file")
+        try harness.setClass(node, "C")  // not its directory's: the header stays
+        try harness.write(handle, 0, [UInt8](repeating: 7, count: 40_000))
+        storage.failAfter(1, .ioError)
+        try harness.setSize(node, handle, 0)
+        storage.stop()
+        #expect(try harness.size(node) == 0)
+        try harness.write(handle, 0, [1, 2, 3])
+        #expect(try harness.read(handle, 0, 100) == [1, 2, 3])
+        // Never closed.
+        try harness.reopen(clean: false)
+        let found = try harness.lookup("file").node
+        #expect(try harness.size(found) == 3)
+        let again = try harness.open(found)
+        #expect(try harness.read(again, 0, 100) == [1, 2, 3])
+        harness.volume.release(again, harness.context)
+        #expect(harness.events.integrityFailures.isEmpty)
+    }
+
     @Test func aFileOpenedWhileItsAttributesAreReadStaysUsableWhenLocked() throws {
         let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
         let (node, handle) = try harness.create("file")
