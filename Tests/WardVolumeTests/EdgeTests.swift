@@ -197,6 +197,22 @@ import WardSystem
         #expect(harness.events.integrityFailures.isEmpty)
     }
 
+    @Test func aFileIsDurablySparseBeforeItsFirstHole() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [UInt8](repeating: 7, count: 40_000))
+        let calls = Mutex<[String]>([])
+        storage.onChange { name in calls.withLock { $0.append(name) } }
+        try harness.volume.allocate(
+            handle, mode: 3, offsetBytes: 8000, lengthBytes: 20_000, caller: harness.caller,
+            harness.context)
+        storage.onChange(nil)
+        let made = calls.withLock { $0 }
+        #expect(made.suffix(2) == ["fdatasync", "fallocate"])
+        harness.volume.release(handle, harness.context)
+    }
+
     @Test func aFileOpenedWhileItsAttributesAreReadStaysUsableWhenLocked() throws {
         let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
         let (node, handle) = try harness.create("file")
