@@ -251,7 +251,14 @@ extension Volume {
             try storage.renameat(
                 fromDirectory, old, toDirectory, new, flags: renameExchange)
             let hidden = stagingName()
-            try storage.renameat(fromDirectory, old, fromDirectory, hidden, flags: 0)
+            do throws(Errno) {
+                try storage.renameat(fromDirectory, old, fromDirectory, hidden, flags: 0)
+            } catch {
+                // Back to where they were: what has failed has not happened.
+                try storage.renameat(
+                    fromDirectory, old, toDirectory, new, flags: renameExchange)
+                throw error
+            }
             removeHidden(fromDirectory, hidden, victim)
         }
     }

@@ -213,6 +213,30 @@ import WardSystem
         harness.volume.release(handle, harness.context)
     }
 
+    @Test func replacingADirectoryHalfWayIsTakenBack() throws {
+        for n in 0..<5 {
+            let storage = FailingStorage()
+            let harness = try VolumeHarness(storage: storage)
+            for name in ["from", "to"] {
+                let made = try harness.withName(name) { bytes throws(Errno) in
+                    try harness.volume.makeDirectory(
+                        1, bytes, mode: 0o755, umask: 0, caller: harness.caller, harness.context)
+                }
+                if name == "from" { _ = try harness.create("inside", in: made.node) }
+            }
+            storage.failAfter(n, .ioError)
+            let moved: Void? = try? harness.withName("from") { old throws(Errno) in
+                try harness.withName("to") { new throws(Errno) in
+                    try harness.volume.rename(1, old, 1, new, flags: 0, harness.context)
+                }
+            }
+            storage.stop()
+            #expect(try harness.names() == (moved == nil ? ["from", "to"] : ["to"]), "call \(n)")
+            let full = try harness.lookup(moved == nil ? "from" : "to").node
+            #expect(try harness.names(in: full) == ["inside"], "call \(n)")
+        }
+    }
+
     @Test func aFileOpenedWhileItsAttributesAreReadStaysUsableWhenLocked() throws {
         let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
         let (node, handle) = try harness.create("file")
