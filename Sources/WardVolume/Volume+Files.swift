@@ -137,9 +137,21 @@ extension Volume {
         }
         file.lock.lockWrite()
         defer { file.lock.unlock() }
-        try store(
-            file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count,
-            flags.contains(.fromPageCache) ? .writeBack : .write, caller, context)
+        if flags.contains(.fromPageCache) {
+            do throws(Errno) {
+                try store(
+                    file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count,
+                    .writeBack, caller, context)
+            } catch {
+                // The kernel tells nobody whose program has ended, nor at a lock: the page is gone.
+                report(.lost(path: path(of: file.node), reason: "a mapped page: \(error)"))
+                throw error
+            }
+        } else {
+            try store(
+                file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count, .write,
+                caller, context)
+        }
         if flags.contains(.dropPrivilegeBits) { try dropPrivileges(file) }
     }
 

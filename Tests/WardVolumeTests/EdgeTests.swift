@@ -250,4 +250,24 @@ import WardSystem
         #expect(try harness.read(opened, 0, 10) == [1, 2, 3])
         harness.volume.release(opened, harness.context)
     }
+
+    @Test func aMappedPageThatCannotBeStoredIsNamed() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        storage.failAfter(0, .ioError)
+        #expect(throws: Errno.ioError) {
+            try [UInt8]([9]).withUnsafeBytes {
+                try harness.volume.write(
+                    handle, offsetBytes: 0, $0, flags: .fromPageCache, caller: harness.caller,
+                    harness.context)
+            }
+        }
+        let lost = harness.events.all.contains {
+            if case .lost(let path, _) = $0 { path == "/file" } else { false }
+        }
+        #expect(lost)
+        harness.volume.release(handle, harness.context)
+    }
 }
