@@ -196,16 +196,12 @@ extension Volume {
 
     /// Makes every name of a node durable that was made since its directory was last synced.
     func syncNames(of node: Node) throws(Errno) {
-        guard node.hasUnsyncedName.exchange(false, ordering: .acquiringAndReleasing) else { return }
-        do throws(Errno) {
-            for link in node.allLinks {
-                try storage.fsync(try directoryDescriptor(of: link.parent).rawValue)
-                try syncNames(of: link.parent)
-            }
-        } catch {
-            node.hasUnsyncedName.store(true, ordering: .releasing)
-            throw error
+        guard let made = node.unsyncedNames else { return }
+        for link in node.allLinks {
+            try storage.fsync(try directoryDescriptor(of: link.parent).rawValue)
+            try syncNames(of: link.parent)
         }
+        node.noteNamesSynced(made)
     }
 
     public func release(_ handle: HandleID, _ context: WorkerContext) {

@@ -170,7 +170,9 @@ import WardSystem
             storage.stop()
             try harness.setSize(node, handle, 60_000)
             let got = try harness.read(handle, 0, 100_000)
-            #expect(got == [UInt8](repeating: 7, count: 5000) + [UInt8](repeating: 0, count: 55_000))
+            let expected =
+                [UInt8](repeating: 7, count: 5000) + [UInt8](repeating: 0, count: 55_000)
+            #expect(got == expected)
             harness.volume.release(handle, harness.context)
         }
     }
@@ -268,6 +270,27 @@ import WardSystem
             if case .lost(let path, _) = $0 { path == "/file" } else { false }
         }
         #expect(lost)
+        harness.volume.release(handle, harness.context)
+    }
+
+    @Test func aSyncDoesNotRelyOnOneThatIsUnderWay() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let (_, handle) = try harness.create("file")
+        let volume = harness.volume
+        let calls = Mutex<[String]>([])
+        // While the first fsync is at the directory (its second call), another program calls fsync.
+        storage.onChange { name in
+            let count = calls.withLock {
+                $0.append(name)
+                return $0.count
+            }
+            guard count == 2 else { return }
+            try? volume.fsync(handle, dataOnly: false, WorkerContext(volume: volume))
+        }
+        try harness.volume.fsync(handle, dataOnly: false, harness.context)
+        storage.onChange(nil)
+        #expect(calls.withLock { $0 } == ["fsync", "fsync", "fsync", "fsync"])
         harness.volume.release(handle, harness.context)
     }
 }
