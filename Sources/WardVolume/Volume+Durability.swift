@@ -35,14 +35,9 @@ extension Volume {
         isDirty.store(false, ordering: .relaxed)
         let old = epoch.load(ordering: .sequentiallyConsistent)
         epoch.store(old &+ 1, ordering: .sequentiallyConsistent)
-        // Requests that began under the old epoch are waited for: what they write is covered by the sync below.
-        forEachContext { context in
-            while true {
-                let used = context.epochInUse.load(ordering: .sequentiallyConsistent)
-                if used == 0 || used > old { break }
-                usleep(50)
-            }
-        }
+        // Requests that began under the old epoch are waited for: what they write is covered by the sync below. Never
+        // within the visit, which holds a lock that an eviction needs: a write that hangs must not hold up a lock.
+        while isWriting(underEpoch: old) { usleep(50) }
         do throws(Errno) {
             try storage.syncfs(rootDescriptor)
             try VolumeRoot.writeState(
@@ -53,6 +48,15 @@ extension Volume {
             report(.note("a durable point failed: \(error)"))
             throw error
         }
+    }
+
+    private func isWriting(underEpoch old: UInt32) -> Bool {
+        var isWriting = false
+        forEachContext { context in
+            let used = context.epochInUse.load(ordering: .sequentiallyConsistent)
+            if used != 0 && used <= old { isWriting = true }
+        }
+        return isWriting
     }
 
     /// After an unlock, on a background thread: mends files of doubtful intervals; returns when there is nothing left
