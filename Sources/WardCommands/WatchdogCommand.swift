@@ -27,6 +27,8 @@ struct WatchdogCommand: ParsableCommand {
     private func detach() {
         let entry = MountTable().entries.first { $0.isWard && $0.minor == Int(connection) }
         guard let entry else { return }
+        // As root without any helper; MNT_FORCE aborts the connection first, umount(2).
+        if umount2(entry.mountPoint, Int32(MNT_FORCE) | 2 /* MNT_DETACH */) == 0 { return }
         let words = ["fusermount3", "-u", "-z", "--", entry.mountPoint]
         _ = try? ChildProcess.start(words[0], words, output: .null, error: .null).wait()
     }
