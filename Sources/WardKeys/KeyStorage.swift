@@ -18,6 +18,8 @@ protocol KeyStorage: Sendable {
     /// Overwrites the file's bytes with zeros, durably, and closes. What a flash translation layer or a copy-on-write
     /// file system still holds is out of reach.
     func wipe(_ descriptor: Int32) throws(Errno)
+    /// Closes what was opened for wiping and is not to be wiped after all.
+    func close(_ descriptor: Int32)
     /// Waits for the exclusive lock of this device's files, flock(2); nil where there is nothing to lock.
     func lock(_ path: String) throws(Errno) -> Int32?
     func unlock(_ descriptor: Int32)
@@ -51,8 +53,13 @@ extension KeyStorage {
     /// Replaces a file that holds secrets, and wipes the one it replaces once the new one is durably in its place.
     func replaceSecret(_ path: String, with secret: borrowing SecretBytes) throws(Errno) {
         let old = try openForWiping(path)
-        try secret.withUnsafeBytes { (bytes) throws(Errno) in
-            try replace(path, with: bytes, isPublic: false)
+        do throws(Errno) {
+            try secret.withUnsafeBytes { (bytes) throws(Errno) in
+                try replace(path, with: bytes, isPublic: false)
+            }
+        } catch {
+            if let old { close(old) }
+            throw error
         }
         if let old { try wipe(old) }
     }
