@@ -29,19 +29,25 @@ protocol KeyStorage: Sendable {
 
 extension KeyStorage {
     /// Replaces the file at `path` atomically and durably: write new, fsync, rename, fsync directory.
-    func replace(_ path: String, with bytes: UnsafeRawBufferPointer, isPublic: Bool) throws(Errno) {
-        let new = path + ".new"
+    ///
+    /// `new`: the name until then, by default `path` and `.new`; a file of that name is lost.
+    func replace(
+        _ path: String, with bytes: UnsafeRawBufferPointer, isPublic: Bool, new: String? = nil
+    ) throws(Errno) {
+        let new = new ?? path + ".new"
         try write(new, bytes, isPublic: isPublic)
         try sync(new)
         try rename(new, to: path)
         try sync(Paths.parent(of: path))
     }
 
-    func replace(_ path: String, with bytes: [UInt8], isPublic: Bool) throws(Errno) {
+    func replace(
+        _ path: String, with bytes: [UInt8], isPublic: Bool, new: String? = nil
+    ) throws(Errno) {
         // Array's own closure does not carry a typed error.
         let failure: Errno? = bytes.withUnsafeBytes { bytes in
             do throws(Errno) {
-                try replace(path, with: bytes, isPublic: isPublic)
+                try replace(path, with: bytes, isPublic: isPublic, new: new)
                 return nil
             } catch {
                 return error
