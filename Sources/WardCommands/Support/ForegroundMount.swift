@@ -73,6 +73,9 @@ struct ForegroundMount {
         if let passcode = passcode.take() {
             try MountCommand.unlock(connection, passcode, mounted.mountPoint)
         }
+        // The volume is mounted: an output that is closed must not end it without an unmount.
+        var console = console
+        console.mayLoseOutput = true
         try MountCommand.report(try connection.status(), console)
     }
 }
