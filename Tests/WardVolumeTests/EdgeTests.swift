@@ -170,7 +170,8 @@ import WardSystem
             storage.stop()
             try harness.setSize(node, handle, 60_000)
             let got = try harness.read(handle, 0, 100_000)
-            #expect(got == [UInt8](repeating: 7, count: 5000) + [UInt8](repeating: 0, count: 55_000))
+            #expect(
+                got == [UInt8](repeating: 7, count: 5000) + [UInt8](repeating: 0, count: 55_000))
             harness.volume.release(handle, harness.context)
         }
     }
