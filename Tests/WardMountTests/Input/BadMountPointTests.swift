@@ -113,7 +113,7 @@ extension MountSuite {
                 usleep(10_000)
             }
             #expect(TestEnvironment.shared.mounts().filter { $0 == volume.mountPoint }.isEmpty)
-            for _ in 0..<300 where Glibc.kill(daemon, 0) == 0 { usleep(10_000) }
+            for _ in 0..<300 where MountedVolume.isRunning(daemon) { usleep(10_000) }
             #expect(volume.record() == nil, "the record beside the socket is gone")
             try volume.mount()
             try volume.unlock()

@@ -77,6 +77,27 @@ extension MountSuite {
         }
 
         @Test(
+            "L1: nothing that waits for the state directory holds up a lock",
+            arguments: User.available)
+        func notHeldUp(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            // The delay after wrong passcodes, which a reboot starts again.
+            for wrong in ["1", "2", "3", "4"] {
+                try volume.writePasscode(wrong, to: volume.passcodeFile)
+                try volume.ward("unlock", volume.mountPoint, "--passcode-file", volume.passcodeFile)
+            }
+            let holder = try Child(
+                ["flock", try volume.deviceDirectory() + "/lock", "sleep", "60"],
+                environment: volume.environment)
+            defer { holder.kill() }
+            usleep(300_000)
+            let rebooted = try volume.ward("reboot", volume.mountPoint, seconds: 8)
+            #expect(rebooted.succeeded, "\(rebooted.everything)")
+            let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 8)
+            #expect(locked.succeeded, "\(locked.everything)")
+        }
+
+        @Test(
             "L2: a write is stored or fails with EPERM; no acknowledged write is lost",
             arguments: User.available, ["write", "append"])
         func l2(user: User, how: String) throws {
@@ -114,6 +135,47 @@ extension MountSuite {
                 return String(repeating: "0", count: 9 - digits.count) + digits + "\n"
             }.joined()
             #expect(content == expected, "what was acknowledged is not what is stored")
+        }
+
+        @Test(
+            "L2: a daemon killed in the middle of a lock leaves nothing that can't be killed",
+            arguments: User.available)
+        func killedWhileLocking(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try StateWalk.makeDirectory(of: .complete, with: volume.probe())
+            let environment = TestEnvironment.shared
+            for (round, delay) in [UInt32(0), 10_000, 30_000, 60_000].enumerated() {
+                if round > 0 {
+                    try volume.mount()
+                    try volume.unlock()
+                }
+                let writers = try ["mapped", "mapped", "append"].enumerated().map { number, how in
+                    try Child(
+                        user.prefix + [
+                            environment.python, environment.script("writer.py"),
+                            volume.mountPoint + "/A/\(number)", how,
+                        ], environment: volume.environment)
+                }
+                usleep(250_000)
+                let locking = try Child(
+                    user.prefix + [environment.ward, "lock", volume.mountPoint, "--now"],
+                    environment: volume.environment)
+                usleep(delay)
+                let daemon = try #require(volume.daemonProcess())
+                try volume.kill()
+                #expect(locking.wait(seconds: 10) != nil, "`ward lock` hangs")
+                for writer in writers {
+                    kill(-writer.process, SIGKILL)
+                    #expect(writer.wait(seconds: 10) != nil, "a writer can't be killed")
+                }
+                #expect(!MountedVolume.isRunning(daemon), "the daemon can't be killed")
+            }
+            try volume.mount()
+            try volume.unlock()
+            let after = try volume.probe()
+            #expect(after.readFile("A/f") == .data("content of A"))
+            #expect(after.call("digest", "A/0").succeeded)
+            #expect(after.call("digest", "A/2").succeeded)
         }
 
         @Test(
