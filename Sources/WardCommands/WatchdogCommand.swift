@@ -35,7 +35,8 @@ struct WatchdogCommand: ParsableCommand {
     /// itself serves (`notify_inval_inode` of a page that is being written back). Its pipe stays open then. The other
     /// threads are gone, so the first is a zombie; if the first is the one that waits, SIGKILL is pending.
     private static func isDying(_ daemon: pid_t) -> Bool {
-        guard let status = try? FileReading.text(of: "/proc/\(daemon)/status", limit: 1 << 16) else {
+        guard let status = try? FileReading.text(of: "/proc/\(daemon)/status", limit: 1 << 16)
+        else {
             return true
         }
         for line in status.split(separator: "\n") {
