@@ -23,7 +23,7 @@ final class Node: @unchecked Sendable {
 
     /// Look-ups the kernel holds. Guarded by the table's shard.
     var lookups: UInt64 = 0
-    /// Guards `firstLink`, `moreLinks`, `directory` and `classHint`.
+    /// Guards `firstLink`, `moreLinks`, `directory` and the reference in `file`.
     private let guardLock = TryableLock()
     private var firstLink: NodeLink?
     private var moreLinks: [NodeLink] = []
@@ -35,10 +35,25 @@ final class Node: @unchecked Sendable {
     /// A name of it was made and its directory not synced since.
     let hasUnsyncedName = Atomic<Bool>(false)
 
-    /// Guards `file`: held while a file is being opened or closed for the last time.
+    /// Held while a file is being opened or closed for the last time: `file` changes only under it.
     let openLock = TryableLock()
-    /// Set while a handle is open. Read without the lock by those who hold a handle.
-    var file: OpenFile?
+    private var openFile: OpenFile?
+    /// Set while a handle is open. May be read by anybody: `stat` by name meets the last close all the time, and the
+    /// guard sees to it that what is read is still there to be retained.
+    var file: OpenFile? {
+        get {
+            guardLock.lockNow()
+            defer { guardLock.unlock() }
+            return openFile
+        }
+        set {
+            guardLock.lockNow()
+            let old = openFile
+            openFile = newValue
+            guardLock.unlock()
+            withExtendedLifetime(old) {}
+        }
+    }
 
     init(inode: UInt64, type: mode_t, generation: UInt64) {
         self.inode = inode

@@ -97,6 +97,7 @@ extension Volume {
             node: node, storage: storage, descriptor: descriptor, isWritable: true,
             protectionClass: protectionClass, header: nil, directoryID: state.id)
         file.mayHavePrivilegeBits = status.st_mode & (S_ISUID | S_ISGID) != 0
+        file.isEndVerified = true
         attach(file, to: node)
         return file
     }
