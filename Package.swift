@@ -47,10 +47,10 @@ let package = Package(
             name: "WardFUSE", dependencies: ["CWardLinux", "WardSystem", "WardVolume"],
             swiftSettings: swiftSettings),
         .target(
-            name: "WardControl", dependencies: ["CWardLinux", "WardSystem", "WardFormat", "WardKeys"],
+            name: "WardControl", dependencies: ["CWardLinux", "WardSystem"],
             swiftSettings: swiftSettings),
         .testTarget(
-            name: "WardControlTests", dependencies: ["WardControl", "WardSystem"],
+            name: "WardControlTests", dependencies: ["CWardLinux", "WardControl", "WardSystem"],
             swiftSettings: swiftSettings),
         .target(
             name: "WardDaemon",
@@ -96,6 +96,7 @@ let package = Package(
             swiftSettings: swiftSettings),
         // Runs the built program; imports nothing of it.
         .testTarget(
-            name: "WardMountTests", exclude: ["Scripts", "Transcripts"], swiftSettings: swiftSettings),
+            name: "WardMountTests", exclude: ["Scripts", "Transcripts"],
+            swiftSettings: swiftSettings),
     ]
 )

@@ -54,6 +54,17 @@ public struct DaemonError: Error, Sendable, CustomStringConvertible {
 }
 
 extension DaemonError {
+    /// What to do about a system call's failure on the volume.
+    static func advice(_ error: Errno, volumePath: String) -> String? {
+        switch error.rawValue {
+        case EROFS: "ward mount --read-only \(volumePath) MOUNTPOINT changes nothing on disk"
+        case EACCES, EPERM: "ls -ld \(volumePath) shows who may"
+        case ENOSPC, EDQUOT: "make room there: df -h \(volumePath)"
+        case ENOENT, ENOTDIR: "check the path"
+        default: nil
+        }
+    }
+
     init(_ error: KeybagError, volumePath: String) {
         let code: Int32
         var hint: String?
@@ -84,7 +95,9 @@ extension DaemonError {
         case .changedElsewhere: code = Exit.temporaryFailure
         case .insideVolume: code = Exit.usage
         case .fileExists, .alreadyAVolume: code = Exit.cannotCreate
-        case .system(let reason): code = DaemonError.exitCode(of: reason)
+        case .system(let reason):
+            code = DaemonError.exitCode(of: reason)
+            hint = DaemonError.advice(reason, volumePath: volumePath)
         default: code = Exit.software
         }
         self.init("mount", error.path, error.reason, hint: hint, exitCode: code)
@@ -107,7 +120,8 @@ extension DaemonError {
                 exitCode: Exit.damaged)
         case .system(let reason):
             self.init(
-                "mount", error.path, error.reason, hint: nil,
+                "mount", error.path, error.reason,
+                hint: DaemonError.advice(reason, volumePath: volumePath),
                 exitCode: DaemonError.exitCode(of: reason))
         }
     }

@@ -67,7 +67,10 @@ final class MountedService: @unchecked Sendable {
         }
         volume.setNotifier(connection)
         watchdog =
-            options.usesWatchdog ? WatchdogProcess(connectionID: connection.connectionID) : nil
+            options.usesWatchdog
+            ? WatchdogProcess(
+                connectionID: connection.connectionID, mountPoint: connection.mountPoint,
+                volumePath: placement.volumePath) : nil
         maintenance = Maintenance(volume: volume, log: log)
         let machine = LockStateMachine(
             hasPasscode: store.hasPasscode, userInactivePeriod: store.policy.userInactivePeriod,

@@ -9,8 +9,9 @@ final class WatchdogProcess: Sendable {
     /// Kept open as long as this process lives; nothing is ever written.
     private let pipeEnd: Int32
 
-    /// Starts `/proc/self/exe watchdog --connection N --fd 3`. Nil where it can't be started.
-    init?(connectionID: UInt32) {
+    /// Starts `/proc/self/exe watchdog --connection N … --fd 3`, from the main thread: its death is the signal. Nil where
+    /// it can't be started.
+    init?(connectionID: UInt32, mountPoint: String, volumePath: String) {
         guard let ends = try? Syscall.pipe() else { return nil }
         defer { Syscall.close(ends.reading) }
         // What a shell or a service manager left open for a daemon in the foreground is not for this to keep open.
@@ -32,7 +33,10 @@ final class WatchdogProcess: Sendable {
         // A session of its own: what ends the daemon by its terminal or group must not end this too.
         let newSession: Int32 = 0x80
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | newSession))
-        let words = ["ward", "watchdog", "--connection", "\(connectionID)", "--fd", "3"]
+        let words = [
+            "ward", "watchdog", "--connection", "\(connectionID)", "--mount-point", mountPoint,
+            "--volume", volumePath, "--daemon", "\(getpid())", "--fd", "3",
+        ]
         let path = getenv("PATH").map { String(cString: $0) } ?? "/usr/bin:/bin"
         let environment = ["PATH=\(path)", "SWIFT_BACKTRACE=enable=no"]
         var arguments = words.map { strdup($0) } + [nil]

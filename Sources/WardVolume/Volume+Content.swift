@@ -54,12 +54,22 @@ extension Volume {
         let sealed = context.sealed
         let readsFirst = needsOld(first)
         let readsLast = last != first && needsOld(last)
-        if readsFirst { try readPage(file, first, to: sealed) }
-        if readsLast { try readPage(file, last, to: sealed + (count - 1) * pageBytes) }
+        if readsFirst, readsLast, count == 2 {
+            try readPages(file, first, count: 2, to: sealed)
+        } else {
+            if readsFirst { try readPages(file, first, count: 1, to: sealed) }
+            if readsLast {
+                try readPages(file, last, count: 1, to: sealed + (count - 1) * pageBytes)
+            }
+        }
         // The old last page as it is, to be put back where the store fills up half-way.
         let undo = sealed + (WorkerContext.bufferBytes - 4096)
         let undoPage = oldLast >= first && oldLast <= last && newSize > oldSize ? oldLast : -1
-        if undoPage >= 0 { try readPage(file, undoPage, to: undo) }
+        if undoPage == first, readsFirst {
+            undo.copyMemory(from: sealed, byteCount: pageBytes)
+        } else if undoPage >= 0 {
+            try readPages(file, undoPage, count: 1, to: undo)
+        }
 
         try enter(file, operation, caller, context)
         let before = (header: file.header, headerBytes: file.headerBytes)
@@ -174,12 +184,16 @@ extension Volume {
 
     func readPage(
         _ file: OpenFile, _ page: Int, to buffer: UnsafeMutableRawPointer
+    ) throws(Errno) { try readPages(file, page, count: 1, to: buffer) }
+
+    /// Reads whole pages; what lies beyond the end of the backing file reads as zeros.
+    func readPages(
+        _ file: OpenFile, _ page: Int, count: Int, to buffer: UnsafeMutableRawPointer
     ) throws(Errno) {
-        let got = try storage.pread(
-            file.descriptor, buffer, layout.pageBytes, at: page * layout.pageBytes)
-        if got < layout.pageBytes {
-            (buffer + got).initializeMemory(
-                as: UInt8.self, repeating: 0, count: layout.pageBytes - got)
+        let total = count * layout.pageBytes
+        let got = try storage.pread(file.descriptor, buffer, total, at: page * layout.pageBytes)
+        if got < total {
+            (buffer + got).initializeMemory(as: UInt8.self, repeating: 0, count: total - got)
         }
     }
 

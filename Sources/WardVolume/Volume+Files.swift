@@ -96,12 +96,7 @@ extension Volume {
         let pageBytes = layout.pageBytes
         let total = (last - first + 1) * pageBytes
         // Ciphertext is read before the gate: a store that hangs must not hold up a lock.
-        let got = try storage.pread(
-            file.descriptor, context.sealed, total, at: first * pageBytes)
-        if got < total {
-            (context.sealed + got).initializeMemory(
-                as: UInt8.self, repeating: 0, count: total - got)
-        }
+        try readPages(file, first, count: last - first + 1, to: context.sealed)
         try enter(file, .read, caller, context)
         let start = layout.start(ofPage: first)
         context.usePlain(total)

@@ -34,7 +34,7 @@ public struct CommandFailure: Error, Sendable {
         status: ExitStatus? = nil
     ) {
         self.init(
-            what, subject, why: Text.reason(errno), hint: hint,
+            what, subject, why: Text.reason(errno), hint: hint ?? Self.advice(errno, subject),
             status: status ?? CommandFailure.status(for: errno))
     }
 
@@ -44,6 +44,18 @@ public struct CommandFailure: Error, Sendable {
         var text = "ward: error: \(what)\(subject): \(Text.oneLine(why))"
         if let hint { text += "\nward: hint: \(Text.oneLine(hint))" }
         return text
+    }
+
+    /// What to do about a system call's failure where the caller knows nothing better.
+    private static func advice(_ errno: Errno, _ subject: String?) -> String? {
+        let place = subject.map { " " + Text.shellQuoted($0) } ?? ""
+        return switch errno {
+        case .noSuchFileOrDirectory, .notDirectory, .isDirectory: "check the path"
+        case .permissionDenied, .notPermitted: "ls -ld\(place) shows who may"
+        case .readOnlyFileSystem: "mount that file system writable, or choose another place"
+        case .noSpace: "make room there: df -h\(place)"
+        default: nil
+        }
     }
 
     private static func status(for errno: Errno) -> ExitStatus {

@@ -86,7 +86,9 @@ extension CommandFailure {
     }
 
     init(_ what: String, _ subject: String, _ error: PasscodeError) {
-        self.init(what, subject, why: error.description, status: .badData)
+        self.init(
+            what, subject, why: error.description,
+            hint: "a passcode is 1 to 1,024 bytes of UTF-8 text", status: .badData)
     }
 
     init(_ what: String, _ subject: String, _ error: VolumeOpenError) {

@@ -130,7 +130,7 @@ enum SecretInput {
         if secret.count > maximumBytes {
             throw CommandFailure(
                 "cannot take the passcode", why: "it is longer than \(maximumBytes) bytes",
-                status: .badData)
+                hint: "a passcode is 1 to 1,024 bytes of UTF-8 text", status: .badData)
         }
         return secret
     }

@@ -115,7 +115,7 @@ extension MountSuite {
                     "sh", "-euc",
                     """
                     truncate -s 24M \(store).image
-                    mkfs.ext4 -q -O ^has_journal -m 0 \(store).image
+                    mkfs.ext4 -q -b 4096 -O ^has_journal -m 0 \(store).image
                     mount -o loop \(store).image \(store)
                     mkdir \(store)/volume; chown \(user.userID) \(store)/volume
                     """,
@@ -125,7 +125,12 @@ extension MountSuite {
                 let volume = try MountedVolume(as: user, backing: store + "/volume")
                 let probe = try volume.probe()
                 #expect(probe.writeFile("before", "written before") == .ok)
-                #expect(probe.writeFile("ballast", String(repeating: "b", count: 3_000_000)) == .ok)
+                // All but a megabyte.
+                try volume.shell(
+                    """
+                    free=$(($(stat -f -c '%a * %S' "$MNT")))
+                    head -c $((free - 1000000)) /dev/zero > "$MNT/ballast"
+                    """)
                 let output = try volume.shell(
                     "\(TestEnvironment.shared.python) \(TestEnvironment.shared.script("writer.py")) \"$MNT/log\" append"
                 )

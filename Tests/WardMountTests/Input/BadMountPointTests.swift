@@ -52,18 +52,41 @@ extension MountSuite {
             try transcript.check("inside-each-other")
         }
 
-        @Test("A killed daemon's mount is replaced by the next", arguments: User.available)
-        func deadMount(user: User) throws {
+        @Test("What used a killed daemon's mount gets an error", arguments: User.available)
+        func killedDaemon(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
             try StateWalk.makeDirectory(of: .complete, with: probe)
             #expect(probe.open("A/f", "rw", as: "fd") == .ok)
             #expect(probe.mmap("fd", 4096, "rw", as: "map") == .ok)
-            #expect(probe.fsync("fd") == .ok)
+            #expect(probe.poke("map", "C") == .ok)
             try volume.kill()
-            // What used it ends with an error, never hangs.
-            let dead = probe.pread("fd", 10)
-            #expect(["ENOTCONN", "ECONNABORTED"].contains(dead.text), "\(dead)")
+            // Pages that the kernel holds it may still show; whatever needs the daemon fails, and nothing hangs.
+            #expect(!probe.pread("fd", 10).text.hasPrefix("probe"))
+            #expect(!probe.touch("map", at: 0, 1).text.hasPrefix("probe"))
+            let size = probe.seek("fd", 0, SEEK_END)
+            #expect(["ENOTCONN", "ECONNABORTED"].contains(size.text), "\(size)")
+            #expect(!probe.pwrite("fd", "x").succeeded)
+            #expect(!probe.open("A/f", "r", as: "again").succeeded)
+            probe.kill()
+            try volume.mount()
+            try volume.unlock()
+            #expect(try volume.probe().stat("A/f", "size") == .number(12))
+            try volume.unmount()
+        }
+
+        @Test("A dead mount is replaced by the next", arguments: User.available)
+        func deadMount(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            try StateWalk.makeDirectory(of: .complete, with: probe)
+            #expect(probe.open("A/f", "rw", as: "fd") == .ok)
+            // Without its watchdog, which would clean up.
+            let daemon = try #require(volume.daemonProcess())
+            for watchdog in TestEnvironment.shared.children(of: daemon) {
+                Glibc.kill(watchdog, SIGKILL)
+            }
+            try volume.kill()
             let stat = probe.stat("A/f", "size")
             #expect(["ENOTCONN", "ECONNABORTED"].contains(stat.text), "\(stat)")
             var transcript = Transcript(volume)
@@ -90,7 +113,7 @@ extension MountSuite {
                 usleep(10_000)
             }
             #expect(TestEnvironment.shared.mounts().filter { $0 == volume.mountPoint }.isEmpty)
-            for _ in 0..<300 where Glibc.kill(daemon, 0) == 0 { usleep(10_000) }
+            for _ in 0..<300 where MountedVolume.isRunning(daemon) { usleep(10_000) }
             #expect(volume.record() == nil, "the record beside the socket is gone")
             try volume.mount()
             try volume.unlock()

@@ -102,11 +102,18 @@ extension MountSuite {
         func newerFormat(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.unmount()
-            for copy in ["ward.keybag", "ward.keybag.copy"] {
-                try volume.shell(
-                    #"printf '\377\377' | dd of='\#(volume.volume)/\#(copy)' bs=1 seek=8 conv=notrunc status=none"#
-                )
-            }
+            // Whole, checksum included, and with more in it than this version knows.
+            try volume.shell(
+                """
+                \(TestEnvironment.shared.python) - '\(volume.volume)' <<'PYTHON'
+                import hashlib, sys
+                for name in ("ward.keybag", "ward.keybag.copy"):
+                    path = sys.argv[1] + "/" + name
+                    bytes = open(path, "rb").read()[:-32]
+                    bytes = bytes[:8] + b"\\2\\0" + bytes[10:] + b"something new"
+                    open(path, "wb").write(bytes + hashlib.sha256(bytes).digest())
+                PYTHON
+                """)
             var transcript = Transcript(volume)
             try transcript.ward("mount", volume.volume, volume.mountPoint, exit: 14)
             try transcript.check("newer-format")

@@ -138,6 +138,47 @@ extension MountSuite {
         }
 
         @Test(
+            "L2: a daemon killed in the middle of a lock leaves nothing that can't be killed",
+            arguments: User.available)
+        func killedWhileLocking(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try StateWalk.makeDirectory(of: .complete, with: volume.probe())
+            let environment = TestEnvironment.shared
+            for (round, delay) in [UInt32(0), 10_000, 30_000, 60_000].enumerated() {
+                if round > 0 {
+                    try volume.mount()
+                    try volume.unlock()
+                }
+                let writers = try ["mapped", "mapped", "append"].enumerated().map { number, how in
+                    try Child(
+                        user.prefix + [
+                            environment.python, environment.script("writer.py"),
+                            volume.mountPoint + "/A/\(number)", how,
+                        ], environment: volume.environment)
+                }
+                usleep(250_000)
+                let locking = try Child(
+                    user.prefix + [environment.ward, "lock", volume.mountPoint, "--now"],
+                    environment: volume.environment)
+                usleep(delay)
+                let daemon = try #require(volume.daemonProcess())
+                try volume.kill()
+                #expect(locking.wait(seconds: 10) != nil, "`ward lock` hangs")
+                for writer in writers {
+                    kill(-writer.process, SIGKILL)
+                    #expect(writer.wait(seconds: 10) != nil, "a writer can't be killed")
+                }
+                #expect(!MountedVolume.isRunning(daemon), "the daemon can't be killed")
+            }
+            try volume.mount()
+            try volume.unlock()
+            let after = try volume.probe()
+            #expect(after.readFile("A/f") == .data("content of A"))
+            #expect(after.call("digest", "A/0").succeeded)
+            #expect(after.call("digest", "A/2").succeeded)
+        }
+
+        @Test(
             "L3: keys of open B files stay until the last close, then are gone at once",
             arguments: User.available)
         func l3(user: User) throws {

@@ -87,8 +87,9 @@ extension MountSuite {
             try volume.lockNow()
             for fileClass in FileClass.allCases {
                 #expect(
-                    probe.open("\(fileClass.letter)/f", "r", as: "fd")
-                        == .allowed(LockState.locked.opens(fileClass)), "\(fileClass.letter)")
+                    probe.readFile("\(fileClass.letter)/f")
+                        == .allowed(
+                            LockState.locked.opens(fileClass), .data(StateWalk.content(fileClass))))
             }
             try volume.unmount()
             try volume.mount()

@@ -183,7 +183,7 @@ final class MountedVolume {
     func kill() throws {
         guard let daemon = daemonProcess() else { throw SupportError("no daemon to kill") }
         Glibc.kill(daemon, SIGKILL)
-        for _ in 0..<500 where Glibc.kill(daemon, 0) == 0 && !isZombie(daemon) { usleep(10_000) }
+        for _ in 0..<500 where Self.isRunning(daemon) { usleep(10_000) }
         isMounted = false
     }
 
@@ -231,8 +231,9 @@ final class MountedVolume {
         chown(path, user.userID, user.groupID)
     }
 
-    private func isZombie(_ process: pid_t) -> Bool {
+    /// Whether a process still runs: one that only waits for its parent to notice does not.
+    static func isRunning(_ process: pid_t) -> Bool {
         let stat = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8)
-        return stat?.split(separator: ")").last?.hasPrefix(" Z") ?? true
+        return stat?.split(separator: ")").last.map { !$0.hasPrefix(" Z") } ?? false
     }
 }

@@ -84,17 +84,28 @@ final class TestEnvironment: Sendable {
         }.reversed()
     }
 
-    /// Processes that name the base in their command line: daemons, watchdogs, probes.
+    /// Processes that name the base in their command line or run the program copied there: daemons, watchdogs, probes.
     func processes() -> [String] {
-        let entries = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
+        let manager = FileManager.default
+        let entries = (try? manager.contentsOfDirectory(atPath: "/proc")) ?? []
         return entries.compactMap { entry in
             guard let process = pid_t(entry), process != getpid(),
-                let raw = FileManager.default.contents(atPath: "/proc/\(entry)/cmdline"),
-                !raw.isEmpty
+                let raw = manager.contents(atPath: "/proc/\(entry)/cmdline"), !raw.isEmpty
             else { return nil }
             let line = String(decoding: raw, as: UTF8.self).replacingOccurrences(
                 of: "\0", with: " ")
-            return line.contains(base) ? "\(entry) \(line)" : nil
+            let program = try? manager.destinationOfSymbolicLink(atPath: "/proc/\(entry)/exe")
+            let isOurs = line.contains(base) || program?.hasPrefix(base) == true
+            return isOurs ? "\(entry) \(line)" : nil
+        }
+    }
+
+    /// Those of them that `parent` started.
+    func children(of parent: pid_t) -> [pid_t] {
+        processes().compactMap { pid_t($0.prefix { $0.isNumber }) }.filter { process in
+            let stat = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8)
+            let fields = stat?.split(separator: ")").last?.split(separator: " ") ?? []
+            return fields.count > 1 && pid_t(fields[1]) == parent
         }
     }
 

@@ -1,0 +1,88 @@
+import Foundation
+import Testing
+
+extension MountSuite {
+    /// A volume that root serves for everybody (`--allow-other`).
+    @Suite(.enabled(if: geteuid() == 0)) struct OtherUsersTests {
+        @Test("New files belong to who makes them; permissions are the kernel's to check")
+        func ownership() throws {
+            let volume = try MountedVolume(as: .root, mountArguments: ["--allow-other"])
+            let root = try volume.probe()
+            let user = try Probe(as: .ordinaryUser, base: volume.mountPoint)
+            #expect(root.call("chmod", "", 0o755) == .ok)
+            #expect(user.writeFile("f", "x") == .eacces)
+            #expect(root.mkdir("open") == .ok)
+            #expect(root.call("chmod", "open", 0o1777) == .ok)
+            #expect(user.writeFile("open/f", "theirs") == .ok)
+            #expect(user.mkdir("open/d") == .ok)
+            #expect(user.call("symlink", "to", "open/l") == .ok)
+            #expect(user.call("mkfifo", "open/p") == .ok)
+            #expect(user.tmpfile("open", as: "t") == .ok)
+            #expect(user.linkat("t", "open/t") == .ok)
+            #expect(user.close("t") == .ok)
+            for name in ["f", "d", "l", "p", "t"] {
+                #expect(user.lstat("open/\(name)", "uid") == .number(65534), "\(name)")
+                #expect(user.lstat("open/\(name)", "gid") == .number(65534), "\(name)")
+            }
+            // Sticky: another's file is not theirs to remove or rename.
+            #expect(root.writeFile("open/roots", "x") == .ok)
+            #expect(user.unlink("open/roots") == .eperm)
+            #expect(user.rename("open/roots", "open/x") == .eperm)
+            #expect(root.call("chmod", "open/roots", 0o600) == .ok)
+            #expect(user.readFile("open/roots") == .eacces)
+            #expect(user.setClass("open/roots", "A") == .eacces)
+            #expect(user.call("chmod", "open/roots", 0o777) == .eperm)
+            #expect(user.setClass("open/f", "A") == .ok)
+            #expect(user.setxattr("open/f", "user.note", "n") == .ok)
+            #expect(user.getxattr("open/f", "user.note") == .data("n"))
+            // Set-group-ID directories hand their group on.
+            #expect(root.mkdir("group") == .ok)
+            #expect(root.call("chown", "group", 0, 60) == .ok)
+            #expect(root.call("chmod", "group", 0o2777) == .ok)
+            #expect(user.writeFile("group/f", "x") == .ok)
+            #expect(user.mkdir("group/d") == .ok)
+            #expect(user.stat("group/f", "gid") == .number(60))
+            #expect(user.stat("group/d", "gid") == .number(60))
+            #expect(user.stat("group/d", "mode") == .data("2755"))
+            try volume.remount()
+            let again = try Probe(as: .ordinaryUser, base: volume.mountPoint)
+            #expect(again.readFile("open/f") == .data("theirs"))
+            #expect(again.protectionClass("open/f") == .data(FileClass.complete.apple))
+            // The lock is for everybody, and says who was refused.
+            try volume.enter(.locked)
+            #expect(again.open("open/f", "r", as: "fd") == .eperm)
+            let denied = try ControlEvent.latest(of: volume).last { $0.kind == "denied" }
+            #expect(denied?.fields["uid"] == "65534", "\(String(describing: denied))")
+        }
+
+        @Test("Default ACLs and umasks of other users")
+        func accessControlLists() throws {
+            let volume = try MountedVolume(as: .root, mountArguments: ["--allow-other"])
+            try volume.shell(
+                "cd \"$MNT\"; chmod 755 .; mkdir acl plain; chmod 777 acl plain; setfacl -d -m u:1234:rwx,o::- acl"
+            )
+            let user = try Probe(as: .ordinaryUser, base: volume.mountPoint)
+            #expect(user.call("umask", 0o077) == .ok)
+            #expect(user.writeFile("plain/f", "x", mode: 0o666) == .ok)
+            #expect(user.stat("plain/f", "mode") == .data("600"))
+            #expect(user.mkdir("plain/d", mode: 0o777) == .ok)
+            #expect(user.stat("plain/d", "mode") == .data("700"))
+            #expect(user.writeFile("acl/f", "x", mode: 0o666) == .ok)
+            #expect(user.stat("acl/f", "mode") == .data("660"))
+            try volume.shell("getfacl -cn \"$MNT/acl/f\" | grep -q '^user:1234:rwx'")
+            // An ACL that names the user lets it in.
+            #expect(user.readFile("acl/f") == .data("x"))
+            try volume.shell("cd \"$MNT\"; echo secret > s; chmod 600 s; setfacl -m u:65534:r s")
+            #expect(user.readFile("s") == .data("secret\n"))
+            #expect(user.open("s", "w", as: "fd") == .eacces)
+        }
+
+        @Test("Without it, nobody else gets in, root included", arguments: [User.ordinaryUser])
+        func closed(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            #expect(try volume.probe().writeFile("f", "x") == .ok)
+            let root = try Probe(as: .root, base: volume.mountPoint)
+            #expect(root.readFile("f") == .eacces)
+        }
+    }
+}
