@@ -62,8 +62,13 @@ struct UnmountCommand: ParsableCommand {
             var failure = CommandFailure(UnmountCommand.what, status.mountpoint, error)
             if case .volume(.busy) = error.code {
                 let users = ProcessTable.users(of: status.mountpoint)
+                let inner = MountTable().inside(status.mountpoint)
                 if !users.isEmpty {
                     failure.why = UnmountCommand.describe(users)
+                } else if let inner {
+                    failure.why = "\(Text.printable(inner.mountPoint)) is mounted inside it"
+                    let place = Text.shellQuoted(inner.mountPoint)
+                    failure.hint = inner.isWard ? "ward unmount \(place)" : "umount \(place)"
                 }
             }
             throw failure

@@ -52,6 +52,7 @@ public struct WardCommand: ParsableCommand {
 
     /// Runs what the command line says, and ends the process with its exit code.
     public static func runToExit() -> Never {
+        occupyStandardStreams()
         do {
             var command = try parseAsRoot()
             try command.run()
@@ -67,6 +68,15 @@ public struct WardCommand: ParsableCommand {
             Glibc.exit(code.rawValue)
         } catch {
             Glibc.exit(reportParsing(error))
+        }
+    }
+
+    /// A standard stream that is closed is opened the wrong way round, so that using it still fails: else the next file
+    /// opened, perhaps /dev/fuse or a keybag, would take its number and get what is meant for people.
+    private static func occupyStandardStreams() {
+        for (descriptor, flags) in [(Int32(0), O_WRONLY), (1, O_RDONLY), (2, O_RDONLY)]
+        where fcntl(descriptor, F_GETFD) == -1 {
+            _ = Glibc.open("/dev/null", flags)
         }
     }
 

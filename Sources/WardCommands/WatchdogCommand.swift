@@ -1,4 +1,5 @@
 import ArgumentParser
+import CWardLinux
 import Glibc
 import WardSystem
 
@@ -8,37 +9,51 @@ struct WatchdogCommand: ParsableCommand {
         commandName: "watchdog", abstract: "Abort a mount whose daemon died.", shouldDisplay: false)
 
     @Option(help: "Number under /sys/fs/fuse/connections.") var connection: UInt32
+    @Option(help: "Where the volume is mounted.") var mountPoint: String
+    @Option(help: "The volume's directory.") var volume: String
+    @Option(help: "The daemon's process ID.") var daemon: Int32
     @Option(help: "Read end of a pipe that the daemon keeps open.") var fd: Int32
 
-    /// How often the daemon is looked at, milliseconds.
-    private static let intervalMilliseconds: Int32 = 1000
-
     func run() throws {
-        let daemon = getppid()
-        while !pipeEnded(), !WatchdogCommand.isDying(daemon) {}
-        do throws(Errno) {
-            let control = try OwnedDescriptor(
-                opening: "/sys/fs/fuse/connections/\(connection)/abort", O_WRONLY)
-            try Syscall.writeAll(control.rawValue, "1", 1)
-        } catch {
-            detach()
+        waitForTheEnd()
+        // Numbers of connections come back: whatever is mounted there now must be what the dead daemon left, and not
+        // another volume's, nor this one's served by a successor.
+        var lock: OwnedDescriptor?
+        guard isOrphaned(&lock) else { return }
+        let entry = MountTable().entries.last {
+            $0.isWard && $0.minor == Int(connection) && $0.mountPoint == mountPoint
+                && $0.source == volume
+        }
+        if entry != nil { abortConnection() }
+        // The lock is held until here: no successor mounts while the remains are taken away.
+        lock = nil
+    }
+
+    /// Returns when the daemon is dying. The pipe closes with its last thread; where one of them is stuck in its own
+    /// mount that never comes, but the death of the thread that started this process is told, PR_SET_PDEATHSIG(2const).
+    /// Where that thread is the one that is stuck, SIGKILL is pending for ever: looked for once a second.
+    private func waitForTheEnd() {
+        var set = sigset_t()
+        sigemptyset(&set)
+        sigaddset(&set, SIGUSR1)
+        sigprocmask(SIG_BLOCK, &set, nil)
+        let signals = signalfd(-1, &set, Int32(SFD_CLOEXEC))
+        _ = ward_prctl(1 /* PR_SET_PDEATHSIG */, UInt(SIGUSR1))
+        var waiting = [
+            pollfd(fd: fd, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: signals, events: Int16(POLLIN), revents: 0),
+        ]
+        while waiting.allSatisfy({ $0.revents == 0 }), !isDying() {
+            _ = waiting.withUnsafeMutableBufferPointer {
+                try? Syscall.poll($0, timeoutMilliseconds: 1000)
+            }
         }
     }
 
-    /// Waits a while for the pipe to end, which it does with the daemon's last thread; nothing is ever written.
-    private func pipeEnded() -> Bool {
-        var waiting = pollfd(fd: fd, events: Int16(POLLIN), revents: 0)
-        return poll(&waiting, 1, WatchdogCommand.intervalMilliseconds) > 0
-    }
-
-    /// Whether the daemon was killed and can't end: a thread of it waits, uninterruptibly, for the mount that the daemon
-    /// itself serves (`notify_inval_inode` of a page that is being written back). Its pipe stays open then. The other
-    /// threads are gone, so the first is a zombie; if the first is the one that waits, SIGKILL is pending.
-    private static func isDying(_ daemon: pid_t) -> Bool {
+    /// Whether the daemon was killed and can't end: its first thread is a zombie, or has SIGKILL pending.
+    private func isDying() -> Bool {
         guard let status = try? FileReading.text(of: "/proc/\(daemon)/status", limit: 1 << 16)
-        else {
-            return true
-        }
+        else { return true }
         for line in status.split(separator: "\n") {
             if line.hasPrefix("State:") {
                 let state = line.dropFirst(6).first { $0 != "\t" && $0 != " " }
@@ -51,13 +66,41 @@ struct WatchdogCommand: ParsableCommand {
         return false
     }
 
-    /// Without the control file system: root forces the connection to end, umount2(2) `MNT_FORCE`; anybody else can at
-    /// least take the mount out of everybody's way (the kernel's request time-out does the rest).
+    /// Whether nobody serves the volume any more. `lock`, the volume's, keeps a successor away; it stays nil where the
+    /// dying daemon still holds it because it can't end.
+    private func isOrphaned(_ lock: inout OwnedDescriptor?) -> Bool {
+        guard let directory = try? OwnedDescriptor(opening: volume, O_RDONLY | O_DIRECTORY) else {
+            return true
+        }
+        for _ in 0..<100 {
+            if flock(directory.rawValue, LOCK_EX | LOCK_NB) == 0 {
+                lock = consume directory
+                return true
+            }
+            // The daemon is gone and somebody else has the lock: a successor.
+            if kill(daemon, 0) != 0 { return false }
+            usleep(20_000)
+        }
+        // Two seconds after its death it is still there, and nobody else can have the lock.
+        return isDying()
+    }
+
+    private func abortConnection() {
+        do throws(Errno) {
+            let control = try OwnedDescriptor(
+                opening: "/sys/fs/fuse/connections/\(connection)/abort", O_WRONLY)
+            try Syscall.writeAll(control.rawValue, "1", 1)
+        } catch {
+            detach()
+        }
+    }
+
+    /// Without the control file system the mount is at least taken out of everybody's way.
     private func detach() {
-        let entry = MountTable().entries.first { $0.isWard && $0.minor == Int(connection) }
-        guard let entry else { return }
-        if umount2(entry.mountPoint, Int32(MNT_FORCE) | Int32(MNT_DETACH)) == 0 { return }
-        let words = ["fusermount3", "-u", "-z", "--", entry.mountPoint]
+        // Root ends the connection without any helper, umount2(2) MNT_FORCE; anybody else can at least take the mount out
+        // of everybody's way, and the kernel's request time-out does the rest.
+        if umount2(mountPoint, Int32(MNT_FORCE) | Int32(MNT_DETACH)) == 0 { return }
+        let words = ["fusermount3", "-u", "-z", "--", mountPoint]
         _ = try? ChildProcess.start(words[0], words, output: .null, error: .null).wait()
     }
 }

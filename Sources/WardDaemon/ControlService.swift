@@ -92,10 +92,11 @@ final class ControlService: ControlHandler {
     }
 
     private func reboot(_ call: ControlCall) {
+        // Behind the passcodes that are being tried, ahead of those to come, and never on the lock thread: the store
+        // waits for the disk and for other processes, a lock does not.
         let store = store
-        keeper.post(
-            .reboot, prepare: { try? store.restartPasscodeDelay() },
-            done: { call.reply(ControlService.state($0)) })
+        passcodes.add(always: true) { try? store.restartPasscodeDelay() }
+        keeper.post(.reboot, done: { call.reply(ControlService.state($0)) })
     }
 
     private func advance(_ call: ControlCall) {
@@ -139,6 +140,11 @@ final class ControlService: ControlHandler {
                 try store.openPasscodeSlot(passcode, into: keys)
             } catch {
                 fail(call, "unlock", error)
+                if error.code == .erased {
+                    // The tenth wrong passcode: nothing opens it again, so nothing stays open.
+                    let unmount = unmount
+                    ending.add { _ = unmount(true) }
+                }
                 return
             }
             install(keys, andHandle: .unlocked) { call.reply(ControlService.state($0)) }
@@ -148,9 +154,12 @@ final class ControlService: ControlHandler {
     private func setPasscode(_ call: ControlCall) {
         withPasscodes(call, ["passcode"]) { [self] in
             guard let passcode = passcode("passcode", of: call) else { return }
+            let hadPasscode = store.hasPasscode
             do throws(KeybagError) {
                 try store.setPasscode(passcode)
             } catch {
+                // It may hold although the last step of the change failed: then locks must not be ignored any more.
+                if store.hasPasscode != hadPasscode { keeper.post(.passcodeSet) }
                 fail(call, "set the passcode of", error)
                 return
             }
@@ -177,15 +186,32 @@ final class ControlService: ControlHandler {
     private func removePasscode(_ call: ControlCall) {
         withPasscodes(call, ["current"]) { [self] in
             guard let current = passcode("current", of: call) else { return }
-            let keys = ClassKeyring(classBPublicKey: store.classBPublicKey)
+            let hadPasscode = store.hasPasscode
+            var failure: KeybagError?
             do throws(KeybagError) {
                 try store.removePasscode(current)
+            } catch {
+                failure = error
+            }
+            if let failure, store.hasPasscode || !hadPasscode {
+                fail(call, "remove the passcode of", failure)
+                return
+            }
+            // Gone, even if the last step of the change failed: no unlock will bring the keys any more.
+            let keys = ClassKeyring(classBPublicKey: store.classBPublicKey)
+            do throws(KeybagError) {
                 _ = try store.openDeviceSlot(into: keys)
             } catch {
                 fail(call, "remove the passcode of", error)
                 return
             }
-            install(keys, andHandle: .passcodeRemoved) { _ in call.reply() }
+            install(keys, andHandle: .passcodeRemoved) { [self, failure] _ in
+                if let failure {
+                    fail(call, "remove the passcode of", failure)
+                } else {
+                    call.reply()
+                }
+            }
         }
     }
 

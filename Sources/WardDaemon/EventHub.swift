@@ -11,6 +11,11 @@ final class EventHub: VolumeObserver {
     static let capacity = 1000
     /// The same denial within this time counts as one event.
     static let mergeInterval = Duration.seconds(10)
+    /// Answers that a client has not read yet may not come to more than 256 KiB, or it is dropped; half of that is left
+    /// for what happens meanwhile.
+    static let maximumReplayBytes = 128 << 10
+    /// `{"parameters":…,"continues":true}` and the zero byte.
+    static let answerOverheadBytes = 36
     /// How many of the last events are looked at for the same denial.
     static let mergeDepth = 32
 
@@ -71,17 +76,22 @@ final class EventHub: VolumeObserver {
         return false
     }
 
-    /// Answers `Monitor`: the last `last` events, then each as it happens.
+    /// Answers `Monitor`: the last `last` events, or the latest of them that fit, then each as it happens.
     func subscribe(_ call: ControlCall, last: Int) {
         state.withLock { state in
             state.subscribers.removeAll { !$0.isAlive }
             let count = state.ring.count
-            let replayed = min(max(last, 0), count)
-            for back in (0..<replayed).reversed() {
+            var replay: [JSONValue] = []
+            var bytes = 0
+            for back in 0..<min(max(last, 0), count) {
                 let entry = state.ring[(state.oldest + count - 1 - back) % count]
-                guard call.reply(.object([("event", entry.event.json)]), continues: true) else {
-                    return
-                }
+                let answer = JSONValue.object([("event", entry.event.json)])
+                bytes += answer.bytes.count + EventHub.answerOverheadBytes
+                if bytes > EventHub.maximumReplayBytes { break }
+                replay.append(answer)
+            }
+            for answer in replay.reversed() {
+                guard call.reply(answer, continues: true) else { return }
             }
             state.subscribers.append(call)
         }

@@ -35,6 +35,7 @@ final class LogWriter: Sendable {
 
     private let state = Mutex(State())
     private let wake: WakeDescriptor
+    private let done = WakeDescriptor()
     private let destination: Destination
 
     /// Throws exit code 73 where the log file can't be opened.
@@ -49,7 +50,8 @@ final class LogWriter: Sendable {
         } else {
             destination = .descriptor(try LogWriter.open(fallbackPath))
         }
-        let thread = ServiceThread("ward-log") { [unowned self] in run() }
+        // Owned by its thread, which may outlive everybody else (`stop`).
+        let thread = ServiceThread("ward-log") { [self] in run() }
         state.withLock { $0.thread = thread }
     }
 
@@ -102,14 +104,16 @@ final class LogWriter: Sendable {
         wake.signal()
     }
 
-    /// Writes what is queued and ends.
-    func stop() {
+    /// Writes what is queued and ends. A pipe that nobody reads, or a disk that hangs, is not waited for longer than
+    /// `patience`: the daemon would never end, and nobody could mount the volume again.
+    func stop(patience: Duration = .seconds(2)) {
         let thread = state.withLock { state in
             state.isStopping = true
             return state.thread.take()
         }
         wake.signal()
-        thread?.join()
+        guard let thread else { return }
+        if done.wait(timeout: patience) { thread.join() } else { thread.detach() }
     }
 
     private func run() {
@@ -126,7 +130,10 @@ final class LogWriter: Sendable {
             if dropped > 0 {
                 put(.warning, "\(dropped) lines of the log were dropped: it is too slow")
             }
-            if isStopping { return }
+            if isStopping {
+                done.signal()
+                return
+            }
         }
     }
 

@@ -26,6 +26,7 @@ final class MountedService: @unchecked Sendable {
     private let server: ControlServer
     private let watchdog: WatchdogProcess?
     private let isEnding = Atomic(false)
+    private let isCuttingOff = Atomic(false)
     private let isFinished = Atomic(false)
     private let served = WakeDescriptor()
 
@@ -131,26 +132,38 @@ final class MountedService: @unchecked Sendable {
         if !force {
             do throws(FUSEError) {
                 try connection.unmount(lazy: false)
-                return nil
             } catch {
                 return error.reason
             }
+            cutOff(after: .seconds(2))
+            return nil
         }
         guard !isEnding.exchange(true, ordering: .relaxed) else { return nil }
         hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
         keeper.perform(.lock(grace: .zero))
-        if (try? connection.unmount(lazy: false)) != nil { return nil }
-        try? connection.unmount(lazy: true)
-        // Programs still have files open: what they mapped is written back, then they are cut off.
-        keeper.evictEverything()
+        if (try? connection.unmount(lazy: false)) == nil { try? connection.unmount(lazy: true) }
+        cutOff(after: .milliseconds(500))
+        return nil
+    }
+
+    /// Ends the connection where the kernel has not after `grace`, although the mount is gone from the mount table:
+    /// programs have files open, or another mount namespace (a container, unshare(1)) has a copy of the mount, which
+    /// umount(2) neither sees nor takes away. What they mapped is written back first.
+    private func cutOff(after grace: Duration) {
+        guard !isCuttingOff.exchange(true, ordering: .relaxed) else { return }
         ServiceThread("ward-cut") { [self] in
-            if served.wait(timeout: .milliseconds(500)) { return }
+            if served.wait(timeout: grace) { return }
+            hub.emit(
+                ControlEvent(
+                    kind: .note, state: keeper.stateName,
+                    detail: "still in use after the unmount, here or in another mount namespace: "
+                        + "cut off"))
+            keeper.evictEverything()
             if connection.abort(), served.wait(timeout: .seconds(5)) { return }
             // No way to abort: the kernel does it when the last descriptor of the device closes.
             finish()
             _exit(0)
         }.detach()
-        return nil
     }
 
     /// After the last request: makes everything durable, wipes the keys, removes socket and record.

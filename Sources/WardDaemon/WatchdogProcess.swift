@@ -14,6 +14,8 @@ final class WatchdogProcess: Sendable {
     init?(connectionID: UInt32, mountPoint: String, volumePath: String) {
         guard let ends = try? Syscall.pipe() else { return nil }
         defer { Syscall.close(ends.reading) }
+        // What a shell or a service manager left open for a daemon in the foreground is not for this to keep open.
+        _ = ward_close_range(3, UInt32.max, 4 /* CLOSE_RANGE_CLOEXEC */)
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }

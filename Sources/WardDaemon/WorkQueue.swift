@@ -19,10 +19,11 @@ final class WorkQueue: Sendable {
         state.withLock { $0.thread = thread }
     }
 
-    /// False where too much is waiting, or the queue has ended.
-    func add(_ body: @escaping @Sendable () -> Void) -> Bool {
+    /// False where too much is waiting (never so for `always`), or the queue has ended.
+    @discardableResult
+    func add(always: Bool = false, _ body: @escaping @Sendable () -> Void) -> Bool {
         let isTaken = state.withLock { state in
-            guard !state.isStopping, state.work.count < limit else { return false }
+            guard !state.isStopping, always || state.work.count < limit else { return false }
             state.work.append(body)
             return true
         }

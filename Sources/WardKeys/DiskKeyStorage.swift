@@ -67,6 +67,8 @@ struct DiskKeyStorage: KeyStorage {
         try Syscall.fsync(file.rawValue)
     }
 
+    func close(_ descriptor: Int32) { Syscall.close(descriptor) }
+
     func lock(_ path: String) throws(Errno) -> Int32? {
         let descriptor: Int32
         do throws(Errno) {

@@ -18,6 +18,8 @@ protocol KeyStorage: Sendable {
     /// Overwrites the file's bytes with zeros, durably, and closes. What a flash translation layer or a copy-on-write
     /// file system still holds is out of reach.
     func wipe(_ descriptor: Int32) throws(Errno)
+    /// Closes what was opened for wiping and is not to be wiped after all.
+    func close(_ descriptor: Int32)
     /// Waits for the exclusive lock of this device's files, flock(2); nil where there is nothing to lock.
     func lock(_ path: String) throws(Errno) -> Int32?
     func unlock(_ descriptor: Int32)
@@ -27,19 +29,25 @@ protocol KeyStorage: Sendable {
 
 extension KeyStorage {
     /// Replaces the file at `path` atomically and durably: write new, fsync, rename, fsync directory.
-    func replace(_ path: String, with bytes: UnsafeRawBufferPointer, isPublic: Bool) throws(Errno) {
-        let new = path + ".new"
+    ///
+    /// `new`: the name until then, by default `path` and `.new`; a file of that name is lost.
+    func replace(
+        _ path: String, with bytes: UnsafeRawBufferPointer, isPublic: Bool, new: String? = nil
+    ) throws(Errno) {
+        let new = new ?? path + ".new"
         try write(new, bytes, isPublic: isPublic)
         try sync(new)
         try rename(new, to: path)
         try sync(Paths.parent(of: path))
     }
 
-    func replace(_ path: String, with bytes: [UInt8], isPublic: Bool) throws(Errno) {
+    func replace(
+        _ path: String, with bytes: [UInt8], isPublic: Bool, new: String? = nil
+    ) throws(Errno) {
         // Array's own closure does not carry a typed error.
         let failure: Errno? = bytes.withUnsafeBytes { bytes in
             do throws(Errno) {
-                try replace(path, with: bytes, isPublic: isPublic)
+                try replace(path, with: bytes, isPublic: isPublic, new: new)
                 return nil
             } catch {
                 return error
@@ -51,8 +59,13 @@ extension KeyStorage {
     /// Replaces a file that holds secrets, and wipes the one it replaces once the new one is durably in its place.
     func replaceSecret(_ path: String, with secret: borrowing SecretBytes) throws(Errno) {
         let old = try openForWiping(path)
-        try secret.withUnsafeBytes { (bytes) throws(Errno) in
-            try replace(path, with: bytes, isPublic: false)
+        do throws(Errno) {
+            try secret.withUnsafeBytes { (bytes) throws(Errno) in
+                try replace(path, with: bytes, isPublic: false)
+            }
+        } catch {
+            if let old { close(old) }
+            throw error
         }
         if let old { try wipe(old) }
     }

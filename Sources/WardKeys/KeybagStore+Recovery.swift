@@ -132,7 +132,10 @@ extension KeybagStore {
             throw .noLockedMemory(path)
         }
         do throws(Errno) {
-            try storage.replace(path, with: Array(kit.text.utf8), isPublic: false)
+            // In the owner's own directory: a name that no file of theirs has.
+            let unique = kit.kitID.map { String($0, radix: 16) }.joined()
+            try storage.replace(
+                path, with: Array(kit.text.utf8), isPublic: false, new: "\(path).\(unique).new")
         } catch {
             throw .system(error, path, "can't write the recovery kit")
         }

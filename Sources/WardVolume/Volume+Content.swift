@@ -544,7 +544,12 @@ extension Volume {
         try storeZeros(file, max(start, layout.start(ofPage: afterWhole)), end, caller, context)
         try enter(file, .allocate, caller, context)
         context.unlockContent()
-        try makeSparse(file)
+        if file.header?.isSparse == false {
+            try makeSparse(file)
+            // Once for a file: a hole on disk before its header says so would be taken for a wiped page, and no page
+            // around it needs to be young enough to excuse it.
+            try storage.fdatasync(file.descriptor)
+        }
         do throws(Errno) {
             try storage.fallocate(
                 file.descriptor, mode: FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,

@@ -75,7 +75,7 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
         let node = file.node
         node.addLink(parent, stored)
-        node.hasUnsyncedName.store(true, ordering: .relaxed)
+        node.noteUnsyncedName()
         let status = try storage.fstat(file.descriptor)
         return (node, file, try attributes(of: node, status, context))
     }

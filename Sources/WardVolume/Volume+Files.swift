@@ -137,9 +137,21 @@ extension Volume {
         }
         file.lock.lockWrite()
         defer { file.lock.unlock() }
-        try store(
-            file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count,
-            flags.contains(.fromPageCache) ? .writeBack : .write, caller, context)
+        if flags.contains(.fromPageCache) {
+            do throws(Errno) {
+                try store(
+                    file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count,
+                    .writeBack, caller, context)
+            } catch {
+                // The kernel tells nobody whose program has ended, nor at a lock: the page is gone.
+                report(.lost(path: path(of: file.node), reason: "a mapped page: \(error)"))
+                throw error
+            }
+        } else {
+            try store(
+                file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count, .write,
+                caller, context)
+        }
         if flags.contains(.dropPrivilegeBits) { try dropPrivileges(file) }
     }
 
@@ -184,16 +196,12 @@ extension Volume {
 
     /// Makes every name of a node durable that was made since its directory was last synced.
     func syncNames(of node: Node) throws(Errno) {
-        guard node.hasUnsyncedName.exchange(false, ordering: .acquiringAndReleasing) else { return }
-        do throws(Errno) {
-            for link in node.allLinks {
-                try storage.fsync(try directoryDescriptor(of: link.parent).rawValue)
-                try syncNames(of: link.parent)
-            }
-        } catch {
-            node.hasUnsyncedName.store(true, ordering: .releasing)
-            throw error
+        guard let made = node.unsyncedNames else { return }
+        for link in node.allLinks {
+            try storage.fsync(try directoryDescriptor(of: link.parent).rawValue)
+            try syncNames(of: link.parent)
         }
+        node.noteNamesSynced(made)
     }
 
     public func release(_ handle: HandleID, _ context: WorkerContext) {

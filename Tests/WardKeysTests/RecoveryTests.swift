@@ -40,6 +40,18 @@ struct RecoveryTests {
         }
     }
 
+    @Test("a kit leaves the files beside it alone")
+    func neighbours() throws {
+        let disk = try DiskVolume(passcode: nil)
+        defer { disk.remove() }
+        let path = disk.root + "/own kit"
+        defer { for file in [path, path + ".new"] { unlink(file) } }
+        close(open(path + ".new", O_WRONLY | O_CREAT, 0o600))
+        _ = try disk.open().createRecoveryKit(passcode: nil, at: path)
+        #expect(access(path, F_OK) == 0)
+        #expect(access(path + ".new", F_OK) == 0)
+    }
+
     @Test("every mistyped character names its group")
     func everyTypingMistake() throws {
         let written = Array(try text(try RecoveryCode.random()))

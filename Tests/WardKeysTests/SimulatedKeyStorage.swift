@@ -151,6 +151,7 @@ final class SimulatedKeyStorage: KeyStorage {
         }
     }
 
+    func close(_ descriptor: Int32) {}
     func lock(_ path: String) throws(Errno) -> Int32? { nil }
     func unlock(_ descriptor: Int32) {}
     func makeDirectory(_ path: String) throws(Errno) {}

@@ -170,7 +170,9 @@ import WardSystem
             storage.stop()
             try harness.setSize(node, handle, 60_000)
             let got = try harness.read(handle, 0, 100_000)
-            #expect(got == [UInt8](repeating: 7, count: 5000) + [UInt8](repeating: 0, count: 55_000))
+            let expected =
+                [UInt8](repeating: 7, count: 5000) + [UInt8](repeating: 0, count: 55_000)
+            #expect(got == expected)
             harness.volume.release(handle, harness.context)
         }
     }
@@ -197,6 +199,46 @@ import WardSystem
         #expect(harness.events.integrityFailures.isEmpty)
     }
 
+    @Test func aFileIsDurablySparseBeforeItsFirstHole() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [UInt8](repeating: 7, count: 40_000))
+        let calls = Mutex<[String]>([])
+        storage.onChange { name in calls.withLock { $0.append(name) } }
+        try harness.volume.allocate(
+            handle, mode: 3, offsetBytes: 8000, lengthBytes: 20_000, caller: harness.caller,
+            harness.context)
+        storage.onChange(nil)
+        let made = calls.withLock { $0 }
+        #expect(made.suffix(2) == ["fdatasync", "fallocate"])
+        harness.volume.release(handle, harness.context)
+    }
+
+    @Test func replacingADirectoryHalfWayIsTakenBack() throws {
+        for n in 0..<5 {
+            let storage = FailingStorage()
+            let harness = try VolumeHarness(storage: storage)
+            for name in ["from", "to"] {
+                let made = try harness.withName(name) { bytes throws(Errno) in
+                    try harness.volume.makeDirectory(
+                        1, bytes, mode: 0o755, umask: 0, caller: harness.caller, harness.context)
+                }
+                if name == "from" { _ = try harness.create("inside", in: made.node) }
+            }
+            storage.failAfter(n, .ioError)
+            let moved: Void? = try? harness.withName("from") { old throws(Errno) in
+                try harness.withName("to") { new throws(Errno) in
+                    try harness.volume.rename(1, old, 1, new, flags: 0, harness.context)
+                }
+            }
+            storage.stop()
+            #expect(try harness.names() == (moved == nil ? ["from", "to"] : ["to"]), "call \(n)")
+            let full = try harness.lookup(moved == nil ? "from" : "to").node
+            #expect(try harness.names(in: full) == ["inside"], "call \(n)")
+        }
+    }
+
     @Test func aFileOpenedWhileItsAttributesAreReadStaysUsableWhenLocked() throws {
         let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
         let (node, handle) = try harness.create("file")
@@ -209,5 +251,46 @@ import WardSystem
         harness.lock()
         #expect(try harness.read(opened, 0, 10) == [1, 2, 3])
         harness.volume.release(opened, harness.context)
+    }
+
+    @Test func aMappedPageThatCannotBeStoredIsNamed() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        storage.failAfter(0, .ioError)
+        #expect(throws: Errno.ioError) {
+            try [UInt8]([9]).withUnsafeBytes {
+                try harness.volume.write(
+                    handle, offsetBytes: 0, $0, flags: .fromPageCache, caller: harness.caller,
+                    harness.context)
+            }
+        }
+        let lost = harness.events.all.contains {
+            if case .lost(let path, _) = $0 { path == "/file" } else { false }
+        }
+        #expect(lost)
+        harness.volume.release(handle, harness.context)
+    }
+
+    @Test func aSyncDoesNotRelyOnOneThatIsUnderWay() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let (_, handle) = try harness.create("file")
+        let volume = harness.volume
+        let calls = Mutex<[String]>([])
+        // While the first fsync is at the directory (its second call), another program calls fsync.
+        storage.onChange { name in
+            let count = calls.withLock {
+                $0.append(name)
+                return $0.count
+            }
+            guard count == 2 else { return }
+            try? volume.fsync(handle, dataOnly: false, WorkerContext(volume: volume))
+        }
+        try harness.volume.fsync(handle, dataOnly: false, harness.context)
+        storage.onChange(nil)
+        #expect(calls.withLock { $0 } == ["fsync", "fsync", "fsync", "fsync"])
+        harness.volume.release(handle, harness.context)
     }
 }

@@ -26,6 +26,9 @@ final class FailingStorage: Storage, @unchecked Sendable {
     /// Whether the failure that was asked for has happened.
     var hasFailed: Bool { lock.withLock { countdown < 0 } }
 
+    /// While it is locked, writes hang as on a disk that does not answer.
+    let hang = NSLock()
+
     func stop() { lock.withLock { countdown = Int.max } }
 
     private func change(_ name: String = #function) throws(Errno) {
@@ -39,6 +42,8 @@ final class FailingStorage: Storage, @unchecked Sendable {
     }
 
     func pwrite(_ d: Int32, _ b: UnsafeRawPointer, _ count: Int, at offset: Int) throws(Errno) {
+        hang.lock()
+        hang.unlock()
         do throws(Errno) {
             try change()
         } catch {

@@ -1,4 +1,4 @@
-import Glibc
+import Foundation
 import Testing
 import WardFormat
 import WardSystem
@@ -94,5 +94,48 @@ import WardSystem
             }
         }
         #expect(try harness.names().isEmpty)
+    }
+
+    @Test("A durable point that waits for a write that hangs does not hold up a lock")
+    func hangingWrite() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(defaultClass: .complete, storage: storage)
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        let volume = harness.volume
+        let caller = harness.caller
+
+        storage.hang.lock()
+        let written = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            let context = WorkerContext(volume: volume)
+            let bytes: [UInt8] = [4, 5, 6]
+            bytes.withUnsafeBytes {
+                _ = try? volume.write(
+                    handle, offsetBytes: 3, $0, flags: [], caller: caller, context)
+            }
+            context.finishRequest()
+            written.signal()
+        }
+        usleep(200_000)
+        let durable = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            try? volume.durablePoint()
+            durable.signal()
+        }
+        usleep(200_000)
+        let evicted = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(1))
+            evicted.signal()
+        }
+        let isInTime = evicted.wait(timeout: .now() + 4) == .success
+        #expect(isInTime, "the eviction waits for the disk")
+        #expect(volume.keyring.available.isDisjoint(with: [.a, .b]))
+
+        storage.hang.unlock()
+        #expect(written.wait(timeout: .now() + 10) == .success)
+        #expect(durable.wait(timeout: .now() + 10) == .success)
+        if !isInTime { evicted.wait() }
     }
 }

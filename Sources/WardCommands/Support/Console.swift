@@ -11,13 +11,15 @@ struct Console: Sendable {
     var isJSON = false
     /// Questions may be asked.
     var mayAsk = true
+    /// What goes on is more important than that somebody reads: a daemon's.
+    var mayLoseOutput = false
 
     let output = Style(descriptor: 1)
     let notes = Style(descriptor: 2)
 
     /// A result, on stdout.
     func result(_ line: String) {
-        Console.write(line + "\n", to: 1)
+        Console.write(line + "\n", to: 1, mayLose: mayLoseOutput)
     }
 
     /// "Done": said on stdout to people, not in JSON and not when quiet.
@@ -40,12 +42,12 @@ struct Console: Sendable {
     }
 
     /// Writes everything. A reader who went away ends the command the way SIGPIPE would; a full disk is an error.
-    static func write(_ text: String, to descriptor: Int32) {
+    static func write(_ text: String, to descriptor: Int32, mayLose: Bool = false) {
         let bytes = Array(text.utf8)
         do throws(Errno) {
             try Syscall.writeAll(descriptor, bytes, bytes.count)
         } catch {
-            guard descriptor == 1 else { return }
+            guard descriptor == 1, !mayLose else { return }
             if error != .brokenPipe {
                 let failure = CommandFailure(
                     "cannot write the output", errno: error, status: .inputOutput)

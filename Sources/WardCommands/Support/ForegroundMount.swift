@@ -14,10 +14,7 @@ struct ForegroundMount {
     func run(_ console: Console) throws {
         turnOffBacktraces()
         do throws(CommandFailure) {
-            let passcode = try passcodeFile.map { path throws(CommandFailure) in
-                SecretBox(try SecretInput.read(file: path))
-            }
-            try serve(passcode, console)
+            try serve(try readPasscode(), console)
         } catch {
             if let readyFd {
                 ReadyMessage.failed(status: error.status.rawValue, text: error.rendered)
@@ -25,6 +22,14 @@ struct ForegroundMount {
             }
             throw error
         }
+    }
+
+    /// Read before anything is mounted; gone from memory once it has unlocked, long before this process ends.
+    private func readPasscode() throws(CommandFailure) -> SecretHandover {
+        SecretHandover(
+            try passcodeFile.map { path throws(CommandFailure) in
+                SecretBox(try SecretInput.read(file: path))
+            })
     }
 
     /// The backtracer prints memory that registers point to, and that could be keys. It reads its settings before main:
@@ -36,7 +41,9 @@ struct ForegroundMount {
         execv(ChildProcess.thisProgram, CommandLine.unsafeArgv)
     }
 
-    private func serve(_ passcode: SecretBox?, _ console: Console) throws(CommandFailure) {
+    private func serve(
+        _ passcode: SecretHandover, _ console: Console
+    ) throws(CommandFailure) {
         let failure = Mutex<CommandFailure?>(nil)
         do throws(DaemonError) {
             try Daemon.run(request.options(logsToStandardError: readyFd == nil)) { mounted in
@@ -60,12 +67,15 @@ struct ForegroundMount {
 
     /// Says where the volume is and unlocks it if asked to: the control socket answers already.
     private static func announce(
-        _ mounted: MountedInfo, _ passcode: SecretBox?, _ console: Console
+        _ mounted: MountedInfo, _ passcode: SecretHandover, _ console: Console
     ) throws(CommandFailure) {
         let connection = try VolumeConnection(MountCommand.what, socketPath: mounted.socketPath)
-        if let passcode {
+        if let passcode = passcode.take() {
             try MountCommand.unlock(connection, passcode, mounted.mountPoint)
         }
+        // The volume is mounted: an output that is closed must not end it without an unmount.
+        var console = console
+        console.mayLoseOutput = true
         try MountCommand.report(try connection.status(), console)
     }
 }

@@ -39,6 +39,13 @@ struct MountTable {
         return best
     }
 
+    /// The latest mount below this mount point, which keeps it from being unmounted.
+    func inside(_ mountPoint: String) -> Entry? {
+        entries.last {
+            $0.mountPoint != mountPoint && Path.isInside($0.mountPoint, mountPoint)
+        }
+    }
+
     func isMounted(_ mountPoint: String) -> Bool {
         entries.contains { $0.mountPoint == mountPoint && $0.isWard }
     }

@@ -58,6 +58,48 @@ extension MountSuite {
         }
 
         @Test(
+            "Another mount namespace still shows the mount: an unmount ends the daemon all the same",
+            .enabled(if: geteuid() == 0), arguments: User.available, [false, true])
+        func copiedMount(user: User, isForced: Bool) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            #expect(probe.writeFile("f", "content") == .ok)
+            let copy = try Child(
+                ["unshare", "--mount", "--propagation", "private", "sleep", "60"],
+                environment: volume.environment)
+            defer { copy.kill() }
+            usleep(300_000)
+            let done = try volume.ward(
+                "unmount", volume.mountPoint, isForced ? "--force" : "--quiet", seconds: 20)
+            #expect(done.succeeded, "\(done.everything)")
+            try volume.mount()
+            try volume.unlock()
+            #expect(try volume.probe().readFile("f") == .data("content"))
+        }
+
+        @Test("A log that nobody reads does not keep the daemon alive", arguments: User.available)
+        func unreadLog(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.unmount()
+            let log = try Child.pipe()
+            defer { close(log.reading) }
+            // Full from the start.
+            _ = fcntl(log.writing, F_SETFL, O_NONBLOCK)
+            while write(log.writing, [UInt8](repeating: 10, count: 4096), 4096) > 0 {}
+            _ = fcntl(log.writing, F_SETFL, 0)
+            let daemon = try Child(
+                user.prefix + [
+                    TestEnvironment.shared.ward, "mount", "--foreground", volume.volume,
+                    volume.mountPoint,
+                ], environment: volume.environment, errors: log.writing)
+            close(log.writing)
+            for _ in 0..<100 where volume.record() == nil { usleep(50_000) }
+            let done = try volume.ward("unmount", volume.mountPoint, seconds: 20)
+            #expect(done.succeeded, "\(done.everything)")
+            #expect(daemon.wait(seconds: 10) == 0)
+        }
+
+        @Test(
             "A full backing store: ENOSPC, nothing acknowledged is lost, and it goes on",
             .enabled(if: geteuid() == 0), arguments: User.available)
         func fullStore(user: User) throws {

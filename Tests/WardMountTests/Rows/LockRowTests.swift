@@ -77,6 +77,27 @@ extension MountSuite {
         }
 
         @Test(
+            "L1: nothing that waits for the state directory holds up a lock",
+            arguments: User.available)
+        func notHeldUp(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            // The delay after wrong passcodes, which a reboot starts again.
+            for wrong in ["1", "2", "3", "4"] {
+                try volume.writePasscode(wrong, to: volume.passcodeFile)
+                try volume.ward("unlock", volume.mountPoint, "--passcode-file", volume.passcodeFile)
+            }
+            let holder = try Child(
+                ["flock", try volume.deviceDirectory() + "/lock", "sleep", "60"],
+                environment: volume.environment)
+            defer { holder.kill() }
+            usleep(300_000)
+            let rebooted = try volume.ward("reboot", volume.mountPoint, seconds: 8)
+            #expect(rebooted.succeeded, "\(rebooted.everything)")
+            let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 8)
+            #expect(locked.succeeded, "\(locked.everything)")
+        }
+
+        @Test(
             "L2: a write is stored or fails with EPERM; no acknowledged write is lost",
             arguments: User.available, ["write", "append"])
         func l2(user: User, how: String) throws {

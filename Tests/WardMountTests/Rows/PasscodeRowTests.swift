@@ -103,6 +103,31 @@ extension MountSuite {
             #expect(!wrong.succeeded, "one is set already: \(wrong.everything)")
         }
 
+        @Test(
+            "L7: a change whose last step fails counts for the lock state too",
+            arguments: User.available)
+        func unfinished(user: User) throws {
+            let volume = try MountedVolume(as: user, passcode: nil)
+            let obstacle = try volume.deviceDirectory() + "/remembered.new"
+            try volume.writePasscode("first", to: volume.passcodeFile)
+            try volume.shell("mkdir '\(obstacle)'")
+            let set = try volume.ward(
+                "passcode", "set", volume.mountPoint, "--passcode-file", volume.passcodeFile)
+            #expect(!set.succeeded && set.errors.contains("took effect"), "\(set.everything)")
+            try volume.lockNow()
+            let locked = try volume.ward("status", volume.mountPoint, "--json")
+            #expect(locked.output.contains(#""state":"locked""#), "\(locked.everything)")
+            let removed = try volume.ward(
+                "passcode", "remove", volume.mountPoint, "--passcode-file", volume.passcodeFile)
+            #expect(!removed.succeeded, "\(removed.everything)")
+            let open = try volume.ward("status", volume.mountPoint, "--json")
+            #expect(open.output.contains(#""state":"noPasscode""#), "\(open.everything)")
+            #expect(try volume.probe().writeFile("f", "content") == .ok)
+            try volume.shell("rmdir '\(obstacle)'")
+            try volume.remount()
+            #expect(try volume.probe().readFile("f") == .data("content"))
+        }
+
         @Test("L7: removing the passcode leads back to S0", arguments: User.available)
         func removed(user: User) throws {
             let volume = try MountedVolume(as: user)
