@@ -68,10 +68,10 @@ class Mounted:
     def unmount(self) -> None:
         if not os.path.ismount(self.mountpoint):
             return
-        servers = self.processes()
+        servers = {process: start_time(process) for process in self.processes()}
         self.ask_to_unmount()
-        for process in servers:
-            wait_for_end(process)
+        for process, started in servers.items():
+            wait_for_end(process, started)
 
 
 class Gocryptfs(Mounted):
@@ -201,16 +201,23 @@ def children(process: int) -> list[int]:
     return [int(word) for word in text.split()]
 
 
-def wait_for_end(process: int) -> None:
-    for _ in range(1000):
-        try:
-            state = pathlib.Path(f"/proc/{process}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0]
-        except OSError:
-            return
-        if state == "Z":
+def wait_for_end(process: int, started: str | None) -> None:
+    """Waits until the process, and not another that got its number since, has ended."""
+    for _ in range(6000):
+        if started is None or start_time(process) != started:
             return
         time.sleep(0.01)
-    sys.exit(f"error: process {process} is still there 10 s after its unmount")
+    words = pathlib.Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    sys.exit(f"error: process {process} is still there a minute after its unmount: {words}")
+
+
+def start_time(process: int) -> str | None:
+    """When a process began, in ticks since boot; None where it has ended."""
+    try:
+        fields = pathlib.Path(f"/proc/{process}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[19]
 
 
 def busy_share(seconds: float) -> float:

@@ -31,6 +31,7 @@ struct WatchdogCommand: ParsableCommand {
 
     /// Returns when the daemon is dying. The pipe closes with its last thread; where one of them is stuck in its own
     /// mount that never comes, but the death of the thread that started this process is told, PR_SET_PDEATHSIG(2const).
+    /// Where that thread is the one that is stuck, SIGKILL is pending for ever: looked for once a second.
     private func waitForTheEnd() {
         var set = sigset_t()
         sigemptyset(&set)
@@ -42,11 +43,27 @@ struct WatchdogCommand: ParsableCommand {
             pollfd(fd: fd, events: Int16(POLLIN), revents: 0),
             pollfd(fd: signals, events: Int16(POLLIN), revents: 0),
         ]
-        while waiting.allSatisfy({ $0.revents == 0 }) {
+        while waiting.allSatisfy({ $0.revents == 0 }), !isDying() {
             _ = waiting.withUnsafeMutableBufferPointer {
-                try? Syscall.poll($0, timeoutMilliseconds: -1)
+                try? Syscall.poll($0, timeoutMilliseconds: 1000)
             }
         }
+    }
+
+    /// Whether the daemon was killed and can't end: its first thread is a zombie, or has SIGKILL pending.
+    private func isDying() -> Bool {
+        guard let status = try? FileReading.text(of: "/proc/\(daemon)/status", limit: 1 << 16)
+        else { return true }
+        for line in status.split(separator: "\n") {
+            if line.hasPrefix("State:") {
+                let state = line.dropFirst(6).first { $0 != "\t" && $0 != " " }
+                if state == "Z" || state == "X" { return true }
+            } else if line.hasPrefix("SigPnd:") || line.hasPrefix("ShdPnd:") {
+                let pending = UInt64(line.dropFirst(8), radix: 16) ?? 0
+                if pending & (1 << UInt64(SIGKILL - 1)) != 0 { return true }
+            }
+        }
+        return false
     }
 
     /// Whether nobody serves the volume any more. `lock`, the volume's, keeps a successor away; it stays nil where the
@@ -65,7 +82,7 @@ struct WatchdogCommand: ParsableCommand {
             usleep(20_000)
         }
         // Two seconds after its death it is still there, and nobody else can have the lock.
-        return ProcessTable.hasEnded(daemon)
+        return isDying()
     }
 
     private func abortConnection() {
@@ -80,8 +97,9 @@ struct WatchdogCommand: ParsableCommand {
 
     /// Without the control file system the mount is at least taken out of everybody's way.
     private func detach() {
-        // As root without any helper; MNT_FORCE aborts the connection first, umount(2).
-        if umount2(mountPoint, Int32(MNT_FORCE) | 2 /* MNT_DETACH */) == 0 { return }
+        // Root ends the connection without any helper, umount2(2) MNT_FORCE; anybody else can at least take the mount out
+        // of everybody's way, and the kernel's request time-out does the rest.
+        if umount2(mountPoint, Int32(MNT_FORCE) | Int32(MNT_DETACH)) == 0 { return }
         let words = ["fusermount3", "-u", "-z", "--", mountPoint]
         _ = try? ChildProcess.start(words[0], words, output: .null, error: .null).wait()
     }

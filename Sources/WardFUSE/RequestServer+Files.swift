@@ -12,7 +12,7 @@ extension RequestServer {
             call.node, flags: flags,
             dropPrivilegeBits: request.open_flags & FUSE_OPEN_KILL_SUIDGID != 0,
             caller: call.caller, context)
-        if !send(openReply(file, flags), call) { volume.release(file.handle, context) }
+        if !send(openReply(file), call) { volume.release(file.handle, context) }
     }
 
     func create(_ call: inout Call<Channel>) throws(Errno) {
@@ -22,7 +22,7 @@ extension RequestServer {
         let created = try volume.create(
             call.node, name, mode: request.mode, umask: request.umask, flags: flags,
             caller: call.caller, context)
-        sendCreated(created, flags, call)
+        sendCreated(created, call)
     }
 
     /// TMPFILE's request carries a name too, which means nothing.
@@ -32,7 +32,7 @@ extension RequestServer {
         let created = try volume.createUnnamed(
             call.node, mode: request.mode, umask: request.umask, flags: flags, caller: call.caller,
             context)
-        sendCreated(created, flags, call)
+        sendCreated(created, call)
     }
 
     func read(_ call: inout Call<Channel>) throws(Errno) {
@@ -141,24 +141,24 @@ extension RequestServer {
 
     // MARK: Replies
 
-    private func openReply(_ file: OpenedFile, _ flags: Int32) -> fuse_open_out {
+    private func openReply(_ file: OpenedFile) -> fuse_open_out {
         var open: UInt32 = 0
         if file.keepCache && policy.keepsContent { open |= FOPEN_KEEP_CACHE }
-        // A descriptor that can't write has nothing to flush: one request less for each open and close.
-        if flags & O_ACCMODE == O_RDONLY { open |= FOPEN_NOFLUSH }
+        // Writing is through: close(2) has nothing left to write, and a failed sync is told by fsync. Dirty mapped pages
+        // go when the mapping does (`fuse_vma_close`, fs/fuse/file.c). One request less for each open and close.
+        open |= FOPEN_NOFLUSH
         return fuse_open_out(fh: file.handle, open_flags: open, backing_id: 0)
     }
 
     private func sendCreated(
-        _ created: (entry: Entry, file: OpenedFile), _ flags: Int32,
-        _ call: Call<Channel>
+        _ created: (entry: Entry, file: OpenedFile), _ call: Call<Channel>
     ) {
         let start = MemoryLayout<fuse_out_header>.size
         let entryBytes = MemoryLayout<fuse_entry_out>.size
         reply.storeBytes(
             of: fuse_entry_out(created.entry, policy), toByteOffset: start, as: fuse_entry_out.self)
         reply.storeBytes(
-            of: openReply(created.file, flags), toByteOffset: start &+ entryBytes,
+            of: openReply(created.file), toByteOffset: start &+ entryBytes,
             as: fuse_open_out.self)
         if !sendReply(entryBytes &+ MemoryLayout<fuse_open_out>.size, call) {
             volume.release(created.file.handle, context)

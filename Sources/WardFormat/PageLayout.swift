@@ -59,8 +59,9 @@ public struct PageLayout: Equatable, Sendable {
         sizeBytes == 0 ? 0 : page(at: sizeBytes - 1) + 1
     }
 
-    /// The largest file: what the kernel can address and every page number fits in.
-    public static let maximumSizeBytes = Int(Int64.max) - (1 << 40)
+    /// The largest file, far beyond every backing file system: the backing file, which is up to a twelfth larger, must be
+    /// addressable too, in arithmetic that traps.
+    public static let maximumSizeBytes = 1 << 62
 
     /// Size of a backing file with its size hint: whole pages, then a hole as long as the last page's payload. A
     /// remainder of 0 means that there is no hint.

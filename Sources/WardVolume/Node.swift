@@ -23,7 +23,7 @@ final class Node: @unchecked Sendable {
 
     /// Look-ups the kernel holds. Guarded by the table's shard.
     var lookups: UInt64 = 0
-    /// Guards `firstLink`, `moreLinks`, `directory` and `classHint`.
+    /// Guards `firstLink`, `moreLinks`, `directory` and the reference in `file`.
     private let guardLock = TryableLock()
     private var firstLink: NodeLink?
     private var moreLinks: [NodeLink] = []
@@ -32,13 +32,30 @@ final class Node: @unchecked Sendable {
     private let classCache = Atomic<UInt8>(0)
     /// Content may be in the kernel's page cache since the last eviction.
     let hasCachedPages = Atomic<Bool>(false)
-    /// A name of it was made and its directory not synced since.
-    let hasUnsyncedName = Atomic<Bool>(false)
+    /// Counts names made, and how far their directories were synced. Not a flag: who finds it cleared by a sync that is
+    /// under way would promise what is not on disk yet.
+    private let namesMade = Atomic<UInt32>(0)
+    private let namesSynced = Atomic<UInt32>(0)
 
-    /// Guards `file`: held while a file is being opened or closed for the last time.
+    /// Held while a file is being opened or closed for the last time: `file` changes only under it.
     let openLock = TryableLock()
-    /// Set while a handle is open. Read without the lock by those who hold a handle.
-    var file: OpenFile?
+    private var openFile: OpenFile?
+    /// Set while a handle is open. May be read by anybody: `stat` by name meets the last close all the time, and the
+    /// guard sees to it that what is read is still there to be retained.
+    var file: OpenFile? {
+        get {
+            guardLock.lockNow()
+            defer { guardLock.unlock() }
+            return openFile
+        }
+        set {
+            guardLock.lockNow()
+            let old = openFile
+            openFile = newValue
+            guardLock.unlock()
+            withExtendedLifetime(old) {}
+        }
+    }
 
     init(inode: UInt64, type: mode_t, generation: UInt64) {
         self.inode = inode
@@ -108,6 +125,16 @@ final class Node: @unchecked Sendable {
         [CChar](UnsafeBufferPointer(start: name, count: strlen(name) + 1))
     }
 
+    func noteUnsyncedName() { namesMade.wrappingAdd(1, ordering: .releasing) }
+
+    /// What to give to `noteNamesSynced` afterwards; nil where there is nothing to sync.
+    var unsyncedNames: UInt32? {
+        let made = namesMade.load(ordering: .acquiring)
+        return made == namesSynced.load(ordering: .acquiring) ? nil : made
+    }
+
+    func noteNamesSynced(_ made: UInt32) { namesSynced.store(made, ordering: .releasing) }
+
     // MARK: Class and directory state
 
     var protectionClass: ProtectionClass? {
@@ -128,6 +155,17 @@ final class Node: @unchecked Sendable {
             guardLock.unlock()
             withExtendedLifetime(old) {}
         }
+    }
+}
+
+extension Node {
+    /// The state that others see too: of two threads that read the record at once, the first one's counts.
+    func adopt(_ state: DirectoryState) -> DirectoryState {
+        guardLock.lockNow()
+        defer { guardLock.unlock() }
+        if let known = directoryState { return known }
+        directoryState = state
+        return state
     }
 }
 

@@ -34,10 +34,13 @@ final class OpenFile: @unchecked Sendable {
 
     /// Logical size, bytes.
     var sizeBytes = 0
+    /// The last page was authenticated since the file was opened, or the file was made by us.
+    var isEndVerified = false
     /// The last page is not as the format wants it (power cut, accepted): what to write first.
     var needsMending = false
 
-    /// The backing file's size carries the size hint.
+    /// The backing file does not end with the last page: the size hint is there, or pages that a failed call or a power
+    /// cut left behind. It is cut before the size changes.
     var hasHint = false
     /// Content changed since the hint was right.
     var needsHint = false

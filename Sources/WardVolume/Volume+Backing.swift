@@ -17,9 +17,10 @@ extension Volume {
             storage.close(descriptor)
             throw error
         }
-        let state = DirectoryState(record: record)
-        keep(DirectoryDescriptor(descriptor, storage: storage, owner: WeakDirectory(state)), state)
-        node.directory = state
+        let made = DirectoryState(record: record)
+        let opened = DirectoryDescriptor(descriptor, storage: storage, owner: WeakDirectory(made))
+        let state = node.adopt(made)
+        if state === made { keep(opened, state) }
         return state
     }
 

@@ -148,21 +148,25 @@ extension Volume {
         _ before: (header: FileHeader?, headerBytes: [UInt8]), _ oldSize: Int
     ) {
         let pageBytes = layout.pageBytes
+        var hasTail = file.hasHint
         if oldSize == 0 {
             restoreHeader(file, before)
             if let header = file.header {
                 // The keyless header that was there: its page may have been overwritten.
                 file.headerBytes = headerBytes(header)
                 try? writeKeylessPage(file)
+                hasTail = file.hasHint
             } else {
-                try? storage.ftruncate(file.descriptor, 0)
+                hasTail = (try? storage.ftruncate(file.descriptor, 0)) == nil
             }
         } else if undoPage >= 0 {
             do throws(Errno) {
                 try storage.pwrite(file.descriptor, undo, pageBytes, at: undoPage * pageBytes)
                 try storage.ftruncate(file.descriptor, (undoPage + 1) * pageBytes)
+                hasTail = false
             } catch {
                 file.needsMending = true
+                hasTail = true
                 report(
                     .note(
                         "\(path(of: file.node)): the end of the file could not be put back: \(error)"
@@ -170,6 +174,7 @@ extension Volume {
             }
         }
         noteChange(file, sizeChanged: true)
+        file.hasHint = hasTail
     }
 
     private func restoreHeader(
@@ -229,10 +234,14 @@ extension Volume {
         }
     }
 
-    /// A header without a key for an empty file: its class and ID from now on. Not synced.
-    func makeKeylessHeader(_ file: OpenFile, _ protectionClass: ProtectionClass) throws(Errno) {
+    /// A header without a key for an empty file: its class and ID from now on. Not synced. What is in a header is no
+    /// content: only where the file was emptied just now its times move.
+    func makeKeylessHeader(
+        _ file: OpenFile, _ protectionClass: ProtectionClass, keepsTimes: Bool = true
+    ) throws(Errno) {
         precondition(file.sizeBytes == 0)
         guard file.isWritable else { throw .readOnlyFileSystem }
+        let before = keepsTimes ? try storage.fstat(file.descriptor) : nil
         let old = (header: file.header, headerBytes: file.headerBytes)
         file.header = FileHeader(
             protectionClass: protectionClass,
@@ -249,17 +258,22 @@ extension Volume {
         file.forgetKey()
         file.protectionClass = protectionClass
         file.node.protectionClass = protectionClass
+        if let before {
+            try storage.setTimes(
+                file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
+                modification: before.st_mtim)
+        }
     }
 
     /// Page 0 with the header and an empty record, and nothing after it.
     private func writeKeylessPage(_ file: OpenFile) throws(Errno) {
         try withTemporaryPage { page throws(Errno) in
             page.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
-            // First the page, which alone makes the file empty whatever follows it; then the rest goes.
+            // First the page, which alone makes the file empty whatever follows it; then the rest goes, with the next
+            // change where it can't go now.
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
-            try storage.ftruncate(file.descriptor, layout.pageBytes)
+            file.hasHint = (try? storage.ftruncate(file.descriptor, layout.pageBytes)) == nil
         }
-        file.hasHint = false
         isDirty.store(true, ordering: .relaxed)
     }
 
@@ -327,21 +341,23 @@ extension Volume {
             let size = file.sizeBytes
             file.sizeBytes = 0
             do throws(Errno) {
-                try makeKeylessHeader(file, protectionClass)
+                try makeKeylessHeader(file, protectionClass, keepsTimes: false)
             } catch {
                 file.sizeBytes = size
                 throw error
             }
         } else {
             try storage.ftruncate(file.descriptor, 0)
+            file.hasHint = false
             file.header = nil
             file.headerBytes = []
             file.forgetKey()
         }
+        let hasTail = file.hasHint
         file.sizeBytes = 0
-        file.hasHint = false
         file.needsMending = false
         noteChange(file, sizeChanged: true)
+        file.hasHint = hasTail
     }
 
     /// Whether an empty file has to keep its header: its class is not its directory's, it has attributes (they are bound
@@ -399,8 +415,14 @@ extension Volume {
         noteChange(file, sizeChanged: true)
         if oldPages > newLast + 1 {
             // The new end must be durable before the old one goes: a power cut in between would look like a truncation.
-            try storage.fdatasync(file.descriptor)
-            try storage.ftruncate(file.descriptor, (newLast + 1) * pageBytes)
+            do throws(Errno) {
+                try storage.fdatasync(file.descriptor)
+                try storage.ftruncate(file.descriptor, (newLast + 1) * pageBytes)
+            } catch {
+                // Old pages must not come back in a file that grows: they go before the next change of the size.
+                file.hasHint = true
+                throw error
+            }
         }
     }
 
@@ -417,6 +439,14 @@ extension Volume {
             try rewrite(
                 file, from: 0, to: layout.firstCapacity, source: .zeros,
                 newSize: layout.firstCapacity, operation, caller, context)
+            do throws(Errno) {
+                try extend(file, to: newSize, operation, caller, context)
+            } catch {
+                // What failed adds nothing.
+                try? makeEmpty(file)
+                throw error
+            }
+            return
         }
         let oldSize = file.sizeBytes
         let oldLast = layout.pageCount(forSize: oldSize) - 1
@@ -466,13 +496,15 @@ extension Volume {
             try storage.pwrite(
                 file.descriptor, sealed + pageBytes, pageBytes, at: newLast * pageBytes)
         } catch {
-            try? storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)
+            file.hasHint =
+                (try? storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)) == nil
             throw error
         }
         do throws(Errno) {
             try storage.pwrite(file.descriptor, sealed, pageBytes, at: oldLast * pageBytes)
         } catch {
-            try? storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)
+            file.hasHint =
+                (try? storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)) == nil
             file.needsMending = true
             throw error
         }
@@ -503,7 +535,12 @@ extension Volume {
         try storeZeros(file, max(start, layout.start(ofPage: afterWhole)), end, caller, context)
         try enter(file, .allocate, caller, context)
         context.unlockContent()
-        try makeSparse(file)
+        if file.header?.isSparse == false {
+            try makeSparse(file)
+            // Once for a file: a hole on disk before its header says so would be taken for a wiped page, and no page
+            // around it needs to be young enough to excuse it.
+            try storage.fdatasync(file.descriptor)
+        }
         do throws(Errno) {
             try storage.fallocate(
                 file.descriptor, mode: FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
@@ -553,9 +590,9 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
     }
 
-    /// Takes the size hint off before the size changes.
+    /// Takes the size hint, or what else is behind the last page, off before the size changes.
     private func removeHint(_ file: OpenFile) throws(Errno) {
-        let pages = layout.pageCount(forSize: file.sizeBytes)
+        let pages = max(layout.pageCount(forSize: file.sizeBytes), file.header == nil ? 0 : 1)
         try storage.ftruncate(file.descriptor, pages * layout.pageBytes)
         file.hasHint = false
         file.needsHint = true
@@ -567,7 +604,11 @@ extension Volume {
         guard file.needsHint, file.isWritable, !file.needsMending else { return }
         file.needsHint = false
         let size = layout.backingSize(forSize: file.sizeBytes)
-        guard size > 0 else { return }
+        guard size > 0 else {
+            if file.hasHint { try? removeHint(file) }
+            file.needsHint = false
+            return
+        }
         let age = SystemClock.coarseNanoseconds() &- file.lastChange
         do throws(Errno) {
             if file.timesWereShown || age > 8_000_000 {

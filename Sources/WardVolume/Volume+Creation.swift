@@ -75,7 +75,7 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
         let node = file.node
         node.addLink(parent, stored)
-        node.hasUnsyncedName.store(true, ordering: .relaxed)
+        node.noteUnsyncedName()
         let status = try storage.fstat(file.descriptor)
         return (node, file, try attributes(of: node, status, context))
     }
@@ -97,6 +97,7 @@ extension Volume {
             node: node, storage: storage, descriptor: descriptor, isWritable: true,
             protectionClass: protectionClass, header: nil, directoryID: state.id)
         file.mayHavePrivilegeBits = status.st_mode & (S_ISUID | S_ISGID) != 0
+        file.isEndVerified = true
         attach(file, to: node)
         return file
     }

@@ -83,7 +83,8 @@ extension Volume {
         try storage.list(directory.rawValue) { entry in
             if entry.name[0] == UInt8(ascii: ".") {
                 if entry.name.starts(with: ".ward-".utf8),
-                    !entry.name.starts(with: stagingPrefix.utf8)
+                    !entry.name.starts(with: stagingPrefix.utf8),
+                    !(node === root && entry.name.starts(with: VolumeRoot.stagingPrefix.utf8))
                 {
                     leftovers.append(entry.name)
                 } else if !entry.name.elementsEqual(DirectoryRecord.linkName.utf8),

@@ -33,16 +33,28 @@ extension Volume {
         durablePointLock.lockNow()
         defer { durablePointLock.unlock() }
         isDirty.store(false, ordering: .relaxed)
-        let old = epoch.load(ordering: .sequentiallyConsistent)
-        epoch.store(old &+ 1, ordering: .sequentiallyConsistent)
-        // Requests that began under the old epoch are waited for: what they write is covered by the sync below. Never
-        // within the visit, which holds a lock that an eviction needs: a write that hangs must not hold up a lock.
-        while isWriting(underEpoch: old) { usleep(50) }
+        // After a failure the epoch has moved on already: the record's and one more is all that a power cut excuses.
+        let now = recordedEpoch &+ 1
+        epoch.store(now, ordering: .sequentiallyConsistent)
+        // Requests that began under the old epoch are waited for: what they write is covered by the sync below. No lock is
+        // held meanwhile: the store may hang, and a lock must not wait for it.
+        while isWriting(before: now) { usleep(50) }
         do throws(Errno) {
-            try storage.syncfs(rootDescriptor)
+            do throws(Errno) {
+                try storage.syncfs(rootDescriptor)
+            } catch {
+                // Pages that could not be written are reported once and then forgotten: no later sync makes up for it.
+                lastDurablePointFailed.store(true, ordering: .relaxed)
+                throw error
+            }
+            if lastDurablePointFailed.load(ordering: .relaxed) {
+                if closing { report(.note("the volume stays marked as in use: a sync failed")) }
+                return
+            }
             try VolumeRoot.writeState(
-                VolumeStateRecord(isInUse: !closing, epoch: old &+ 1, doubtful: doubtful),
+                VolumeStateRecord(isInUse: !closing, epoch: now, doubtful: doubtful),
                 rootDescriptor, keys, storage)
+            recordedEpoch = now
         } catch {
             isDirty.store(true, ordering: .relaxed)
             report(.note("a durable point failed: \(error)"))
@@ -50,13 +62,13 @@ extension Volume {
         }
     }
 
-    private func isWriting(underEpoch old: UInt32) -> Bool {
-        var isWriting = false
+    private func isWriting(before now: UInt32) -> Bool {
+        var result = false
         forEachContext { context in
             let used = context.epochInUse.load(ordering: .sequentiallyConsistent)
-            if used != 0 && used <= old { isWriting = true }
+            if used != 0, used < now { result = true }
         }
-        return isWriting
+        return result
     }
 
     /// After an unlock, on a background thread: mends files of doubtful intervals; returns when there is nothing left
@@ -119,11 +131,11 @@ extension Volume {
         defer { release(file, context) }
         guard file.sizeBytes > 0 else { return true }
         if wasNew {
-            guard (try? enter(file, .mend, Volume.ownCaller, context)) != nil else { return false }
             file.lock.lockWrite()
+            defer { file.lock.unlock() }
+            guard (try? enter(file, .mend, Volume.ownCaller, context)) != nil else { return false }
+            defer { context.unlockContent() }
             try? verifyEnd(file, lastPageOffset: lastPageOffset, context)
-            file.lock.unlock()
-            context.unlockContent()
         }
         var page = 0
         while true {

@@ -31,6 +31,7 @@ extension Volume {
     ) throws(Errno) -> OpenedFile {
         let node = node(id)
         let (file, wasNew, lastPageOffset) = try acquire(node, context)
+        var isFirst = false
         do throws(Errno) {
             try mayOpen(file, .open, caller, context)
             if isReadOnly, flags & O_ACCMODE != O_RDONLY { throw .readOnlyFileSystem }
@@ -39,18 +40,26 @@ extension Volume {
                 defer { file.lock.unlock() }
                 try setSize(file, to: 0, .truncate, caller, context)
                 if dropPrivilegeBits { try dropPrivileges(file) }
-            } else if wasNew {
+            } else if !(file.isEndVerified && (file.hasKey || file.sizeBytes == 0)) {
                 file.lock.lockWrite()
                 defer { file.lock.unlock() }
+                var offset = lastPageOffset
+                if !wasNew || file.lastChange != 0 {
+                    // Somebody else brought it into being (for an attribute, say), or has changed it since.
+                    offset = 0
+                    let last = max(0, layout.pageCount(forSize: file.sizeBytes) - 1)
+                    try readPage(file, last, to: context.sealed)
+                }
                 try enter(file, .open, caller, context)
                 defer { context.unlockContent() }
-                try verifyEnd(file, lastPageOffset: lastPageOffset, context)
+                isFirst = !file.isEndVerified
+                try verifyEnd(file, lastPageOffset: offset, context)
             }
         } catch {
             release(file, context)
             throw error
         }
-        if wasNew, file.needsHint, flags & O_TRUNC == 0 {
+        if isFirst, file.needsHint {
             // The kernel was told a size by a hint that was wrong or missing; what it holds of the file's attributes
             // goes before it is told that the file is open.
             kernel?.invalidateAttributes(of: node.id)
@@ -128,9 +137,21 @@ extension Volume {
         }
         file.lock.lockWrite()
         defer { file.lock.unlock() }
-        try store(
-            file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count,
-            flags.contains(.fromPageCache) ? .writeBack : .write, caller, context)
+        if flags.contains(.fromPageCache) {
+            do throws(Errno) {
+                try store(
+                    file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count,
+                    .writeBack, caller, context)
+            } catch {
+                // The kernel tells nobody whose program has ended, nor at a lock: the page is gone.
+                report(.lost(path: path(of: file.node), reason: "a mapped page: \(error)"))
+                throw error
+            }
+        } else {
+            try store(
+                file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count, .write,
+                caller, context)
+        }
         if flags.contains(.dropPrivilegeBits) { try dropPrivileges(file) }
     }
 
@@ -175,16 +196,12 @@ extension Volume {
 
     /// Makes every name of a node durable that was made since its directory was last synced.
     func syncNames(of node: Node) throws(Errno) {
-        guard node.hasUnsyncedName.exchange(false, ordering: .acquiringAndReleasing) else { return }
-        do throws(Errno) {
-            for link in node.allLinks {
-                try storage.fsync(try directoryDescriptor(of: link.parent).rawValue)
-                try syncNames(of: link.parent)
-            }
-        } catch {
-            node.hasUnsyncedName.store(true, ordering: .releasing)
-            throw error
+        guard let made = node.unsyncedNames else { return }
+        for link in node.allLinks {
+            try storage.fsync(try directoryDescriptor(of: link.parent).rawValue)
+            try syncNames(of: link.parent)
         }
+        node.noteNamesSynced(made)
     }
 
     public func release(_ handle: HandleID, _ context: WorkerContext) {

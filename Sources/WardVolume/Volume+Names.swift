@@ -237,7 +237,7 @@ extension Volume {
         guard let node = table.find(inode: UInt64(status.st_ino)) else { return }
         node.removeLink(from, old)
         node.addLink(to, new)
-        node.hasUnsyncedName.store(true, ordering: .releasing)
+        node.noteUnsyncedName()
     }
 
     /// A directory over an empty directory. The target's record is in the way of a plain rename: the two change places
@@ -251,7 +251,14 @@ extension Volume {
             try storage.renameat(
                 fromDirectory, old, toDirectory, new, flags: renameExchange)
             let hidden = stagingName()
-            try storage.renameat(fromDirectory, old, fromDirectory, hidden, flags: 0)
+            do throws(Errno) {
+                try storage.renameat(fromDirectory, old, fromDirectory, hidden, flags: 0)
+            } catch {
+                // Back to where they were: what has failed has not happened.
+                try storage.renameat(
+                    fromDirectory, old, toDirectory, new, flags: renameExchange)
+                throw error
+            }
             removeHidden(fromDirectory, hidden, victim)
         }
     }
@@ -312,13 +319,12 @@ extension Volume {
             throw error
         }
         node.addLink(parent, context.nameB)
-        node.hasUnsyncedName.store(true, ordering: .releasing)
+        node.noteUnsyncedName()
         isDirty.store(true, ordering: .relaxed)
         let status = try storage.fstatat(directory.rawValue, context.nameB)
+        let attributes = try attributes(of: node, status, context)
         table.retain(node)
-        return Entry(
-            node: node.id, generation: node.generation,
-            attributes: try attributes(of: node, status, context))
+        return Entry(node: node.id, generation: node.generation, attributes: attributes)
     }
 
     // MARK: Symbolic links
@@ -392,7 +398,7 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
         detachReused(try storage.fstatat(directory.rawValue, context.nameA))
         let entry = try lookup(parent, stored: context.nameA, context)
-        node(entry.node).hasUnsyncedName.store(true, ordering: .releasing)
+        node(entry.node).noteUnsyncedName()
         return entry
     }
 

@@ -49,13 +49,14 @@ extension Volume {
         putHint(file)
         file.lock.unlock()
         let serial = file.keySerial
-        let locked = gate.state(of: file.protectionClass) != .open
         file.forgetKey()
         node.file = nil
         openNodesLock.lockNow()
         openNodes[ObjectIdentifier(node)] = nil
         openNodesLock.unlock()
         node.openLock.unlock()
+        // Asked after the node has no open file any more: a lock that begins now either sees that, or is seen here.
+        let locked = gate.state(of: file.protectionClass) != .open
         if locked, serial != 0 || node.hasCachedPages.load(ordering: .relaxed) {
             // Row L3: the key of a file that was used while locked goes with its last close, and its pages with it.
             context?.unlockContent()
@@ -85,7 +86,10 @@ extension Volume {
         if isZero(page0, pageBytes) {
             // Holes are skipped; where the store can't tell, everything is read.
             let data = (try? storage.lseek(descriptor, 0, SEEK_DATA)) ?? backingBytes
-            if try isAllZero(descriptor, from: data, backingBytes) { return adopt(file, 0) }
+            if try isAllZero(descriptor, from: data, backingBytes) {
+                file.hasHint = true
+                return adopt(file, 0)
+            }
             report(
                 .integrityFailure(path: path(of: node), reason: "page 0 is zero before other data"))
             throw .ioError
@@ -98,7 +102,10 @@ extension Volume {
         }
         file.headerBytes = [UInt8](UnsafeRawBufferPointer(start: page0, count: FileHeader.bytes))
         file.protectionClass = file.header!.protectionClass
-        if file.header!.wrappedKey.isEmpty { return adopt(file, 0) }
+        if file.header!.wrappedKey.isEmpty {
+            file.hasHint = backingBytes != pageBytes
+            return adopt(file, 0)
+        }
 
         let pages = max(1, backingBytes / pageBytes)
         var last = pages - 1
@@ -165,6 +172,7 @@ extension Volume {
     func verifyEnd(
         _ file: OpenFile, lastPageOffset: Int, _ context: WorkerContext
     ) throws(Errno) {
+        file.isEndVerified = true
         guard file.sizeBytes > 0 else { return }
         let page = layout.pageCount(forSize: file.sizeBytes) - 1
         let sealed = context.sealed + lastPageOffset

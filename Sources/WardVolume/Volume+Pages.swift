@@ -43,7 +43,9 @@ extension Volume {
     /// Brings a file's key from its header.
     func loadKey(_ file: OpenFile) throws(Errno) -> SecretBytes {
         guard let header = file.header, !header.wrappedKey.isEmpty else {
-            preconditionFailure("a file with pages has a key")
+            // Can't be: a file with pages has a key. If it is all the same, one file is worth less than the mount.
+            report(.integrityFailure(path: path(of: file.node), reason: "pages without a key"))
+            throw .ioError
         }
         do throws(KeyringError) {
             var key: SecretBytes?

@@ -46,14 +46,18 @@ public final class Volume: @unchecked Sendable {
     /// Something was written since the last durable point.
     let isDirty = Atomic<Bool>(false)
     let durablePointLock = TryableLock()
-    /// A durable point failed: the volume stays "in use" whatever comes.
+    /// The epoch of the state record on disk. Guarded by `durablePointLock`.
+    var recordedEpoch: UInt32
+    /// A sync failed: the volume stays "in use", as the record on disk says, whatever comes.
     let lastDurablePointFailed = Atomic<Bool>(false)
 
     /// Set once before requests are served. Guarded by `registryLock`.
     private var notifier: (any KernelNotifier)?
     private var virtualSocketPath = ""
-    private var contexts: [ObjectIdentifier: Unmanaged<WorkerContext>] = [:]
     let registryLock = TryableLock()
+    /// Guarded by `contextsLock`, which is a lock of its own: it is held while a context is waited for.
+    private var contexts: [ObjectIdentifier: Unmanaged<WorkerContext>] = [:]
+    private let contextsLock = TryableLock()
 
     /// Names of staging files and directories begin with this, different for every mount.
     let stagingPrefix: String
@@ -120,6 +124,7 @@ public final class Volume: @unchecked Sendable {
                 opened.keptDescriptor, storage: storage, owner: WeakDirectory(state)))
         root.directory = state
         epoch = Atomic(opened.epoch)
+        recordedEpoch = opened.epoch
         doubtfulEpochs = opened.doubtful
         hasDoubt = Atomic(!opened.doubtful.isEmpty)
         if opened.wasUnclean {
@@ -162,21 +167,21 @@ public final class Volume: @unchecked Sendable {
     }
 
     func register(_ context: WorkerContext) {
-        registryLock.lockNow()
+        contextsLock.lockNow()
         contexts[ObjectIdentifier(context)] = Unmanaged.passUnretained(context)
-        registryLock.unlock()
+        contextsLock.unlock()
     }
 
     func unregister(_ context: WorkerContext) {
-        registryLock.lockNow()
+        contextsLock.lockNow()
         contexts[ObjectIdentifier(context)] = nil
-        registryLock.unlock()
+        contextsLock.unlock()
     }
 
     /// Visits every thread's context; none can be freed meanwhile.
     func forEachContext(_ body: (WorkerContext) -> Void) {
-        registryLock.lockNow()
-        defer { registryLock.unlock() }
+        contextsLock.lockNow()
+        defer { contextsLock.unlock() }
         for context in contexts.values { context._withUnsafeGuaranteedRef(body) }
     }
 

@@ -82,6 +82,10 @@ enum VolumeRoot {
         }
     }
 
+    /// How the root's own files are called until they are complete: always the same, so that what a power cut leaves is
+    /// written over, and no listing may take one away that is being written.
+    static let stagingPrefix = ".ward-new-"
+
     /// Write new, fsync, rename, fsync the directory.
     static func writeState(
         _ record: VolumeStateRecord, _ descriptor: Int32, _ keys: VolumeKeys, _ storage: any Storage
@@ -93,7 +97,7 @@ enum VolumeRoot {
     private static func writeFile(
         _ name: String, _ bytes: [UInt8], _ directory: Int32, _ storage: any Storage
     ) throws(Errno) {
-        let staging = ".ward-new-\(name)"
+        let staging = stagingPrefix + name
         let file = try storage.openat(
             directory, staging, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode: 0o600)
         do throws(Errno) {

@@ -10,6 +10,10 @@ final class FailingStorage: Storage, @unchecked Sendable {
     private let lock = NSLock()
     private var countdown = Int.max
     private var error = Errno.noSpace
+    private var hook: (@Sendable (String) -> Void)?
+
+    /// Called with the name of each change before it is made.
+    func onChange(_ hook: (@Sendable (String) -> Void)?) { lock.withLock { self.hook = hook } }
 
     /// The `n`-th change from now (0: the next one) fails, once.
     func failAfter(_ n: Int, _ error: Errno) {
@@ -27,7 +31,8 @@ final class FailingStorage: Storage, @unchecked Sendable {
 
     func stop() { lock.withLock { countdown = Int.max } }
 
-    private func change() throws(Errno) {
+    private func change(_ name: String = #function) throws(Errno) {
+        lock.withLock { hook }?(String(name.prefix { $0 != "(" }))
         let failure: Errno? = lock.withLock {
             if countdown < 0 || countdown == Int.max { return nil }
             countdown -= 1
@@ -126,7 +131,10 @@ final class FailingStorage: Storage, @unchecked Sendable {
         try change()
         try real.fdatasync(d)
     }
-    func syncfs(_ d: Int32) throws(Errno) { try real.syncfs(d) }
+    func syncfs(_ d: Int32) throws(Errno) {
+        try change()
+        try real.syncfs(d)
+    }
     func close(_ d: Int32) { real.close(d) }
     func pread(_ d: Int32, _ b: UnsafeMutableRawPointer, _ c: Int, at o: Int) throws(Errno) -> Int {
         try real.pread(d, b, c, at: o)

@@ -1,0 +1,296 @@
+import Foundation
+import Glibc
+import Synchronization
+import Testing
+import WardFormat
+import WardSystem
+
+@testable import WardVolume
+
+/// What goes wrong only at an edge: a thread in between, a call that fails half-way, a number near its limit.
+@Suite struct EdgeTests {
+    @Test func statMayMeetTheLastClose() throws {
+        let harness = try VolumeHarness()
+        let (node, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1])
+        harness.volume.release(handle, harness.context)
+        let volume = harness.volume
+        let caller = harness.caller
+        let isDone = Atomic<Bool>(false)
+        let group = DispatchGroup()
+        for _ in 0..<2 {
+            DispatchQueue.global().async(group: group) {
+                let context = WorkerContext(volume: volume)
+                while !isDone.load(ordering: .relaxed) {
+                    _ = try? volume.attributes(of: node, handle: nil, caller: caller, context)
+                }
+            }
+        }
+        for _ in 0..<20_000 {
+            harness.volume.release(try harness.open(node), harness.context)
+        }
+        isDone.store(true, ordering: .relaxed)
+        group.wait()
+        #expect(try harness.size(node) == 1)
+    }
+
+    @Test(arguments: [512, 4096])
+    func sizesNearTheLimitAreRefused(pageBytes: Int) throws {
+        let harness = try VolumeHarness(pageBytes: pageBytes)
+        let (node, handle) = try harness.create("file")
+        for size in [Int.max, Int.max - (1 << 41), Int.max / 8 * 7, 1 << 61] {
+            #expect(throws: Errno.fileTooLarge) { try harness.setSize(node, handle, size) }
+            #expect(throws: Errno.fileTooLarge) { try harness.write(handle, size - 1, [1]) }
+            #expect(try harness.size(node) == 0, "nothing was added")
+            try harness.write(handle, 0, [1])
+            #expect(throws: (any Error).self) {
+                try harness.volume.allocate(
+                    handle, mode: 1, offsetBytes: UInt64(size - 1),
+                    lengthBytes: 1, caller: harness.caller, harness.context)
+            }
+            try harness.setSize(node, handle, 0)
+        }
+        harness.volume.release(handle, harness.context)
+    }
+
+    @Test func listingTheRootLeavesTheStateRecordAlone() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        nonisolated(unsafe) let lister = harness
+        storage.onChange { if $0 == "renameat" || $0 == "fsync" { _ = try? lister.names() } }
+        try harness.volume.durablePoint()
+        storage.onChange(nil)
+    }
+
+    @Test func epochsDoNotRunAheadOfTheRecord() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        for _ in 0..<3 {
+            storage.failAfter(1, .noSpace)
+            #expect(throws: Errno.noSpace) { try harness.volume.durablePoint() }
+        }
+        let epoch = harness.volume.epoch.load(ordering: .relaxed)
+        try harness.reopen(clean: false)
+        #expect(harness.volume.isDoubtful(epoch), "pages of epoch \(epoch) may be half-written")
+    }
+
+    @Test func aFailedSyncKeepsTheVolumeInUse() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let epoch = harness.volume.epoch.load(ordering: .relaxed)
+        storage.failAfter(0, .ioError)
+        #expect(throws: Errno.ioError) { try harness.volume.durablePoint() }
+        storage.stop()
+        // The kernel reports lost pages once: that the next sync succeeds proves nothing.
+        try? harness.volume.close()
+        try harness.reopen(clean: false)
+        #expect(harness.volume.isDoubtful(epoch))
+    }
+
+    @Test func aStoreThatHangsDuringADurablePointDoesNotDelayALock() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(defaultClass: .complete, storage: storage)
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1])
+        let volume = harness.volume
+        let caller = harness.caller
+        let hangs = DispatchSemaphore(value: 0)
+        let isHanging = DispatchSemaphore(value: 0)
+        storage.onChange {
+            guard $0 == "pwrite" else { return }
+            isHanging.signal()
+            hangs.wait()
+        }
+        let group = DispatchGroup()
+        DispatchQueue.global().async(group: group) {
+            let context = WorkerContext(volume: volume)
+            [UInt8]([2]).withUnsafeBytes {
+                try? volume.write(
+                    handle, offsetBytes: 0, $0, flags: [], caller: caller, context)
+            }
+        }
+        isHanging.wait()
+        storage.onChange(nil)
+        DispatchQueue.global().async(group: group) { try? volume.durablePoint() }
+        usleep(50_000)
+        let isLocked = DispatchSemaphore(value: 0)
+        DispatchQueue.global().async(group: group) {
+            _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(1))
+            isLocked.signal()
+        }
+        #expect(isLocked.wait(timeout: .now() + 3) == .success)
+        hangs.signal()
+        group.wait()
+        harness.volume.release(handle, harness.context)
+    }
+
+    @Test func metadataOfAnEmptyFileDoesNotMoveItsTimes() throws {
+        let harness = try VolumeHarness()
+        let made = try harness.withName("other") { name throws(Errno) in
+            try harness.volume.makeDirectory(
+                1, name, mode: 0o755, umask: 0, caller: harness.caller, harness.context)
+        }
+        try harness.setClass(made.node, "C")
+        let old = timespec(tv_sec: 1_000_000_000, tv_nsec: 5)
+        for action in ["attribute", "class", "move", "directory"] {
+            let (node, handle) = try harness.create(action)
+            harness.volume.release(handle, harness.context)
+            var change = AttributeChange()
+            change.modification = .at(old)
+            _ = try harness.volume.setAttributes(
+                of: node, handle: nil, change, caller: harness.caller, harness.context)
+            switch action {
+            case "attribute":
+                try harness.withName("user.note") { name throws(Errno) in
+                    try harness.volume.setExtendedAttribute(
+                        of: node, name, value: name, flags: 0, dropSetGroupID: false,
+                        caller: harness.caller, harness.context)
+                }
+            case "class": try harness.setClass(node, "A")
+            case "move":
+                try harness.withName(action) { name throws(Errno) in
+                    try harness.volume.rename(1, name, made.node, name, flags: 0, harness.context)
+                }
+            default: try harness.setClass(1, "B")
+            }
+            let now = try harness.volume.attributes(
+                of: node, handle: nil, caller: harness.caller, harness.context)
+            #expect(now.modification.tv_sec == old.tv_sec, "\(action)")
+        }
+    }
+
+    @Test func whatAFailedCutLeftDoesNotComeBack() throws {
+        for (n, error) in [(1, Errno.ioError), (2, .ioError), (1, .noSpace)] {
+            let storage = FailingStorage()
+            let harness = try VolumeHarness(storage: storage)
+            let (node, handle) = try harness.create("file")
+            try harness.write(handle, 0, [UInt8](repeating: 7, count: 40_000))
+            storage.failAfter(n, error)
+            #expect(throws: error) { try harness.setSize(node, handle, 5000) }
+            storage.stop()
+            try harness.setSize(node, handle, 60_000)
+            let got = try harness.read(handle, 0, 100_000)
+            let expected =
+                [UInt8](repeating: 7, count: 5000) + [UInt8](repeating: 0, count: 55_000)
+            #expect(got == expected)
+            harness.volume.release(handle, harness.context)
+        }
+    }
+
+    @Test func anEmptiedFileWhoseTailCouldNotBeCutIsEmptyAllTheSame() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let (node, handle) = try harness.create("file")
+        try harness.setClass(node, "C")  // not its directory's: the header stays
+        try harness.write(handle, 0, [UInt8](repeating: 7, count: 40_000))
+        storage.failAfter(1, .ioError)
+        try harness.setSize(node, handle, 0)
+        storage.stop()
+        #expect(try harness.size(node) == 0)
+        try harness.write(handle, 0, [1, 2, 3])
+        #expect(try harness.read(handle, 0, 100) == [1, 2, 3])
+        // Never closed.
+        try harness.reopen(clean: false)
+        let found = try harness.lookup("file").node
+        #expect(try harness.size(found) == 3)
+        let again = try harness.open(found)
+        #expect(try harness.read(again, 0, 100) == [1, 2, 3])
+        harness.volume.release(again, harness.context)
+        #expect(harness.events.integrityFailures.isEmpty)
+    }
+
+    @Test func aFileIsDurablySparseBeforeItsFirstHole() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [UInt8](repeating: 7, count: 40_000))
+        let calls = Mutex<[String]>([])
+        storage.onChange { name in calls.withLock { $0.append(name) } }
+        try harness.volume.allocate(
+            handle, mode: 3, offsetBytes: 8000, lengthBytes: 20_000, caller: harness.caller,
+            harness.context)
+        storage.onChange(nil)
+        let made = calls.withLock { $0 }
+        #expect(made.suffix(2) == ["fdatasync", "fallocate"])
+        harness.volume.release(handle, harness.context)
+    }
+
+    @Test func replacingADirectoryHalfWayIsTakenBack() throws {
+        for n in 0..<5 {
+            let storage = FailingStorage()
+            let harness = try VolumeHarness(storage: storage)
+            for name in ["from", "to"] {
+                let made = try harness.withName(name) { bytes throws(Errno) in
+                    try harness.volume.makeDirectory(
+                        1, bytes, mode: 0o755, umask: 0, caller: harness.caller, harness.context)
+                }
+                if name == "from" { _ = try harness.create("inside", in: made.node) }
+            }
+            storage.failAfter(n, .ioError)
+            let moved: Void? = try? harness.withName("from") { old throws(Errno) in
+                try harness.withName("to") { new throws(Errno) in
+                    try harness.volume.rename(1, old, 1, new, flags: 0, harness.context)
+                }
+            }
+            storage.stop()
+            #expect(try harness.names() == (moved == nil ? ["from", "to"] : ["to"]), "call \(n)")
+            let full = try harness.lookup(moved == nil ? "from" : "to").node
+            #expect(try harness.names(in: full) == ["inside"], "call \(n)")
+        }
+    }
+
+    @Test func aFileOpenedWhileItsAttributesAreReadStaysUsableWhenLocked() throws {
+        let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
+        let (node, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        harness.volume.release(handle, harness.context)
+        // As a getxattr on another thread does.
+        let held = try harness.volume.acquire(harness.volume.node(node), harness.context).file
+        let opened = try harness.open(node)
+        harness.volume.release(held, harness.context)
+        harness.lock()
+        #expect(try harness.read(opened, 0, 10) == [1, 2, 3])
+        harness.volume.release(opened, harness.context)
+    }
+
+    @Test func aMappedPageThatCannotBeStoredIsNamed() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        storage.failAfter(0, .ioError)
+        #expect(throws: Errno.ioError) {
+            try [UInt8]([9]).withUnsafeBytes {
+                try harness.volume.write(
+                    handle, offsetBytes: 0, $0, flags: .fromPageCache, caller: harness.caller,
+                    harness.context)
+            }
+        }
+        let lost = harness.events.all.contains {
+            if case .lost(let path, _) = $0 { path == "/file" } else { false }
+        }
+        #expect(lost)
+        harness.volume.release(handle, harness.context)
+    }
+
+    @Test func aSyncDoesNotRelyOnOneThatIsUnderWay() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let (_, handle) = try harness.create("file")
+        let volume = harness.volume
+        let calls = Mutex<[String]>([])
+        // While the first fsync is at the directory (its second call), another program calls fsync.
+        storage.onChange { name in
+            let count = calls.withLock {
+                $0.append(name)
+                return $0.count
+            }
+            guard count == 2 else { return }
+            try? volume.fsync(handle, dataOnly: false, WorkerContext(volume: volume))
+        }
+        try harness.volume.fsync(handle, dataOnly: false, harness.context)
+        storage.onChange(nil)
+        #expect(calls.withLock { $0 } == ["fsync", "fsync", "fsync", "fsync"])
+        harness.volume.release(handle, harness.context)
+    }
+}
