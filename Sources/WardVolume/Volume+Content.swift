@@ -20,12 +20,21 @@ extension Volume {
     ) throws(Errno) {
         guard count > 0 else { return }
         guard file.isWritable else { throw .readOnlyFileSystem }
-        if offset > file.sizeBytes { try extend(file, to: offset, operation, caller, context) }
+        let sizeBefore = file.sizeBytes
+        if offset > sizeBefore { try extend(file, to: offset, operation, caller, context) }
         let oldSize = file.sizeBytes
         let newSize = max(oldSize, offset + count)
-        try rewrite(
-            file, from: offset, to: offset + count, source: source, newSize: newSize, operation,
-            caller, context)
+        do throws(Errno) {
+            try rewrite(
+                file, from: offset, to: offset + count, source: source, newSize: newSize,
+                operation, caller, context)
+        } catch {
+            // A write that fails leaves the file as long as it was.
+            if offset > sizeBefore {
+                try? setSize(file, to: sizeBefore, operation, caller, context)
+            }
+            throw error
+        }
     }
 
     /// Rewrites the pages that the bytes `start..<end` touch (and the old last page, where it is the last no more) so

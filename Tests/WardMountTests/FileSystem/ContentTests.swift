@@ -33,6 +33,25 @@ extension MountSuite {
             #expect(probe.pread("again", 10, at: far) == .data("\0\0\0"))
         }
 
+        @Test("A change of length that fails changes nothing", arguments: User.available)
+        func tooLong(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            for content in ["", "content"] {
+                #expect(probe.writeFile("f", content) == .ok)
+                #expect(probe.open("f", "rw", as: "fd") == .ok)
+                #expect(probe.ftruncate("fd", 1 << 62) == .failure("EFBIG"))
+                #expect(probe.pwrite("fd", "x", at: 1 << 62) == .failure("EFBIG"))
+                #expect(probe.fallocate("fd", 1 << 62, 4096) == .failure("EFBIG"))
+                // Longer than a file of the backing store may be, by a little: found out on the way.
+                #expect(!probe.ftruncate("fd", (1 << 44) + (1 << 43)).succeeded)
+                #expect(!probe.pwrite("fd", "x", at: (1 << 44) + (1 << 43)).succeeded)
+                #expect(probe.stat("f", "size") == .number(content.utf8.count))
+                #expect(probe.close("fd") == .ok)
+                #expect(probe.readFile("f") == .data(content))
+            }
+        }
+
         @Test("Appends of several processes neither overwrite nor tear", arguments: User.available)
         func append(user: User) throws {
             let volume = try MountedVolume(as: user)
