@@ -12,17 +12,17 @@ public enum AESKeyWrap {
         _ key: borrowing SecretBytes, using kek: borrowing SecretBytes
     ) -> [UInt8] {
         precondition(kek.count == 32 && key.count >= 16 && key.count % 8 == 0)
-        let memory = schedule()
-        defer { wipe(memory) }
+        let schedule = schedule()
+        defer { schedule.wipe() }
         kek.withUnsafeBytes {
             _ = CCryptoBoringSSL_AES_set_encrypt_key(
-                $0.baseAddress!.assumingMemoryBound(to: UInt8.self), 256, memory)
+                $0.baseAddress!.assumingMemoryBound(to: UInt8.self), 256, schedule.key)
         }
         var wrapped = [UInt8](repeating: 0, count: key.count + overheadBytes)
         let written = key.withUnsafeBytes { source in
             wrapped.withUnsafeMutableBufferPointer { out in
                 CCryptoBoringSSL_AES_wrap_key(
-                    memory, nil, out.baseAddress!,
+                    schedule.key, nil, out.baseAddress!,
                     source.baseAddress!.assumingMemoryBound(to: UInt8.self), source.count)
             }
         }
@@ -39,31 +39,48 @@ public enum AESKeyWrap {
         guard var key = try? SecretBytes(zeroed: wrapped.count - overheadBytes) else {
             throw .outOfLockedMemory
         }
-        let memory = schedule()
-        defer { wipe(memory) }
+        let schedule = schedule()
+        defer { schedule.wipe() }
         kek.withUnsafeBytes {
             _ = CCryptoBoringSSL_AES_set_decrypt_key(
-                $0.baseAddress!.assumingMemoryBound(to: UInt8.self), 256, memory)
+                $0.baseAddress!.assumingMemoryBound(to: UInt8.self), 256, schedule.key)
         }
         let written = key.withUnsafeMutableBytes { out in
             CCryptoBoringSSL_AES_unwrap_key(
-                memory, nil, out.baseAddress!.assumingMemoryBound(to: UInt8.self),
+                schedule.key, nil, out.baseAddress!.assumingMemoryBound(to: UInt8.self),
                 wrapped.baseAddress!.assumingMemoryBound(to: UInt8.self), wrapped.count)
         }
         guard written == Int32(wrapped.count - overheadBytes) else { throw .authenticationFailed }
         return key
     }
 
-    /// Room for an expanded key. In the secret heap where that has room; else on the ordinary heap, wiped all the same.
-    private static func schedule() -> UnsafeMutablePointer<ward_aes_key> {
-        let memory =
-            (try? SecretHeap.shared.allocate(MemoryLayout<ward_aes_key>.size))
-            ?? { preconditionFailure("no locked memory for a key schedule") }()
-        return memory.bindMemory(to: ward_aes_key.self, capacity: 1)
+    /// Room for an expanded key: in the secret heap where that has room; else on the ordinary heap, for a microsecond, and
+    /// wiped all the same. Failing here would lose a write for want of 256 locked bytes.
+    private static func schedule() -> Schedule {
+        if let locked = try? SecretHeap.shared.allocate(MemoryLayout<ward_aes_key>.size) {
+            return Schedule(memory: locked, isLocked: true)
+        }
+        return Schedule(
+            memory: .allocate(byteCount: MemoryLayout<ward_aes_key>.size, alignment: 16),
+            isLocked: false)
     }
 
-    private static func wipe(_ memory: UnsafeMutablePointer<ward_aes_key>) {
-        SecretHeap.shared.deallocate(memory, MemoryLayout<ward_aes_key>.size)
-        ward_scrub_stack()
+    private struct Schedule {
+        let memory: UnsafeMutableRawPointer
+        let isLocked: Bool
+
+        var key: UnsafeMutablePointer<ward_aes_key> {
+            memory.assumingMemoryBound(to: ward_aes_key.self)
+        }
+
+        func wipe() {
+            if isLocked {
+                SecretHeap.shared.deallocate(memory, MemoryLayout<ward_aes_key>.size)
+            } else {
+                explicit_bzero(memory, MemoryLayout<ward_aes_key>.size)
+                memory.deallocate()
+            }
+            ward_scrub_stack()
+        }
     }
 }

@@ -15,6 +15,7 @@ final class ReadWriteLock: @unchecked Sendable {
     }
 
     @inline(__always) func lockRead() { pthread_rwlock_rdlock(lock) }
+    func tryLockRead() -> Bool { pthread_rwlock_tryrdlock(lock) == 0 }
     @inline(__always) func lockWrite() { pthread_rwlock_wrlock(lock) }
     @inline(__always) func unlock() { pthread_rwlock_unlock(lock) }
 }

@@ -19,6 +19,7 @@ extension Volume {
         var report = EvictionReport()
         let kept = keepOpenFiles.intersection(classes)
         let closing = classes.subtracting(kept)
+        loadKeys(of: kept)
         for protectionClass in closing.classes { gate.set(.closing, for: protectionClass) }
         for protectionClass in kept.classes { gate.set(.openFilesOnly, for: protectionClass) }
         // Reads that were let through before must have filled their pages before these are dropped.
@@ -69,6 +70,18 @@ extension Volume {
         defer { openNodesLock.unlock() }
         return openNodes.values.compactMap { node in
             node.file.flatMap { classes.contains($0.protectionClass) ? $0 : nil }
+        }
+    }
+
+    /// Files that stay usable while locked need their keys now: a descriptor from before a reboot may not have been used
+    /// since the unlock (row O4).
+    private func loadKeys(of kept: ProtectionClassSet) {
+        for file in openFiles(of: kept) where !file.hasKey {
+            guard file.lock.tryLockRead() else { continue }
+            defer { file.lock.unlock() }
+            if file.header?.wrappedKey.isEmpty == false {
+                try? file.withKey(load: { () throws(Errno) in try loadKey(file) }) { _ in }
+            }
         }
     }
 

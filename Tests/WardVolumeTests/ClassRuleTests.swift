@@ -42,6 +42,18 @@ import WardSystem
         for handle in [before, again] { harness.volume.release(handle, harness.context) }
     }
 
+    @Test func classBDescriptorFromBeforeARebootWorksThroughTheNextLock() throws {
+        let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
+        let (_, handle) = try harness.create("log")
+        try harness.write(handle, 0, [1, 2, 3])
+        _ = harness.volume.evict([.a, .b, .c, .cx], keepOpenFiles: [], deadline: .seconds(5))
+        #expect(throws: Errno.notPermitted) { try harness.read(handle, 0, 3) }
+        try harness.unlock()
+        harness.lock()
+        #expect(try harness.read(handle, 0, 3) == [1, 2, 3])
+        harness.volume.release(handle, harness.context)
+    }
+
     @Test func changingTheClassKeepsContentAndTimes() throws {
         let harness = try VolumeHarness()
         let (node, handle) = try harness.create("file")
