@@ -24,7 +24,7 @@ public final class ControlServer: @unchecked Sendable {
     private let listener: Int32
     private let owner: UInt32
     private let isStopping = Atomic(false)
-    private var thread: ServiceThread?
+    private var thread: SystemThread?
     private var clients: [UInt64: ControlConnection] = [:]
     private var nextID: UInt64 = 0
     /// Set while no descriptor is left for another client.
@@ -45,7 +45,7 @@ public final class ControlServer: @unchecked Sendable {
             throw ControlError(.system(error), path: socketPath, "\(error)")
         }
         listener = try ControlSocket.listen(at: socketPath).release()
-        thread = ServiceThread("ward-control") { [unowned self] in serve() }
+        thread = SystemThread.start("ward-control") { [unowned self] in serve() }
     }
 
     /// Sends what is ready to be sent, closes all connections and removes the socket.

@@ -86,7 +86,7 @@ enum Signals {
     }
 
     static func handle(_ body: @escaping @Sendable () -> Void) {
-        ServiceThread("ward-signals") {
+        SystemThread.start("ward-signals") {
             var set = endings()
             var number: Int32 = 0
             while sigwait(&set, &number) == 0 { body() }

@@ -28,7 +28,7 @@ final class LockKeeper: @unchecked Sendable {
     private struct Jobs {
         var waiting: [@Sendable () -> Void] = []
         var isStopping = false
-        var thread: ServiceThread?
+        var thread: SystemThread?
     }
 
     private let volume: Volume
@@ -50,7 +50,7 @@ final class LockKeeper: @unchecked Sendable {
         self.hub = hub
         self.maintenance = maintenance
         current = Mutex(Status(machine: machine, since: Timestamp.now()))
-        let thread = ServiceThread("ward-lock") { [unowned self] in run() }
+        let thread = SystemThread.start("ward-lock") { [unowned self] in run() }
         jobs.withLock { $0.thread = thread }
     }
 
@@ -237,7 +237,7 @@ final class LockKeeper: @unchecked Sendable {
     ) -> EvictionReport? {
         let volume = volume
         let outcome = Outcome()
-        let thread = ServiceThread("ward-recipe") {
+        let thread = SystemThread.start("ward-recipe") {
             let report = volume.evict(classes, keepOpenFiles: kept, deadline: deadline)
             outcome.report.withLock { $0 = report }
             outcome.done.signal()

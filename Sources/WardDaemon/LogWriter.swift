@@ -30,7 +30,7 @@ final class LogWriter: Sendable {
         var lines: [(level: Level, text: String)] = []
         var droppedLines = 0
         var isStopping = false
-        var thread: ServiceThread?
+        var thread: SystemThread?
     }
 
     private let state = Mutex(State())
@@ -51,7 +51,7 @@ final class LogWriter: Sendable {
             destination = .descriptor(try LogWriter.open(fallbackPath))
         }
         // Owned by its thread, which may outlive everybody else (`stop`).
-        let thread = ServiceThread("ward-log") { [self] in run() }
+        let thread = SystemThread.start("ward-log") { [self] in run() }
         state.withLock { $0.thread = thread }
     }
 

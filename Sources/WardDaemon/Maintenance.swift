@@ -15,13 +15,13 @@ final class Maintenance: Sendable {
     private let isStopping = Atomic(false)
     private let syncWake = WakeDescriptor()
     private let mendWake = WakeDescriptor()
-    private let threads = Mutex<[ServiceThread]>([])
+    private let threads = Mutex<[SystemThread]>([])
 
     init(volume: Volume, log: LogWriter) {
         self.volume = volume
         self.log = log
-        let sync = ServiceThread("ward-sync") { [unowned self] in runSync() }
-        let mend = ServiceThread("ward-mend") { [unowned self] in runMend() }
+        let sync = SystemThread.start("ward-sync") { [unowned self] in runSync() }
+        let mend = SystemThread.start("ward-mend") { [unowned self] in runMend() }
         threads.withLock { $0 = [sync, mend] }
     }
 

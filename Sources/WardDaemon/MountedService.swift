@@ -151,7 +151,7 @@ final class MountedService: @unchecked Sendable {
     /// umount(2) neither sees nor takes away. What they mapped is written back first.
     private func cutOff(after grace: Duration) {
         guard !isCuttingOff.exchange(true, ordering: .relaxed) else { return }
-        ServiceThread("ward-cut") { [self] in
+        SystemThread.start("ward-cut") { [self] in
             if served.wait(timeout: grace) { return }
             hub.emit(
                 ControlEvent(

@@ -1,12 +1,13 @@
 import Synchronization
 import WardControl
+import WardSystem
 
 /// A thread that does one thing after another, a bounded number of them waiting.
 final class WorkQueue: Sendable {
     private struct State {
         var work: [@Sendable () -> Void] = []
         var isStopping = false
-        var thread: ServiceThread?
+        var thread: SystemThread?
     }
 
     private let state = Mutex(State())
@@ -15,7 +16,7 @@ final class WorkQueue: Sendable {
 
     init(_ name: String, limit: Int) {
         self.limit = limit
-        let thread = ServiceThread(name) { [unowned self] in run() }
+        let thread = SystemThread.start(name) { [unowned self] in run() }
         state.withLock { $0.thread = thread }
     }
 

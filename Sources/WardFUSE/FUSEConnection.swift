@@ -165,10 +165,10 @@ public final class FUSEConnection: Sendable {
         let count = max(threads, 1)
         let progress = (0..<count).map { _ in WipeProgress() }
         workers.withLock { $0 = progress }
-        var others: [ServingThread] = []
+        var others: [SystemThread] = []
         for number in 1..<max(count, 2) where number < count {
             let mine = progress[number]
-            let thread = try? ServingThread("ward-fuse-\(number)") { [self] in
+            let thread = try? SystemThread("ward-fuse-\(number)") { [self] in
                 work(volume, syncs, mine)
             }
             if let thread {
@@ -179,7 +179,7 @@ public final class FUSEConnection: Sendable {
         }
         // The first worker has a thread of its own too: its name and its deafness to signals; if there are no threads
         // to be had, this one serves.
-        if let first = try? ServingThread(
+        if let first = try? SystemThread(
             "ward-fuse-0", { [self] in work(volume, syncs, progress[0]) })
         {
             others.append(first)

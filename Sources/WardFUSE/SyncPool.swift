@@ -45,7 +45,7 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
     private struct State {
         var queue: [SyncJob<Channel>] = []
         var busyThreads = 0
-        var threads: [ServingThread] = []
+        var threads: [SystemThread] = []
     }
 
     private let volume: Volume
@@ -91,7 +91,7 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
             let waiting = state.queue.count + 1
             if state.threads.count - state.busyThreads < waiting,
                 state.threads.count < SyncPool.mostThreads,
-                let thread = try? ServingThread(
+                let thread = try? SystemThread(
                     "ward-fsync-\(state.threads.count + 1)", { self.work() })
             {
                 state.threads.append(thread)

@@ -31,7 +31,7 @@ public final class BackgroundQueue: @unchecked Sendable {
         waiting.append(body)
         if !isRunning {
             isRunning = true
-            SystemThread.start(name: name) { self.serve() }
+            SystemThread.startDetached(name) { self.serve() }
         }
         pthread_cond_broadcast(condition)
         pthread_mutex_unlock(mutex)
@@ -67,43 +67,5 @@ public final class BackgroundQueue: @unchecked Sendable {
             isBusy = false
             pthread_cond_broadcast(condition)
         }
-    }
-}
-
-/// Threads without a library around them, pthread_create(3).
-public enum SystemThread {
-    private final class Body {
-        let name: String
-        let run: @Sendable () -> Void
-        init(name: String, run: @escaping @Sendable () -> Void) {
-            self.name = name
-            self.run = run
-        }
-    }
-
-    /// Starts a detached thread with all signals blocked: signals belong to the thread that waits for them.
-    public static func start(name: String, _ body: @escaping @Sendable () -> Void) {
-        let boxed = Unmanaged.passRetained(Body(name: String(name.prefix(15)), run: body))
-        var all = sigset_t()
-        var before = sigset_t()
-        sigfillset(&all)
-        pthread_sigmask(SIG_SETMASK, &all, &before)
-        defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
-        var attributes = pthread_attr_t()
-        pthread_attr_init(&attributes)
-        pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
-        defer { pthread_attr_destroy(&attributes) }
-        var thread = pthread_t()
-        let result = pthread_create(
-            &thread, &attributes,
-            { argument in
-                let body = Unmanaged<Body>.fromOpaque(argument!).takeRetainedValue()
-                _ = body.name.withCString {
-                    ward_prctl(15 /* PR_SET_NAME */, UInt(bitPattern: $0))
-                }
-                body.run()
-                return nil
-            }, boxed.toOpaque())
-        precondition(result == 0, "no thread can be started: \(result)")
     }
 }

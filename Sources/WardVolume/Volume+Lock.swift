@@ -112,7 +112,7 @@ extension Volume {
     private func invalidate(_ nodes: [Node], until end: Duration) -> Bool {
         guard let kernel, !nodes.isEmpty else { return true }
         let isDone = CompletionFlag()
-        SystemThread.start(name: "ward-evict") {
+        SystemThread.startDetached("ward-evict") {
             for node in nodes {
                 if isDone.isCancelled.load(ordering: .relaxed) { break }
                 kernel.invalidateContent(of: node.id)

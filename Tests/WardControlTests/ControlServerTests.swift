@@ -7,7 +7,7 @@ import WardSystem
 @testable import WardControl
 
 /// Real sockets, a handler that knows little.
-@Suite(.timeLimit(.minutes(1))) struct ControlServerTests {
+@Suite(.timeLimit(.minutes(10))) struct ControlServerTests {
     /// Answers what a volume would; keeps what it was given.
     private final class Handler: ControlHandler {
         let passcodes = Mutex<[[UInt8]]>([])
@@ -235,7 +235,7 @@ import WardSystem
         #expect(details == ["0", "1", "2"])
         let other = try ControlClient(socketPath: fixture.path)
         let server = fixture.server
-        let stopping = ServiceThread("stop") {
+        let stopping = SystemThread.start("stop") {
             usleep(100_000)
             server.stop()
         }

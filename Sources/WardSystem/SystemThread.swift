@@ -1,11 +1,10 @@
 import CWardLinux
 import Glibc
-import WardSystem
 
-/// A thread of ours that blocks in system calls: named, deaf to signals, with a small stack.
+/// A thread of one's own, pthread_create(3): what blocks in system calls stays off the pool of Swift's concurrency.
 ///
-/// Requests are served outside the cooperative pool, whose threads must not block.
-struct ServingThread: @unchecked Sendable {
+/// All signals are blocked in it: they belong to the thread that waits for them.
+public struct SystemThread: @unchecked Sendable {
     // Sendable: a thread's handle means the same in every thread.
     private static let stackBytes = 1 << 20
     private let handle: pthread_t
@@ -19,13 +18,13 @@ struct ServingThread: @unchecked Sendable {
         }
     }
 
-    /// `name`: at most 15 bytes. Throws `EAGAIN` where there can't be more threads.
-    init(_ name: String, _ body: @escaping @Sendable () -> Void) throws(Errno) {
+    /// Starts `body`; `name`, at most 15 bytes, is what ps(1) shows. It must be joined or detached. Throws `EAGAIN` where
+    /// there can't be more threads.
+    public init(_ name: String, _ body: @escaping @Sendable () -> Void) throws(Errno) {
         var attributes = pthread_attr_t()
         pthread_attr_init(&attributes)
-        pthread_attr_setstacksize(&attributes, ServingThread.stackBytes)
+        pthread_attr_setstacksize(&attributes, SystemThread.stackBytes)
         defer { pthread_attr_destroy(&attributes) }
-        // The mask is inherited: signals are for the thread that waits for them.
         var all = sigset_t()
         var previous = sigset_t()
         sigfillset(&all)
@@ -51,8 +50,25 @@ struct ServingThread: @unchecked Sendable {
         handle = thread
     }
 
-    /// Waits for its end. Every thread is waited for once.
-    func join() {
-        pthread_join(handle, nil)
+    /// A thread the program can't go on without.
+    public static func start(
+        _ name: String, _ body: @escaping @Sendable () -> Void
+    ) -> SystemThread {
+        do throws(Errno) {
+            return try SystemThread(name, body)
+        } catch {
+            preconditionFailure("no thread can be started: \(error)")
+        }
     }
+
+    /// The same, for a thread that nobody waits for.
+    public static func startDetached(_ name: String, _ body: @escaping @Sendable () -> Void) {
+        start(name, body).detach()
+    }
+
+    /// Waits for its end. Every thread is waited for once, or detached.
+    public func join() { pthread_join(handle, nil) }
+
+    /// Gives up waiting for it.
+    public func detach() { pthread_detach(handle) }
 }

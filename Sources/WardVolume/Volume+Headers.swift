@@ -1,0 +1,102 @@
+import CWardLinux
+import Glibc
+import WardCrypto
+import WardFormat
+import WardKeys
+import WardSystem
+
+// File headers: making them with a key or without, and writing page 0 with another one.
+extension Volume {
+    /// A fresh file key and the header that carries it; on disk with the page that is about to be written.
+    func makeKey(_ file: OpenFile) throws(Errno) {
+        let key = try SecretBytes(random: 32)
+        let wrapped: [UInt8]
+        do throws(KeyringError) {
+            wrapped = try keyring.wrap(key, for: file.protectionClass)
+        } catch {
+            throw error == .unavailable ? .notPermitted : .noMemory
+        }
+        var header =
+            file.header
+            ?? FileHeader(
+                protectionClass: file.protectionClass, fileID: SystemRandom.bytes(16),
+                directoryID: file.directoryID)
+        header.protectionClass = file.protectionClass
+        header.wrappedKey = wrapped
+        header.isSparse = false
+        file.header = header
+        file.headerBytes = headerBytes(header)
+        file.setKey(key)
+        file.node.protectionClass = file.protectionClass
+    }
+
+    func headerBytes(_ header: FileHeader) -> [UInt8] {
+        [UInt8](unsafeUninitializedCapacity: FileHeader.bytes) { out, count in
+            header.write(to: out.baseAddress!, macKey: keys.headers)
+            count = FileHeader.bytes
+        }
+    }
+
+    /// A header without a key for an empty file: its class and ID from now on. Not synced. What is in a header is no
+    /// content: only where the file was emptied just now its times move.
+    func makeKeylessHeader(
+        _ file: OpenFile, _ protectionClass: ProtectionClass, keepsTimes: Bool = true
+    ) throws(Errno) {
+        precondition(file.sizeBytes == 0)
+        guard file.isWritable else { throw .readOnlyFileSystem }
+        let before = keepsTimes ? try storage.fstat(file.descriptor) : nil
+        let old = (header: file.header, headerBytes: file.headerBytes)
+        file.header = FileHeader(
+            protectionClass: protectionClass,
+            fileID: old.header?.fileID ?? SystemRandom.bytes(16),
+            directoryID: old.header?.directoryID ?? file.directoryID)
+        file.headerBytes = headerBytes(file.header!)
+        do throws(Errno) {
+            try writeKeylessPage(file)
+        } catch {
+            file.header = old.header
+            file.headerBytes = old.headerBytes
+            throw error
+        }
+        file.forgetKey()
+        file.protectionClass = protectionClass
+        file.node.protectionClass = protectionClass
+        if let before {
+            try storage.setTimes(
+                file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
+                modification: before.st_mtim)
+        }
+    }
+
+    /// Page 0 with the header and an empty record, and nothing after it.
+    func writeKeylessPage(_ file: OpenFile) throws(Errno) {
+        try withTemporaryPage { page throws(Errno) in
+            page.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
+            // First the page, which alone makes the file empty whatever follows it; then the rest goes, with the next
+            // change where it can't go now.
+            try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
+            file.hasHint = (try? storage.ftruncate(file.descriptor, layout.pageBytes)) == nil
+        }
+        isDirty.store(true, ordering: .relaxed)
+    }
+
+    /// Writes page 0 again with another header, its record as it is. The file has data.
+    func replaceHeader(_ file: OpenFile, _ header: FileHeader) throws(Errno) {
+        guard file.isWritable else { throw .readOnlyFileSystem }
+        let bytes = headerBytes(header)
+        try withTemporaryPage { page throws(Errno) in
+            try readPage(file, 0, to: page)
+            page.copyMemory(from: bytes, byteCount: FileHeader.bytes)
+            try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
+        }
+        file.header = header
+        file.headerBytes = bytes
+        isDirty.store(true, ordering: .relaxed)
+    }
+
+    func makeSparse(_ file: OpenFile) throws(Errno) {
+        guard var header = file.header, !header.isSparse else { return }
+        header.isSparse = true
+        try replaceHeader(file, header)
+    }
+}

@@ -1,0 +1,223 @@
+import CWardLinux
+import Glibc
+import WardCrypto
+import WardFormat
+import WardKeys
+import WardSystem
+
+// Growing and shrinking. Everything here runs with the file's lock held for writing.
+extension Volume {
+    /// Sets the size: ftruncate.
+    func setSize(
+        _ file: OpenFile, to newSize: Int, _ operation: ContentOperation, _ caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) {
+        guard file.isWritable else { throw .readOnlyFileSystem }
+        guard newSize <= PageLayout.maximumSizeBytes else { throw .fileTooLarge }
+        let oldSize = file.sizeBytes
+        if newSize > oldSize {
+            try extend(file, to: newSize, operation, caller, context)
+        } else {
+            try enter(file, operation, caller, context)
+            context.unlockContent()
+            if newSize == 0 {
+                try makeEmpty(file)
+            } else if newSize < oldSize {
+                try shrink(file, to: newSize, operation, caller, context)
+            } else {
+                try touch(file)
+            }
+        }
+    }
+
+    /// Truncating to the size that it has sets the times all the same, ftruncate(2).
+    func touch(_ file: OpenFile) throws(Errno) {
+        try storage.setTimes(
+            file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
+            modification: timespec(tv_sec: 0, tv_nsec: ward_utime_now()))
+        file.timesWereShown = false
+    }
+
+    func makeEmpty(_ file: OpenFile) throws(Errno) {
+        if file.sizeBytes == 0 {
+            if file.header == nil { try storage.ftruncate(file.descriptor, 0) }
+            try touch(file)
+            return
+        }
+        if try keepsHeader(file) {
+            let protectionClass = file.protectionClass
+            let size = file.sizeBytes
+            file.sizeBytes = 0
+            do throws(Errno) {
+                try makeKeylessHeader(file, protectionClass, keepsTimes: false)
+            } catch {
+                file.sizeBytes = size
+                throw error
+            }
+        } else {
+            try storage.ftruncate(file.descriptor, 0)
+            file.hasHint = false
+            file.header = nil
+            file.headerBytes = []
+            file.forgetKey()
+        }
+        let hasTail = file.hasHint
+        file.sizeBytes = 0
+        file.needsMending = false
+        noteChange(file, sizeChanged: true)
+        file.hasHint = hasTail
+    }
+
+    /// Whether an empty file has to keep its header: its class is not its directory's, it has attributes (they are bound
+    /// to its ID), or it has several names.
+    private func keepsHeader(_ file: OpenFile) throws(Errno) -> Bool {
+        guard let link = file.node.link else { return true }
+        if try directoryState(of: link.parent).protectionClass != file.protectionClass {
+            return true
+        }
+        if try storage.fstat(file.descriptor).st_nlink > 1 { return true }
+        let size =
+            (try? storage.listxattr(
+                file.descriptor, UnsafeMutableRawBufferPointer(start: nil, count: 0))) ?? 1
+        return size > 0
+    }
+
+    private func shrink(
+        _ file: OpenFile, to newSize: Int, _ operation: ContentOperation, _ caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) {
+        let oldPages = layout.pageCount(forSize: file.sizeBytes)
+        let newLast = layout.pageCount(forSize: newSize) - 1
+        let pageBytes = layout.pageBytes
+        try readPage(file, newLast, to: context.sealed)
+        try enter(file, operation, caller, context)
+        let epochNow = beginWrite(context)
+        defer { endWrite(context) }
+        let length = newSize - layout.start(ofPage: newLast)
+        let capacity = layout.capacity(ofPage: newLast)
+        do throws(Errno) {
+            context.usePlain(pageBytes)
+            try decode(file, page: newLast, context.sealed, to: context.plain, context)
+            (context.plain + length).initializeMemory(
+                as: UInt8.self, repeating: 0, count: capacity - length)
+            let nonce = context.freshNonce()
+            try context.withCipher(of: file, load: { () throws(Errno) in try loadKey(file) }) {
+                cipher throws(Errno) in
+                seal(
+                    context.plain, page: newLast, length: length, isFinal: true, epoch: epochNow,
+                    nonce: nonce, to: context.sealed + layout.recordOffset(ofPage: newLast), cipher)
+            }
+            if newLast == 0 {
+                context.sealed.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
+            }
+        } catch {
+            context.unlockContent()
+            throw error
+        }
+        context.unlockContent()
+        if file.hasHint { try removeHint(file) }
+        try storage.pwrite(file.descriptor, context.sealed, pageBytes, at: newLast * pageBytes)
+        // What follows a FINAL page is not the file's any more, cut or not: the size is what that page says.
+        file.sizeBytes = newSize
+        file.needsMending = false
+        noteChange(file, sizeChanged: true)
+        if oldPages > newLast + 1 {
+            // The new end must be durable before the old one goes: a power cut in between would look like a truncation.
+            do throws(Errno) {
+                try storage.fdatasync(file.descriptor)
+                try storage.ftruncate(file.descriptor, (newLast + 1) * pageBytes)
+            } catch {
+                // Old pages must not come back in a file that grows: they go before the next change of the size.
+                file.hasHint = true
+                throw error
+            }
+        }
+    }
+
+    /// Grows the file with zeros: a real last page, holes in between.
+    func extend(
+        _ file: OpenFile, to newSize: Int, _ operation: ContentOperation, _ caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) {
+        guard file.isWritable else { throw .readOnlyFileSystem }
+        guard newSize <= PageLayout.maximumSizeBytes else { throw .fileTooLarge }
+        let newLast = layout.pageCount(forSize: newSize) - 1
+        if file.sizeBytes == 0, newLast > 0 {
+            // Page 0 carries the header and is never a hole.
+            try rewrite(
+                file, from: 0, to: layout.firstCapacity, source: .zeros,
+                newSize: layout.firstCapacity, operation, caller, context)
+            do throws(Errno) {
+                try extend(file, to: newSize, operation, caller, context)
+            } catch {
+                // What failed adds nothing.
+                try? makeEmpty(file)
+                throw error
+            }
+            return
+        }
+        let oldSize = file.sizeBytes
+        let oldLast = layout.pageCount(forSize: oldSize) - 1
+        if newLast <= oldLast + 1 {
+            try rewrite(
+                file, from: oldSize, to: newSize, source: .zeros, newSize: newSize, operation,
+                caller, context)
+            return
+        }
+        try enter(file, operation, caller, context)
+        context.unlockContent()
+        try makeSparse(file)
+        // The new last page first, beyond the end; then the old one loses its mark and grows to its full length.
+        let pageBytes = layout.pageBytes
+        let sealed = context.sealed
+        try readPage(file, oldLast, to: sealed)
+        try enter(file, operation, caller, context)
+        let epochNow = beginWrite(context)
+        defer { endWrite(context) }
+        do throws(Errno) {
+            context.usePlain(2 * pageBytes)
+            try decode(file, page: oldLast, sealed, to: context.plain, context)
+            let zeros = context.plain + pageBytes
+            zeros.initializeMemory(as: UInt8.self, repeating: 0, count: pageBytes)
+            var nonce = context.freshNonce()
+            try context.withCipher(of: file, load: { () throws(Errno) in try loadKey(file) }) {
+                cipher throws(Errno) in
+                seal(
+                    context.plain, page: oldLast, length: layout.capacity(ofPage: oldLast),
+                    isFinal: false, epoch: epochNow, nonce: nonce,
+                    to: sealed + layout.recordOffset(ofPage: oldLast), cipher)
+                nonce.0 &+= 1
+                seal(
+                    zeros, page: newLast, length: newSize - layout.start(ofPage: newLast),
+                    isFinal: true, epoch: epochNow, nonce: nonce, to: sealed + pageBytes, cipher)
+            }
+            if oldLast == 0 {
+                sealed.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
+            }
+        } catch {
+            context.unlockContent()
+            throw error
+        }
+        context.unlockContent()
+        if file.hasHint { try removeHint(file) }
+        do throws(Errno) {
+            try storage.pwrite(
+                file.descriptor, sealed + pageBytes, pageBytes, at: newLast * pageBytes)
+        } catch {
+            file.hasHint =
+                (try? storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)) == nil
+            throw error
+        }
+        do throws(Errno) {
+            try storage.pwrite(file.descriptor, sealed, pageBytes, at: oldLast * pageBytes)
+        } catch {
+            file.hasHint =
+                (try? storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)) == nil
+            file.needsMending = true
+            throw error
+        }
+        file.sizeBytes = newSize
+        file.needsMending = false
+        noteChange(file, sizeChanged: true)
+    }
+}
