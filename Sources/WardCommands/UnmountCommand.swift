@@ -62,7 +62,7 @@ struct UnmountCommand: ParsableCommand {
             var failure = CommandFailure(UnmountCommand.what, status.mountpoint, error)
             if case .volume(.busy) = error.code {
                 let users = ProcessTable.users(of: status.mountpoint)
-                let inner = MountTable().inside(status.mountpoint)
+                let inner = MountTable.now.inside(status.mountpoint)
                 if !users.isEmpty {
                     failure.why = UnmountCommand.describe(users)
                 } else if let inner {
@@ -90,7 +90,7 @@ struct UnmountCommand: ParsableCommand {
     ) throws(CommandFailure) {
         var progress = ProgressLine(console)
         let deadline = SystemClock.monotonic() + .seconds(120)
-        while MountTable().isMounted(status.mountpoint)
+        while MountTable.now.isMounted(status.mountpoint)
             || !ProcessTable.hasEnded(Int32(truncatingIfNeeded: status.pid))
         {
             progress.update("\(status.mountpoint): storing what was not stored yet")

@@ -20,8 +20,8 @@ struct WatchdogCommand: ParsableCommand {
         // another volume's, nor this one's served by a successor.
         var lock: OwnedDescriptor?
         guard isOrphaned(&lock) else { return }
-        let entry = MountTable().entries.last {
-            $0.isWard && $0.minor == Int(connection) && $0.mountPoint == mountPoint
+        let entry = MountTable.now.entries.last {
+            $0.isWard && $0.deviceMinor == connection && $0.mountPoint == mountPoint
                 && $0.source == volume
         }
         if entry != nil { abortConnection() }

@@ -46,8 +46,8 @@ public final class FUSEConnection: Sendable {
         let device = try Mounting.mount(options, on: point)
         do throws(FUSEError) {
             let negotiation = try negotiate(device, options)
-            let entry = try? MountTable.entry(at: point.path)
-            guard let entry, entry.type == "fuse.ward" else {
+            let entry = try? MountTable().entry(at: point.path)
+            guard let entry, entry.isWard else {
                 throw FUSEError(
                     .refused, "mount on", options.mountPoint,
                     "it is not in the mount table (/proc/self/mountinfo)")
@@ -231,8 +231,8 @@ public final class FUSEConnection: Sendable {
 
     /// Whether the mount is still in the mount table, at its place.
     public var isMounted: Bool {
-        guard let entry = try? MountTable.entry(at: mountPoint) else { return false }
-        return entry.deviceMinor == connectionID && entry.type == "fuse.ward"
+        guard let entry = try? MountTable().entry(at: mountPoint) else { return false }
+        return entry.deviceMinor == connectionID && entry.isWard
     }
 
     /// Cuts the connection: every request, waiting or to come, fails with ECONNABORTED or ENOTCONN, and `serve` returns.

@@ -17,7 +17,7 @@ struct MountPoint {
             return
         }
         hasDeadMount = false
-        if let mounted = try? MountTable.entry(at: path) {
+        if let mounted = try? MountTable().entry(at: path) {
             throw FUSEError(
                 .busy, "mount on", given,
                 "something is mounted there already (\(mounted.type), \(mounted.source))",

@@ -2,24 +2,8 @@ import Testing
 
 @testable import WardFUSE
 
-@Suite("mount tables, options and messages")
+@Suite("options and messages")
 struct MountingTests {
-    @Test("the mount table is read with escapes and optional fields")
-    func mountTable() {
-        let text = """
-            22 28 0:20 / /sys rw,nosuid shared:7 - sysfs sysfs rw
-            40 28 0:39 / /home/me/my\\040files rw shared:9 master:2 - fuse.ward /vol\\134x rw,user_id=0
-            damaged
-            """
-        let entries = MountTable.parse(Array(text.utf8))
-        #expect(entries.count == 2)
-        #expect(
-            entries.last
-                == MountEntry(
-                    deviceMinor: 39, mountPoint: "/home/me/my files", type: "fuse.ward",
-                    source: "/vol\\x"))
-    }
-
     @Test("options for fusermount3 escape what it would split at")
     func helperOptions() {
         let options = FUSEMountOptions(

@@ -133,7 +133,7 @@ final class DemoWorld {
     }
 
     private var isMounted: Bool {
-        MountTable().entries.contains { Path.isInside($0.mountPoint, root) }
+        MountTable.now.entries.contains { Path.isInside($0.mountPoint, root) }
     }
 }
 

@@ -6,7 +6,7 @@ import WardSystem
 enum DeadMount {
     /// The dead ward mount that covers the path; without a path the only ward mount, if that is dead.
     static func find(_ path: String?) -> MountTable.Entry? {
-        let table = MountTable()
+        let table = MountTable.now
         guard let path else {
             let all = table.entries.filter(\.isWard)
             return all.count == 1 && isDead(all[0]) ? all[0] : nil
@@ -16,7 +16,8 @@ enum DeadMount {
     }
 
     /// The ward mount that covers the path, dead or alive, found without touching it.
-    static func covering(_ path: String, _ table: MountTable = MountTable()) -> MountTable.Entry? {
+    static func covering(_ path: String, _ table: MountTable = MountTable.now) -> MountTable.Entry?
+    {
         guard let real = resolve(path), let entry = table.covering(real), entry.isWard else {
             return nil
         }

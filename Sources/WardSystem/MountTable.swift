@@ -1,17 +1,24 @@
 import Glibc
-import WardSystem
 
-/// A line of `/proc/self/mountinfo`, proc_pid_mountinfo(5).
-struct MountEntry: Equatable {
-    var deviceMinor: UInt32
-    var mountPoint: String
-    var type: String
-    var source: String
-}
+/// What the kernel says is mounted: `/proc/self/mountinfo`, proc_pid_mountinfo(5).
+///
+/// Reading it touches no mount: `stat` of one whose daemon is stuck would wait for ever.
+public struct MountTable: Sendable {
+    public struct Entry: Equatable, Sendable {
+        /// Minor number of `st_dev`: for FUSE the number under `/sys/fs/fuse/connections`.
+        public var deviceMinor: UInt32
+        public var mountPoint: String
+        public var type: String
+        public var source: String
 
-/// What is mounted, read without touching any of it: `stat` of a mount whose daemon is stuck would wait for ever.
-enum MountTable {
-    static func read() throws(Errno) -> [MountEntry] {
+        public var isWard: Bool { type == "fuse.ward" }
+    }
+
+    /// In the order of mounting.
+    public let entries: [Entry]
+
+    /// Reads the table as it is now.
+    public init() throws(Errno) {
         let file = try OwnedDescriptor(opening: "/proc/self/mountinfo", O_RDONLY)
         var text: [UInt8] = []
         let chunk = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 16, alignment: 16)
@@ -21,16 +28,12 @@ enum MountTable {
             if count == 0 { break }
             text.append(contentsOf: chunk.prefix(count))
         }
-        return parse(text)
+        self.init(parsing: text)
     }
 
-    /// What is mounted on top at the canonical path `mountPoint`.
-    static func entry(at mountPoint: String) throws(Errno) -> MountEntry? {
-        try read().last { $0.mountPoint == mountPoint }
-    }
-
-    static func parse(_ text: [UInt8]) -> [MountEntry] {
-        text.split(separator: UInt8(ascii: "\n")).compactMap { line in
+    /// Lines that are not as the man page says are left out.
+    public init(parsing text: [UInt8]) {
+        entries = text.split(separator: UInt8(ascii: "\n")).compactMap { line in
             // ID, parent, major:minor, root, mount point, options, optional fields…, "-", type, source, options
             let fields = line.split(separator: UInt8(ascii: " "))
             guard fields.count > 6,
@@ -39,10 +42,16 @@ enum MountTable {
                 let minor = fields[2].split(separator: UInt8(ascii: ":")).last,
                 let minor = UInt32(String(decoding: minor, as: UTF8.self))
             else { return nil }
-            return MountEntry(
-                deviceMinor: minor, mountPoint: unescape(fields[4]),
-                type: unescape(fields[dash + 1]), source: unescape(fields[dash + 2]))
+            return Entry(
+                deviceMinor: minor, mountPoint: MountTable.unescape(fields[4]),
+                type: MountTable.unescape(fields[dash + 1]),
+                source: MountTable.unescape(fields[dash + 2]))
         }
+    }
+
+    /// What is mounted on top at the canonical path `mountPoint`.
+    public func entry(at mountPoint: String) -> Entry? {
+        entries.last { $0.mountPoint == mountPoint }
     }
 
     /// Undoes `\040` and its like.

@@ -1,0 +1,26 @@
+import WardSystem
+
+extension MountTable {
+    /// The table as it is now; empty where it can't be read.
+    static var now: MountTable { (try? MountTable()) ?? MountTable(parsing: []) }
+
+    /// The mount that covers this absolute path: the longest match, the last one mounted there.
+    func covering(_ path: String) -> Entry? {
+        var best: Entry?
+        for entry in entries where Path.isInside(path, entry.mountPoint) {
+            if entry.mountPoint.utf8.count >= (best?.mountPoint.utf8.count ?? 0) { best = entry }
+        }
+        return best
+    }
+
+    /// The latest mount below this mount point, which keeps it from being unmounted.
+    func inside(_ mountPoint: String) -> Entry? {
+        entries.last {
+            $0.mountPoint != mountPoint && Path.isInside($0.mountPoint, mountPoint)
+        }
+    }
+
+    func isMounted(_ mountPoint: String) -> Bool {
+        entries.contains { $0.mountPoint == mountPoint && $0.isWard }
+    }
+}
