@@ -26,10 +26,6 @@ public enum JSONValue: Sendable {
         return members.first { $0.key == key }?.value
     }
 
-    public var isNull: Bool {
-        if case .null = self { true } else { false }
-    }
-
     public var stringValue: String? {
         if case .string(let value) = self { value } else { nil }
     }

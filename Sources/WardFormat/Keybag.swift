@@ -24,7 +24,6 @@ public struct Keybag: Equatable, Sendable {
     public static let maximumBytes = 4096
     static let magic: [UInt8] = Array("WARDKBAG".utf8)
     static let version: UInt16 = 1
-    static let maximumPolicyBytes = 256
 
     public var identity: KeybagIdentity
     public var generation: UInt64

@@ -40,11 +40,6 @@ public final class ClassKeyring: Sendable {
     /// The classes whose files can be opened now.
     public var available: ProtectionClassSet { state.withLock { $0.available } }
 
-    /// Whether a new file key of this class can be wrapped now; class B always can.
-    public func canWrap(_ protectionClass: ProtectionClass) -> Bool {
-        protectionClass == .completeUnlessOpen || available.contains(protectionClass)
-    }
-
     /// Takes a class key over (for B: the private half). Replaces and wipes the one that was there.
     public func install(_ key: consuming SecretBytes, for protectionClass: ProtectionClass) {
         precondition(key.count == 32)

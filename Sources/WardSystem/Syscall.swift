@@ -49,10 +49,6 @@ public enum Syscall {
         _ = Glibc.close(descriptor)
     }
 
-    public static func dup(_ descriptor: Int32) throws(Errno) -> Int32 {
-        try check { ward_fcntl_int(descriptor, F_DUPFD_CLOEXEC, 3) }
-    }
-
     /// A connected pair of pipe ends, read end first, both close-on-exec.
     public static func pipe() throws(Errno) -> (reading: Int32, writing: Int32) {
         var ends: (Int32, Int32) = (-1, -1)

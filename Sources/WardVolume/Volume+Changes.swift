@@ -1,8 +1,5 @@
 import CWardLinux
 import Glibc
-import WardCrypto
-import WardFormat
-import WardKeys
 import WardSystem
 
 // What is noted of a change: its epoch, its time, and the size hint that has to follow.

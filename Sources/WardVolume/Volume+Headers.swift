@@ -1,6 +1,5 @@
 import CWardLinux
 import Glibc
-import WardCrypto
 import WardFormat
 import WardKeys
 import WardSystem

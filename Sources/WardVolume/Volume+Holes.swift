@@ -1,8 +1,6 @@
 import CWardLinux
 import Glibc
-import WardCrypto
 import WardFormat
-import WardKeys
 import WardSystem
 
 // Holes: punching and zeroing. Everything here runs with the file's lock held for writing.

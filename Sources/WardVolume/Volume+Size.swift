@@ -2,7 +2,6 @@ import CWardLinux
 import Glibc
 import WardCrypto
 import WardFormat
-import WardKeys
 import WardSystem
 
 // Growing and shrinking. Everything here runs with the file's lock held for writing.

@@ -6,7 +6,6 @@ import WardSystem
 enum ExtendedAttribute {
     static let wardClass = "user.ward.class"
     static let wardVolume = "user.ward.volume"
-    static let wardSocket = "user.ward.socket"
 
     /// The value; follows symbolic links. Throws `ENODATA` where there is none.
     static func value(of name: String, path: String) throws(Errno) -> [UInt8] {
