@@ -94,6 +94,13 @@ let package = Package(
             name: "WardFUSETests",
             dependencies: ["CWardLinux", "WardSystem", "WardVolume", "WardFUSE"],
             swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardDaemonTests",
+            dependencies: ["WardControl", "WardDaemon", "WardFormat", "WardSystem"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardCommandsTests", dependencies: ["WardCommands", "WardControl"],
+            swiftSettings: swiftSettings),
         // Runs the built program; imports nothing of it.
         .testTarget(
             name: "WardMountTests", exclude: ["Scripts", "Transcripts"],

@@ -22,6 +22,8 @@ final class ControlService: ControlHandler {
     private let hub: EventHub
     private let passcodes = WorkQueue("ward-passcode", limit: ControlService.maximumWaiting)
     private let ending = WorkQueue("ward-end", limit: 4)
+    private let searches = WorkQueue("ward-search", limit: 4)
+    private let holders: HolderSearch
     private let grace: Duration
     /// Unmounts; returns why it can't, or nil.
     private let unmount: @Sendable (_ force: Bool) -> String?
@@ -29,6 +31,7 @@ final class ControlService: ControlHandler {
     init(
         options: MountOptions, placement: Placement, store: KeybagStore, volume: Volume,
         keeper: LockKeeper, time: any TimeSource, hub: EventHub, grace: Duration,
+        deviceMinor: UInt32,
         unmount: @escaping @Sendable (_ force: Bool) -> String?
     ) {
         self.options = options
@@ -40,17 +43,20 @@ final class ControlService: ControlHandler {
         self.hub = hub
         self.grace = grace
         self.unmount = unmount
+        holders = HolderSearch(volume: volume, deviceMinor: deviceMinor)
     }
 
     /// Finishes what was begun.
     func stop() {
         passcodes.stop()
         ending.stop()
+        searches.stop()
     }
 
     func handle(_ call: ControlCall) {
         switch call.method {
-        case "Status": call.reply(.object([("status", status().json)]))
+        case "Status": call.reply(.object([("status", status(hub.counts).json)]))
+        case "Holders": findHolders(call)
         case "Lock": lock(call)
         case "Unlock": unlock(call)
         case "Reboot": reboot(call)
@@ -59,19 +65,22 @@ final class ControlService: ControlHandler {
         case "RemovePasscode": removePasscode(call)
         case "Advance": advance(call)
         case "Unmount": unmount(call)
-        default: hub.subscribe(call, last: call.parameters["last"]?.intValue ?? 0)
+        default: monitor(call)
         }
     }
 
-    private func status() -> VolumeStatus {
-        let status = keeper.status
+    // MARK: Seeing
+
+    private func status(_ counts: EventJournal.Counts) -> VolumeStatus {
+        let keeping = keeper.status
+        let machine = keeping.machine
         let available = volume.keyring.available
         let openFiles = volume.openFileCounts()
-        return VolumeStatus(
+        var status = VolumeStatus(
             uuid: store.parameters.uuidString, volume: placement.volumePath,
-            mountpoint: placement.mountPoint, state: status.machine.state.rawName,
-            since: status.since, passcodeSet: store.hasPasscode, graceSeconds: grace.inSeconds,
-            graceRemainingSeconds: status.machine.graceRemaining(now: time.now)?.inSeconds,
+            mountpoint: placement.mountPoint, state: machine.state.rawName,
+            since: keeping.since, passcodeSet: store.hasPasscode, graceSeconds: grace.inSeconds,
+            graceRemainingSeconds: machine.graceRemaining(now: time.now)?.inSeconds,
             classes: ProtectionClass.allCases.map {
                 ClassStatus(
                     letter: $0.letter, name: $0.name, available: available.contains($0),
@@ -79,6 +88,59 @@ final class ControlService: ControlHandler {
             },
             pid: Int(getpid()), version: options.version, readOnly: options.readOnly,
             manualClock: options.manualClock)
+        status.protectedDataAvailable = machine.isProtectedDataAvailable
+        status.firstUnlockHappened = machine.firstUnlockHappened
+        status.userInactiveRemainingSeconds = machine.userInactiveDeadline.map {
+            max(.zero, $0 - time.now).inSeconds
+        }
+        if store.hasPasscode {
+            let attempts = store.attempts
+            status.triesLeft = attempts.triesLeft
+            if case .tryLater(let wait) = attempts.verdict(now: time.now) {
+                status.retrySeconds = wait.inSeconds
+            }
+            status.eraseAfterTries = store.policy.erasesAfterTenWrongPasscodes
+        }
+        status.lost = counts.lost
+        status.lostPaths = counts.lostPaths
+        status.integrityFailures = counts.integrityFailures
+        status.denied = counts.denied
+        status.sequence = counts.sequence
+        return status
+    }
+
+    private func monitor(_ call: ControlCall) {
+        let parameters = call.parameters
+        var request = EventHub.Request()
+        request.last = parameters["last"]?.intValue ?? 0
+        request.follow = parameters["follow"]?.boolValue ?? true
+        request.signals = parameters["signals"]?.boolValue ?? false
+        request.wantsStatus = parameters["status"]?.boolValue ?? false
+        withProtectionClass(call) { wanted in
+            request.protectionClass = wanted?.letter
+            hub.subscribe(call, request) { status($0).json }
+        }
+    }
+
+    private func findHolders(_ call: ControlCall) {
+        withProtectionClass(call) { wanted in
+            let holders = holders
+            if !searches.add({ call.reply(holders.find(wanted).json) }) {
+                call.fail(.busy(reason: "others look for holders already"))
+            }
+        }
+    }
+
+    /// Lends the parameter `protectionClass`, in any spelling, nil where it is absent; answers the call itself where it
+    /// is not one.
+    private func withProtectionClass(_ call: ControlCall, _ body: (ProtectionClass?) -> Void) {
+        guard let value = call.parameters["protectionClass"], value != .null else {
+            return body(nil)
+        }
+        guard let text = value.stringValue, let known = ProtectionClass(spelling: text) else {
+            return call.failInvalidParameter("protectionClass")
+        }
+        body(known)
     }
 
     // MARK: Lock state
@@ -129,6 +191,7 @@ final class ControlService: ControlHandler {
     // MARK: Passcodes
 
     private func unlock(_ call: ControlCall) {
+        let arrival = SystemClock.monotonic()
         withPasscodes(call, ["passcode"]) { [self] in
             guard store.hasPasscode else {
                 call.fail(.noPasscodeSet)
@@ -147,7 +210,9 @@ final class ControlService: ControlHandler {
                 }
                 return
             }
-            install(keys, andHandle: .unlocked) { call.reply(ControlService.state($0)) }
+            install(keys, andHandle: .unlocked, arrival: arrival) {
+                call.reply(ControlService.state($0))
+            }
         }
     }
 
@@ -243,12 +308,12 @@ final class ControlService: ControlHandler {
 
     /// Moves keys into the volume's keyring on the lock thread, so that an eviction under way does not take them.
     private func install(
-        _ keys: ClassKeyring, andHandle event: LockStateMachine.Event,
+        _ keys: ClassKeyring, andHandle event: LockStateMachine.Event, arrival: Duration? = nil,
         done: @escaping @Sendable (String) -> Void
     ) {
         let keyring = volume.keyring
         keeper.post(
-            event,
+            event, arrival: arrival,
             prepare: {
                 for protectionClass in keys.available.classes {
                     try? keys.withKey(of: protectionClass) { key in

@@ -39,6 +39,10 @@ final class LockKeeper: @unchecked Sendable {
     private let current: Mutex<Status>
     private let jobs = Mutex(Jobs())
     private let wake = WakeDescriptor()
+    /// How long the last eviction took, from the moment it was due, and the files it dropped. The lock thread's.
+    private var lastEviction: (duration: Duration, files: Int)?
+    /// When the passcode of the unlock under way arrived, monotonic. The lock thread's.
+    private var passcodeArrival: Duration?
 
     init(
         volume: Volume, connection: FUSEConnection, machine: LockStateMachine,
@@ -50,6 +54,8 @@ final class LockKeeper: @unchecked Sendable {
         self.hub = hub
         self.maintenance = maintenance
         current = Mutex(Status(machine: machine, since: Timestamp.now()))
+        hub.enter(machine.state.rawName)
+        signalClasses()
         let thread = SystemThread.start("ward-lock") { [unowned self] in run() }
         jobs.withLock { $0.thread = thread }
     }
@@ -64,14 +70,15 @@ final class LockKeeper: @unchecked Sendable {
     }
 
     /// Handles an event on the lock thread; `prepare` runs there just before, `done` after every effect, with the
-    /// state's name.
+    /// state's name. `arrival`: when the passcode of an unlock came in, monotonic.
     @discardableResult
     func post(
-        _ event: LockStateMachine.Event, prepare: (@Sendable () -> Void)? = nil,
-        done: (@Sendable (String) -> Void)? = nil
+        _ event: LockStateMachine.Event, arrival: Duration? = nil,
+        prepare: (@Sendable () -> Void)? = nil, done: (@Sendable (String) -> Void)? = nil
     ) -> Bool {
         add { [unowned self] in
             prepare?()
+            passcodeArrival = arrival
             handle(event)
             done?(stateName)
         }
@@ -165,11 +172,12 @@ final class LockKeeper: @unchecked Sendable {
             if current.machine.state != before { current.since = Timestamp.now() }
             return effects
         }
+        hub.enter(stateName)
         var evicted = false
         for effect in effects {
             switch effect {
             case .evict(let classes, let kept):
-                evict(classes, keepOpenFiles: kept)
+                evictAndTime(classes, keepOpenFiles: kept)
                 evicted = true
             case .admit(let classes): volume.admit(classes)
             case .startTimer(let at): time.setAlarm(at: at)
@@ -179,6 +187,26 @@ final class LockKeeper: @unchecked Sendable {
         }
         // Harmless where it was not the eviction at the end of a grace period.
         if evicted { handle(.evicted) }
+        signalClasses()
+    }
+
+    private func evictAndTime(
+        _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet
+    ) {
+        var lateness = Duration.zero
+        if case .locking(let end) = status.machine.state { lateness = max(.zero, time.now - end) }
+        let began = SystemClock.monotonic()
+        let files = evict(classes, keepOpenFiles: kept)
+        lastEviction = (SystemClock.monotonic() - began + lateness, files)
+    }
+
+    /// Tells the followers of each class what can be opened now.
+    private func signalClasses() {
+        let machine = status.machine
+        let left = machine.graceRemaining(now: time.now)
+        hub.signal(
+            available: volume.keyring.available, closing: left == nil ? [] : [.a, .b],
+            secondsLeft: left?.inSeconds, state: machine.state.rawName)
     }
 
     private func announce(_ announcement: LockStateMachine.Announcement) {
@@ -189,10 +217,15 @@ final class LockKeeper: @unchecked Sendable {
                 ControlEvent(
                     kind: .willBecomeUnavailable, state: state, secondsLeft: left.inSeconds))
         case .locked:
-            hub.emit(ControlEvent(kind: .locked, state: state))
+            hub.emit(
+                ControlEvent(
+                    kind: .locked, state: state, seconds: lastEviction?.duration.inSeconds,
+                    files: lastEviction?.files))
             maintenance.makeDurable()
         case .didBecomeAvailable:
-            hub.emit(ControlEvent(kind: .didBecomeAvailable, state: state))
+            let took = passcodeArrival.map { SystemClock.monotonic() - $0 }
+            hub.emit(
+                ControlEvent(kind: .didBecomeAvailable, state: state, seconds: took?.inSeconds))
             maintenance.mend()
         case .firstUnlock: hub.emit(ControlEvent(kind: .firstUnlock, state: state))
         case .reboot: hub.emit(ControlEvent(kind: .reboot, state: state))
@@ -200,22 +233,27 @@ final class LockKeeper: @unchecked Sendable {
         case .userInactive:
             hub.emit(
                 ControlEvent(
-                    kind: .note, state: state,
-                    detail: "class CX can't be opened until the next unlock"))
+                    kind: .didBecomeUnavailable, state: state, protectionClass: "CX",
+                    detail: "there was no unlock for the volume's period"))
         case .lockIgnored:
             hub.emit(
                 ControlEvent(
                     kind: .note, state: state, detail: "no passcode is set: a lock changes nothing")
             )
         }
+        signalClasses()
     }
 
     /// The lock recipe, bounded twice: by the volume's own deadline, and by not waiting for a volume that misses it.
-    private func evict(_ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet) {
+    /// Returns how many files' pages the kernel was told to drop.
+    @discardableResult
+    private func evict(
+        _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet
+    ) -> Int {
         let report = evict(classes, keepOpenFiles: kept, deadline: LockKeeper.evictionDeadline)
         if report?.deadlinePassed == false {
             connection.wipeRequestBuffers()
-            return
+            return report?.invalidatedFiles ?? 0
         }
         volume.keyring.evict(classes)
         let aborted = connection.abort()
@@ -229,6 +267,7 @@ final class LockKeeper: @unchecked Sendable {
         if aborted { _ = evict(classes, keepOpenFiles: kept, deadline: .seconds(1)) }
         // A worker that waits for the disk does not wipe before it is back.
         connection.wipeRequestBuffers(timeout: .milliseconds(200))
+        return report?.invalidatedFiles ?? 0
     }
 
     /// Nil where the volume is still at it a second after the deadline.

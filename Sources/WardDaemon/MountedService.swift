@@ -82,7 +82,8 @@ final class MountedService: @unchecked Sendable {
         service = ControlService(
             options: options, placement: placement, store: store, volume: volume, keeper: keeper,
             time: time, hub: hub,
-            grace: options.graceSeconds.map { .seconds($0) } ?? store.policy.gracePeriod
+            grace: options.graceSeconds.map { .seconds($0) } ?? store.policy.gracePeriod,
+            deviceMinor: connection.connectionID
         ) { force in ending.owner?.end(force: force) }
         info = MountedInfo(
             uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,
