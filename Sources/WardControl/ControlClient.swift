@@ -42,9 +42,13 @@ public final class ControlClient {
         return status
     }
 
-    /// Locks after the grace period, or `now`: then it returns when class A is gone. Returns the state.
-    public func lock(now: Bool = false) throws(ControlError) -> String {
-        try state(call("Lock", now ? .object([("now", .bool(true))]) : .object([])))
+    /// Locks after the grace period, or `now`: then it returns when class A is gone. `reason`: why, for those who look at
+    /// the events. Returns the state.
+    public func lock(now: Bool = false, reason: String? = nil) throws(ControlError) -> String {
+        let parameters = JSONValue.object(present: [
+            ("now", now ? .bool(true) : nil), ("reason", reason.map { .string($0) }),
+        ])
+        return try state(call("Lock", parameters))
     }
 
     /// Returns the state.

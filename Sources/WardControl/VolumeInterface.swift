@@ -105,7 +105,8 @@ public enum VolumeInterface {
         method Status() -> (status: VolumeStatus)
 
         # Locks: at once with now, else after the grace period. With now it returns when nothing of class A is readable.
-        method Lock(now: ?bool) -> (state: string)
+        # reason: why, for those who look at the events.
+        method Lock(now: ?bool, reason: ?string) -> (state: string)
 
         method Unlock(passcode: string) -> (state: string)
 

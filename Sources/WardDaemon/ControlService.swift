@@ -12,6 +12,8 @@ import WardVolume
 final class ControlService: ControlHandler {
     /// Unlocks and passcode changes waiting for their turn.
     static let maximumWaiting = 16
+    /// What is kept of the reason that a client gives for a lock.
+    static let maximumReasonCharacters = 200
 
     private let options: MountOptions
     private let placement: Placement
@@ -149,6 +151,12 @@ final class ControlService: ControlHandler {
 
     private func lock(_ call: ControlCall) {
         let now = call.parameters["now"]?.boolValue ?? false
+        if let reason = call.parameters["reason"]?.stringValue {
+            hub.emit(
+                ControlEvent(
+                    kind: .note, state: keeper.stateName,
+                    detail: "lock: \(reason.prefix(ControlService.maximumReasonCharacters))"))
+        }
         keeper.post(
             .lock(grace: now ? .zero : grace), done: { call.reply(ControlService.state($0)) })
     }

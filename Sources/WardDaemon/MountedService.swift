@@ -25,6 +25,7 @@ final class MountedService: @unchecked Sendable {
     private let service: ControlService
     private let server: ControlServer
     private let watchdog: WatchdogProcess?
+    private let sessionWatch: SessionWatchProcess?
     private let isEnding = Atomic(false)
     private let isCuttingOff = Atomic(false)
     private let isFinished = Atomic(false)
@@ -102,6 +103,12 @@ final class MountedService: @unchecked Sendable {
             log.stop()
             throw DaemonError(error)
         }
+        // Last: it is a client of the socket.
+        sessionWatch =
+            SessionWatchProcess.isUseful
+            ? SessionWatchProcess(
+                socketPath: socketPath, mountPoint: connection.mountPoint,
+                locksWithScreen: options.locksWithScreen) : nil
         ending.owner = self
         hub.emit(
             ControlEvent(
@@ -177,6 +184,7 @@ final class MountedService: @unchecked Sendable {
             hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
         }
         watchdog?.stop()
+        sessionWatch?.stop()
         maintenance.stop()
         keeper.stop()
         do throws(Errno) {
