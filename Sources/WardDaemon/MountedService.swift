@@ -81,8 +81,7 @@ final class MountedService: @unchecked Sendable {
         let ending = Ending()
         service = ControlService(
             options: options, placement: placement, store: store, volume: volume, keeper: keeper,
-            time: time, hub: hub,
-            grace: options.graceSeconds.map { .seconds($0) } ?? store.policy.gracePeriod
+            time: time, hub: hub
         ) { force in ending.owner?.end(force: force) }
         info = MountedInfo(
             uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,
