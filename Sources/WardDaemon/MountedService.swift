@@ -82,9 +82,7 @@ final class MountedService: @unchecked Sendable {
         let ending = Ending()
         service = ControlService(
             options: options, placement: placement, store: store, volume: volume, keeper: keeper,
-            time: time, hub: hub,
-            grace: options.graceSeconds.map { .seconds($0) } ?? store.policy.gracePeriod,
-            deviceMinor: connection.connectionID
+            time: time, hub: hub, deviceMinor: connection.connectionID
         ) { force in ending.owner?.end(force: force) }
         info = MountedInfo(
             uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,
