@@ -44,7 +44,7 @@ public struct WardCommand: ParsableCommand {
                 name: "More",
                 subcommands: [
                     DemoCommand.self, VersionCommand.self, AdvanceCommand.self,
-                    WatchdogCommand.self,
+                    WatchdogCommand.self, WriteBackCommand.self,
                 ]),
         ])
 
