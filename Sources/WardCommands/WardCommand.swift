@@ -49,7 +49,7 @@ public struct WardCommand: ParsableCommand {
                 name: "More",
                 subcommands: [
                     DemoCommand.self, VersionCommand.self, AdvanceCommand.self,
-                    WatchdogCommand.self, SessionWatchCommand.self,
+                    WatchdogCommand.self, SessionWatchCommand.self, WriteBackCommand.self,
                 ]),
         ])
 
