@@ -94,9 +94,11 @@ let package = Package(
             name: "WardFUSETests",
             dependencies: ["CWardLinux", "WardSystem", "WardVolume", "WardFUSE"],
             swiftSettings: swiftSettings),
-        // Runs the built program; imports nothing of it.
+        // Runs the built program. Imports of it only what Memory/ needs to know the secrets that must not be found.
         .testTarget(
-            name: "WardMountTests", exclude: ["Scripts", "Transcripts"],
+            name: "WardMountTests",
+            dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
+            exclude: ["Scripts", "Transcripts"],
             swiftSettings: swiftSettings),
     ]
 )

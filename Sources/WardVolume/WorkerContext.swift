@@ -19,7 +19,7 @@ public final class WorkerContext: @unchecked Sendable {
     let volume: Volume
     /// Ciphertext of a request's pages.
     let sealed: UnsafeMutableRawPointer
-    /// Plaintext of a request's pages; scrubbed at a lock.
+    /// Plaintext of a request's pages; wiped at a lock, and before its thread sleeps.
     let plain: UnsafeMutableRawPointer
     /// How much of `plain` may hold something.
     private var plainHighWater = 0
@@ -104,8 +104,21 @@ public final class WorkerContext: @unchecked Sendable {
     private func wipeHoldingLock() {
         cipher = nil
         cipherSerial = 0
+        wipePlaintext()
+    }
+
+    private func wipePlaintext() {
         explicit_bzero(plain, plainHighWater)
         plainHighWater = 0
+    }
+
+    /// Leaves no content of earlier requests in the buffer, the stack or the registers of the owning thread, which is
+    /// about to sleep: memory of a thread that sleeps may be swapped out. The cipher stays.
+    public func scrub() {
+        lockContent()
+        wipePlaintext()
+        unlockContent()
+        ward_scrub_thread()
     }
 
     // MARK: Buffers and keys
