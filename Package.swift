@@ -94,10 +94,13 @@ let package = Package(
             name: "WardFUSETests",
             dependencies: ["CWardLinux", "WardSystem", "WardVolume", "WardFUSE"],
             swiftSettings: swiftSettings),
+        .target(name: "CMemorySearch", path: "Tests/CMemorySearch"),
         // Runs the built program. Imports of it only what Memory/ needs to know the secrets that must not be found.
         .testTarget(
             name: "WardMountTests",
-            dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
+            dependencies: [
+                "CMemorySearch", "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys",
+            ],
             exclude: ["Scripts", "Transcripts"],
             swiftSettings: swiftSettings),
     ]

@@ -74,6 +74,8 @@ public final class ControlServer: @unchecked Sendable {
             ]
             for id in order { polled.append(clients[id]!.pollRequest) }
             let timeout: Int32 = isAcceptingPaused ? 100 : -1
+            // Passcodes were moved through registers: not while this thread sleeps.
+            ward_scrub_thread()
             let ready = polled.withUnsafeMutableBufferPointer {
                 try? Syscall.poll($0, timeoutMilliseconds: timeout)
             }

@@ -1,3 +1,4 @@
+import CMemorySearch
 import CWardLinux
 import Foundation
 
@@ -8,6 +9,7 @@ import Foundation
 /// once in a thousand centuries of tests.
 struct SecretPatterns {
     private(set) var names: [String] = []
+    private var numbers: [String: Int] = [:]
     /// First 8 bytes of a pattern (little endian) to the numbers of its names.
     private(set) var pieces: [UInt64: [Int]] = [:]
 
@@ -35,8 +37,7 @@ struct SecretPatterns {
 
     /// Bytes as they are, in pieces of 8; those that anything could be (zeros, addresses) are left out.
     mutating func add(exactly name: String, _ bytes: [UInt8]) {
-        let number = names.firstIndex(of: name) ?? names.count
-        if number == names.count { names.append(name) }
+        let number = number(of: name)
         for start in stride(from: 0, through: bytes.count - 8, by: 8) {
             let piece = bytes[start..<start + 8]
             guard Set(piece).count >= 5, piece.suffix(2) != [0, 0] else { continue }
@@ -80,9 +81,15 @@ struct SecretPatterns {
     }
 
     private mutating func add(limb name: String, _ value: UInt64) {
-        let number = names.firstIndex(of: name) ?? names.count
-        if number == names.count { names.append(name) }
+        let number = number(of: name)
         pieces[value, default: []].append(number)
+    }
+
+    private mutating func number(of name: String) -> Int {
+        if let known = numbers[name] { return known }
+        numbers[name] = names.count
+        names.append(name)
+        return names.count - 1
     }
 
     /// 32-bit words in the other byte order, as SHA-256 works with them.
@@ -93,9 +100,7 @@ struct SecretPatterns {
     mutating func formUnion(_ other: SecretPatterns) {
         for (value, numbers) in other.pieces {
             for number in numbers {
-                let name = other.names[number]
-                let mine = names.firstIndex(of: name) ?? names.count
-                if mine == names.count { names.append(name) }
+                let mine = self.number(of: other.names[number])
                 if pieces[value]?.contains(mine) != true { pieces[value, default: []].append(mine) }
             }
         }
@@ -124,11 +129,15 @@ struct MemoryScan {
     private(set) var scannedBytes = 0
     private let patterns: SecretPatterns
     /// One bit for each value of the first 16 bits of a pattern: nearly every place is ruled out by it.
-    private var filter = [Bool](repeating: false, count: 1 << 16)
+    private var filter = [UInt8](repeating: 0, count: 1 << 13)
 
     init(_ patterns: SecretPatterns, of process: pid_t, registers: Bool = true) throws {
         self.patterns = patterns
-        for value in patterns.pieces.keys { filter[Int(value & 0xFFFF)] = true }
+        for value in patterns.pieces.keys {
+            filter[Int(value & 0xFFFF) / 8] |= 1 << UInt8(value & 7)
+        }
+        // Zeros are most of memory, and begin no pattern that is worth looking at.
+        filter[0] &= ~1
         let memory = ProcessMemory(process: process)
         let stacks = memory.stackPointers()
         for region in try memory.regions() where region.isWorthReading {
@@ -170,26 +179,16 @@ struct MemoryScan {
     private func forEachMatch(
         in bytes: UnsafeRawBufferPointer, _ body: (String, Int) -> Void
     ) {
-        guard bytes.count >= 8, let base = bytes.baseAddress else { return }
-        let end = bytes.count - 8
+        guard let base = bytes.baseAddress else { return }
         let typed = base.assumingMemoryBound(to: UInt8.self)
         filter.withUnsafeBufferPointer { filter in
-            let flags = filter.baseAddress!
             var at = 0
-            while at <= end {
-                // Most memory is zeros.
-                if typed[at] == 0, typed[at &+ 1] == 0, at &+ 4096 <= end, at & 4095 == 0,
-                    memcmp(base + at, base + at + 1, 4095) == 0
-                {
-                    at &+= 4088
-                    continue
-                }
-                if flags[Int(typed[at]) | Int(typed[at &+ 1]) << 8] {
-                    let value = UInt64(
-                        littleEndian: (base + at).loadUnaligned(as: UInt64.self))
-                    for number in patterns.pieces[value] ?? [] { body(patterns.names[number], at) }
-                }
-                at &+= 1
+            while true {
+                at = memory_search_next(typed, bytes.count, at, filter.baseAddress!)
+                if at == bytes.count { return }
+                let value = UInt64(littleEndian: (base + at).loadUnaligned(as: UInt64.self))
+                for number in patterns.pieces[value] ?? [] { body(patterns.names[number], at) }
+                at += 1
             }
         }
     }
