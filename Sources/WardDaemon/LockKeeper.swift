@@ -155,6 +155,7 @@ final class LockKeeper: @unchecked Sendable {
                 return (jobs.waiting, jobs.isStopping)
             }
             for job in work { job() }
+            ward_scrub_thread()
             if isStopping, work.isEmpty { return }
         }
     }
