@@ -101,9 +101,14 @@ let package = Package(
         .testTarget(
             name: "WardCommandsTests", dependencies: ["WardCommands", "WardControl"],
             swiftSettings: swiftSettings),
-        // Runs the built program; imports nothing of it.
+        .target(name: "CMemorySearch", path: "Tests/CMemorySearch"),
+        // Runs the built program. Imports of it only what Memory/ needs to know the secrets that must not be found.
         .testTarget(
-            name: "WardMountTests", exclude: ["Scripts", "Transcripts"],
+            name: "WardMountTests",
+            dependencies: [
+                "CMemorySearch", "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys",
+            ],
+            exclude: ["Scripts", "Transcripts"],
             swiftSettings: swiftSettings),
     ]
 )

@@ -73,6 +73,28 @@ public final class ControlClient {
         _ = try call("RemovePasscode", secrets: "current", current)
     }
 
+    /// What is nil stays as it is; the passcode where one is set.
+    public func setPolicy(
+        graceSeconds: Double?, userInactiveSeconds: Double?, eraseAfterTries: Bool?,
+        current: borrowing SecretBytes?
+    ) throws(ControlError) {
+        let plain = JSONValue.object(present: [
+            ("graceSeconds", graceSeconds.map { .double($0) }),
+            ("userInactiveSeconds", userInactiveSeconds.map { .double($0) }),
+            ("eraseAfterTries", eraseAfterTries.map { .bool($0) }),
+        ])
+        switch current {
+        case .some(let current):
+            _ = try call("SetPolicy", secrets: "current", current, beside: plain)
+        case .none: _ = try call("SetPolicy", plain)
+        }
+    }
+
+    /// Destroys the effaceable key of the volume `uuid` and ends its mount; returns when the key is gone.
+    public func erase(uuid: String) throws(ControlError) {
+        _ = try call("Erase", .object([("uuid", .string(uuid))]))
+    }
+
     /// Moves a manual clock; returns the state when everything that fell due is done.
     public func advance(seconds: Double) throws(ControlError) -> String {
         try state(call("Advance", .object([("seconds", .double(seconds))])))
@@ -186,10 +208,12 @@ public final class ControlClient {
     }
 
     private func call(
-        _ method: String, secrets name: String, _ secret: borrowing SecretBytes
+        _ method: String, secrets name: String, _ secret: borrowing SecretBytes,
+        beside plain: JSONValue = .object([])
     ) throws(ControlError) -> JSONValue {
         var message = try SecretMessage(
-            method: VolumeInterface.qualified(method), capacity: secret.count, path: socketPath)
+            method: VolumeInterface.qualified(method), capacity: secret.count, plain: plain,
+            path: socketPath)
         message.append(name, secret)
         try finish(&message)
         return try readAnswer().parameters

@@ -4,7 +4,7 @@ public enum VolumeInterface {
 
     public static let methods: Set<String> = [
         "Status", "Lock", "Unlock", "Reboot", "SetPasscode", "ChangePasscode", "RemovePasscode",
-        "Advance", "Unmount", "Monitor", "Holders",
+        "Advance", "Unmount", "Monitor", "Holders", "SetPolicy", "Erase",
     ]
 
     /// The name of a method or error of this interface as it crosses the socket.
@@ -147,11 +147,22 @@ public enum VolumeInterface {
           holders: []Holder, unreadable: int, unattributed: int, complete: bool, leftOut: int
         )
 
+        # What is left out stays as it is. Needs the current passcode where one is set.
+        method SetPolicy(
+          current: ?string, graceSeconds: ?float, userInactiveSeconds: ?float, eraseAfterTries: ?bool
+        ) -> ()
+
+        # Destroys the effaceable key, so that nothing on this device opens the volume again, and ends the mount. Only
+        # where uuid is the volume's.
+        method Erase(uuid: string) -> ()
+
         error WrongPasscode (triesLeft: ?int)
         error TryLater (seconds: int)
         error Disabled ()
         error NoPasscodeSet ()
         error PasscodeAlreadySet ()
+        error PasscodeNeeded ()
+        error Erased ()
         error ClockNotManual ()
         error Busy (reason: string)
         error InvalidPasscode (reason: string)

@@ -1,4 +1,5 @@
 import Glibc
+import Synchronization
 import WardControl
 import WardFormat
 import WardKeys
@@ -15,25 +16,25 @@ final class ControlService: ControlHandler {
     /// What is kept of the reason that a client gives for a lock.
     static let maximumReasonCharacters = 200
 
-    private let options: MountOptions
+    let options: MountOptions
     private let placement: Placement
-    private let store: KeybagStore
+    let store: KeybagStore
     private let volume: Volume
-    private let keeper: LockKeeper
+    let keeper: LockKeeper
     private let time: any TimeSource
-    private let hub: EventHub
+    let hub: EventHub
     private let passcodes = WorkQueue("ward-passcode", limit: ControlService.maximumWaiting)
-    private let ending = WorkQueue("ward-end", limit: 4)
+    let ending = WorkQueue("ward-end", limit: 4)
     private let searches = WorkQueue("ward-search", limit: 4)
     private let holders: HolderSearch
-    private let grace: Duration
+    /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not undo it.
+    private let locks = Atomic(0)
     /// Unmounts; returns why it can't, or nil.
-    private let unmount: @Sendable (_ force: Bool) -> String?
+    let unmount: @Sendable (_ force: Bool) -> String?
 
     init(
         options: MountOptions, placement: Placement, store: KeybagStore, volume: Volume,
-        keeper: LockKeeper, time: any TimeSource, hub: EventHub, grace: Duration,
-        deviceMinor: UInt32,
+        keeper: LockKeeper, time: any TimeSource, hub: EventHub, deviceMinor: UInt32,
         unmount: @escaping @Sendable (_ force: Bool) -> String?
     ) {
         self.options = options
@@ -43,13 +44,18 @@ final class ControlService: ControlHandler {
         self.keeper = keeper
         self.time = time
         self.hub = hub
-        self.grace = grace
         self.unmount = unmount
         holders = HolderSearch(volume: volume, deviceMinor: deviceMinor)
     }
 
-    /// Finishes what was begun.
+    /// As the command line of the mount says, else as the volume does now.
+    private var grace: Duration {
+        options.graceSeconds.map { .seconds($0) } ?? store.policy.gracePeriod
+    }
+
+    /// Finishes what was begun; passcodes that wait for their turn are not tried any more.
     func stop() {
+        passcodes.discardWaiting()
         passcodes.stop()
         ending.stop()
         searches.stop()
@@ -67,6 +73,8 @@ final class ControlService: ControlHandler {
         case "RemovePasscode": removePasscode(call)
         case "Advance": advance(call)
         case "Unmount": unmount(call)
+        case "SetPolicy": setPolicy(call)
+        case "Erase": erase(call)
         default: monitor(call)
         }
     }
@@ -151,6 +159,7 @@ final class ControlService: ControlHandler {
 
     private func lock(_ call: ControlCall) {
         let now = call.parameters["now"]?.boolValue ?? false
+        locks.add(1, ordering: .relaxed)
         if let reason = call.parameters["reason"]?.stringValue {
             hub.emit(
                 ControlEvent(
@@ -165,6 +174,7 @@ final class ControlService: ControlHandler {
         // Behind the passcodes that are being tried, ahead of those to come, and never on the lock thread: the store
         // waits for the disk and for other processes, a lock does not.
         let store = store
+        locks.add(1, ordering: .relaxed)
         passcodes.add(always: true) { try? store.restartPasscodeDelay() }
         keeper.post(.reboot, done: { call.reply(ControlService.state($0)) })
     }
@@ -200,6 +210,7 @@ final class ControlService: ControlHandler {
 
     private func unlock(_ call: ControlCall) {
         let arrival = SystemClock.monotonic()
+        let locksBefore = locks.load(ordering: .relaxed)
         withPasscodes(call, ["passcode"]) { [self] in
             guard store.hasPasscode else {
                 call.fail(.noPasscodeSet)
@@ -211,11 +222,10 @@ final class ControlService: ControlHandler {
                 try store.openPasscodeSlot(passcode, into: keys)
             } catch {
                 fail(call, "unlock", error)
-                if error.code == .erased {
-                    // The tenth wrong passcode: nothing opens it again, so nothing stays open.
-                    let unmount = unmount
-                    ending.add { _ = unmount(true) }
-                }
+                return
+            }
+            guard locksBefore == locks.load(ordering: .relaxed) else {
+                call.fail(.busy(reason: "it was locked while the passcode was being tried"))
                 return
             }
             install(keys, andHandle: .unlocked, arrival: arrival) {
@@ -289,7 +299,7 @@ final class ControlService: ControlHandler {
     }
 
     /// Runs `body` in the queue of passcodes where the secrets it needs are there.
-    private func withPasscodes(
+    func withPasscodes(
         _ call: ControlCall, _ names: [String], _ body: @escaping @Sendable () -> Void
     ) {
         for name in names where call.parameters[name]?.secretValue == nil {
@@ -299,7 +309,7 @@ final class ControlService: ControlHandler {
         if !passcodes.add(body) { call.fail(.busy(reason: "too many passcodes are being tried")) }
     }
 
-    private func passcode(_ name: String, of call: ControlCall) -> Passcode? {
+    func passcode(_ name: String, of call: ControlCall) -> Passcode? {
         guard let secret = call.parameters[name]?.secretValue,
             let bytes = try? secret.bytes.copy()
         else {
@@ -335,7 +345,7 @@ final class ControlService: ControlHandler {
             }, done: done)
     }
 
-    private func fail(_ call: ControlCall, _ what: String, _ error: KeybagError) {
+    func fail(_ call: ControlCall, _ what: String, _ error: KeybagError) {
         switch error.code {
         case .wrongPasscode(let triesLeft): call.fail(.wrongPasscode(triesLeft: triesLeft))
         case .tryLater(let wait):
@@ -343,6 +353,11 @@ final class ControlService: ControlHandler {
         case .disabled: call.fail(.disabled)
         case .noPasscodeSet: call.fail(.noPasscodeSet)
         case .passcodeAlreadySet: call.fail(.passcodeAlreadySet)
+        case .passcodeNeeded: call.fail(.passcodeNeeded)
+        case .erased:
+            // By the tenth wrong passcode just now, or by somebody else: nothing opens it again, so nothing stays open.
+            endErased()
+            call.fail(.erased)
         default:
             hub.emit(ControlEvent(kind: .note, detail: "can't \(what) the volume: \(error)"))
             call.fail(.failed(what: "\(what) \(error.path)", why: error.reason))

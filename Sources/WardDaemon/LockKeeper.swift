@@ -36,6 +36,10 @@ final class LockKeeper: @unchecked Sendable {
     private let time: any TimeSource
     private let hub: EventHub
     private let maintenance: Maintenance
+    /// Nil where no helper process is to be started.
+    private let flusher: PageFlusher?
+    /// The connection was aborted by a lock that could not end otherwise: the mount is dead and the daemon ends.
+    private let isCutOff = Atomic(false)
     private let current: Mutex<Status>
     private let jobs = Mutex(Jobs())
     private let wake = WakeDescriptor()
@@ -46,13 +50,14 @@ final class LockKeeper: @unchecked Sendable {
 
     init(
         volume: Volume, connection: FUSEConnection, machine: LockStateMachine,
-        time: any TimeSource, hub: EventHub, maintenance: Maintenance
+        time: any TimeSource, hub: EventHub, maintenance: Maintenance, flusher: PageFlusher?
     ) {
         self.volume = volume
         self.connection = connection
         self.time = time
         self.hub = hub
         self.maintenance = maintenance
+        self.flusher = flusher
         current = Mutex(Status(machine: machine, since: Timestamp.now()))
         hub.enter(machine.state.rawName)
         signalClasses()
@@ -71,15 +76,21 @@ final class LockKeeper: @unchecked Sendable {
 
     /// Handles an event on the lock thread; `prepare` runs there just before, `done` after every effect, with the
     /// state's name. `arrival`: when the passcode of an unlock came in, monotonic.
+    ///
+    /// Once the connection was aborted nothing brings keys back: there is no mount they could serve. Where it could not be
+    /// aborted the mount lives, with its gate closed, and an unlock is as good as ever.
     @discardableResult
     func post(
         _ event: LockStateMachine.Event, arrival: Duration? = nil,
         prepare: (@Sendable () -> Void)? = nil, done: (@Sendable (String) -> Void)? = nil
     ) -> Bool {
         add { [unowned self] in
-            prepare?()
-            passcodeArrival = arrival
-            handle(event)
+            let bringsKeys = event == .unlocked || event == .passcodeRemoved
+            if !(bringsKeys && isCutOff.load(ordering: .relaxed)) {
+                prepare?()
+                passcodeArrival = arrival
+                handle(event)
+            }
             done?(stateName)
         }
     }
@@ -144,6 +155,7 @@ final class LockKeeper: @unchecked Sendable {
                 return (jobs.waiting, jobs.isStopping)
             }
             for job in work { job() }
+            ward_scrub_thread()
             if isStopping, work.isEmpty { return }
         }
     }
@@ -179,7 +191,9 @@ final class LockKeeper: @unchecked Sendable {
             case .evict(let classes, let kept):
                 evictAndTime(classes, keepOpenFiles: kept)
                 evicted = true
-            case .admit(let classes): volume.admit(classes)
+            case .admit(let classes):
+                flusher?.end()
+                volume.admit(classes)
             case .startTimer(let at): time.setAlarm(at: at)
             case .cancelTimer: time.setAlarm(at: nil)
             case .announce(let announcement): announce(announcement)
@@ -216,6 +230,7 @@ final class LockKeeper: @unchecked Sendable {
             hub.emit(
                 ControlEvent(
                     kind: .willBecomeUnavailable, state: state, secondsLeft: left.inSeconds))
+            if left > .zero { flusher?.begin { [weak self] in self?.graceRemaining() } }
         case .locked:
             hub.emit(
                 ControlEvent(
@@ -250,13 +265,17 @@ final class LockKeeper: @unchecked Sendable {
     private func evict(
         _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet
     ) -> Int {
+        flusher?.end()
+        flusher?.assist()
         let report = evict(classes, keepOpenFiles: kept, deadline: LockKeeper.evictionDeadline)
-        if report?.deadlinePassed == false {
+        if let report, !report.deadlinePassed {
             connection.wipeRequestBuffers()
-            return report?.invalidatedFiles ?? 0
+            if report.pendingStoreBytes > 0 { notePending(report.pendingStoreBytes) }
+            return report.invalidatedFiles
         }
-        volume.keyring.evict(classes)
+        if report == nil { volume.abandonEviction(of: classes, keepOpenFiles: kept) }
         let aborted = connection.abort()
+        if aborted { isCutOff.store(true, ordering: .relaxed) }
         hub.emit(
             ControlEvent(
                 kind: .lost, state: stateName,
@@ -270,16 +289,29 @@ final class LockKeeper: @unchecked Sendable {
         return report?.invalidatedFiles ?? 0
     }
 
+    private func notePending(_ bytes: Int) {
+        hub.emit(
+            ControlEvent(
+                kind: .note, state: stateName,
+                detail: "the store is slow to take what the lock had written back: "
+                    + "\(bytes) bytes of ciphertext wait in memory"))
+    }
+
     /// Nil where the volume is still at it a second after the deadline.
     private func evict(
         _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet, deadline: Duration
     ) -> EvictionReport? {
         let volume = volume
         let outcome = Outcome()
-        let thread = SystemThread.start("ward-recipe") {
+        let body: @Sendable () -> Void = {
             let report = volume.evict(classes, keepOpenFiles: kept, deadline: deadline)
             outcome.report.withLock { $0 = report }
             outcome.done.signal()
+        }
+        guard let thread = try? SystemThread("ward-recipe", body) else {
+            // No thread to be had: better bounded once than not locked.
+            body()
+            return outcome.report.withLock { $0 }
         }
         guard outcome.done.wait(timeout: deadline + .seconds(1)) else {
             thread.detach()

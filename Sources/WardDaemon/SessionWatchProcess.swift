@@ -1,4 +1,5 @@
 import Glibc
+import WardSystem
 
 /// The child that locks the volume before the machine sleeps or shuts down, and with the screen where that is wanted.
 ///
@@ -11,7 +12,9 @@ final class SessionWatchProcess: Sendable {
         "/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket",
     ]
 
-    private let process: HelperProcess
+    private let pid: pid_t
+    /// Kept open as long as this process lives: its end tells the child.
+    private let pipeEnd: Int32
 
     /// Whether there is a system bus to watch.
     static var isUseful: Bool {
@@ -20,15 +23,27 @@ final class SessionWatchProcess: Sendable {
 
     /// Starts `ward session-watch`. Nil where it can't be started.
     init?(socketPath: String, mountPoint: String, locksWithScreen: Bool) {
+        guard let ends = try? Syscall.pipe() else { return nil }
+        defer { Syscall.close(ends.reading) }
         var words = [
-            "session-watch", "--socket", socketPath, "--mount-point", mountPoint, "--fd",
-            "\(HelperProcess.parentDescriptor)",
+            "session-watch", "--socket", socketPath, "--mount-point", mountPoint, "--fd", "3",
         ]
         if locksWithScreen { words.append("--screen") }
-        guard let process = HelperProcess(words, variables: [SessionWatchProcess.busVariable])
-        else { return nil }
-        self.process = process
+        // A session of its own: what ends the daemon by its terminal or group must not end this before its last lock.
+        let child = OwnProgram.start(
+            words, descriptors: [ends.reading], ownSession: true,
+            variables: [SessionWatchProcess.busVariable])
+        guard let child else {
+            Syscall.close(ends.writing)
+            return nil
+        }
+        pid = child
+        pipeEnd = ends.writing
     }
 
-    func stop() { process.stop() }
+    func stop() {
+        kill(pid, SIGKILL)
+        OwnProgram.wait(for: pid)
+        Syscall.close(pipeEnd)
+    }
 }
