@@ -30,21 +30,26 @@ public struct WardCommand: ParsableCommand {
             CommandGroup(
                 name: "Volumes",
                 subcommands: [
-                    InitCommand.self, MountCommand.self, UnmountCommand.self, StatusCommand.self,
+                    InitCommand.self, MountCommand.self, UnmountCommand.self,
                     PasscodeCommand.self, PolicyCommand.self, RecoveryCommand.self,
                     EraseCommand.self,
                 ]),
             CommandGroup(
                 name: "Lock state",
                 subcommands: [
-                    LockCommand.self, UnlockCommand.self, RebootCommand.self, EventsCommand.self,
+                    LockCommand.self, UnlockCommand.self, RebootCommand.self,
+                ]),
+            CommandGroup(
+                name: "Seeing",
+                subcommands: [
+                    StatusCommand.self, WatchCommand.self, EventsCommand.self, HoldersCommand.self,
                 ]),
             CommandGroup(name: "Files", subcommands: [ClassCommand.self, ListCommand.self]),
             CommandGroup(
                 name: "More",
                 subcommands: [
                     DemoCommand.self, VersionCommand.self, AdvanceCommand.self,
-                    WatchdogCommand.self,
+                    WatchdogCommand.self, SessionWatchCommand.self, WriteBackCommand.self,
                 ]),
         ])
 

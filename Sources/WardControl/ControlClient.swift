@@ -42,9 +42,13 @@ public final class ControlClient {
         return status
     }
 
-    /// Locks after the grace period, or `now`: then it returns when class A is gone. Returns the state.
-    public func lock(now: Bool = false) throws(ControlError) -> String {
-        try state(call("Lock", now ? .object([("now", .bool(true))]) : .object([])))
+    /// Locks after the grace period, or `now`: then it returns when class A is gone. `reason`: why, for those who look at
+    /// the events. Returns the state.
+    public func lock(now: Bool = false, reason: String? = nil) throws(ControlError) -> String {
+        let parameters = JSONValue.object(present: [
+            ("now", now ? .bool(true) : nil), ("reason", reason.map { .string($0) }),
+        ])
+        return try state(call("Lock", parameters))
     }
 
     /// Returns the state.
@@ -110,29 +114,61 @@ public final class ControlClient {
         }
     }
 
-    /// Gives the last `last` events, then each as it happens, until `body` returns false, the mount ends, or nothing
-    /// came for `idle`.
+    /// Who has files open, of all classes or the one with this letter.
+    public func holders(protectionClass: String? = nil) throws(ControlError) -> HolderReport {
+        let answer = try call(
+            "Holders",
+            .object(present: [("protectionClass", protectionClass.map { .string($0) })]))
+        guard let report = HolderReport(json: answer) else {
+            throw violation("no holders in the answer")
+        }
+        return report
+    }
+
+    /// What `monitor` gives.
+    public enum Notice: Equatable, Sendable {
+        /// The first, where it was asked for.
+        case status(VolumeStatus)
+        case event(ControlEvent)
+    }
+
+    /// Gives the last `last` events, then, with `follow`, each as it happens, until `body` returns false or the mount
+    /// ends. `signals`, `protectionClass` and `status` as the interface says. Without `follow` each wait is bounded by the
+    /// connection's time-out.
     public func monitor(
-        last: Int = 0, idle: Duration? = nil, _ body: (ControlEvent) -> Bool
+        last: Int = 0, follow: Bool = true, signals: Bool = false, protectionClass: String? = nil,
+        status: Bool = false, _ body: (Notice) -> Bool
     ) throws(ControlError) {
-        try setTimeout(idle)
+        if follow { try setTimeout(nil) }
         try send(
-            VolumeInterface.qualified("Monitor"), .object([("last", .int(Int64(last)))]), more: true
-        )
+            VolumeInterface.qualified("Monitor"),
+            .object(
+                present: [
+                    ("last", .int(Int64(last))), ("follow", follow ? nil : .bool(false)),
+                    ("signals", signals ? .bool(true) : nil),
+                    ("protectionClass", protectionClass.map { .string($0) }),
+                    ("status", status ? .bool(true) : nil),
+                ]), more: true)
         while true {
             let answer: (parameters: JSONValue, continues: Bool)
             do throws(ControlError) {
                 answer = try readAnswer()
             } catch {
-                if error.code == .connectionLost || (idle != nil && error.code == .timedOut) {
-                    return
-                }
+                if error.code == .connectionLost, follow { return }
                 throw error
             }
-            guard let json = answer.parameters["event"], let event = ControlEvent(json: json) else {
-                throw violation("no event in the answer")
+            if let json = answer.parameters["event"] {
+                guard let event = ControlEvent(json: json) else {
+                    throw violation("not an event in the answer")
+                }
+                if !body(.event(event)) { return }
+            } else if let json = answer.parameters["status"] {
+                guard let status = VolumeStatus(json: json) else {
+                    throw violation("not a status in the answer")
+                }
+                if !body(.status(status)) { return }
             }
-            if !body(event) || !answer.continues { return }
+            if !answer.continues { return }
         }
     }
 

@@ -84,6 +84,8 @@ public final class ControlServer: @unchecked Sendable {
             // What is in a buffer already, poll(2) does not see.
             let isWaiting = clients.values.contains { $0.hasUnseenInput && $0.mayReceive }
             let timeout: Int32 = isWaiting ? 0 : isAcceptingPaused ? 100 : -1
+            // Passcodes were moved through registers: not while this thread sleeps.
+            ward_scrub_thread()
             let ready = polled.withUnsafeMutableBufferPointer {
                 try? Syscall.poll($0, timeoutMilliseconds: timeout)
             }

@@ -13,6 +13,8 @@ import WardVolume
 final class ControlService: ControlHandler {
     /// Unlocks and passcode changes waiting for their turn.
     static let maximumWaiting = 16
+    /// What is kept of the reason that a client gives for a lock.
+    static let maximumReasonCharacters = 200
 
     let options: MountOptions
     private let placement: Placement
@@ -23,6 +25,8 @@ final class ControlService: ControlHandler {
     let hub: EventHub
     private let passcodes = WorkQueue("ward-passcode", limit: ControlService.maximumWaiting)
     let ending = WorkQueue("ward-end", limit: 4)
+    private let searches = WorkQueue("ward-search", limit: 4)
+    private let holders: HolderSearch
     /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not undo it.
     private let locks = Atomic(0)
     /// Unmounts; returns why it can't, or nil.
@@ -30,7 +34,7 @@ final class ControlService: ControlHandler {
 
     init(
         options: MountOptions, placement: Placement, store: KeybagStore, volume: Volume,
-        keeper: LockKeeper, time: any TimeSource, hub: EventHub,
+        keeper: LockKeeper, time: any TimeSource, hub: EventHub, deviceMinor: UInt32,
         unmount: @escaping @Sendable (_ force: Bool) -> String?
     ) {
         self.options = options
@@ -41,6 +45,7 @@ final class ControlService: ControlHandler {
         self.time = time
         self.hub = hub
         self.unmount = unmount
+        holders = HolderSearch(volume: volume, deviceMinor: deviceMinor)
     }
 
     /// As the command line of the mount says, else as the volume does now.
@@ -53,11 +58,13 @@ final class ControlService: ControlHandler {
         passcodes.discardWaiting()
         passcodes.stop()
         ending.stop()
+        searches.stop()
     }
 
     func handle(_ call: ControlCall) {
         switch call.method {
-        case "Status": call.reply(.object([("status", status().json)]))
+        case "Status": call.reply(.object([("status", status(hub.counts).json)]))
+        case "Holders": findHolders(call)
         case "Lock": lock(call)
         case "Unlock": unlock(call)
         case "Reboot": reboot(call)
@@ -68,19 +75,22 @@ final class ControlService: ControlHandler {
         case "Unmount": unmount(call)
         case "SetPolicy": setPolicy(call)
         case "Erase": erase(call)
-        default: hub.subscribe(call, last: call.parameters["last"]?.intValue ?? 0)
+        default: monitor(call)
         }
     }
 
-    private func status() -> VolumeStatus {
-        let status = keeper.status
+    // MARK: Seeing
+
+    private func status(_ counts: EventJournal.Counts) -> VolumeStatus {
+        let keeping = keeper.status
+        let machine = keeping.machine
         let available = volume.keyring.available
         let openFiles = volume.openFileCounts()
-        return VolumeStatus(
+        var status = VolumeStatus(
             uuid: store.parameters.uuidString, volume: placement.volumePath,
-            mountpoint: placement.mountPoint, state: status.machine.state.rawName,
-            since: status.since, passcodeSet: store.hasPasscode, graceSeconds: grace.inSeconds,
-            graceRemainingSeconds: status.machine.graceRemaining(now: time.now)?.inSeconds,
+            mountpoint: placement.mountPoint, state: machine.state.rawName,
+            since: keeping.since, passcodeSet: store.hasPasscode, graceSeconds: grace.inSeconds,
+            graceRemainingSeconds: machine.graceRemaining(now: time.now)?.inSeconds,
             classes: ProtectionClass.allCases.map {
                 ClassStatus(
                     letter: $0.letter, name: $0.name, available: available.contains($0),
@@ -88,6 +98,59 @@ final class ControlService: ControlHandler {
             },
             pid: Int(getpid()), version: options.version, readOnly: options.readOnly,
             manualClock: options.manualClock)
+        status.protectedDataAvailable = machine.isProtectedDataAvailable
+        status.firstUnlockHappened = machine.firstUnlockHappened
+        status.userInactiveRemainingSeconds = machine.userInactiveDeadline.map {
+            max(.zero, $0 - time.now).inSeconds
+        }
+        if store.hasPasscode {
+            let attempts = store.attempts
+            status.triesLeft = attempts.triesLeft
+            if case .tryLater(let wait) = attempts.verdict(now: time.now) {
+                status.retrySeconds = wait.inSeconds
+            }
+            status.eraseAfterTries = store.policy.erasesAfterTenWrongPasscodes
+        }
+        status.lost = counts.lost
+        status.lostPaths = counts.lostPaths
+        status.integrityFailures = counts.integrityFailures
+        status.denied = counts.denied
+        status.sequence = counts.sequence
+        return status
+    }
+
+    private func monitor(_ call: ControlCall) {
+        let parameters = call.parameters
+        var request = EventHub.Request()
+        request.last = parameters["last"]?.intValue ?? 0
+        request.follow = parameters["follow"]?.boolValue ?? true
+        request.signals = parameters["signals"]?.boolValue ?? false
+        request.wantsStatus = parameters["status"]?.boolValue ?? false
+        withProtectionClass(call) { wanted in
+            request.protectionClass = wanted?.letter
+            hub.subscribe(call, request) { status($0).json }
+        }
+    }
+
+    private func findHolders(_ call: ControlCall) {
+        withProtectionClass(call) { wanted in
+            let holders = holders
+            if !searches.add({ call.reply(holders.find(wanted).json) }) {
+                call.fail(.busy(reason: "others look for holders already"))
+            }
+        }
+    }
+
+    /// Lends the parameter `protectionClass`, in any spelling, nil where it is absent; answers the call itself where it
+    /// is not one.
+    private func withProtectionClass(_ call: ControlCall, _ body: (ProtectionClass?) -> Void) {
+        guard let value = call.parameters["protectionClass"], value != .null else {
+            return body(nil)
+        }
+        guard let text = value.stringValue, let known = ProtectionClass(spelling: text) else {
+            return call.failInvalidParameter("protectionClass")
+        }
+        body(known)
     }
 
     // MARK: Lock state
@@ -97,6 +160,12 @@ final class ControlService: ControlHandler {
     private func lock(_ call: ControlCall) {
         let now = call.parameters["now"]?.boolValue ?? false
         locks.add(1, ordering: .relaxed)
+        if let reason = call.parameters["reason"]?.stringValue {
+            hub.emit(
+                ControlEvent(
+                    kind: .note, state: keeper.stateName,
+                    detail: "lock: \(reason.prefix(ControlService.maximumReasonCharacters))"))
+        }
         keeper.post(
             .lock(grace: now ? .zero : grace), done: { call.reply(ControlService.state($0)) })
     }
@@ -140,6 +209,7 @@ final class ControlService: ControlHandler {
     // MARK: Passcodes
 
     private func unlock(_ call: ControlCall) {
+        let arrival = SystemClock.monotonic()
         let locksBefore = locks.load(ordering: .relaxed)
         withPasscodes(call, ["passcode"]) { [self] in
             guard store.hasPasscode else {
@@ -158,7 +228,9 @@ final class ControlService: ControlHandler {
                 call.fail(.busy(reason: "it was locked while the passcode was being tried"))
                 return
             }
-            install(keys, andHandle: .unlocked) { call.reply(ControlService.state($0)) }
+            install(keys, andHandle: .unlocked, arrival: arrival) {
+                call.reply(ControlService.state($0))
+            }
         }
     }
 
@@ -254,12 +326,12 @@ final class ControlService: ControlHandler {
 
     /// Moves keys into the volume's keyring on the lock thread, so that an eviction under way does not take them.
     private func install(
-        _ keys: ClassKeyring, andHandle event: LockStateMachine.Event,
+        _ keys: ClassKeyring, andHandle event: LockStateMachine.Event, arrival: Duration? = nil,
         done: @escaping @Sendable (String) -> Void
     ) {
         let keyring = volume.keyring
         keeper.post(
-            event,
+            event, arrival: arrival,
             prepare: {
                 for protectionClass in keys.available.classes {
                     try? keys.withKey(of: protectionClass) { key in
