@@ -37,16 +37,15 @@ extension Volume {
             report.deadlinePassed = !invalidate(again, until: end)
         }
 
-        for protectionClass in closing.classes {
-            gate.set(
-                protectionClass == .completeUnlessOpen ? .openFilesOnly : .closed,
-                for: protectionClass)
-        }
+        for protectionClass in closing.classes { gate.set(.closed, for: protectionClass) }
         keyring.evict(classes)
         report.deadlinePassed = !wipeContexts(until: end) || report.deadlinePassed
         for file in openFiles(of: closing) { file.forgetKey() }
-        // Class B lets whoever finds a file's key in memory pass: one may have taken it again just before it went.
-        report.deadlinePassed = !wipeContexts(until: end) || report.deadlinePassed
+        // Class B lets whoever finds a file's key in memory pass, so not before the keys are gone: a read would fill pages
+        // that nobody drops any more.
+        if closing.contains(.completeUnlessOpen) {
+            gate.set(.openFilesOnly, for: .completeUnlessOpen)
+        }
         return report
     }
 
