@@ -100,6 +100,8 @@ public struct JSONParser: ~Copyable {
     private mutating func parseObject(depth: Int) throws(JSONError) -> JSONValue {
         at += 1
         var members: [(key: String, value: JSONValue)] = []
+        // A set: comparing each name with each would take seconds for a message full of them.
+        var names: Set<String> = []
         skipSpace()
         if take(UInt8(ascii: "}")) { return .object(members) }
         while true {
@@ -108,9 +110,7 @@ public struct JSONParser: ~Copyable {
             let nameRange = try unescapeString()
             if nameRange.count > JSONParser.maximumNameBytes { throw error("a name is too long") }
             let name = try string(nameRange)
-            if members.contains(where: { $0.key == name }) {
-                throw error("a member is there twice")
-            }
+            if !names.insert(name).inserted { throw error("a member is there twice") }
             skipSpace()
             if !take(UInt8(ascii: ":")) { throw error("expected a colon") }
             let value =

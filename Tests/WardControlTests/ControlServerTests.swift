@@ -34,6 +34,7 @@ import WardSystem
                         .object([("event", ControlEvent(kind: .note, detail: "\(index)").json)]),
                         continues: true)
                 }
+                if call.parameters["follow"]?.boolValue == false { call.reply() }
             case "Advance": held.withLock { $0.append(call) }
             default: call.reply()
             }
@@ -228,8 +229,8 @@ import WardSystem
         let fixture = try Fixture()
         let client = try ControlClient(socketPath: fixture.path)
         var details: [String] = []
-        try client.monitor(last: 3) { event in
-            details.append(event.detail ?? "")
+        try client.monitor(last: 3) { notice in
+            if case .event(let event) = notice { details.append(event.detail ?? "") }
             return details.count < 3
         }
         #expect(details == ["0", "1", "2"])
@@ -241,6 +242,21 @@ import WardSystem
         }
         try other.monitor(last: 1) { _ in true }
         stopping.join()
+    }
+
+    @Test("issue 4, 6: without follow the last answer is the end, however few there are")
+    func monitorEndsWithoutFollow() throws {
+        let fixture = try Fixture()
+        let client = try ControlClient(socketPath: fixture.path, timeout: .seconds(10))
+        for last in [0, 2] {
+            var notices: [ControlClient.Notice] = []
+            try client.monitor(last: last, follow: false) {
+                notices.append($0)
+                return true
+            }
+            #expect(notices.count == last)
+        }
+        #expect(try client.lock() == "locking", "the connection goes on")
     }
 
     @Test func clientErrorsAreToldApart() throws {

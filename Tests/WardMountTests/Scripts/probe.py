@@ -172,6 +172,22 @@ def munmap(name):
     check(libc.munmap(address, length))
 
 
+def resident(name):
+    """The number of a mapping's pages that are in memory, mincore(2)."""
+    address, length = mappings[name]
+    pages = ctypes.create_string_buffer((length + 4095) // 4096)
+    check(libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(length), pages))
+    return sum(page & 1 for page in pages.raw)
+
+
+def cached(key):
+    """The number of a file's pages in the page cache, dirty and under write-back ones too: cachestat(2), Linux 6.5."""
+    whole = (ctypes.c_uint64 * 2)(0, 0)
+    counts = (ctypes.c_uint64 * 5)()
+    check(libc.syscall(451, descriptors[key], ctypes.byref(whole), ctypes.byref(counts), 0))
+    return sum(counts[:3])
+
+
 def direct_read(key, count, offset):
     buffer = mmap_module.mmap(-1, max(count, 4096))
     read = os.preadv(descriptors[key], [memoryview(buffer)[:count]], offset)
@@ -323,6 +339,8 @@ OPERATIONS = {
     "pokeHere": poke_here,
     "msync": msync,
     "munmap": munmap,
+    "resident": resident,
+    "cached": cached,
     "fsync": lambda key: os.fsync(descriptors[key]),
     "fdatasync": lambda key: os.fdatasync(descriptors[key]),
     "flock": lock_whole,
