@@ -6,7 +6,7 @@ import WardVolume
 
 /// Has the kernel write dirty mapped pages back during the grace period, so that the lock at its end finds little to do.
 ///
-/// A helper process calls syncfs(2) on the mount (decision 0010): the kernel writes in large requests and running programs
+/// A helper process calls syncfs(2) on the mount (decision 0011): the kernel writes in large requests and running programs
 /// keep their pages, where an invalidation would write page by page and take the pages away. This process never touches
 /// its own mount; the helper may hang there without harm.
 ///
