@@ -94,9 +94,21 @@ let package = Package(
             name: "WardFUSETests",
             dependencies: ["CWardLinux", "WardSystem", "WardVolume", "WardFUSE"],
             swiftSettings: swiftSettings),
-        // Runs the built program; imports nothing of it.
         .testTarget(
-            name: "WardMountTests", exclude: ["Scripts", "Transcripts"],
+            name: "WardDaemonTests",
+            dependencies: ["WardControl", "WardDaemon", "WardFormat", "WardSystem"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardCommandsTests", dependencies: ["WardCommands", "WardControl"],
+            swiftSettings: swiftSettings),
+        .target(name: "CMemorySearch", path: "Tests/CMemorySearch"),
+        // Runs the built program. Imports of it only what Memory/ needs to know the secrets that must not be found.
+        .testTarget(
+            name: "WardMountTests",
+            dependencies: [
+                "CMemorySearch", "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys",
+            ],
+            exclude: ["Scripts", "Transcripts"],
             swiftSettings: swiftSettings),
     ]
 )

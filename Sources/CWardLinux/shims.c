@@ -54,9 +54,69 @@ int ward_memfd_secret(unsigned flags) {
 #endif
 }
 
+#if defined(__x86_64__)
+#define LOW_REGISTERS "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7"
+#define MIDDLE_REGISTERS "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
+#define HIGH_REGISTERS                                                                                             \
+    "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27",     \
+        "xmm28", "xmm29", "xmm30", "xmm31"
+#define CLEAR(n) "vpxord %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n\t"
+#define CLEAR_SSE(n) "pxor %%xmm" #n ", %%xmm" #n "\n\t"
+
+/* A write to the low part of an EVEX register zeroes the rest of it. */
+__attribute__((noinline, target("avx512f,avx512vl"))) static void scrub_avx512(void) {
+    __asm__ volatile("vzeroall\n\t" CLEAR(16) CLEAR(17) CLEAR(18) CLEAR(19) CLEAR(20) CLEAR(21) CLEAR(22) CLEAR(23)
+                         CLEAR(24) CLEAR(25) CLEAR(26) CLEAR(27) CLEAR(28) CLEAR(29) CLEAR(30) CLEAR(31)
+                     :
+                     :
+                     : LOW_REGISTERS, MIDDLE_REGISTERS, HIGH_REGISTERS);
+}
+
+__attribute__((noinline, target("avx"))) static void scrub_avx(void) {
+    __asm__ volatile("vzeroall" : : : LOW_REGISTERS, MIDDLE_REGISTERS);
+}
+
+void ward_scrub_registers(void) {
+    if (__builtin_cpu_supports("avx512vl")) {
+        scrub_avx512();
+    } else if (__builtin_cpu_supports("avx")) {
+        scrub_avx();
+    } else {
+        __asm__ volatile(CLEAR_SSE(0) CLEAR_SSE(1) CLEAR_SSE(2) CLEAR_SSE(3) CLEAR_SSE(4) CLEAR_SSE(5) CLEAR_SSE(6)
+                             CLEAR_SSE(7) CLEAR_SSE(8) CLEAR_SSE(9) CLEAR_SSE(10) CLEAR_SSE(11) CLEAR_SSE(12)
+                                 CLEAR_SSE(13) CLEAR_SSE(14) CLEAR_SSE(15)
+                         :
+                         :
+                         : LOW_REGISTERS, MIDDLE_REGISTERS);
+    }
+}
+#elif defined(__aarch64__)
+#define CLEAR(n) "movi v" #n ".2d, #0\n\t"
+void ward_scrub_registers(void) {
+    __asm__ volatile(CLEAR(0) CLEAR(1) CLEAR(2) CLEAR(3) CLEAR(4) CLEAR(5) CLEAR(6) CLEAR(7) CLEAR(8) CLEAR(9)
+                         CLEAR(10) CLEAR(11) CLEAR(12) CLEAR(13) CLEAR(14) CLEAR(15) CLEAR(16) CLEAR(17) CLEAR(18)
+                             CLEAR(19) CLEAR(20) CLEAR(21) CLEAR(22) CLEAR(23) CLEAR(24) CLEAR(25) CLEAR(26) CLEAR(27)
+                                 CLEAR(28) CLEAR(29) CLEAR(30) CLEAR(31)
+                     :
+                     :
+                     : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14",
+                       "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28",
+                       "v29", "v30", "v31");
+}
+#else
+#error "write down how this processor's vector registers are zeroed"
+#endif
+
 __attribute__((noinline)) void ward_scrub_stack(void) {
     unsigned char dead[6144];
     explicit_bzero(dead, sizeof dead);
+    ward_scrub_registers();
+}
+
+__attribute__((noinline)) void ward_scrub_thread(void) {
+    unsigned char dead[49152];
+    explicit_bzero(dead, sizeof dead);
+    ward_scrub_registers();
 }
 
 static __thread void *thread_context;

@@ -3,7 +3,7 @@ import Glibc
 import WardSystem
 
 /// An AEAD with an expanded key, reusable for any number of messages; the expanded key lives in locked memory and is
-/// wiped with its owner. Not for use by two threads while it is being created or destroyed; sealing and opening are
+/// wiped with its owner. No call leaves round keys in registers. Not for use by two threads while it is being created or destroyed; sealing and opening are
 /// read-only on the context.
 ///
 /// AES-256-GCM: NIST SP 800-38D. AES-256-GCM-SIV: RFC 8452. Key 32, nonce 12, tag 16 bytes.
@@ -53,6 +53,7 @@ public struct AEADContext: ~Copyable, @unchecked Sendable {
             nonce.assumingMemoryBound(to: UInt8.self), AEADContext.nonceBytes,
             plaintext.assumingMemoryBound(to: UInt8.self), count, nil, 0,
             associatedData?.assumingMemoryBound(to: UInt8.self), associatedDataBytes)
+        ward_scrub_registers()
         precondition(ok == 1 && tagBytes == AEADContext.tagBytes, "sealing can't fail")
     }
 
@@ -64,12 +65,14 @@ public struct AEADContext: ~Copyable, @unchecked Sendable {
         tag: UnsafeRawPointer, nonce: UnsafeRawPointer, associatedData: UnsafeRawPointer?,
         associatedDataBytes: Int
     ) -> Bool {
-        CCryptoBoringSSL_EVP_AEAD_CTX_open_gather(
+        let ok = CCryptoBoringSSL_EVP_AEAD_CTX_open_gather(
             context, plaintext.assumingMemoryBound(to: UInt8.self),
             nonce.assumingMemoryBound(to: UInt8.self), AEADContext.nonceBytes,
             ciphertext.assumingMemoryBound(to: UInt8.self), count,
             tag.assumingMemoryBound(to: UInt8.self), AEADContext.tagBytes,
-            associatedData?.assumingMemoryBound(to: UInt8.self), associatedDataBytes) == 1
+            associatedData?.assumingMemoryBound(to: UInt8.self), associatedDataBytes)
+        ward_scrub_registers()
+        return ok == 1
     }
 
     deinit {

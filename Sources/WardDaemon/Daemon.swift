@@ -33,6 +33,8 @@ public enum Daemon {
         let service = try MountedService(options, placement, runtime)
         Signals.handle { [service] in service.end(force: true) }
         ready(service.info)
+        // This thread opened the device slot, and does nothing from here on but wait.
+        ward_scrub_thread()
         service.serve()
         service.finish()
         // Until here no other daemon may begin.

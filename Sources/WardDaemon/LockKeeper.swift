@@ -43,6 +43,10 @@ final class LockKeeper: @unchecked Sendable {
     private let current: Mutex<Status>
     private let jobs = Mutex(Jobs())
     private let wake = WakeDescriptor()
+    /// How long the last eviction took, from the moment it was due, and the files it dropped. The lock thread's.
+    private var lastEviction: (duration: Duration, files: Int)?
+    /// When the passcode of the unlock under way arrived, monotonic. The lock thread's.
+    private var passcodeArrival: Duration?
 
     init(
         volume: Volume, connection: FUSEConnection, machine: LockStateMachine,
@@ -55,6 +59,8 @@ final class LockKeeper: @unchecked Sendable {
         self.maintenance = maintenance
         self.flusher = flusher
         current = Mutex(Status(machine: machine, since: Timestamp.now()))
+        hub.enter(machine.state.rawName)
+        signalClasses()
         let thread = SystemThread.start("ward-lock") { [unowned self] in run() }
         jobs.withLock { $0.thread = thread }
     }
@@ -69,19 +75,20 @@ final class LockKeeper: @unchecked Sendable {
     }
 
     /// Handles an event on the lock thread; `prepare` runs there just before, `done` after every effect, with the
-    /// state's name.
+    /// state's name. `arrival`: when the passcode of an unlock came in, monotonic.
     ///
     /// Once the connection was aborted nothing brings keys back: there is no mount they could serve. Where it could not be
     /// aborted the mount lives, with its gate closed, and an unlock is as good as ever.
     @discardableResult
     func post(
-        _ event: LockStateMachine.Event, prepare: (@Sendable () -> Void)? = nil,
-        done: (@Sendable (String) -> Void)? = nil
+        _ event: LockStateMachine.Event, arrival: Duration? = nil,
+        prepare: (@Sendable () -> Void)? = nil, done: (@Sendable (String) -> Void)? = nil
     ) -> Bool {
         add { [unowned self] in
             let bringsKeys = event == .unlocked || event == .passcodeRemoved
             if !(bringsKeys && isCutOff.load(ordering: .relaxed)) {
                 prepare?()
+                passcodeArrival = arrival
                 handle(event)
             }
             done?(stateName)
@@ -148,6 +155,7 @@ final class LockKeeper: @unchecked Sendable {
                 return (jobs.waiting, jobs.isStopping)
             }
             for job in work { job() }
+            ward_scrub_thread()
             if isStopping, work.isEmpty { return }
         }
     }
@@ -176,11 +184,12 @@ final class LockKeeper: @unchecked Sendable {
             if current.machine.state != before { current.since = Timestamp.now() }
             return effects
         }
+        hub.enter(stateName)
         var evicted = false
         for effect in effects {
             switch effect {
             case .evict(let classes, let kept):
-                evict(classes, keepOpenFiles: kept)
+                evictAndTime(classes, keepOpenFiles: kept)
                 evicted = true
             case .admit(let classes):
                 flusher?.end()
@@ -192,6 +201,26 @@ final class LockKeeper: @unchecked Sendable {
         }
         // Harmless where it was not the eviction at the end of a grace period.
         if evicted { handle(.evicted) }
+        signalClasses()
+    }
+
+    private func evictAndTime(
+        _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet
+    ) {
+        var lateness = Duration.zero
+        if case .locking(let end) = status.machine.state { lateness = max(.zero, time.now - end) }
+        let began = SystemClock.monotonic()
+        let files = evict(classes, keepOpenFiles: kept)
+        lastEviction = (SystemClock.monotonic() - began + lateness, files)
+    }
+
+    /// Tells the followers of each class what can be opened now.
+    private func signalClasses() {
+        let machine = status.machine
+        let left = machine.graceRemaining(now: time.now)
+        hub.signal(
+            available: volume.keyring.available, closing: left == nil ? [] : [.a, .b],
+            secondsLeft: left?.inSeconds, state: machine.state.rawName)
     }
 
     private func announce(_ announcement: LockStateMachine.Announcement) {
@@ -203,10 +232,15 @@ final class LockKeeper: @unchecked Sendable {
                     kind: .willBecomeUnavailable, state: state, secondsLeft: left.inSeconds))
             if left > .zero { flusher?.begin { [weak self] in self?.graceRemaining() } }
         case .locked:
-            hub.emit(ControlEvent(kind: .locked, state: state))
+            hub.emit(
+                ControlEvent(
+                    kind: .locked, state: state, seconds: lastEviction?.duration.inSeconds,
+                    files: lastEviction?.files))
             maintenance.makeDurable()
         case .didBecomeAvailable:
-            hub.emit(ControlEvent(kind: .didBecomeAvailable, state: state))
+            let took = passcodeArrival.map { SystemClock.monotonic() - $0 }
+            hub.emit(
+                ControlEvent(kind: .didBecomeAvailable, state: state, seconds: took?.inSeconds))
             maintenance.mend()
         case .firstUnlock: hub.emit(ControlEvent(kind: .firstUnlock, state: state))
         case .reboot: hub.emit(ControlEvent(kind: .reboot, state: state))
@@ -214,25 +248,30 @@ final class LockKeeper: @unchecked Sendable {
         case .userInactive:
             hub.emit(
                 ControlEvent(
-                    kind: .note, state: state,
-                    detail: "class CX can't be opened until the next unlock"))
+                    kind: .didBecomeUnavailable, state: state, protectionClass: "CX",
+                    detail: "there was no unlock for the volume's period"))
         case .lockIgnored:
             hub.emit(
                 ControlEvent(
                     kind: .note, state: state, detail: "no passcode is set: a lock changes nothing")
             )
         }
+        signalClasses()
     }
 
     /// The lock recipe, bounded twice: by the volume's own deadline, and by not waiting for a volume that misses it.
-    private func evict(_ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet) {
+    /// Returns how many files' pages the kernel was told to drop.
+    @discardableResult
+    private func evict(
+        _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet
+    ) -> Int {
         flusher?.end()
         flusher?.assist()
         let report = evict(classes, keepOpenFiles: kept, deadline: LockKeeper.evictionDeadline)
         if let report, !report.deadlinePassed {
             connection.wipeRequestBuffers()
             if report.pendingStoreBytes > 0 { notePending(report.pendingStoreBytes) }
-            return
+            return report.invalidatedFiles
         }
         if report == nil { volume.abandonEviction(of: classes, keepOpenFiles: kept) }
         let aborted = connection.abort()
@@ -247,6 +286,7 @@ final class LockKeeper: @unchecked Sendable {
         if aborted { _ = evict(classes, keepOpenFiles: kept, deadline: .seconds(1)) }
         // A worker that waits for the disk does not wipe before it is back.
         connection.wipeRequestBuffers(timeout: .milliseconds(200))
+        return report?.invalidatedFiles ?? 0
     }
 
     private func notePending(_ bytes: Int) {

@@ -1,3 +1,4 @@
+import CWardLinux
 import Synchronization
 import WardControl
 import WardSystem
@@ -60,6 +61,7 @@ final class Maintenance: Sendable {
             mendWake.wait()
             if isStopping.load(ordering: .relaxed) { return }
             volume.mendDoubtfulFiles { isStopping.load(ordering: .relaxed) }
+            ward_scrub_thread()
         }
     }
 }

@@ -25,6 +25,7 @@ final class MountedService: @unchecked Sendable {
     private let service: ControlService
     private let server: ControlServer
     private let watchdog: WatchdogProcess?
+    private let sessionWatch: SessionWatchProcess?
     private let isEnding = Atomic(false)
     private let isCuttingOff = Atomic(false)
     private let isFinished = Atomic(false)
@@ -83,8 +84,7 @@ final class MountedService: @unchecked Sendable {
         let ending = Ending()
         service = ControlService(
             options: options, placement: placement, store: store, volume: volume, keeper: keeper,
-            time: time, hub: hub,
-            grace: options.graceSeconds.map { .seconds($0) } ?? store.policy.gracePeriod
+            time: time, hub: hub, deviceMinor: connection.connectionID
         ) { force in ending.owner?.end(force: force) }
         info = MountedInfo(
             uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,
@@ -103,6 +103,12 @@ final class MountedService: @unchecked Sendable {
             log.stop()
             throw DaemonError(error)
         }
+        // Last: it is a client of the socket.
+        sessionWatch =
+            SessionWatchProcess.isUseful
+            ? SessionWatchProcess(
+                socketPath: socketPath, mountPoint: connection.mountPoint,
+                locksWithScreen: options.locksWithScreen) : nil
         ending.owner = self
         hub.emit(
             ControlEvent(
@@ -186,6 +192,7 @@ final class MountedService: @unchecked Sendable {
             hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
         }
         watchdog?.stop()
+        sessionWatch?.stop()
         maintenance.stop()
         keeper.stop()
         do throws(Errno) {

@@ -5,7 +5,10 @@ import WardSystem
 /// Starts this program once more, `/proc/self/exe`, as a helper that must not share the daemon's fate or its descriptors.
 enum OwnProgram {
     /// Nil where it can't be started. `descriptors` become 3, 4 and so on of the helper; it has no others but /dev/null.
-    static func start(_ words: [String], descriptors: [Int32], ownSession: Bool) -> pid_t? {
+    /// `variables` go with it where they are set here; nothing else of the environment does but `PATH`.
+    static func start(
+        _ words: [String], descriptors: [Int32], ownSession: Bool, variables names: [String] = []
+    ) -> pid_t? {
         // What a shell or a service manager left open for a daemon in the foreground is not for this to keep open.
         _ = ward_close_range(3, UInt32.max, 4 /* CLOSE_RANGE_CLOEXEC */)
         var actions = posix_spawn_file_actions_t()
@@ -31,8 +34,9 @@ enum OwnProgram {
         posix_spawnattr_setsigmask(&attributes, &none)
         let newSession: Int32 = ownSession ? 0x80 /* POSIX_SPAWN_SETSID */ : 0
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | newSession))
-        let path = getenv("PATH").map { String(cString: $0) } ?? "/usr/bin:/bin"
-        let environment = ["PATH=\(path)", "SWIFT_BACKTRACE=enable=no"]
+        let environment =
+            ["PATH=\(variable("PATH") ?? "/usr/bin:/bin")", "SWIFT_BACKTRACE=enable=no"]
+            + names.compactMap { name in variable(name).map { "\(name)=\($0)" } }
         var arguments = (["ward"] + words).map { strdup($0) } + [nil]
         var variables = environment.map { strdup($0) } + [nil]
         defer { for word in arguments + variables { free(word) } }
@@ -40,6 +44,10 @@ enum OwnProgram {
         let reason = posix_spawn(
             &child, "/proc/self/exe", &actions, &attributes, &arguments, &variables)
         return reason == 0 ? child : nil
+    }
+
+    private static func variable(_ name: String) -> String? {
+        getenv(name).map { String(cString: $0) }
     }
 
     /// Waits until a helper has ended.

@@ -3,7 +3,7 @@ import Glibc
 import WardSystem
 
 /// The child that aborts the connection when this process dies: a killed daemon whose thread waits for its own mount
-/// could never be reaped otherwise. It holds no FUSE device and learns of the death by the end of a pipe.
+/// could never be reaped otherwise. It learns of the death by the end of a pipe.
 final class WatchdogProcess: Sendable {
     private let pid: pid_t
     /// Kept open as long as this process lives; nothing is ever written.

@@ -1,3 +1,4 @@
+import CWardLinux
 import Synchronization
 import WardControl
 import WardSystem
@@ -32,6 +33,9 @@ final class WorkQueue: Sendable {
         return isTaken
     }
 
+    /// Forgets what is waiting.
+    func discardWaiting() { state.withLock { $0.work = [] } }
+
     /// Does what is waiting and ends.
     func stop() {
         let thread = state.withLock { state in
@@ -48,6 +52,7 @@ final class WorkQueue: Sendable {
             while let body = state.withLock({ $0.work.isEmpty ? nil : $0.work.removeFirst() }) {
                 body()
             }
+            ward_scrub_thread()
             if state.withLock({ $0.isStopping && $0.work.isEmpty }) { return }
         }
     }

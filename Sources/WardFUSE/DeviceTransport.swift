@@ -56,6 +56,10 @@ final class DeviceTransport: RequestTransport {
     private var wipesMet: UInt64 = 0
     private var credit = DeviceTransport.highestCredit
     private var strangeErrors = 0
+    /// A request came since the last sleep.
+    private var hasServed = false
+    /// Called before this worker sleeps, and on demand: leave nothing of what was served.
+    var willSleep: () -> Void = {}
 
     /// Throws `ENOMEM` where there is no memory for the buffer.
     init(_ share: DeviceShare, _ wipeProgress: WipeProgress) throws(Errno) {
@@ -85,6 +89,7 @@ final class DeviceTransport: RequestTransport {
             switch outcome {
             case .request(let request, let descriptor):
                 strangeErrors = 0
+                hasServed = true
                 return (request, DeviceChannel(descriptor: descriptor))
             case .nothing: continue
             case .ended: return nil
@@ -144,6 +149,10 @@ final class DeviceTransport: RequestTransport {
 
     private func sleep() -> Outcome {
         wipe()
+        if hasServed {
+            hasServed = false
+            willSleep()
+        }
         wipeProgress.met.store(.max, ordering: .sequentiallyConsistent)
         let start = DeviceTransport.nanoseconds()
         let outcome = share.spinningDevice >= 0 ? receive(share.device) : pollAndReceive()
@@ -172,6 +181,7 @@ final class DeviceTransport: RequestTransport {
     private func meetWipeDemand() {
         wipesMet = share.wipeDemand.load(ordering: .sequentiallyConsistent)
         wipe()
+        willSleep()
         wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent)
     }
 

@@ -196,9 +196,10 @@ public final class FUSEConnection: Sendable {
     ) {
         defer { progress.met.store(.max, ordering: .sequentiallyConsistent) }
         guard let transport = try? DeviceTransport(share, progress) else { return }
+        let context = WorkerContext(volume: volume)
+        transport.willSleep = { context.scrub() }
         let server = RequestServer<DeviceChannel>(
-            volume, WorkerContext(volume: volume), policy,
-            hasExtendedSetxattr: negotiation.hasExtendedSetxattr, syncs)
+            volume, context, policy, hasExtendedSetxattr: negotiation.hasExtendedSetxattr, syncs)
         while let (request, channel) = transport.nextRequest() {
             server.serve(request, channel)
         }

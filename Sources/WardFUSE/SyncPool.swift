@@ -115,6 +115,7 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
             }
             guard let job else { return }
             job.perform(volume, context)
+            context.scrub()
             state.withLock { $0.busyThreads -= 1 }
         }
     }

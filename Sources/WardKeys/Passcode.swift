@@ -1,3 +1,5 @@
+import CWardLinux
+import Glibc
 @_spi(_Unicode) import Swift
 import WardSystem
 
@@ -24,7 +26,7 @@ public enum PasscodeError: Error, Equatable, Sendable, CustomStringConvertible {
 ///
 /// NFC, so that "é" typed on one keyboard opens what "e" + accent of another made. ASCII is its own NFC and never
 /// leaves locked memory. Anything else passes through the standard library's normalizer, whose `String` is ordinary
-/// memory that is not wiped: docs/threat-model.md says so.
+/// memory, for some microseconds, and is wiped where it lies.
 public struct Passcode: ~Copyable, Sendable {
     public static let maximumBytes = 1024
 
@@ -45,25 +47,40 @@ public struct Passcode: ~Copyable, Sendable {
     private static func normalized(
         _ utf8: borrowing SecretBytes
     ) throws(PasscodeError) -> SecretBytes {
-        let text = utf8.withUnsafeBytes { String(validating: $0, as: UTF8.self) }
-        guard let text else { throw .notUTF8 }
-        // The standard library's normalizer, as swift-foundation uses it: Foundation itself would cost 20 MB.
-        guard var result = try? SecretBytes(zeroed: text.utf8.count * 3) else {
+        // No scalar's canonical composition has more than three times the bytes (Unicode FAQ on normalization).
+        guard var result = try? SecretBytes(zeroed: utf8.count * 3) else {
             throw .outOfLockedMemory
         }
-        let count = result.withUnsafeMutableBytes { out in
-            var count = 0
-            for scalar in text._nfc {
-                for byte in UTF8.encode(scalar)! {
-                    out[count] = byte
-                    count += 1
-                }
-            }
-            return count
+        let count = utf8.withUnsafeBytes { source in
+            result.withUnsafeMutableBytes { normalize(source, to: $0) }
         }
+        // A string of up to 15 bytes lies on the stack, and the normalizer's letters pass through it.
+        ward_scrub_thread()
+        guard let count else { throw .notUTF8 }
         result.shorten(to: count)
         guard count <= maximumBytes else { throw .tooLong(bytes: count) }
         return result
+    }
+
+    /// The number of bytes; nil where `source` is not UTF-8. The standard library's normalizer, as swift-foundation uses
+    /// it: Foundation itself would cost 20 MB. Never inlined, so that its frame is dead when the stack is scrubbed.
+    @inline(never)
+    private static func normalize(
+        _ source: UnsafeRawBufferPointer, to out: UnsafeMutableRawBufferPointer
+    ) -> Int? {
+        guard var text = String(validating: source, as: UTF8.self) else { return nil }
+        var count = 0
+        for scalar in text._nfc {
+            for byte in UTF8.encode(scalar)! {
+                out[count] = byte
+                count += 1
+            }
+        }
+        // The string's own storage, which nobody else refers to any more: zeros are UTF-8 too.
+        text.withUTF8 {
+            explicit_bzero(UnsafeMutableRawPointer(mutating: $0.baseAddress!), $0.count)
+        }
+        return count
     }
 
     /// Lends the normalized bytes.

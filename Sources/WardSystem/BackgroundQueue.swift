@@ -63,6 +63,7 @@ public final class BackgroundQueue: @unchecked Sendable {
             isBusy = true
             pthread_mutex_unlock(mutex)
             body()
+            ward_scrub_thread()
             pthread_mutex_lock(mutex)
             isBusy = false
             pthread_cond_broadcast(condition)

@@ -41,6 +41,8 @@ public struct SystemThread: @unchecked Sendable {
                     _ = ward_prctl(PR_SET_NAME, UInt(bitPattern: name))
                 }
                 start.body()
+                // glibc keeps the stack for the next thread.
+                ward_scrub_thread()
                 return nil
             }, start.toOpaque())
         guard reason == 0 else {

@@ -19,7 +19,7 @@ public final class WorkerContext: @unchecked Sendable {
     let volume: Volume
     /// Ciphertext of a request's pages.
     let sealed: UnsafeMutableRawPointer
-    /// Plaintext of a request's pages; scrubbed at a lock.
+    /// Plaintext of a request's pages; wiped at a lock, and before its thread sleeps.
     let plain: UnsafeMutableRawPointer
     /// How much of `plain` may hold something.
     private var plainHighWater = 0
@@ -123,6 +123,10 @@ public final class WorkerContext: @unchecked Sendable {
     private func wipeHoldingLock() {
         cipher = nil
         cipherSerial = 0
+        wipePlaintext()
+    }
+
+    private func wipePlaintext() {
         explicit_bzero(plain, plainHighWater)
         plainHighWater = 0
     }
@@ -143,6 +147,15 @@ public final class WorkerContext: @unchecked Sendable {
     func forgetExcuses() {
         excusedPages = []
         excusedFile = nil
+    }
+
+    /// Leaves no content of earlier requests in the buffer, the stack or the registers of the owning thread, which is
+    /// about to sleep: memory of a thread that sleeps may be swapped out. The cipher stays.
+    public func scrub() {
+        lockContent()
+        wipePlaintext()
+        unlockContent()
+        ward_scrub_thread()
     }
 
     // MARK: Buffers and keys

@@ -172,6 +172,22 @@ def munmap(name):
     check(libc.munmap(address, length))
 
 
+def resident(name):
+    """The number of a mapping's pages that are in memory, mincore(2)."""
+    address, length = mappings[name]
+    pages = ctypes.create_string_buffer((length + 4095) // 4096)
+    check(libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(length), pages))
+    return sum(page & 1 for page in pages.raw)
+
+
+def cached(key):
+    """The number of a file's pages in the page cache, dirty and under write-back ones too: cachestat(2), Linux 6.5."""
+    whole = (ctypes.c_uint64 * 2)(0, 0)
+    counts = (ctypes.c_uint64 * 5)()
+    check(libc.syscall(451, descriptors[key], ctypes.byref(whole), ctypes.byref(counts), 0))
+    return sum(counts[:3])
+
+
 def direct_read(key, count, offset):
     buffer = mmap_module.mmap(-1, max(count, 4096))
     read = os.preadv(descriptors[key], [memoryview(buffer)[:count]], offset)
@@ -200,6 +216,43 @@ def digest(name):
         while piece := file.read(1 << 20):
             hash_.update(piece)
     return hash_.hexdigest()
+
+
+def head(name, count):
+    descriptor = os.open(path(name), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return text(os.read(descriptor, count))
+    finally:
+        os.close(descriptor)
+
+
+def dup(key, other):
+    descriptors[other] = os.dup(descriptors[key])
+
+
+def log(name, first, count):
+    """Appends numbered records one by one, each synced as a journal does every tenth; with a name to a new file."""
+    if name:
+        close_log()
+        descriptors["log"] = os.open(path(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC)
+    for number in range(first, first + count):
+        os.write(descriptors["log"], b"record %05d of a logger that knows no passcode\n" % number)
+        if number % 10 == 0:
+            os.fdatasync(descriptors["log"])
+
+
+def close_log():
+    if "log" in descriptors:
+        os.close(descriptors.pop("log"))
+
+
+def check_log(directory, count):
+    lines = []
+    for name in sorted(os.listdir(path(directory))):
+        with open(path(directory + "/" + name), "rb") as file:
+            lines += file.read().splitlines()
+    if lines != [b"record %05d of a logger that knows no passcode" % number for number in range(count)]:
+        raise ValueError("%d lines, not the %d written" % (len(lines), count))
 
 
 def write_file(name, content, mode=0o644):
@@ -323,6 +376,8 @@ OPERATIONS = {
     "pokeHere": poke_here,
     "msync": msync,
     "munmap": munmap,
+    "resident": resident,
+    "cached": cached,
     "fsync": lambda key: os.fsync(descriptors[key]),
     "fdatasync": lambda key: os.fdatasync(descriptors[key]),
     "flock": lock_whole,
@@ -361,6 +416,11 @@ OPERATIONS = {
     "umask": set_umask,
     "writeFile": write_file,
     "readFile": read_file,
+    "head": head,
+    "dup": dup,
+    "log": log,
+    "closeLog": close_log,
+    "checkLog": check_log,
     "digest": digest,
     "treeDigest": tree_digest,
     "run": run,
