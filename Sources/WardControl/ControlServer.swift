@@ -17,6 +17,8 @@ public final class ControlServer: @unchecked Sendable {
     static let maximumMonitors = 32
     /// With this many calls under way only `Lock` is still begun, so that a place is left for who wants to lock.
     static let maximumBusy = 56
+    /// Values in one message, many more than any call has.
+    static let maximumValues = 100
     /// Locked memory for receive buffers of more than the initial size, all clients together.
     static let maximumBufferBytes = 1 << 20
     /// New clients taken in before those who are there have their turn.
@@ -225,7 +227,9 @@ public final class ControlServer: @unchecked Sendable {
     /// Does what the next whole message asks; the one after it waits for the answer, and for everybody else's turn.
     private func dispatchMessage(_ id: UInt64, _ connection: ControlConnection) {
         let parsed = connection.input.takeMessage { bytes in
-            try? JSONParser.parse(bytes, secretMembers: VolumeInterface.secretMembers)
+            try? JSONParser.parse(
+                bytes, secretMembers: VolumeInterface.secretMembers,
+                maximumValues: ControlServer.maximumValues)
         }
         connection.hasUnseenInput = parsed != nil && !connection.input.isEmpty
         guard let parsed else { return }

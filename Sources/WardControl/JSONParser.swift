@@ -20,18 +20,21 @@ public struct JSONParser: ~Copyable {
     private let base: UnsafeMutablePointer<UInt8>
     private let count: Int
     private let secretMembers: Set<String>
+    private var valuesLeft: Int
     private var at = 0
 
-    /// Parses all of `text`, which is the caller's to wipe afterwards.
+    /// Parses all of `text`, which is the caller's to wipe afterwards. `maximumValues`: more, nested ones included, are
+    /// refused, so that a hostile text costs little.
     public static func parse(
-        _ text: UnsafeMutableRawBufferPointer, secretMembers: Set<String> = []
+        _ text: UnsafeMutableRawBufferPointer, secretMembers: Set<String> = [],
+        maximumValues: Int = .max
     ) throws(JSONError) -> JSONValue {
         guard let base = text.baseAddress else {
             throw JSONError(offset: 0, description: "the text is empty")
         }
         var parser = JSONParser(
             base: base.assumingMemoryBound(to: UInt8.self), count: text.count,
-            secretMembers: secretMembers)
+            secretMembers: secretMembers, maximumValues: maximumValues)
         let value = try parser.parseValue(depth: 0)
         parser.skipSpace()
         if parser.at != parser.count { throw parser.error("something follows the value") }
@@ -46,7 +49,11 @@ public struct JSONParser: ~Copyable {
         }
     }
 
-    private init(base: UnsafeMutablePointer<UInt8>, count: Int, secretMembers: Set<String>) {
+    private init(
+        base: UnsafeMutablePointer<UInt8>, count: Int, secretMembers: Set<String>,
+        maximumValues: Int
+    ) {
+        valuesLeft = maximumValues
         self.base = base
         self.count = count
         self.secretMembers = secretMembers
@@ -72,6 +79,8 @@ public struct JSONParser: ~Copyable {
 
     private mutating func parseValue(depth: Int) throws(JSONError) -> JSONValue {
         if depth > JSONParser.maximumDepth { throw error("nested too deeply") }
+        if valuesLeft == 0 { throw error("too many values") }
+        valuesLeft -= 1
         skipSpace()
         switch next {
         case nil: throw error("the text ends early")

@@ -51,16 +51,14 @@ extension Volume {
         if report.deadlinePassed { pending.refuse(true) }
 
         step(of: eviction) {
-            takeKeys(closing)
+            close(closing)
             keyring.evict(classes)
         }
         let wipeEnd = max(end, SystemClock.monotonic() + Volume.wipePatience)
         report.deadlinePassed = !wipeContexts(until: wipeEnd) || report.deadlinePassed
         step(of: eviction) {
-            for file in openFiles(of: closing) { file.forgetKey() }
+            forgetFileKeys(of: closing)
         }
-        // Class B lets whoever finds a file's key in memory pass: one may have taken it again just before it went.
-        report.deadlinePassed = !wipeContexts(until: wipeEnd) || report.deadlinePassed
         // The lock is done; that its data is in the backing files is part of what S4 says (row L1).
         if !report.deadlinePassed {
             _ = pending.wait(until: min(end, SystemClock.monotonic() + Volume.storePatience))
@@ -81,17 +79,22 @@ extension Volume {
             for protectionClass in keepOpenFiles.intersection(classes).classes {
                 gate.set(.openFilesOnly, for: protectionClass)
             }
-            takeKeys(closing)
+            close(closing)
             keyring.evict(classes)
-            for file in openFiles(of: closing) { file.forgetKey() }
+            forgetFileKeys(of: closing)
         }
     }
 
-    private func takeKeys(_ closing: ProtectionClassSet) {
-        for protectionClass in closing.classes {
-            gate.set(
-                protectionClass == .completeUnlessOpen ? .openFilesOnly : .closed,
-                for: protectionClass)
+    private func close(_ classes: ProtectionClassSet) {
+        for protectionClass in classes.classes { gate.set(.closed, for: protectionClass) }
+    }
+
+    /// Ends with class B's gate open for new files. It lets whoever finds a file's key in memory pass, so not before the
+    /// keys are gone: a read would fill pages that nobody drops any more.
+    private func forgetFileKeys(of classes: ProtectionClassSet) {
+        for file in openFiles(of: classes) { file.forgetKey() }
+        if classes.contains(.completeUnlessOpen) {
+            gate.set(.openFilesOnly, for: .completeUnlessOpen)
         }
     }
 

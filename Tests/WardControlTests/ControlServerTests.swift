@@ -209,6 +209,59 @@ import WardSystem
         #expect(try client.lock() == "locking")
     }
 
+    @Test("half messages that fill all the memory there is leave room for whoever asks for more")
+    func largeHalvesKeepNobodyOut() throws {
+        let fixture = try Fixture()
+        var sockets: [Int32] = []
+        defer { for socket in sockets { close(socket) } }
+        let half =
+            #"{"method":"org.ward.Volume.Lock","x":""# + String(repeating: "x", count: 60_000)
+        for _ in 0..<40 {
+            let socket = try fixture.connect()
+            _ = send(socket.rawValue, half)
+            sockets.append(socket.release())
+        }
+        let client = try ControlClient(socketPath: fixture.path, timeout: .seconds(30))
+        #expect(try client.lock() == "locking")
+        // As long as a passcode may be, all of it escaped.
+        let passcode = try secret([UInt8](repeating: 1, count: 1024))
+        #expect(throws: ControlError.self) { _ = try client.unlock(passcode: passcode) }
+        #expect(fixture.handler.passcodes.withLock { $0.last?.count } == 1024)
+    }
+
+    @Test("calls under way leave places for locks")
+    func placesForLocks() throws {
+        let fixture = try Fixture()
+        var sockets: [Int32] = []
+        defer { for socket in sockets { close(socket) } }
+        var busy = 0
+        for _ in 0..<70 {
+            let socket = try fixture.connect()
+            _ = send(
+                socket.rawValue,
+                #"{"method":"org.ward.Volume.Advance","parameters":{"seconds":1}}"# + "\0")
+            sockets.append(socket.release())
+        }
+        for socket in sockets {
+            var waiting = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
+            if poll(&waiting, 1, 50) > 0, receive(socket)?.contains("Busy") == true { busy += 1 }
+        }
+        #expect(busy > 0 && fixture.handler.held.withLock { $0.count } == 56)
+        for _ in 0..<3 {
+            #expect(try ControlClient(socketPath: fixture.path).lock() == "locking")
+        }
+    }
+
+    @Test("one client's thousand calls are not answered before another's first")
+    func callsTakeTurns() throws {
+        let fixture = try Fixture()
+        let socket = try fixture.connect()
+        let call = #"{"method":"org.ward.Volume.Status"}"# + "\0"
+        #expect(send(socket.rawValue, String(repeating: call, count: 1500)))
+        #expect(try ControlClient(socketPath: fixture.path).lock() == "locking")
+        for _ in 0..<1500 { #expect(receive(socket.rawValue) != nil) }
+    }
+
     @Test func aMonitorThatDoesNotReadIsDropped() throws {
         let fixture = try Fixture()
         let socket = try fixture.connect()

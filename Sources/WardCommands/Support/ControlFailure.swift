@@ -66,9 +66,10 @@ extension CommandFailure {
                 what, subject, why: "its clock is the system's",
                 hint: "mount it with --manual-clock", status: .usage)
         case .busy(let reason):
-            self.init(
-                what, subject, why: reason, hint: "end them, or ward unmount --force\(place)",
-                status: .temporary)
+            let hint =
+                what.hasPrefix("cannot unmount")
+                ? "end them, or ward unmount --force\(place)" : "try again"
+            self.init(what, subject, why: reason, hint: hint, status: .temporary)
         case .invalidPasscode(let reason):
             self.init(what, subject, why: reason, status: .badData)
         case .failed(let failed, let why):
