@@ -77,7 +77,9 @@ public struct Passcode: ~Copyable, Sendable {
             }
         }
         // The string's own storage, which nobody else refers to any more: zeros are UTF-8 too.
-        text.withUTF8 { explicit_bzero(UnsafeMutableRawPointer(mutating: $0.baseAddress!), $0.count) }
+        text.withUTF8 {
+            explicit_bzero(UnsafeMutableRawPointer(mutating: $0.baseAddress!), $0.count)
+        }
         return count
     }
 

@@ -70,7 +70,9 @@ extension MountSuite {
             }
             expectNothing(scan.inOrdinaryMemory, "in ordinary memory while unlocked")
             expectNothing(
-                scan.findings.filter { isGone($0.name, in: [secrets.ofPasscode, secrets.ofDevice, pathToB]) },
+                scan.findings.filter {
+                    isGone($0.name, in: [secrets.ofPasscode, secrets.ofDevice, pathToB])
+                },
                 "anywhere after the unlock")
 
             // Locked: A and what of B is not open.
@@ -82,7 +84,9 @@ extension MountSuite {
             expectNothing(
                 scan.findings.filter { isGone($0.name, in: [keysOfA, content, pathToB]) },
                 "anywhere after the lock")
-            for name in ["class key C", "class key CX", "class key D", "key of open B", "key of C small"] {
+            for name in [
+                "class key C", "class key CX", "class key D", "key of open B", "key of C small",
+            ] {
                 #expect(inSecret.contains(name), "stays while locked: \(name)")
             }
             // Row L3: the last close of a B file takes its key along. The kernel tells of it a moment later.
@@ -95,7 +99,11 @@ extension MountSuite {
             scan = try MemoryScan(everything, of: daemon)
             expectNothing(
                 scan.findings.filter {
-                    isGone($0.name, in: [secrets.ofClasses([.completeWhenUserInactive]), keysOfA, content, openB])
+                    isGone(
+                        $0.name,
+                        in: [
+                            secrets.ofClasses([.completeWhenUserInactive]), keysOfA, content, openB,
+                        ])
                         || $0.name.contains("CX")
                 }, "anywhere after the expiry of CX")
             #expect(scan.namesInSecretMemory.contains("class key C"))
@@ -107,7 +115,10 @@ extension MountSuite {
             #expect(probe.pread("open B", 100) == .data("content of B"))
             #expect(probe.pread("C small", 96).succeeded)
             scan = try MemoryScan(everything, of: daemon)
-            #expect(scan.namesInSecretMemory.isSuperset(of: ["class key A", "class key CX", "key of open B"]))
+            #expect(
+                scan.namesInSecretMemory.isSuperset(of: [
+                    "class key A", "class key CX", "key of open B",
+                ]))
             try volume.reboot()
             scan = try MemoryScan(everything, of: daemon)
             expectNothing(scan.inOrdinaryMemory, "in ordinary memory before the first unlock")
@@ -166,7 +177,9 @@ extension MountSuite {
             let environment = TestEnvironment.shared
             let down = try Child.pipe()
             let up = try Child.pipe()
-            defer { for end in [down.reading, down.writing, up.reading, up.writing] { close(end) } }
+            defer {
+                for end in [down.reading, down.writing, up.reading, up.writing] { close(end) }
+            }
             let child = try Child(
                 [environment.python, "-c", program], environment: environment.variables,
                 input: down.reading, output: up.writing)

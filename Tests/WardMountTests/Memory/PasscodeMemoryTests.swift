@@ -105,12 +105,19 @@ extension MountSuite {
             for (what, message, ends) in [
                 ("in plain", "\(unlock)\"\(passcode)\"}}", true),
                 ("escaped", "\(unlock)\"\(escaped)\"}}", true),
-                ("in one message with others", "\(unlock)\"\(passcode)\"}}\0{}\0\(unlock)\"\(passcode)", false),
+                (
+                    "in one message with others",
+                    "\(unlock)\"\(passcode)\"}}\0{}\0\(unlock)\"\(passcode)", false
+                ),
                 ("half a message", "\(unlock)\"\(passcode)", false),
                 ("no JSON any more", "\(unlock)\"\(passcode)\"", true),
                 ("of another type", "\(unlock)[\"\(passcode)\"]}}", true),
                 ("escaped wrongly", "\(unlock)\"\(passcode)\\x\"}}", true),
-                ("for another method", #"{"method":"org.ward.Volume.Status","parameters":{"passcode":"\#(passcode)"}}"#, true),
+                (
+                    "for another method",
+                    #"{"method":"org.ward.Volume.Status","parameters":{"passcode":"\#(passcode)"}}"#,
+                    true
+                ),
                 ("for no method", #"{"parameters":{"current":"\#(passcode)"}}"#, true),
             ] {
                 let sent = try Child.run(

@@ -52,7 +52,9 @@ struct Planted {
         must(probe.write("\(top) appended", content("append again", 33)), "append")
         must(probe.call("splice", "\(top) appended", 4096, 0), "splice")
         must(probe.fsync("\(top) appended"), "fsync")
-        must(probe.writeFile("\(top)/database", "SQLite format 3\0" + content("database", 4080)), "db")
+        must(
+            probe.writeFile("\(top)/database", "SQLite format 3\0" + content("database", 4080)),
+            "db")
         must(probe.readFile("\(top)/database"), "db")
         if !keepsOpen {
             must(probe.call("munmap", "\(top) map"), "munmap")

@@ -86,7 +86,9 @@ struct ProcessMemory {
             guard got > 0 || errno == EIO else {
                 throw SupportError("can't read \(String(start, radix: 16)): errno \(errno)")
             }
-            bytes.withUnsafeBytes { body(start, UnsafeRawBufferPointer(rebasing: $0[..<max(got, 0)])) }
+            bytes.withUnsafeBytes {
+                body(start, UnsafeRawBufferPointer(rebasing: $0[..<max(got, 0)]))
+            }
             page = end
         }
     }
@@ -100,7 +102,8 @@ struct ProcessMemory {
                 let name = try? File("\(tasks)/\(thread)/comm").contents()
             else { return nil }
             let words = String(decoding: call, as: UTF8.self).split(separator: " ")
-            guard words.count >= 2, let pointer = UInt(words[words.count - 2].dropFirst(2), radix: 16)
+            guard words.count >= 2,
+                let pointer = UInt(words[words.count - 2].dropFirst(2), radix: 16)
             else { return nil }
             let comm = String(decoding: name, as: UTF8.self)
             return (comm.trimmingCharacters(in: .newlines), pointer)

@@ -57,7 +57,9 @@ struct SecretPatterns {
         ] {
             var schedule = ward_aes_key()
             _ = expand(key, 256, &schedule)
-            add(exactly: name + ", schedule for " + direction, withUnsafeBytes(of: &schedule) { Array($0) })
+            add(
+                exactly: name + ", schedule for " + direction,
+                withUnsafeBytes(of: &schedule) { Array($0) })
         }
         var context = ward_aead_ctx()
         let aead = CCryptoBoringSSL_EVP_aead_aes_256_gcm()
@@ -143,7 +145,8 @@ struct MemoryScan {
         for region in try memory.regions() where region.isWorthReading {
             let owner = stacks.first { region.start <= $0.pointer && $0.pointer < region.end }
             let kind =
-                region.isSecret ? "secret memory" : owner.map { "stack of \($0.thread)" } ?? "memory"
+                region.isSecret
+                ? "secret memory" : owner.map { "stack of \($0.thread)" } ?? "memory"
             let place =
                 region.name.isEmpty ? "\(kind) \(String(region.start, radix: 16))" : region.name
             var found: [Finding] = []

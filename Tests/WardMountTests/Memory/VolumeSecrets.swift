@@ -1,8 +1,9 @@
 import Foundation
 import WardCrypto
 import WardFormat
-@testable import WardKeys
 import WardSystem
+
+@testable import WardKeys
 
 /// All secrets of a test's volume, computed from what is on disk and the passcode, as an attacker with everything could.
 struct VolumeSecrets {
