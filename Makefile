@@ -5,13 +5,15 @@
 # make format     formats the Swift sources in place
 # make demo       sets up the machine, builds, and lets ward show itself on a volume of its own
 # make bench      speed beside gocryptfs and plain tmpfs, and memory; rewrites docs/performance.md (15 minutes)
+# make soak       attacks the lock for ten minutes: make soak MINUTES=60 SEED=7 PROCESSES=24 (docs/hacking.md)
+# make soak-tsan  the same for three minutes with a debug program under ThreadSanitizer
 # make install    installs the built program and its shell completions under PREFIX (and DESTDIR)
 # make uninstall  takes them away again
 # make clean      removes everything that was built or fetched
 #
 # Settings: PREFIX=/usr/local, DESTDIR=, SWIFT=swift, TEST= (a filter: make test TEST=WardVolumeTests),
 # BENCH= (arguments of benchmarks/compare: make bench BENCH='--size 256M --files 2000'), MEMORY= (the same for
-# benchmarks/memory).
+# benchmarks/memory), MINUTES=, SEED=, PROCESSES= (of the soaks).
 # On a new machine start with `make demo`. Everything made lies in .build* and is ignored by git.
 
 SWIFT   ?= swift
@@ -20,12 +22,15 @@ DESTDIR ?=
 TEST    ?=
 BENCH   ?=
 MEMORY  ?=
+SEED    ?=
+PROCESSES ?=
 
 RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests)
 SHELL_SCRIPTS := scripts/setup .ci/run
-PYTHON_SCRIPTS := scripts/check-layering $(wildcard benchmarks/compare benchmarks/memory)
+PYTHON_SCRIPTS := scripts/check-layering soak/run $(wildcard benchmarks/compare benchmarks/memory)
+SOAK = $(if $(SEED),--seed $(SEED)) $(if $(PROCESSES),--processes $(PROCESSES))
 
 bin := $(DESTDIR)$(PREFIX)/bin/ward
 completions := $(addprefix $(DESTDIR)$(PREFIX)/share/, \
@@ -33,7 +38,10 @@ completions := $(addprefix $(DESTDIR)$(PREFIX)/share/, \
 
 # Two builds at once would wait for each other's lock on .build, and two cores are busy with one.
 .NOTPARALLEL:
-.PHONY: build debug test check format demo bench install uninstall clean
+# make soak and make soak-tsan have a default of their own.
+soak: MINUTES ?= 10
+soak-tsan: MINUTES ?= 3
+.PHONY: build debug test check format demo bench soak soak-tsan install uninstall clean
 
 build:
 	@scripts/setup build
@@ -75,6 +83,17 @@ bench:
 	$(RELEASE)
 	benchmarks/compare --write docs/performance.md $(BENCH)
 	benchmarks/memory --write docs/performance.md $(MEMORY)
+
+soak:
+	@scripts/setup test
+	$(RELEASE)
+	soak/run --self-test --quiet
+	soak/run --ward $(PROGRAM) --minutes $(MINUTES) $(SOAK)
+
+soak-tsan:
+	@scripts/setup test
+	$(SWIFT) build --sanitize=thread --scratch-path .build-tsan --product ward
+	soak/run --ward .build-tsan/debug/ward --minutes $(MINUTES) $(SOAK)
 
 # Builds nothing, so that `make && sudo make install` leaves no files of root's in .build.
 install:

@@ -94,6 +94,13 @@ let package = Package(
             name: "WardFUSETests",
             dependencies: ["CWardLinux", "WardSystem", "WardVolume", "WardFUSE"],
             swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardDaemonTests",
+            dependencies: ["WardControl", "WardDaemon", "WardFormat", "WardSystem"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardCommandsTests", dependencies: ["WardCommands", "WardControl"],
+            swiftSettings: swiftSettings),
         .target(name: "CMemorySearch", path: "Tests/CMemorySearch"),
         // Runs the built program. Imports of it only what Memory/ needs to know the secrets that must not be found.
         .testTarget(

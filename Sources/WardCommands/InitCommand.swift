@@ -21,6 +21,7 @@ struct InitCommand: ParsableCommand {
               ward init ~/.papers
               ward init ~/.papers --recovery-kit /media/usb/papers.kit
               ward init ~/.papers --passcode-file /run/keys/papers --class A
+              ward init ~/.papers --grace 30s --erase-after-10
               ward init ~/.scratch --no-passcode
             """)
 
@@ -34,6 +35,7 @@ struct InitCommand: ParsableCommand {
     var pageSize = 4096
     @Option(help: "Write a recovery kit to this new file, outside the volume.", completion: .file())
     var recoveryKit: String?
+    @OptionGroup var policy: PolicyOptions
     @Option(help: ArgumentHelp("scrypt N of the passcode, for tests.", visibility: .hidden))
     var passcodeCost: UInt64?
     @OptionGroup var options: ReportOptions
@@ -83,7 +85,7 @@ struct InitCommand: ParsableCommand {
             code = try KeybagStore.create(
                 volumePath: path, stateRoot: StateDirectory.defaultRoot(), parameters: parameters,
                 passcode: typed, cost: passcodeCost.map { .n($0) } ?? .calibrated,
-                recoveryKitPath: kitPath)
+                recoveryKitPath: kitPath, policy: policy.change)
         } catch {
             throw CommandFailure(InitCommand.what, path, error)
         }

@@ -11,15 +11,24 @@ struct ListCommand: ParsableCommand {
         discussion: """
             The second column says whether a file of that class can be opened in the present lock \
             state. Directories have a class (that of new files in them) and no key; links, pipes \
-            and sockets have neither.
+            and sockets have neither. It works in every state: names, sizes and times need no \
+            passcode.
+
+            -l adds mode, owner, size in bytes and time of the last change; -d shows a directory \
+            itself.
 
             Examples:
               ward ls ~/papers
+              ward ls -l ~/papers/diary
+              ward ls -d ~/papers/diary                        the class of new files in it
               ward ls --json ~/papers | jq -r 'select(.readable == false) | .name'
             """)
 
     @Argument(help: "A directory or file of a mounted volume.", completion: .file())
     var path: String = "."
+    @Flag(name: .shortAndLong, help: "Mode, owner, size and time, too.") var long = false
+    @Flag(name: .shortAndLong, help: "The directory itself, not what is in it.")
+    var directory = false
     @OptionGroup var options: ReportOptions
 
     func run() throws {
@@ -30,30 +39,37 @@ struct ListCommand: ParsableCommand {
         }
         let entries: [ListedEntry]
         do throws(Errno) {
-            entries = try ListedEntry.entries(at: path)
+            entries = try ListedEntry.entries(at: path, itself: directory)
         } catch {
             throw CommandFailure(what, path, errno: error)
         }
         let status = try VolumeConnection(what, path: path).status()
         let open = Set(status.classes.filter(\.available).map(\.letter))
-        for entry in entries {
-            let readable = entry.readable(open)
-            if console.isJSON {
-                console.json(entry.json(readable))
-                continue
-            }
-            let letter = Text.padded(entry.protectionClass?.letter ?? "-", 2)
-            let answer =
-                switch readable {
-                case true?: console.output.green("yes")
-                case false?: console.output.red("no ")
-                case nil: "-  "
-                }
-            let name = Text.printable(entry.name)
-            let shown = entry.kind == .directory ? console.output.blue(name) + "/" : name
-            let target = entry.target.map { " -> " + Text.printable($0) } ?? ""
-            console.result("\(letter)  \(answer)  \(shown)\(target)")
+        if console.isJSON {
+            for entry in entries { console.json(entry.json(entry.readable(open))) }
+            return
         }
+        let columns = long ? ListColumns(entries) : nil
+        for entry in entries {
+            console.result(entry.line(open, columns, console.output))
+        }
+    }
+}
+
+/// The columns that -l adds, wide enough for all entries.
+struct ListColumns {
+    private let ownerWidth: Int
+    private let sizeWidth: Int
+
+    init(_ entries: [ListedEntry]) {
+        ownerWidth = entries.map { $0.owner.count }.max() ?? 0
+        sizeWidth = entries.map { Text.grouped($0.sizeBytes).count }.max() ?? 0
+    }
+
+    func text(_ entry: ListedEntry) -> String {
+        entry.modeText + "  " + Text.padded(entry.owner, ownerWidth) + "  "
+            + Text.paddedLeft(Text.grouped(entry.sizeBytes), sizeWidth) + "  "
+            + LocalTime.minute(entry.modified) + "  "
     }
 }
 
@@ -68,6 +84,61 @@ struct ListedEntry {
     var protectionClass: ProtectionClass?
     /// Of a symbolic link.
     var target: [UInt8]?
+    /// All of `st_mode`.
+    var mode: mode_t
+    var uid: uid_t
+    var gid: gid_t
+    var sizeBytes: Int
+    /// The last change of the content, since 1970.
+    var modified: timespec
+
+    /// As ls(1) shows it: "-rw-r--r--".
+    var modeText: String {
+        let letter =
+            switch mode & S_IFMT {
+            case S_IFDIR: "d"
+            case S_IFLNK: "l"
+            case S_IFIFO: "p"
+            case S_IFSOCK: "s"
+            case S_IFCHR: "c"
+            case S_IFBLK: "b"
+            default: "-"
+            }
+        let special: [(mode_t, Character, Character)] = [
+            (0o4000, "s", "S"), (0o2000, "s", "S"), (0o1000, "t", "T"),
+        ]
+        var text = letter
+        for (index, (bit, with, without)) in special.enumerated() {
+            let rights = mode >> (6 - 3 * mode_t(index))
+            text += rights & 4 != 0 ? "r" : "-"
+            text += rights & 2 != 0 ? "w" : "-"
+            let runs = rights & 1 != 0
+            text.append(mode & bit != 0 ? (runs ? with : without) : runs ? "x" : "-")
+        }
+        return text
+    }
+
+    /// "anna:users", numbers where nobody has them.
+    var owner: String {
+        let user = getpwuid(uid).map { String(cString: $0.pointee.pw_name) } ?? "\(uid)"
+        let group = getgrgid(gid).map { String(cString: $0.pointee.gr_name) } ?? "\(gid)"
+        return user + ":" + group
+    }
+
+    /// One line of the list; `open`: the classes that can be opened now.
+    func line(_ open: Set<String>, _ columns: ListColumns?, _ style: Style) -> String {
+        let letter = Text.padded(protectionClass?.letter ?? "-", 2)
+        let answer =
+            switch readable(open) {
+            case true?: style.green("yes")
+            case false?: style.red("no ")
+            case nil: "-  "
+            }
+        let printable = Text.printable(name)
+        let shown = kind == .directory ? style.blue(printable) + "/" : printable
+        let pointer = target.map { " -> " + Text.printable($0) } ?? ""
+        return "\(letter)  \(answer)  \(columns?.text(self) ?? "")\(shown)\(pointer)"
+    }
 
     /// Whether a file's content can be opened now; nil for what has no content of its own.
     func readable(_ open: Set<String>) -> Bool? {
@@ -83,14 +154,20 @@ struct ListedEntry {
             ("className", protectionClass.map { .string($0.name) }),
             ("readable", readable.map { .bool($0) }),
             ("target", target.map { .string(String(decoding: $0, as: UTF8.self)) }),
+            ("mode", .string(modeText)), ("uid", .int(Int64(uid))), ("gid", .int(Int64(gid))),
+            ("sizeBytes", .int(Int64(sizeBytes))),
+            (
+                "modified",
+                .string(Timestamp.text(.seconds(modified.tv_sec) + .nanoseconds(modified.tv_nsec)))
+            ),
         ])
     }
 
-    /// The content of a directory, or the one file that `path` is.
-    static func entries(at path: String) throws(Errno) -> [ListedEntry] {
+    /// The content of a directory, or the one file (or with `itself`, directory) that `path` is.
+    static func entries(at path: String, itself: Bool) throws(Errno) -> [ListedEntry] {
         let node = try OwnedDescriptor(opening: path, OpenFlag.path)
         let status = try Syscall.fstat(node.rawValue)
-        guard status.st_mode & S_IFMT == S_IFDIR else {
+        guard status.st_mode & S_IFMT == S_IFDIR, !itself else {
             return [ListedEntry(node.rawValue, status, name: Array(path.utf8))]
         }
         let directory = try OwnedDescriptor(
@@ -113,6 +190,11 @@ struct ListedEntry {
 
     private init(_ node: Int32, _ status: FileStatus, name: [UInt8]) {
         self.name = name
+        mode = status.st_mode
+        uid = status.st_uid
+        gid = status.st_gid
+        sizeBytes = Int(status.st_size)
+        modified = status.st_mtim
         switch status.st_mode & S_IFMT {
         case S_IFREG: kind = .file
         case S_IFDIR: kind = .directory

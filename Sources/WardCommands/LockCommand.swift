@@ -1,4 +1,5 @@
 import ArgumentParser
+import Glibc
 import WardControl
 import WardSystem
 
@@ -15,30 +16,56 @@ struct LockCommand: ParsableCommand {
               ward lock ~/papers --now
             """)
 
+    private static let attempts = 250
+
     @OptionGroup var target: MountPointArgument
     @Flag(help: "Without the grace period.") var now = false
     @OptionGroup var options: ReportOptions
 
     func run() throws {
         let console = options.console
-        let connection = try target.connect("cannot lock")
-        let now = now
-        let state = try connection.call { client throws(ControlError) in
-            try client.lock(now: now)
+        let (state, status) = try lock()
+        let place = Text.printable(status.mountpoint)
+        if state == "noPasscode" {
+            console.note(
+                "nothing is withheld: \(place) has no passcode, so this device alone opens every class "
+                    + "(ward passcode set \(Text.shellQuoted(status.mountpoint)))")
         }
-        let status = try connection.status()
         if console.isJSON { return console.json(status.json) }
         switch state {
-        case "noPasscode":
-            console.note("no passcode is set: a lock changes nothing (ward passcode set)")
+        case "noPasscode": break
         case "locking":
             let remaining = Text.duration(
                 seconds: status.graceRemainingSeconds ?? status.graceSeconds)
-            console.confirm(
-                "\(Text.printable(status.mountpoint)): locking, protected files close in \(remaining)"
-            )
-        default:
-            console.confirm("\(Text.printable(status.mountpoint)): \(StateText.name(state))")
+            console.confirm("\(place): locking, protected files close in \(remaining)")
+        default: console.confirm("\(place): \(StateText.name(state))")
+        }
+    }
+
+    /// Where a crowd of other programs takes the places at the socket, this one tries until it gets one: a second lock
+    /// changes nothing about the first.
+    private func lock() throws(CommandFailure) -> (state: String, status: VolumeStatus) {
+        let what = "cannot lock"
+        var attemptsLeft = LockCommand.attempts
+        while true {
+            attemptsLeft -= 1
+            let connection = try target.connect(what)
+            do throws(ControlError) {
+                let state = try connection.client.lock(now: now)
+                return (state, try connection.client.status())
+            } catch {
+                guard attemptsLeft > 0, LockCommand.isCrowdedOut(error) else {
+                    throw CommandFailure(what, connection.path, error)
+                }
+            }
+            usleep(20_000)
+        }
+    }
+
+    private static func isCrowdedOut(_ error: ControlError) -> Bool {
+        switch error.code {
+        case .connectionLost, .volume(.busy), .system(.brokenPipe): true
+        default: false
         }
     }
 }

@@ -102,6 +102,8 @@ struct MountSettings: ParsableArguments {
     @Flag(help: "Other users may enter (needs user_allow_other in /etc/fuse.conf, or root).")
     var allowOther = false
     @Flag(help: "Nothing is changed, nor is it on disk.") var readOnly = false
+    @Flag(help: "Lock, with the grace period, whenever your screen is locked (systemd-logind).")
+    var lockWithScreen = false
     @Flag(help: "Time passes by ward advance only; for tests.") var manualClock = false
     @Flag(help: "Others may change the backing directory meanwhile: cache less.")
     var sharedStorage = false
@@ -159,6 +161,7 @@ struct MountRequest {
         if let grace = settings.grace { words += ["--grace", "\(grace)"] }
         if settings.allowOther { words.append("--allow-other") }
         if settings.readOnly { words.append("--read-only") }
+        if settings.lockWithScreen { words.append("--lock-with-screen") }
         if settings.manualClock { words.append("--manual-clock") }
         if settings.sharedStorage { words.append("--shared-storage") }
         if settings.acceptOlder { words.append("--accept-older") }
@@ -170,7 +173,8 @@ struct MountRequest {
         MountOptions(
             volumePath: volume, mountPoint: mountPoint, graceSeconds: settings.grace,
             allowOther: settings.allowOther, readOnly: settings.readOnly,
-            manualClock: settings.manualClock, sharedStorage: settings.sharedStorage,
+            locksWithScreen: settings.lockWithScreen, manualClock: settings.manualClock,
+            sharedStorage: settings.sharedStorage,
             logPath: log, logsToStandardError: logsToStandardError,
             acceptsOlderGeneration: settings.acceptOlder, version: WardVersion.current)
     }

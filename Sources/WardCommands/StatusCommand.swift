@@ -1,17 +1,24 @@
 import ArgumentParser
+import Glibc
 import WardControl
 import WardSystem
 
 struct StatusCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "status", abstract: "Show the lock state of a mounted volume.",
+        commandName: "status", abstract: "Show the lock state of a volume.",
         discussion: """
-            Without a mount point every mounted volume is shown. With --json each is one line.
+            What can be read now and for how long, who may still try a passcode, and what is not \
+            stored yet. Without a mount point every mounted volume is shown. With --json each is \
+            one line.
+
+            A volume that is not mounted is named by its directory; then the exit code is 69.
 
             Examples:
               ward status
               ward status ~/papers
+              ward status ~/.papers                            a volume's directory
               ward status --json | jq -r .state
+              ward status ~/papers --json | jq .protectedDataAvailable
             """)
 
     @OptionGroup var target: MountPointArgument
@@ -21,6 +28,9 @@ struct StatusCommand: ParsableCommand {
         let console = options.console
         let paths: [String]
         if let mountpoint = target.mountpoint {
+            if try reportUnmounted(mountpoint, console) {
+                throw ExitCode(ExitStatus.unavailable.rawValue)
+            }
             paths = [mountpoint]
         } else {
             paths = RuntimeDirectory().mounted().map(\.mountpoint)
@@ -36,36 +46,33 @@ struct StatusCommand: ParsableCommand {
                 console.json(status.json)
             } else {
                 if index > 0 { console.result("") }
-                console.result(StatusCommand.render(status, console.output))
+                console.result(StatusText.render(status, console.output))
             }
         }
     }
 
-    static func render(_ status: VolumeStatus, _ style: Style) -> String {
-        var lines: [String] = []
-        var heading = style.bold(Text.printable(status.mountpoint)) + "  "
-        heading += StateText.coloured(status.state, style)
-        if let remaining = status.graceRemainingSeconds {
-            heading += ", protected files close in \(Text.duration(seconds: remaining))"
+    /// Reports a volume's directory that nobody serves; false for anything else.
+    private func reportUnmounted(_ path: String, _ console: Console) throws -> Bool {
+        // Inside a mount there may be a file of that name; asked of a mount whose daemon hangs, it would not be answered.
+        if let mount = try? MountTable().covering(Path.realParent(path)), mount.isWard {
+            return false
         }
-        lines.append(heading)
-        lines.append("  volume     \(Text.printable(status.volume))")
-        lines.append("  uuid       \(status.uuid)")
-        lines.append("  since      \(status.since)")
-        lines.append("  passcode   \(status.passcodeSet ? "set" : "not set")")
-        lines.append("  grace      \(Text.duration(seconds: status.graceSeconds))")
-        lines.append("  daemon     pid \(status.pid), version \(status.version)")
-        if status.readOnly { lines.append("  read-only  yes") }
-        if status.manualClock { lines.append("  clock      manual (ward advance)") }
-        let width = status.classes.map(\.name.count).max() ?? 0
-        lines.append(style.dim("  class  \(Text.padded("", width))  readable  open files"))
-        for entry in status.classes {
-            let readable = Text.padded(entry.available ? "yes" : "no", 8)
-            lines.append(
-                "  \(Text.padded(entry.letter, 5))  \(Text.padded(entry.name, width))  "
-                    + (entry.available ? style.green(readable) : style.red(readable))
-                    + "  \(Text.grouped(entry.openFiles))")
+        guard access(Path.joined(path, "ward.keybag"), F_OK) == 0,
+            let volume = try? Path.real(path),
+            !RuntimeDirectory().mounted().contains(where: { $0.volume == volume })
+        else { return false }
+        if console.isJSON {
+            console.json(
+                .object([("volume", .string(volume)), ("state", .string("unmounted"))]))
+        } else {
+            let style = console.output
+            console.result(
+                """
+                \(style.bold(Text.printable(volume)))  \(style.yellow("not mounted"))
+                  nothing of it can be read, whatever the class
+                  next       ward mount \(Text.shellQuoted(volume)) MOUNTPOINT
+                """)
         }
-        return lines.joined(separator: "\n")
+        return true
     }
 }

@@ -21,7 +21,7 @@ public struct WardCommand: ParsableCommand {
               ward unlock ~/papers
 
             Exit codes: 0 done, 1 some of several paths failed, 10 not a volume, 11 locked, 12 wrong \
-            passcode, 13 try later, 14 damaged, else as in sysexits.h: 64 wrong usage, 65 unusable \
+            passcode, 13 try later, 14 damaged or erased, else as in sysexits.h: 64 wrong usage, 65 unusable \
             input, 66 no such file, 69 nothing mounted, 73 can't be created, 75 busy, 77 not \
             permitted, 78 no device key.
             """,
@@ -30,21 +30,26 @@ public struct WardCommand: ParsableCommand {
             CommandGroup(
                 name: "Volumes",
                 subcommands: [
-                    InitCommand.self, MountCommand.self, UnmountCommand.self, StatusCommand.self,
-                    PasscodeCommand.self, RecoveryCommand.self,
-
+                    InitCommand.self, MountCommand.self, UnmountCommand.self,
+                    PasscodeCommand.self, PolicyCommand.self, RecoveryCommand.self,
+                    EraseCommand.self,
                 ]),
             CommandGroup(
                 name: "Lock state",
                 subcommands: [
-                    LockCommand.self, UnlockCommand.self, RebootCommand.self, EventsCommand.self,
+                    LockCommand.self, UnlockCommand.self, RebootCommand.self,
+                ]),
+            CommandGroup(
+                name: "Seeing",
+                subcommands: [
+                    StatusCommand.self, WatchCommand.self, EventsCommand.self, HoldersCommand.self,
                 ]),
             CommandGroup(name: "Files", subcommands: [ClassCommand.self, ListCommand.self]),
             CommandGroup(
                 name: "More",
                 subcommands: [
                     DemoCommand.self, VersionCommand.self, AdvanceCommand.self,
-                    WatchdogCommand.self,
+                    WatchdogCommand.self, SessionWatchCommand.self, WriteBackCommand.self,
                 ]),
         ])
 

@@ -13,10 +13,17 @@ struct WatchdogCommand: ParsableCommand {
     @Option(help: "The volume's directory.") var volume: String
     @Option(help: "The daemon's process ID.") var daemon: Int32
     @Option(help: "Read end of a pipe that the daemon keeps open.") var fd: Int32
+    @Option(help: "The connection's abort file, open for writing.") var abortFd: Int32?
 
     func run() throws {
         waitForTheEnd()
-        // Numbers of connections come back: whatever is mounted there now must be what the dead daemon left, and not
+        if let abortFd {
+            // An open abort file keeps to its connection, whether or not it is still mounted anywhere. The mount, if any,
+            // stays and answers with errors, so that no program writes plaintext into the bare mount point.
+            _ = write(abortFd, "1", 1)
+            return
+        }
+        // Without the control file system there is only the mount point. Numbers of connections come back: whatever is mounted there now must be what the dead daemon left, and not
         // another volume's, nor this one's served by a successor.
         var lock: OwnedDescriptor?
         guard isOrphaned(&lock) else { return }
@@ -24,7 +31,7 @@ struct WatchdogCommand: ParsableCommand {
             $0.isWard && $0.deviceMinor == connection && $0.mountPoint == mountPoint
                 && $0.source == volume
         }
-        if entry != nil { abortConnection() }
+        if entry != nil { cutOff() }
         // The lock is held until here: no successor mounts while the remains are taken away.
         lock = nil
     }
@@ -85,21 +92,17 @@ struct WatchdogCommand: ParsableCommand {
         return isDying()
     }
 
-    private func abortConnection() {
-        do throws(Errno) {
-            let control = try OwnedDescriptor(
-                opening: "/sys/fs/fuse/connections/\(connection)/abort", O_WRONLY)
-            try Syscall.writeAll(control.rawValue, "1", 1)
-        } catch {
-            detach()
+    /// Root aborts the connection by trying to unmount, umount2(2) MNT_FORCE; the mount is kept busy meanwhile, so that it
+    /// stays in its place, dead. Anybody else can only take it out of everybody's way, and the bare mount point shows; the
+    /// kernel's request time-out does the rest.
+    private func cutOff() {
+        // O_PATH asks the dead daemon nothing.
+        let pin = try? OwnedDescriptor(opening: mountPoint, Int32(0o10000000) | O_DIRECTORY)
+        if umount2(mountPoint, Int32(MNT_FORCE)) == 0 || errno == EBUSY {
+            _ = consume pin
+            return
         }
-    }
-
-    /// Without the control file system the mount is at least taken out of everybody's way.
-    private func detach() {
-        // Root ends the connection without any helper, umount2(2) MNT_FORCE; anybody else can at least take the mount out
-        // of everybody's way, and the kernel's request time-out does the rest.
-        if umount2(mountPoint, Int32(MNT_FORCE) | Int32(MNT_DETACH)) == 0 { return }
+        _ = consume pin
         let words = ["fusermount3", "-u", "-z", "--", mountPoint]
         _ = try? ChildProcess.start(words[0], words, output: .null, error: .null).wait()
     }

@@ -42,9 +42,13 @@ public final class ControlClient {
         return status
     }
 
-    /// Locks after the grace period, or `now`: then it returns when class A is gone. Returns the state.
-    public func lock(now: Bool = false) throws(ControlError) -> String {
-        try state(call("Lock", now ? .object([("now", .bool(true))]) : .object([])))
+    /// Locks after the grace period, or `now`: then it returns when class A is gone. `reason`: why, for those who look at
+    /// the events. Returns the state.
+    public func lock(now: Bool = false, reason: String? = nil) throws(ControlError) -> String {
+        let parameters = JSONValue.object(present: [
+            ("now", now ? .bool(true) : nil), ("reason", reason.map { .string($0) }),
+        ])
+        return try state(call("Lock", parameters))
     }
 
     /// Returns the state.
@@ -69,6 +73,28 @@ public final class ControlClient {
         _ = try call("RemovePasscode", secrets: "current", current)
     }
 
+    /// What is nil stays as it is; the passcode where one is set.
+    public func setPolicy(
+        graceSeconds: Double?, userInactiveSeconds: Double?, eraseAfterTries: Bool?,
+        current: borrowing SecretBytes?
+    ) throws(ControlError) {
+        let plain = JSONValue.object(present: [
+            ("graceSeconds", graceSeconds.map { .double($0) }),
+            ("userInactiveSeconds", userInactiveSeconds.map { .double($0) }),
+            ("eraseAfterTries", eraseAfterTries.map { .bool($0) }),
+        ])
+        switch current {
+        case .some(let current):
+            _ = try call("SetPolicy", secrets: "current", current, beside: plain)
+        case .none: _ = try call("SetPolicy", plain)
+        }
+    }
+
+    /// Destroys the effaceable key of the volume `uuid` and ends its mount; returns when the key is gone.
+    public func erase(uuid: String) throws(ControlError) {
+        _ = try call("Erase", .object([("uuid", .string(uuid))]))
+    }
+
     /// Moves a manual clock; returns the state when everything that fell due is done.
     public func advance(seconds: Double) throws(ControlError) -> String {
         try state(call("Advance", .object([("seconds", .double(seconds))])))
@@ -88,29 +114,61 @@ public final class ControlClient {
         }
     }
 
-    /// Gives the last `last` events, then each as it happens, until `body` returns false, the mount ends, or nothing
-    /// came for `idle`.
+    /// Who has files open, of all classes or the one with this letter.
+    public func holders(protectionClass: String? = nil) throws(ControlError) -> HolderReport {
+        let answer = try call(
+            "Holders",
+            .object(present: [("protectionClass", protectionClass.map { .string($0) })]))
+        guard let report = HolderReport(json: answer) else {
+            throw violation("no holders in the answer")
+        }
+        return report
+    }
+
+    /// What `monitor` gives.
+    public enum Notice: Equatable, Sendable {
+        /// The first, where it was asked for.
+        case status(VolumeStatus)
+        case event(ControlEvent)
+    }
+
+    /// Gives the last `last` events, then, with `follow`, each as it happens, until `body` returns false or the mount
+    /// ends. `signals`, `protectionClass` and `status` as the interface says. Without `follow` each wait is bounded by the
+    /// connection's time-out.
     public func monitor(
-        last: Int = 0, idle: Duration? = nil, _ body: (ControlEvent) -> Bool
+        last: Int = 0, follow: Bool = true, signals: Bool = false, protectionClass: String? = nil,
+        status: Bool = false, _ body: (Notice) -> Bool
     ) throws(ControlError) {
-        try setTimeout(idle)
+        if follow { try setTimeout(nil) }
         try send(
-            VolumeInterface.qualified("Monitor"), .object([("last", .int(Int64(last)))]), more: true
-        )
+            VolumeInterface.qualified("Monitor"),
+            .object(
+                present: [
+                    ("last", .int(Int64(last))), ("follow", follow ? nil : .bool(false)),
+                    ("signals", signals ? .bool(true) : nil),
+                    ("protectionClass", protectionClass.map { .string($0) }),
+                    ("status", status ? .bool(true) : nil),
+                ]), more: true)
         while true {
             let answer: (parameters: JSONValue, continues: Bool)
             do throws(ControlError) {
                 answer = try readAnswer()
             } catch {
-                if error.code == .connectionLost || (idle != nil && error.code == .timedOut) {
-                    return
-                }
+                if error.code == .connectionLost, follow { return }
                 throw error
             }
-            guard let json = answer.parameters["event"], let event = ControlEvent(json: json) else {
-                throw violation("no event in the answer")
+            if let json = answer.parameters["event"] {
+                guard let event = ControlEvent(json: json) else {
+                    throw violation("not an event in the answer")
+                }
+                if !body(.event(event)) { return }
+            } else if let json = answer.parameters["status"] {
+                guard let status = VolumeStatus(json: json) else {
+                    throw violation("not a status in the answer")
+                }
+                if !body(.status(status)) { return }
             }
-            if !body(event) || !answer.continues { return }
+            if !answer.continues { return }
         }
     }
 
@@ -150,10 +208,12 @@ public final class ControlClient {
     }
 
     private func call(
-        _ method: String, secrets name: String, _ secret: borrowing SecretBytes
+        _ method: String, secrets name: String, _ secret: borrowing SecretBytes,
+        beside plain: JSONValue = .object([])
     ) throws(ControlError) -> JSONValue {
         var message = try SecretMessage(
-            method: VolumeInterface.qualified(method), capacity: secret.count, path: socketPath)
+            method: VolumeInterface.qualified(method), capacity: secret.count, plain: plain,
+            path: socketPath)
         message.append(name, secret)
         try finish(&message)
         return try readAnswer().parameters

@@ -12,6 +12,9 @@ final class ControlConnection {
     var isMonitor = false
     /// The client closed its end while a call is under way.
     var hasHungUp = false
+    /// There is more in `input` than the message that was dispatched last.
+    var hasUnseenInput = false
+    /// When it connected, sent its last call or got its last answer.
     var lastActivity = SystemClock.monotonic()
 
     private let socket: OwnedDescriptor

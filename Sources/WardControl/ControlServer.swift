@@ -6,15 +6,23 @@ import WardSystem
 /// Serves the control socket of one volume: one thread and poll(2) for all clients.
 ///
 /// Nothing that a client does or leaves undone delays another: messages, answers and the number of clients are bounded,
-/// a client has one call under way at a time and is not read from meanwhile (so answers come in order), one that does
-/// not read is dropped, and where the table is full the client that has been idle longest makes room.
+/// a client has one call under way at a time and is not read from meanwhile (so answers come in order), each has one
+/// message dispatched before the next client's turn, and one that does not read is dropped. Where the table is full, a
+/// client of the process that has most connections makes room, the one whose last call is longest ago, unless it turns
+/// out to have sent one. The last places are for locks: other calls are answered `Busy` there.
 public final class ControlServer: @unchecked Sendable {
     // Sendable: `clients`, `nextID` and `listener` belong to the server's thread; the rest is constant or synchronised.
     static let maximumClients = 64
     /// Of those, clients that stream events.
     static let maximumMonitors = 32
-    /// Locked memory for receive buffers, all clients together.
+    /// With this many calls under way only `Lock` is still begun, so that a place is left for who wants to lock.
+    static let maximumBusy = 56
+    /// Values in one message, many more than any call has.
+    static let maximumValues = 100
+    /// Locked memory for receive buffers of more than the initial size, all clients together.
     static let maximumBufferBytes = 1 << 20
+    /// New clients taken in before those who are there have their turn.
+    static let acceptedInOneTurn = 64
 
     public let socketPath: String
     private let version: String
@@ -73,7 +81,9 @@ public final class ControlServer: @unchecked Sendable {
                     revents: 0),
             ]
             for id in order { polled.append(clients[id]!.pollRequest) }
-            let timeout: Int32 = isAcceptingPaused ? 100 : -1
+            // What is in a buffer already, poll(2) does not see.
+            let isWaiting = clients.values.contains { $0.hasUnseenInput && $0.mayReceive }
+            let timeout: Int32 = isWaiting ? 0 : isAcceptingPaused ? 100 : -1
             // Passcodes were moved through registers: not while this thread sleeps.
             ward_scrub_thread()
             let ready = polled.withUnsafeMutableBufferPointer {
@@ -95,7 +105,7 @@ public final class ControlServer: @unchecked Sendable {
 
     private func accept() {
         // A bounded number of turns: newcomers must not starve those who are there.
-        for _ in 0..<16 {
+        for _ in 0..<ControlServer.acceptedInOneTurn {
             let number = Glibc.accept(listener, nil, nil)
             if number < 0 {
                 if errno == EMFILE || errno == ENFILE || errno == ENOMEM {
@@ -119,19 +129,35 @@ public final class ControlServer: @unchecked Sendable {
             guard makeRoom() else { continue }
             nextID += 1
             outbox.open(nextID)
-            clients[nextID] = ControlConnection(socket: socket, peer: peer)
+            let connection = ControlConnection(socket: socket, peer: peer)
+            clients[nextID] = connection
+            // Whoever waited to be taken in has mostly sent its call by now.
+            receive(nextID, connection)
         }
     }
 
     /// False where all places are taken by clients with calls under way.
     private func makeRoom() -> Bool {
-        if clients.count < ControlServer.maximumClients { return true }
-        let idle = clients.filter { !$0.value.isBusy }
-        guard let longest = idle.min(by: { $0.value.lastActivity < $1.value.lastActivity }) else {
-            return false
+        while clients.count >= ControlServer.maximumClients {
+            guard let id = leastDeserving(), let connection = clients[id] else { return false }
+            // A call that was sent is served, however crowded it is.
+            receive(id, connection)
+            if clients[id]?.isBusy == false { drop(id) }
         }
-        drop(longest.key)
         return true
+    }
+
+    /// Among idle clients, of the process with the most of all connections, the one whose last call is longest ago. What
+    /// was sent and is no whole message yet does not count as activity.
+    private func leastDeserving() -> UInt64? {
+        var connectionsOf: [Int32: Int] = [:]
+        for connection in clients.values { connectionsOf[connection.peer.pid, default: 0] += 1 }
+        return clients.filter { !$0.value.isBusy }.min { first, second in
+            let one = connectionsOf[first.value.peer.pid] ?? 0
+            let other = connectionsOf[second.value.peer.pid] ?? 0
+            return one != other
+                ? one > other : first.value.lastActivity < second.value.lastActivity
+        }?.key
     }
 
     private func drop(_ id: UInt64) {
@@ -156,19 +182,15 @@ public final class ControlServer: @unchecked Sendable {
             return
         }
         if !connection.mayReceive { return }
-        dispatchMessages(id, connection)
-        if clients[id] == nil || !connection.mayReceive { return }
+        if connection.hasUnseenInput {
+            dispatchMessage(id, connection)
+            return
+        }
         if events & Int16(POLLIN) != 0 || hungUp || connection.hasHungUp { receive(id, connection) }
     }
 
     private func receive(_ id: UInt64, _ connection: ControlConnection) {
-        if connection.input.isFull, let capacity = connection.input.nextCapacityBytes,
-            clients.values.reduce(0, { $0 + $1.input.capacityBytes })
-                - connection.input.capacityBytes + capacity > ControlServer.maximumBufferBytes
-        {
-            drop(id)
-            return
-        }
+        guard connection.mayReceive, hasRoomForInput(of: connection) else { return }
         do throws(Errno) {
             if try connection.input.receive(from: connection.descriptor) == 0 {
                 drop(id)
@@ -178,26 +200,48 @@ public final class ControlServer: @unchecked Sendable {
             if error.rawValue != EAGAIN { drop(id) }
             return
         }
-        connection.lastActivity = SystemClock.monotonic()
-        dispatchMessages(id, connection)
+        dispatchMessage(id, connection)
     }
 
-    /// Does what whole messages ask until one has to be waited for.
-    private func dispatchMessages(_ id: UInt64, _ connection: ControlConnection) {
-        while clients[id] != nil, connection.mayReceive {
-            let parsed = connection.input.takeMessage { bytes in
-                try? JSONParser.parse(bytes, secretMembers: VolumeInterface.secretMembers)
+    /// Everybody has the initial size. For more than that, whoever holds most goes, be it this one; false then.
+    private func hasRoomForInput(of connection: ControlConnection) -> Bool {
+        while connection.input.isFull, let capacity = connection.input.nextCapacityBytes,
+            capacity > ReceiveBuffer.initialBytes
+        {
+            let held = clients.values.reduce(0) { $0 + $1.input.grownBytes }
+            if held - connection.input.grownBytes + capacity <= ControlServer.maximumBufferBytes {
+                return true
             }
-            guard let parsed else { return }
-            // What is not JSON can't be answered: Varlink has no error for it.
-            guard let message = parsed, let method = message["method"]?.stringValue else {
-                drop(id)
-                return
+            let largest = clients.filter { !$0.value.isBusy }.max { first, second in
+                let (one, other) = (first.value.input.grownBytes, second.value.input.grownBytes)
+                return one != other
+                    ? one < other : first.value.lastActivity > second.value.lastActivity
             }
-            dispatch(method, message, id, connection)
-            connection.queue(outbox.take(id))
-            if !connection.send() { drop(id) }
+            guard let largest else { return false }
+            drop(largest.key)
+            if largest.value === connection { return false }
         }
+        return true
+    }
+
+    /// Does what the next whole message asks; the one after it waits for the answer, and for everybody else's turn.
+    private func dispatchMessage(_ id: UInt64, _ connection: ControlConnection) {
+        let parsed = connection.input.takeMessage { bytes in
+            try? JSONParser.parse(
+                bytes, secretMembers: VolumeInterface.secretMembers,
+                maximumValues: ControlServer.maximumValues)
+        }
+        connection.hasUnseenInput = parsed != nil && !connection.input.isEmpty
+        guard let parsed else { return }
+        // What is not JSON can't be answered: Varlink has no error for it.
+        guard let message = parsed, let method = message["method"]?.stringValue else {
+            drop(id)
+            return
+        }
+        connection.lastActivity = SystemClock.monotonic()
+        dispatch(method, message, id, connection)
+        connection.queue(outbox.take(id))
+        if !connection.send() { drop(id) }
     }
 
     private func dispatch(
@@ -210,7 +254,12 @@ public final class ControlServer: @unchecked Sendable {
             method: member, parameters: message["parameters"] ?? .object([]), peer: connection.peer,
             wantsMore: message["more"]?.boolValue ?? false,
             isOneway: message["oneway"]?.boolValue ?? false, client: id, outbox: outbox)
+        let busy = clients.values.count { $0.isBusy }
         connection.isBusy = true
+        if busy >= ControlServer.maximumBusy, member != "Lock" {
+            call.fail(.busy(reason: "\(busy) calls are under way already"))
+            return
+        }
         switch interface {
         case StandardInterface.name: answerStandard(call)
         case VolumeInterface.name:

@@ -4,9 +4,17 @@ import WardSystem
 
 /// Unix stream sockets, unix(7).
 enum ControlSocket {
-    /// Connects; waits at most as long as the listener's queue is full.
+    /// Longest wait for a place in the listener's queue, seconds.
+    static let connectTimeoutSeconds = 10
+
+    /// Connects; waits for at most `connectTimeoutSeconds` while the listener's queue is full. Throws `timedOut` then.
     static func connect(to path: String) throws(ControlError) -> OwnedDescriptor {
         let socket = try make(path)
+        // connect(2) of a Unix socket waits as long as a send may, unix(7).
+        var limit = timeval(tv_sec: connectTimeoutSeconds, tv_usec: 0)
+        _ = setsockopt(
+            socket.rawValue, SOL_SOCKET, SO_SNDTIMEO, &limit,
+            socklen_t(MemoryLayout<timeval>.size))
         do throws(Errno) {
             try withAddress(of: path) { (address, length) throws(Errno) in
                 _ = try Syscall.check { Glibc.connect(socket.rawValue, address, length) }
@@ -17,6 +25,9 @@ enum ControlSocket {
                 throw ControlError(.noSocket, path: path, "no control socket there")
             case ECONNREFUSED:
                 throw ControlError(.refused, path: path, "the daemon behind it is gone")
+            case EAGAIN:
+                throw ControlError(
+                    .timedOut, path: path, "too many programs wait for the daemon")
             case EACCES, EPERM:
                 throw ControlError(.permission, path: path, "belongs to another user")
             default: throw ControlError(.system(error), path: path, "can't be reached: \(error)")
@@ -35,7 +46,7 @@ enum ControlSocket {
             try withAddress(of: path) { (address, length) throws(Errno) in
                 _ = try Syscall.check { bind(socket.rawValue, address, length) }
             }
-            _ = try Syscall.check { Glibc.listen(socket.rawValue, 64) }
+            _ = try Syscall.check { Glibc.listen(socket.rawValue, 1024) }
         } catch {
             throw ControlError(.system(error), path: path, "can't listen there: \(error)")
         }

@@ -20,18 +20,21 @@ public struct JSONParser: ~Copyable {
     private let base: UnsafeMutablePointer<UInt8>
     private let count: Int
     private let secretMembers: Set<String>
+    private var valuesLeft: Int
     private var at = 0
 
-    /// Parses all of `text`, which is the caller's to wipe afterwards.
+    /// Parses all of `text`, which is the caller's to wipe afterwards. `maximumValues`: more, nested ones included, are
+    /// refused, so that a hostile text costs little.
     public static func parse(
-        _ text: UnsafeMutableRawBufferPointer, secretMembers: Set<String> = []
+        _ text: UnsafeMutableRawBufferPointer, secretMembers: Set<String> = [],
+        maximumValues: Int = .max
     ) throws(JSONError) -> JSONValue {
         guard let base = text.baseAddress else {
             throw JSONError(offset: 0, description: "the text is empty")
         }
         var parser = JSONParser(
             base: base.assumingMemoryBound(to: UInt8.self), count: text.count,
-            secretMembers: secretMembers)
+            secretMembers: secretMembers, maximumValues: maximumValues)
         let value = try parser.parseValue(depth: 0)
         parser.skipSpace()
         if parser.at != parser.count { throw parser.error("something follows the value") }
@@ -46,7 +49,11 @@ public struct JSONParser: ~Copyable {
         }
     }
 
-    private init(base: UnsafeMutablePointer<UInt8>, count: Int, secretMembers: Set<String>) {
+    private init(
+        base: UnsafeMutablePointer<UInt8>, count: Int, secretMembers: Set<String>,
+        maximumValues: Int
+    ) {
+        valuesLeft = maximumValues
         self.base = base
         self.count = count
         self.secretMembers = secretMembers
@@ -72,6 +79,8 @@ public struct JSONParser: ~Copyable {
 
     private mutating func parseValue(depth: Int) throws(JSONError) -> JSONValue {
         if depth > JSONParser.maximumDepth { throw error("nested too deeply") }
+        if valuesLeft == 0 { throw error("too many values") }
+        valuesLeft -= 1
         skipSpace()
         switch next {
         case nil: throw error("the text ends early")
@@ -100,6 +109,8 @@ public struct JSONParser: ~Copyable {
     private mutating func parseObject(depth: Int) throws(JSONError) -> JSONValue {
         at += 1
         var members: [(key: String, value: JSONValue)] = []
+        // A set: comparing each name with each would take seconds for a message full of them.
+        var names: Set<String> = []
         skipSpace()
         if take(UInt8(ascii: "}")) { return .object(members) }
         while true {
@@ -108,9 +119,7 @@ public struct JSONParser: ~Copyable {
             let nameRange = try unescapeString()
             if nameRange.count > JSONParser.maximumNameBytes { throw error("a name is too long") }
             let name = try string(nameRange)
-            if members.contains(where: { $0.key == name }) {
-                throw error("a member is there twice")
-            }
+            if !names.insert(name).inserted { throw error("a member is there twice") }
             skipSpace()
             if !take(UInt8(ascii: ":")) { throw error("expected a colon") }
             let value =

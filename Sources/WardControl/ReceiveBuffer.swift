@@ -23,6 +23,9 @@ struct ReceiveBuffer: ~Copyable {
         }
     }
 
+    /// Locked memory held beyond what everybody may have.
+    var grownBytes: Int { capacityBytes > ReceiveBuffer.initialBytes ? capacityBytes : 0 }
+
     var isEmpty: Bool { filledBytes == 0 }
 
     /// Whether another `receive` has to grow the buffer.

@@ -6,14 +6,21 @@ struct SecretMessage: ~Copyable {
     private var count = 0
     private var isFirst = true
 
-    /// `capacity`: bytes of the secrets together, before escaping.
-    init(method: String, capacity: Int, path: String) throws(ControlError) {
+    /// `capacity`: bytes of the secrets together, before escaping. `plain`: an object with the parameters that are no
+    /// secrets, which come first.
+    init(
+        method: String, capacity: Int, plain: JSONValue = .object([]), path: String
+    ) throws(ControlError) {
+        // Without its braces.
+        let members = String(decoding: plain.bytes.dropFirst().dropLast(), as: UTF8.self)
         do throws(Errno) {
-            buffer = try SecretBytes(zeroed: 256 + method.utf8.count + 6 * capacity)
+            buffer = try SecretBytes(
+                zeroed: 256 + method.utf8.count + members.utf8.count + 6 * capacity)
         } catch {
             throw ControlError(.system(error), path: path, "no memory can be locked for a secret")
         }
-        put(#"{"method":"\#(method)","parameters":{"#)
+        put(#"{"method":"\#(method)","parameters":{"# + members)
+        isFirst = members.isEmpty
     }
 
     mutating func append(_ name: String, _ secret: borrowing SecretBytes) {

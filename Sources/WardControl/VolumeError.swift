@@ -7,6 +7,10 @@ public enum VolumeError: Error, Equatable, Sendable {
     case disabled
     case noPasscodeSet
     case passcodeAlreadySet
+    /// The call needs the current passcode, and none was given.
+    case passcodeNeeded
+    /// The effaceable key is gone.
+    case erased
     case clockNotManual
     /// Another program is in the way.
     case busy(reason: String)
@@ -22,6 +26,8 @@ public enum VolumeError: Error, Equatable, Sendable {
         case .disabled: "Disabled"
         case .noPasscodeSet: "NoPasscodeSet"
         case .passcodeAlreadySet: "PasscodeAlreadySet"
+        case .passcodeNeeded: "PasscodeNeeded"
+        case .erased: "Erased"
         case .clockNotManual: "ClockNotManual"
         case .busy: "Busy"
         case .invalidPasscode: "InvalidPasscode"
@@ -34,7 +40,9 @@ public enum VolumeError: Error, Equatable, Sendable {
         case .wrongPasscode(let triesLeft):
             .object(present: [("triesLeft", triesLeft.map { .int(Int64($0)) })])
         case .tryLater(let seconds): .object([("seconds", .int(Int64(seconds)))])
-        case .disabled, .noPasscodeSet, .passcodeAlreadySet, .clockNotManual: .object([])
+        case .disabled, .noPasscodeSet, .passcodeAlreadySet, .passcodeNeeded, .erased,
+            .clockNotManual:
+            .object([])
         case .busy(let reason), .invalidPasscode(let reason):
             .object([("reason", .string(reason))])
         case .failed(let what, let why): .object([("what", .string(what)), ("why", .string(why))])
@@ -51,6 +59,8 @@ public enum VolumeError: Error, Equatable, Sendable {
         case "Disabled": self = .disabled
         case "NoPasscodeSet": self = .noPasscodeSet
         case "PasscodeAlreadySet": self = .passcodeAlreadySet
+        case "PasscodeNeeded": self = .passcodeNeeded
+        case "Erased": self = .erased
         case "ClockNotManual": self = .clockNotManual
         case "Busy": self = .busy(reason: reason)
         case "InvalidPasscode": self = .invalidPasscode(reason: reason)

@@ -4,8 +4,7 @@ public enum VolumeInterface {
 
     public static let methods: Set<String> = [
         "Status", "Lock", "Unlock", "Reboot", "SetPasscode", "ChangePasscode", "RemovePasscode",
-        "Advance",
-        "Unmount", "Monitor",
+        "Advance", "Unmount", "Monitor", "Holders", "SetPolicy", "Erase",
     ]
 
     /// The name of a method or error of this interface as it crosses the socket.
@@ -28,6 +27,14 @@ public enum VolumeInterface {
         )
 
         # state: noPasscode, beforeFirstUnlock, unlocked, locking or locked; since: when it began, RFC 3339.
+        # protectedDataAvailable: false exactly while files of class A and B can't be opened.
+        # firstUnlockHappened: files of class C can be opened.
+        # userInactiveRemainingSeconds: until class CX goes, unless an unlock renews it.
+        # triesLeft: wrong passcodes before the volume is disabled, or erased (eraseAfterTries); absent without a passcode.
+        # retrySeconds: until the next passcode may be tried; absent where it may be now.
+        # unsyncedBytes: written and not yet durable; pendingStoreBytes: accepted and not yet stored. Absent: not known.
+        # lost, denied, integrityFailures: how many since the mount; lostPaths: of the last few that were lost.
+        # sequence: that of the last event.
         type VolumeStatus (
           uuid: string,
           volume: string,
@@ -35,18 +42,38 @@ public enum VolumeInterface {
           state: string,
           since: string,
           passcodeSet: bool,
+          protectedDataAvailable: bool,
+          firstUnlockHappened: bool,
           graceSeconds: float,
           graceRemainingSeconds: ?float,
+          userInactiveRemainingSeconds: ?float,
+          triesLeft: ?int,
+          retrySeconds: ?float,
+          eraseAfterTries: bool,
           classes: []ClassStatus,
+          unsyncedBytes: ?int,
+          pendingStoreBytes: ?int,
+          lost: int,
+          lostPaths: []string,
+          integrityFailures: int,
+          denied: int,
+          sequence: int,
           pid: int,
           version: string,
           readOnly: bool,
           manualClock: bool
         )
 
-        # kind: willBecomeUnavailable, locked, didBecomeAvailable, firstUnlock, reboot, denied, integrityFailure, healed,
-        # lost, foreignFile, passcodeChanged, mounted, unmounting or note.
+        # kind: willBecomeUnavailable, locked, didBecomeAvailable, firstUnlock, reboot, didBecomeUnavailable, denied,
+        # integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted, unmounting or note.
+        # sequence: counts up by one with each event of a mount; 0 for a signal of one class, which is not remembered.
+        # state: the lock state at the time. program: the command name of the process, as /proc/PID/comm has it.
+        # count, lastTime: where the same denial came again it stays one event, and `time` is the first; such an event
+        # comes again with the same sequence, and replaces the earlier.
+        # seconds: how long it took: a lock from the end of the grace period, an unlock from the passcode's arrival.
+        # files: whose cached pages a lock has dropped.
         type Event (
+          sequence: int,
           time: string,
           kind: string,
           state: ?string,
@@ -55,14 +82,31 @@ public enum VolumeInterface {
           operation: ?string,
           pid: ?int,
           uid: ?int,
+          program: ?string,
+          count: ?int,
+          lastTime: ?string,
           secondsLeft: ?float,
+          seconds: ?float,
+          files: ?int,
           detail: ?string
+        )
+
+        # A process that has a file or directory of the mount in use. use: read, write, readWrite, path (a descriptor
+        # that can only name), mapped, mappedForWriting, workingDirectory or rootDirectory.
+        type Holder (
+          pid: int,
+          uid: int,
+          program: string,
+          path: string,
+          protectionClass: ?string,
+          use: string
         )
 
         method Status() -> (status: VolumeStatus)
 
         # Locks: at once with now, else after the grace period. With now it returns when nothing of class A is readable.
-        method Lock(now: ?bool) -> (state: string)
+        # reason: why, for those who look at the events.
+        method Lock(now: ?bool, reason: ?string) -> (state: string)
 
         method Unlock(passcode: string) -> (state: string)
 
@@ -81,14 +125,44 @@ public enum VolumeInterface {
         # Ends the mount; with force also while programs use it.
         method Unmount(force: ?bool) -> ()
 
-        # Needs "more": the last events, then each as it happens.
-        method Monitor(last: ?int) -> (event: Event)
+        # Needs "more": the last events, then each as it happens, until the mount ends. With follow false it answers
+        # what there is, and an answer without an event is the last.
+        #
+        # With signals true there is an event for each class besides those of the volume, not remembered: protectionClass
+        # says which, kind is willBecomeUnavailable, didBecomeUnavailable or didBecomeAvailable, at a lock and unlock, a
+        # reboot and when CX expires. protectionClass leaves only what concerns that class: its signals, its denials, and
+        # firstUnlock, reboot and unmounting.
+        #
+        # With status true the first answer, before any event, is the status. No change is missed between the two: what
+        # the status shows already may be told again, and after the last event status and events agree.
+        method Monitor(
+          last: ?int, follow: ?bool, signals: ?bool, protectionClass: ?string, status: ?bool
+        ) -> (event: ?Event, status: ?VolumeStatus)
+
+        # Who has files open, of all classes or one. It vetoes nothing. unreadable: processes that the daemon may not look
+        # at; unattributed: open files with no process found for them (a descriptor on its way through a socket, or one of
+        # those processes); complete: false where not everything could be looked at in time; leftOut: more than an answer
+        # takes.
+        method Holders(protectionClass: ?string) -> (
+          holders: []Holder, unreadable: int, unattributed: int, complete: bool, leftOut: int
+        )
+
+        # What is left out stays as it is. Needs the current passcode where one is set.
+        method SetPolicy(
+          current: ?string, graceSeconds: ?float, userInactiveSeconds: ?float, eraseAfterTries: ?bool
+        ) -> ()
+
+        # Destroys the effaceable key, so that nothing on this device opens the volume again, and ends the mount. Only
+        # where uuid is the volume's.
+        method Erase(uuid: string) -> ()
 
         error WrongPasscode (triesLeft: ?int)
         error TryLater (seconds: int)
         error Disabled ()
         error NoPasscodeSet ()
         error PasscodeAlreadySet ()
+        error PasscodeNeeded ()
+        error Erased ()
         error ClockNotManual ()
         error Busy (reason: string)
         error InvalidPasscode (reason: string)

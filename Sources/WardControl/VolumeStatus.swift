@@ -42,11 +42,34 @@ public struct VolumeStatus: Equatable, Sendable {
     /// When the state began, RFC 3339, UTC.
     public var since: String
     public var passcodeSet: Bool
+    /// Row L8: false exactly while files of class A and B can't be opened.
+    public var protectedDataAvailable = false
+    public var firstUnlockHappened = false
     public var graceSeconds: Double
     /// In state `locking`: seconds until class A goes.
     public var graceRemainingSeconds: Double?
+    /// Until class CX goes, unless an unlock renews it; nil where it has gone or never does.
+    public var userInactiveRemainingSeconds: Double?
+    /// Wrong passcodes before the volume is disabled, or erased; nil without a passcode.
+    public var triesLeft: Int?
+    /// Until the next passcode may be tried; nil where it may be now.
+    public var retrySeconds: Double?
+    /// The last wrong passcode erases the volume instead of disabling it.
+    public var eraseAfterTries = false
     /// In the order A, B, C, D, CX.
     public var classes: [ClassStatus]
+    /// Written to the backing files and not yet durable; nil where that is not known.
+    public var unsyncedBytes: Int?
+    /// Accepted from programs and not yet with the backing files; nil where that is not known.
+    public var pendingStoreBytes: Int?
+    /// `lost` events since the mount, and the paths of the last few.
+    public var lost = 0
+    public var lostPaths: [String] = []
+    public var integrityFailures = 0
+    /// Refusals since the mount.
+    public var denied = 0
+    /// That of the last event.
+    public var sequence = 0
     /// The daemon's.
     public var pid: Int
     public var version: String
@@ -78,15 +101,26 @@ public struct VolumeStatus: Equatable, Sendable {
             ("uuid", .string(uuid)), ("volume", .string(volume)),
             ("mountpoint", .string(mountpoint)), ("state", .string(state)),
             ("since", .string(since)), ("passcodeSet", .bool(passcodeSet)),
+            ("protectedDataAvailable", .bool(protectedDataAvailable)),
+            ("firstUnlockHappened", .bool(firstUnlockHappened)),
             ("graceSeconds", .double(graceSeconds)),
             ("graceRemainingSeconds", graceRemainingSeconds.map { .double($0) }),
-            ("classes", .array(classes.map(\.json))), ("pid", .int(Int64(pid))),
+            ("userInactiveRemainingSeconds", userInactiveRemainingSeconds.map { .double($0) }),
+            ("triesLeft", triesLeft.map { .int(Int64($0)) }),
+            ("retrySeconds", retrySeconds.map { .double($0) }),
+            ("eraseAfterTries", .bool(eraseAfterTries)),
+            ("classes", .array(classes.map(\.json))),
+            ("unsyncedBytes", unsyncedBytes.map { .int(Int64($0)) }),
+            ("pendingStoreBytes", pendingStoreBytes.map { .int(Int64($0)) }),
+            ("lost", .int(Int64(lost))), ("lostPaths", .array(lostPaths.map { .string($0) })),
+            ("integrityFailures", .int(Int64(integrityFailures))), ("denied", .int(Int64(denied))),
+            ("sequence", .int(Int64(sequence))), ("pid", .int(Int64(pid))),
             ("version", .string(version)), ("readOnly", .bool(readOnly)),
             ("manualClock", .bool(manualClock)),
         ])
     }
 
-    /// Nil where a member is missing or of another type.
+    /// Nil where a member that every version has is missing or of another type; what later versions added may be absent.
     public init?(json: JSONValue) {
         guard let uuid = json["uuid"]?.stringValue, let volume = json["volume"]?.stringValue,
             let mountpoint = json["mountpoint"]?.stringValue,
@@ -104,5 +138,18 @@ public struct VolumeStatus: Equatable, Sendable {
             graceRemainingSeconds: json["graceRemainingSeconds"]?.doubleValue,
             classes: classes.compactMap(ClassStatus.init(json:)), pid: pid, version: version,
             readOnly: readOnly, manualClock: manualClock)
+        protectedDataAvailable = json["protectedDataAvailable"]?.boolValue ?? false
+        firstUnlockHappened = json["firstUnlockHappened"]?.boolValue ?? false
+        userInactiveRemainingSeconds = json["userInactiveRemainingSeconds"]?.doubleValue
+        triesLeft = json["triesLeft"]?.intValue
+        retrySeconds = json["retrySeconds"]?.doubleValue
+        eraseAfterTries = json["eraseAfterTries"]?.boolValue ?? false
+        unsyncedBytes = json["unsyncedBytes"]?.intValue
+        pendingStoreBytes = json["pendingStoreBytes"]?.intValue
+        lost = json["lost"]?.intValue ?? 0
+        lostPaths = json["lostPaths"]?.arrayValue?.compactMap(\.stringValue) ?? []
+        integrityFailures = json["integrityFailures"]?.intValue ?? 0
+        denied = json["denied"]?.intValue ?? 0
+        sequence = json["sequence"]?.intValue ?? 0
     }
 }

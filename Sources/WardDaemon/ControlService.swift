@@ -1,4 +1,5 @@
 import Glibc
+import Synchronization
 import WardControl
 import WardFormat
 import WardKeys
@@ -12,23 +13,28 @@ import WardVolume
 final class ControlService: ControlHandler {
     /// Unlocks and passcode changes waiting for their turn.
     static let maximumWaiting = 16
+    /// What is kept of the reason that a client gives for a lock.
+    static let maximumReasonCharacters = 200
 
-    private let options: MountOptions
+    let options: MountOptions
     private let placement: Placement
-    private let store: KeybagStore
+    let store: KeybagStore
     private let volume: Volume
-    private let keeper: LockKeeper
+    let keeper: LockKeeper
     private let time: any TimeSource
-    private let hub: EventHub
+    let hub: EventHub
     private let passcodes = WorkQueue("ward-passcode", limit: ControlService.maximumWaiting)
-    private let ending = WorkQueue("ward-end", limit: 4)
-    private let grace: Duration
+    let ending = WorkQueue("ward-end", limit: 4)
+    private let searches = WorkQueue("ward-search", limit: 4)
+    private let holders: HolderSearch
+    /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not undo it.
+    private let locks = Atomic(0)
     /// Unmounts; returns why it can't, or nil.
-    private let unmount: @Sendable (_ force: Bool) -> String?
+    let unmount: @Sendable (_ force: Bool) -> String?
 
     init(
         options: MountOptions, placement: Placement, store: KeybagStore, volume: Volume,
-        keeper: LockKeeper, time: any TimeSource, hub: EventHub, grace: Duration,
+        keeper: LockKeeper, time: any TimeSource, hub: EventHub, deviceMinor: UInt32,
         unmount: @escaping @Sendable (_ force: Bool) -> String?
     ) {
         self.options = options
@@ -38,19 +44,27 @@ final class ControlService: ControlHandler {
         self.keeper = keeper
         self.time = time
         self.hub = hub
-        self.grace = grace
         self.unmount = unmount
+        holders = HolderSearch(volume: volume, deviceMinor: deviceMinor)
     }
 
-    /// Finishes what was begun.
+    /// As the command line of the mount says, else as the volume does now.
+    private var grace: Duration {
+        options.graceSeconds.map { .seconds($0) } ?? store.policy.gracePeriod
+    }
+
+    /// Finishes what was begun; passcodes that wait for their turn are not tried any more.
     func stop() {
+        passcodes.discardWaiting()
         passcodes.stop()
         ending.stop()
+        searches.stop()
     }
 
     func handle(_ call: ControlCall) {
         switch call.method {
-        case "Status": call.reply(.object([("status", status().json)]))
+        case "Status": call.reply(.object([("status", status(hub.counts).json)]))
+        case "Holders": findHolders(call)
         case "Lock": lock(call)
         case "Unlock": unlock(call)
         case "Reboot": reboot(call)
@@ -59,19 +73,24 @@ final class ControlService: ControlHandler {
         case "RemovePasscode": removePasscode(call)
         case "Advance": advance(call)
         case "Unmount": unmount(call)
-        default: hub.subscribe(call, last: call.parameters["last"]?.intValue ?? 0)
+        case "SetPolicy": setPolicy(call)
+        case "Erase": erase(call)
+        default: monitor(call)
         }
     }
 
-    private func status() -> VolumeStatus {
-        let status = keeper.status
+    // MARK: Seeing
+
+    private func status(_ counts: EventJournal.Counts) -> VolumeStatus {
+        let keeping = keeper.status
+        let machine = keeping.machine
         let available = volume.keyring.available
         let openFiles = volume.openFileCounts()
-        return VolumeStatus(
+        var status = VolumeStatus(
             uuid: store.parameters.uuidString, volume: placement.volumePath,
-            mountpoint: placement.mountPoint, state: status.machine.state.rawName,
-            since: status.since, passcodeSet: store.hasPasscode, graceSeconds: grace.inSeconds,
-            graceRemainingSeconds: status.machine.graceRemaining(now: time.now)?.inSeconds,
+            mountpoint: placement.mountPoint, state: machine.state.rawName,
+            since: keeping.since, passcodeSet: store.hasPasscode, graceSeconds: grace.inSeconds,
+            graceRemainingSeconds: machine.graceRemaining(now: time.now)?.inSeconds,
             classes: ProtectionClass.allCases.map {
                 ClassStatus(
                     letter: $0.letter, name: $0.name, available: available.contains($0),
@@ -79,6 +98,59 @@ final class ControlService: ControlHandler {
             },
             pid: Int(getpid()), version: options.version, readOnly: options.readOnly,
             manualClock: options.manualClock)
+        status.protectedDataAvailable = machine.isProtectedDataAvailable
+        status.firstUnlockHappened = machine.firstUnlockHappened
+        status.userInactiveRemainingSeconds = machine.userInactiveDeadline.map {
+            max(.zero, $0 - time.now).inSeconds
+        }
+        if store.hasPasscode {
+            let attempts = store.attempts
+            status.triesLeft = attempts.triesLeft
+            if case .tryLater(let wait) = attempts.verdict(now: time.now) {
+                status.retrySeconds = wait.inSeconds
+            }
+            status.eraseAfterTries = store.policy.erasesAfterTenWrongPasscodes
+        }
+        status.lost = counts.lost
+        status.lostPaths = counts.lostPaths
+        status.integrityFailures = counts.integrityFailures
+        status.denied = counts.denied
+        status.sequence = counts.sequence
+        return status
+    }
+
+    private func monitor(_ call: ControlCall) {
+        let parameters = call.parameters
+        var request = EventHub.Request()
+        request.last = parameters["last"]?.intValue ?? 0
+        request.follow = parameters["follow"]?.boolValue ?? true
+        request.signals = parameters["signals"]?.boolValue ?? false
+        request.wantsStatus = parameters["status"]?.boolValue ?? false
+        withProtectionClass(call) { wanted in
+            request.protectionClass = wanted?.letter
+            hub.subscribe(call, request) { status($0).json }
+        }
+    }
+
+    private func findHolders(_ call: ControlCall) {
+        withProtectionClass(call) { wanted in
+            let holders = holders
+            if !searches.add({ call.reply(holders.find(wanted).json) }) {
+                call.fail(.busy(reason: "others look for holders already"))
+            }
+        }
+    }
+
+    /// Lends the parameter `protectionClass`, in any spelling, nil where it is absent; answers the call itself where it
+    /// is not one.
+    private func withProtectionClass(_ call: ControlCall, _ body: (ProtectionClass?) -> Void) {
+        guard let value = call.parameters["protectionClass"], value != .null else {
+            return body(nil)
+        }
+        guard let text = value.stringValue, let known = ProtectionClass(spelling: text) else {
+            return call.failInvalidParameter("protectionClass")
+        }
+        body(known)
     }
 
     // MARK: Lock state
@@ -87,6 +159,13 @@ final class ControlService: ControlHandler {
 
     private func lock(_ call: ControlCall) {
         let now = call.parameters["now"]?.boolValue ?? false
+        locks.add(1, ordering: .relaxed)
+        if let reason = call.parameters["reason"]?.stringValue {
+            hub.emit(
+                ControlEvent(
+                    kind: .note, state: keeper.stateName,
+                    detail: "lock: \(reason.prefix(ControlService.maximumReasonCharacters))"))
+        }
         keeper.post(
             .lock(grace: now ? .zero : grace), done: { call.reply(ControlService.state($0)) })
     }
@@ -95,6 +174,7 @@ final class ControlService: ControlHandler {
         // Behind the passcodes that are being tried, ahead of those to come, and never on the lock thread: the store
         // waits for the disk and for other processes, a lock does not.
         let store = store
+        locks.add(1, ordering: .relaxed)
         passcodes.add(always: true) { try? store.restartPasscodeDelay() }
         keeper.post(.reboot, done: { call.reply(ControlService.state($0)) })
     }
@@ -129,6 +209,8 @@ final class ControlService: ControlHandler {
     // MARK: Passcodes
 
     private func unlock(_ call: ControlCall) {
+        let arrival = SystemClock.monotonic()
+        let locksBefore = locks.load(ordering: .relaxed)
         withPasscodes(call, ["passcode"]) { [self] in
             guard store.hasPasscode else {
                 call.fail(.noPasscodeSet)
@@ -140,14 +222,15 @@ final class ControlService: ControlHandler {
                 try store.openPasscodeSlot(passcode, into: keys)
             } catch {
                 fail(call, "unlock", error)
-                if error.code == .erased {
-                    // The tenth wrong passcode: nothing opens it again, so nothing stays open.
-                    let unmount = unmount
-                    ending.add { _ = unmount(true) }
-                }
                 return
             }
-            install(keys, andHandle: .unlocked) { call.reply(ControlService.state($0)) }
+            guard locksBefore == locks.load(ordering: .relaxed) else {
+                call.fail(.busy(reason: "it was locked while the passcode was being tried"))
+                return
+            }
+            install(keys, andHandle: .unlocked, arrival: arrival) {
+                call.reply(ControlService.state($0))
+            }
         }
     }
 
@@ -216,7 +299,7 @@ final class ControlService: ControlHandler {
     }
 
     /// Runs `body` in the queue of passcodes where the secrets it needs are there.
-    private func withPasscodes(
+    func withPasscodes(
         _ call: ControlCall, _ names: [String], _ body: @escaping @Sendable () -> Void
     ) {
         for name in names where call.parameters[name]?.secretValue == nil {
@@ -226,7 +309,7 @@ final class ControlService: ControlHandler {
         if !passcodes.add(body) { call.fail(.busy(reason: "too many passcodes are being tried")) }
     }
 
-    private func passcode(_ name: String, of call: ControlCall) -> Passcode? {
+    func passcode(_ name: String, of call: ControlCall) -> Passcode? {
         guard let secret = call.parameters[name]?.secretValue,
             let bytes = try? secret.bytes.copy()
         else {
@@ -243,12 +326,12 @@ final class ControlService: ControlHandler {
 
     /// Moves keys into the volume's keyring on the lock thread, so that an eviction under way does not take them.
     private func install(
-        _ keys: ClassKeyring, andHandle event: LockStateMachine.Event,
+        _ keys: ClassKeyring, andHandle event: LockStateMachine.Event, arrival: Duration? = nil,
         done: @escaping @Sendable (String) -> Void
     ) {
         let keyring = volume.keyring
         keeper.post(
-            event,
+            event, arrival: arrival,
             prepare: {
                 for protectionClass in keys.available.classes {
                     try? keys.withKey(of: protectionClass) { key in
@@ -262,7 +345,7 @@ final class ControlService: ControlHandler {
             }, done: done)
     }
 
-    private func fail(_ call: ControlCall, _ what: String, _ error: KeybagError) {
+    func fail(_ call: ControlCall, _ what: String, _ error: KeybagError) {
         switch error.code {
         case .wrongPasscode(let triesLeft): call.fail(.wrongPasscode(triesLeft: triesLeft))
         case .tryLater(let wait):
@@ -270,6 +353,11 @@ final class ControlService: ControlHandler {
         case .disabled: call.fail(.disabled)
         case .noPasscodeSet: call.fail(.noPasscodeSet)
         case .passcodeAlreadySet: call.fail(.passcodeAlreadySet)
+        case .passcodeNeeded: call.fail(.passcodeNeeded)
+        case .erased:
+            // By the tenth wrong passcode just now, or by somebody else: nothing opens it again, so nothing stays open.
+            endErased()
+            call.fail(.erased)
         default:
             hub.emit(ControlEvent(kind: .note, detail: "can't \(what) the volume: \(error)"))
             call.fail(.failed(what: "\(what) \(error.path)", why: error.reason))

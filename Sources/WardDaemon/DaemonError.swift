@@ -30,6 +30,8 @@ public struct DaemonError: Error, Sendable, CustomStringConvertible {
     /// The exit codes in use here.
     enum Exit {
         static let notAVolume: Int32 = 10
+        static let wrongPasscode: Int32 = 12
+        static let tryLater: Int32 = 13
         static let damaged: Int32 = 14
         static let usage: Int32 = 64
         static let noInput: Int32 = 66
@@ -66,41 +68,9 @@ extension DaemonError {
     }
 
     init(_ error: KeybagError, volumePath: String) {
-        let code: Int32
-        var hint: String?
-        switch error.code {
-        case .notAVolume:
-            code = Exit.notAVolume
-            hint = "ward init \(volumePath)"
-        case .damaged:
-            code = Exit.damaged
-            hint = "restore the keybag from a backup of the volume, or open it with a recovery kit"
-        case .newerVersion:
-            code = Exit.damaged
-            hint = "install the version of ward that made it, or a later one"
-        case .noDeviceKey:
-            code = Exit.configuration
-            hint = "restore \(error.path) from a backup; a copied volume needs its recovery kit"
-        case .erased:
-            code = Exit.unavailable
-            hint = "only a recovery kit and a backup bring an erased volume back"
-        case .replayed:
-            code = Exit.damaged
-            hint =
-                "if you restored this volume from a backup: "
-                + "ward mount --accept-older \(volumePath) MOUNTPOINT"
-        case .outOfLockedMemory:
-            code = Exit.temporaryFailure
-            hint = "raise the limit on locked memory: ulimit -l"
-        case .changedElsewhere: code = Exit.temporaryFailure
-        case .insideVolume: code = Exit.usage
-        case .fileExists, .alreadyAVolume: code = Exit.cannotCreate
-        case .system(let reason):
-            code = DaemonError.exitCode(of: reason)
-            hint = DaemonError.advice(reason, volumePath: volumePath)
-        default: code = Exit.software
-        }
-        self.init("mount", error.path, error.reason, hint: hint, exitCode: code)
+        let advice = KeybagAdvice(error, volume: volumePath)
+        self.init(
+            "mount", error.path, error.reason, hint: advice.hint, exitCode: advice.exitCode)
     }
 
     init(_ error: VolumeOpenError, volumePath: String) {

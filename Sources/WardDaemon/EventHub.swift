@@ -1,5 +1,6 @@
 import Synchronization
 import WardControl
+import WardFormat
 import WardSystem
 import WardVolume
 
@@ -7,94 +8,139 @@ import WardVolume
 ///
 /// Concurrency: any thread; never waits for a client or the disk. `state` is guarded by its mutex.
 final class EventHub: VolumeObserver {
-    /// Events remembered.
-    static let capacity = 1000
-    /// The same denial within this time counts as one event.
-    static let mergeInterval = Duration.seconds(10)
     /// Answers that a client has not read yet may not come to more than 256 KiB, or it is dropped; half of that is left
     /// for what happens meanwhile.
     static let maximumReplayBytes = 128 << 10
     /// `{"parameters":…,"continues":true}` and the zero byte.
     static let answerOverheadBytes = 36
-    /// How many of the last events are looked at for the same denial.
-    static let mergeDepth = 32
 
-    private struct Entry {
-        var event: ControlEvent
-        /// Monotonic.
-        var at: Duration
-        var repetitions = 0
+    /// What a client of `Monitor` wants.
+    struct Request {
+        var last = 0
+        var follow = true
+        var signals = false
+        /// A letter.
+        var protectionClass: String?
+        var wantsStatus = false
+    }
+
+    private struct Subscriber {
+        var call: ControlCall
+        var request: Request
+
+        /// Whether an event is what it asked for.
+        func wants(_ event: ControlEvent, isSignal: Bool) -> Bool {
+            if isSignal, !request.signals { return false }
+            // CX's end is an event of the volume too.
+            if !isSignal, request.signals,
+                event.kind == ControlEvent.Kind.didBecomeUnavailable.rawValue
+            {
+                return false
+            }
+            guard let wanted = request.protectionClass else { return true }
+            if event.protectionClass == wanted { return true }
+            switch ControlEvent.Kind(rawValue: event.kind) {
+            case .firstUnlock, .reboot, .unmounting: return true
+            default: return false
+            }
+        }
     }
 
     private struct State {
-        var ring: [Entry] = []
-        /// Index of the oldest once the ring is full.
-        var oldest = 0
-        var subscribers: [ControlCall] = []
+        var journal = EventJournal()
+        var signals = ClassSignals()
+        /// The lock state, for denials.
+        var lockState: String?
+        var subscribers: [Subscriber] = []
+
+        mutating func tell(_ event: ControlEvent, isSignal: Bool = false) {
+            let answer = EventHub.answer(event)
+            subscribers.removeAll { subscriber in
+                subscriber.wants(event, isSignal: isSignal)
+                    && !subscriber.call.reply(answer, continues: true)
+            }
+        }
     }
 
     private let state = Mutex(State())
-    private let log: LogWriter
+    private let log: LogWriter?
+    private let programs = ProgramNames()
 
-    init(log: LogWriter) { self.log = log }
+    /// Without a log events are only remembered and streamed.
+    init(log: LogWriter?) { self.log = log }
 
     func emit(_ event: ControlEvent) {
-        let isNew = state.withLock { state in
-            if event.kind == ControlEvent.Kind.denied.rawValue, merge(event, &state) {
-                return false
-            }
-            let entry = Entry(event: event, at: SystemClock.monotonic())
-            if state.ring.count < EventHub.capacity {
-                state.ring.append(entry)
-            } else {
-                state.ring[state.oldest] = entry
-                state.oldest = (state.oldest + 1) % EventHub.capacity
-            }
-            let answer = JSONValue.object([("event", event.json)])
-            state.subscribers.removeAll { !$0.reply(answer, continues: true) }
-            return true
-        }
-        if isNew { log.write(EventHub.level(of: event), EventHub.line(for: event)) }
-    }
-
-    /// Counts a denial that is remembered already; a program in a loop must not push everything else out.
-    private func merge(_ event: ControlEvent, _ state: inout State) -> Bool {
         let now = SystemClock.monotonic()
-        let count = state.ring.count
-        for back in 0..<min(EventHub.mergeDepth, count) {
-            let index = (state.oldest + count - 1 - back) % count
-            let entry = state.ring[index]
-            guard now - entry.at < EventHub.mergeInterval else { return false }
-            guard entry.event.kind == event.kind, entry.event.path == event.path,
-                entry.event.operation == event.operation, entry.event.pid == event.pid,
-                entry.event.state == event.state
-            else { continue }
-            state.ring[index].repetitions += 1
-            state.ring[index].event.detail = "\(entry.repetitions + 2) times"
-            return true
+        let new = state.withLock { state -> ControlEvent? in
+            switch state.journal.record(event, now: now) {
+            case .new(let event):
+                state.tell(event)
+                return event
+            case .again(let event):
+                state.tell(event)
+                return nil
+            case .counted: return nil
+            }
         }
-        return false
+        if let new { log?.write(EventHub.level(of: new), EventHub.line(for: new)) }
     }
 
-    /// Answers `Monitor`: the last `last` events, or the latest of them that fit, then each as it happens.
-    func subscribe(_ call: ControlCall, last: Int) {
+    /// The state that denials from now on are in.
+    func enter(_ lockState: String) { state.withLock { $0.lockState = lockState } }
+
+    /// Tells the followers of each class what changed for it.
+    func signal(
+        available: ProtectionClassSet, closing: ProtectionClassSet, secondsLeft: Double?,
+        state name: String
+    ) {
         state.withLock { state in
-            state.subscribers.removeAll { !$0.isAlive }
-            let count = state.ring.count
-            var replay: [JSONValue] = []
-            var bytes = 0
-            for back in 0..<min(max(last, 0), count) {
-                let entry = state.ring[(state.oldest + count - 1 - back) % count]
-                let answer = JSONValue.object([("event", entry.event.json)])
-                bytes += answer.bytes.count + EventHub.answerOverheadBytes
-                if bytes > EventHub.maximumReplayBytes { break }
-                replay.append(answer)
-            }
-            for answer in replay.reversed() {
+            let signals = state.signals.update(
+                available: available, closing: closing, secondsLeft: secondsLeft, state: name)
+            for signal in signals { state.tell(signal, isSignal: true) }
+        }
+    }
+
+    /// How many events of each kind there were.
+    var counts: EventJournal.Counts { state.withLock { $0.journal.counts } }
+
+    /// Answers `Monitor`: the status where asked for, the last events, or the latest of them that fit, then each as it
+    /// happens. `status` is called while nothing can happen unheard.
+    func subscribe(
+        _ call: ControlCall, _ request: Request, status: (EventJournal.Counts) -> JSONValue
+    ) {
+        state.withLock { state in
+            state.subscribers.removeAll { !$0.call.isAlive }
+            let subscriber = Subscriber(call: call, request: request)
+            if request.wantsStatus {
+                let answer = JSONValue.object([("status", status(state.journal.counts))])
                 guard call.reply(answer, continues: true) else { return }
             }
-            state.subscribers.append(call)
+            for answer in EventHub.replay(of: state.journal, to: subscriber) {
+                guard call.reply(answer, continues: true) else { return }
+            }
+            if request.follow {
+                state.subscribers.append(subscriber)
+            } else {
+                call.reply()
+            }
         }
+    }
+
+    private static func answer(_ event: ControlEvent) -> JSONValue {
+        .object([("event", event.json)])
+    }
+
+    private static func replay(of journal: EventJournal, to subscriber: Subscriber) -> [JSONValue] {
+        let wanted = journal.last(.max).filter { subscriber.wants($0, isSignal: false) }
+        var replay: [JSONValue] = []
+        var bytes = 0
+        for event in wanted.suffix(max(0, subscriber.request.last)).reversed() {
+            let answer = answer(event)
+            bytes += answer.bytes.count + answerOverheadBytes
+            if bytes > maximumReplayBytes { break }
+            replay.append(answer)
+        }
+        return replay.reversed()
     }
 
     // MARK: What the volume reports
@@ -102,10 +148,13 @@ final class EventHub: VolumeObserver {
     func volume(_ volume: Volume, reports event: VolumeEvent) {
         switch event {
         case .denied(let path, let protectionClass, let operation, let caller):
+            let process = programs.process(of: Int(caller.pid), now: SystemClock.monotonic())
             emit(
                 ControlEvent(
-                    kind: .denied, path: path, protectionClass: protectionClass.letter,
-                    operation: operation, pid: Int(caller.pid), uid: Int(caller.uid)))
+                    kind: .denied, state: state.withLock { $0.lockState }, path: path,
+                    protectionClass: protectionClass.letter, operation: operation,
+                    pid: process?.pid ?? (caller.pid == 0 ? nil : Int(caller.pid)),
+                    uid: Int(caller.uid), program: process?.program))
         case .integrityFailure(let path, let reason):
             emit(ControlEvent(kind: .integrityFailure, path: path, detail: reason))
         case .healed(let path, let finding):
@@ -137,10 +186,13 @@ final class EventHub: VolumeObserver {
         if let operation = event.operation { words.append(operation) }
         if let path = event.path { words.append(path) }
         if let letter = event.protectionClass { words.append("class \(letter)") }
+        if let program = event.program { words.append("program \(program)") }
         if let pid = event.pid { words.append("pid \(pid)") }
         if let uid = event.uid { words.append("uid \(uid)") }
         if let state = event.state { words.append("state \(state)") }
         if let seconds = event.secondsLeft { words.append("in \(seconds) s") }
+        if let seconds = event.seconds { words.append("after \(seconds) s") }
+        if let files = event.files { words.append("files \(files)") }
         let head = words.joined(separator: " ")
         return event.detail.map { head + ": " + $0 } ?? head
     }

@@ -36,20 +36,31 @@ final class LockKeeper: @unchecked Sendable {
     private let time: any TimeSource
     private let hub: EventHub
     private let maintenance: Maintenance
+    /// Nil where no helper process is to be started.
+    private let flusher: PageFlusher?
+    /// The connection was aborted by a lock that could not end otherwise: the mount is dead and the daemon ends.
+    private let isCutOff = Atomic(false)
     private let current: Mutex<Status>
     private let jobs = Mutex(Jobs())
     private let wake = WakeDescriptor()
+    /// How long the last eviction took, from the moment it was due, and the files it dropped. The lock thread's.
+    private var lastEviction: (duration: Duration, files: Int)?
+    /// When the passcode of the unlock under way arrived, monotonic. The lock thread's.
+    private var passcodeArrival: Duration?
 
     init(
         volume: Volume, connection: FUSEConnection, machine: LockStateMachine,
-        time: any TimeSource, hub: EventHub, maintenance: Maintenance
+        time: any TimeSource, hub: EventHub, maintenance: Maintenance, flusher: PageFlusher?
     ) {
         self.volume = volume
         self.connection = connection
         self.time = time
         self.hub = hub
         self.maintenance = maintenance
+        self.flusher = flusher
         current = Mutex(Status(machine: machine, since: Timestamp.now()))
+        hub.enter(machine.state.rawName)
+        signalClasses()
         let thread = SystemThread.start("ward-lock") { [unowned self] in run() }
         jobs.withLock { $0.thread = thread }
     }
@@ -64,15 +75,22 @@ final class LockKeeper: @unchecked Sendable {
     }
 
     /// Handles an event on the lock thread; `prepare` runs there just before, `done` after every effect, with the
-    /// state's name.
+    /// state's name. `arrival`: when the passcode of an unlock came in, monotonic.
+    ///
+    /// Once the connection was aborted nothing brings keys back: there is no mount they could serve. Where it could not be
+    /// aborted the mount lives, with its gate closed, and an unlock is as good as ever.
     @discardableResult
     func post(
-        _ event: LockStateMachine.Event, prepare: (@Sendable () -> Void)? = nil,
-        done: (@Sendable (String) -> Void)? = nil
+        _ event: LockStateMachine.Event, arrival: Duration? = nil,
+        prepare: (@Sendable () -> Void)? = nil, done: (@Sendable (String) -> Void)? = nil
     ) -> Bool {
         add { [unowned self] in
-            prepare?()
-            handle(event)
+            let bringsKeys = event == .unlocked || event == .passcodeRemoved
+            if !(bringsKeys && isCutOff.load(ordering: .relaxed)) {
+                prepare?()
+                passcodeArrival = arrival
+                handle(event)
+            }
             done?(stateName)
         }
     }
@@ -166,13 +184,16 @@ final class LockKeeper: @unchecked Sendable {
             if current.machine.state != before { current.since = Timestamp.now() }
             return effects
         }
+        hub.enter(stateName)
         var evicted = false
         for effect in effects {
             switch effect {
             case .evict(let classes, let kept):
-                evict(classes, keepOpenFiles: kept)
+                evictAndTime(classes, keepOpenFiles: kept)
                 evicted = true
-            case .admit(let classes): volume.admit(classes)
+            case .admit(let classes):
+                flusher?.end()
+                volume.admit(classes)
             case .startTimer(let at): time.setAlarm(at: at)
             case .cancelTimer: time.setAlarm(at: nil)
             case .announce(let announcement): announce(announcement)
@@ -180,6 +201,26 @@ final class LockKeeper: @unchecked Sendable {
         }
         // Harmless where it was not the eviction at the end of a grace period.
         if evicted { handle(.evicted) }
+        signalClasses()
+    }
+
+    private func evictAndTime(
+        _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet
+    ) {
+        var lateness = Duration.zero
+        if case .locking(let end) = status.machine.state { lateness = max(.zero, time.now - end) }
+        let began = SystemClock.monotonic()
+        let files = evict(classes, keepOpenFiles: kept)
+        lastEviction = (SystemClock.monotonic() - began + lateness, files)
+    }
+
+    /// Tells the followers of each class what can be opened now.
+    private func signalClasses() {
+        let machine = status.machine
+        let left = machine.graceRemaining(now: time.now)
+        hub.signal(
+            available: volume.keyring.available, closing: left == nil ? [] : [.a, .b],
+            secondsLeft: left?.inSeconds, state: machine.state.rawName)
     }
 
     private func announce(_ announcement: LockStateMachine.Announcement) {
@@ -189,11 +230,17 @@ final class LockKeeper: @unchecked Sendable {
             hub.emit(
                 ControlEvent(
                     kind: .willBecomeUnavailable, state: state, secondsLeft: left.inSeconds))
+            if left > .zero { flusher?.begin { [weak self] in self?.graceRemaining() } }
         case .locked:
-            hub.emit(ControlEvent(kind: .locked, state: state))
+            hub.emit(
+                ControlEvent(
+                    kind: .locked, state: state, seconds: lastEviction?.duration.inSeconds,
+                    files: lastEviction?.files))
             maintenance.makeDurable()
         case .didBecomeAvailable:
-            hub.emit(ControlEvent(kind: .didBecomeAvailable, state: state))
+            let took = passcodeArrival.map { SystemClock.monotonic() - $0 }
+            hub.emit(
+                ControlEvent(kind: .didBecomeAvailable, state: state, seconds: took?.inSeconds))
             maintenance.mend()
         case .firstUnlock: hub.emit(ControlEvent(kind: .firstUnlock, state: state))
         case .reboot: hub.emit(ControlEvent(kind: .reboot, state: state))
@@ -201,25 +248,34 @@ final class LockKeeper: @unchecked Sendable {
         case .userInactive:
             hub.emit(
                 ControlEvent(
-                    kind: .note, state: state,
-                    detail: "class CX can't be opened until the next unlock"))
+                    kind: .didBecomeUnavailable, state: state, protectionClass: "CX",
+                    detail: "there was no unlock for the volume's period"))
         case .lockIgnored:
             hub.emit(
                 ControlEvent(
                     kind: .note, state: state, detail: "no passcode is set: a lock changes nothing")
             )
         }
+        signalClasses()
     }
 
     /// The lock recipe, bounded twice: by the volume's own deadline, and by not waiting for a volume that misses it.
-    private func evict(_ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet) {
+    /// Returns how many files' pages the kernel was told to drop.
+    @discardableResult
+    private func evict(
+        _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet
+    ) -> Int {
+        flusher?.end()
+        flusher?.assist()
         let report = evict(classes, keepOpenFiles: kept, deadline: LockKeeper.evictionDeadline)
-        if report?.deadlinePassed == false {
+        if let report, !report.deadlinePassed {
             connection.wipeRequestBuffers()
-            return
+            if report.pendingStoreBytes > 0 { notePending(report.pendingStoreBytes) }
+            return report.invalidatedFiles
         }
-        volume.keyring.evict(classes)
+        if report == nil { volume.abandonEviction(of: classes, keepOpenFiles: kept) }
         let aborted = connection.abort()
+        if aborted { isCutOff.store(true, ordering: .relaxed) }
         hub.emit(
             ControlEvent(
                 kind: .lost, state: stateName,
@@ -230,6 +286,15 @@ final class LockKeeper: @unchecked Sendable {
         if aborted { _ = evict(classes, keepOpenFiles: kept, deadline: .seconds(1)) }
         // A worker that waits for the disk does not wipe before it is back.
         connection.wipeRequestBuffers(timeout: .milliseconds(200))
+        return report?.invalidatedFiles ?? 0
+    }
+
+    private func notePending(_ bytes: Int) {
+        hub.emit(
+            ControlEvent(
+                kind: .note, state: stateName,
+                detail: "the store is slow to take what the lock had written back: "
+                    + "\(bytes) bytes of ciphertext wait in memory"))
     }
 
     /// Nil where the volume is still at it a second after the deadline.
@@ -238,10 +303,15 @@ final class LockKeeper: @unchecked Sendable {
     ) -> EvictionReport? {
         let volume = volume
         let outcome = Outcome()
-        let thread = SystemThread.start("ward-recipe") {
+        let body: @Sendable () -> Void = {
             let report = volume.evict(classes, keepOpenFiles: kept, deadline: deadline)
             outcome.report.withLock { $0 = report }
             outcome.done.signal()
+        }
+        guard let thread = try? SystemThread("ward-recipe", body) else {
+            // No thread to be had: better bounded once than not locked.
+            body()
+            return outcome.report.withLock { $0 }
         }
         guard outcome.done.wait(timeout: deadline + .seconds(1)) else {
             thread.detach()

@@ -16,6 +16,8 @@ public struct MountOptions: Sendable {
     /// Whether other users may use the mount.
     public var allowOther: Bool
     public var readOnly: Bool
+    /// Whether a locked screen of the daemon's user locks the volume; sleep and shutdown always do.
+    public var locksWithScreen: Bool
     /// The clock moves by `Advance` alone; for tests.
     public var manualClock: Bool
     /// Somebody else may change the backing directory meanwhile.
@@ -36,7 +38,8 @@ public struct MountOptions: Sendable {
     public init(
         volumePath: String, mountPoint: String, stateRoot: String = StateDirectory.defaultRoot(),
         runtimeDirectory: String = RuntimeDirectory.defaultPath(), graceSeconds: Double? = nil,
-        allowOther: Bool = false, readOnly: Bool = false, manualClock: Bool = false,
+        allowOther: Bool = false, readOnly: Bool = false, locksWithScreen: Bool = false,
+        manualClock: Bool = false,
         sharedStorage: Bool = false, logPath: String? = nil, logsToStandardError: Bool = false,
         threads: Int? = nil, usesWatchdog: Bool = true, acceptsOlderGeneration: Bool = false,
         version: String = "0"
@@ -48,6 +51,7 @@ public struct MountOptions: Sendable {
         self.graceSeconds = graceSeconds
         self.allowOther = allowOther
         self.readOnly = readOnly
+        self.locksWithScreen = locksWithScreen
         self.manualClock = manualClock
         self.sharedStorage = sharedStorage
         self.logPath = logPath

@@ -25,6 +25,7 @@ final class MountedService: @unchecked Sendable {
     private let service: ControlService
     private let server: ControlServer
     private let watchdog: WatchdogProcess?
+    private let sessionWatch: SessionWatchProcess?
     private let isEnding = Atomic(false)
     private let isCuttingOff = Atomic(false)
     private let isFinished = Atomic(false)
@@ -77,12 +78,13 @@ final class MountedService: @unchecked Sendable {
             now: time.now)
         keeper = LockKeeper(
             volume: volume, connection: connection, machine: machine, time: time, hub: hub,
-            maintenance: maintenance)
+            maintenance: maintenance,
+            flusher: options.usesWatchdog
+                ? PageFlusher(volume: volume, connection: connection) : nil)
         let ending = Ending()
         service = ControlService(
             options: options, placement: placement, store: store, volume: volume, keeper: keeper,
-            time: time, hub: hub,
-            grace: options.graceSeconds.map { .seconds($0) } ?? store.policy.gracePeriod
+            time: time, hub: hub, deviceMinor: connection.connectionID
         ) { force in ending.owner?.end(force: force) }
         info = MountedInfo(
             uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,
@@ -101,6 +103,12 @@ final class MountedService: @unchecked Sendable {
             log.stop()
             throw DaemonError(error)
         }
+        // Last: it is a client of the socket.
+        sessionWatch =
+            SessionWatchProcess.isUseful
+            ? SessionWatchProcess(
+                socketPath: socketPath, mountPoint: connection.mountPoint,
+                locksWithScreen: options.locksWithScreen) : nil
         ending.owner = self
         hub.emit(
             ControlEvent(
@@ -108,6 +116,14 @@ final class MountedService: @unchecked Sendable {
                 detail: "\(placement.volumePath), \(uuid)"))
         if options.usesWatchdog, watchdog == nil {
             log.write(.warning, "no watchdog could be started")
+        }
+        if let watchdog, !watchdog.canAbort {
+            log.write(
+                .warning,
+                "/sys/fs/fuse/connections can't be used: if this process is killed, "
+                    + (geteuid() == 0
+                        ? "the mount is cut off by other means"
+                        : "programs will find the bare mount point, and may write into it"))
         }
         if machine.state == .noPasscode { maintenance.mend() }
     }
@@ -176,6 +192,7 @@ final class MountedService: @unchecked Sendable {
             hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
         }
         watchdog?.stop()
+        sessionWatch?.stop()
         maintenance.stop()
         keeper.stop()
         do throws(Errno) {
@@ -186,11 +203,32 @@ final class MountedService: @unchecked Sendable {
         volume.keyring.evict(.all)
         // A mount that was aborted is still in the table, dead.
         try? connection.unmount(lazy: true)
-        service.stop()
+        stopService()
         runtime.forget(uuid: uuid)
         server.stop()
         log.write(.notice, "unmounted")
         log.stop()
+    }
+}
+
+extension MountedService {
+    /// Ends the queues of passcodes and calls. A passcode that is being tried may wait for the state directory, which
+    /// another process has locked or which lies on a store that hangs; the keys are gone, so nothing is waited for long.
+    private func stopService() {
+        let service = service
+        let done = WakeDescriptor()
+        guard
+            let thread = try? SystemThread(
+                "ward-stop",
+                {
+                    service.stop()
+                    done.signal()
+                })
+        else { return service.stop() }
+        thread.detach()
+        if !done.wait(timeout: .seconds(5)) {
+            log.write(.warning, "ended while a passcode was being tried")
+        }
     }
 }
 

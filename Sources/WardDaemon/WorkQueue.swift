@@ -33,6 +33,9 @@ final class WorkQueue: Sendable {
         return isTaken
     }
 
+    /// Forgets what is waiting.
+    func discardWaiting() { state.withLock { $0.work = [] } }
+
     /// Does what is waiting and ends.
     func stop() {
         let thread = state.withLock { state in

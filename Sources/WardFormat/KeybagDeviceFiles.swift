@@ -142,26 +142,38 @@ public struct RememberedGeneration: Equatable, Sendable {
     }
 }
 
-/// `attempts`: wrong passcodes since the last right one, and the delay that runs.
+/// `attempts`: wrong passcodes since the last right one, which they were, and the delay that runs.
 ///
 /// ```
 ///   0  magic "WARDTRYS"           8
-///   8  version (1)                2
+///   8  version (2)                2
 ///  10  wrong passcodes            2
-///  12  zero                       4
+///  12  number of tags n           2   at most 10
+///  14  judged                     2   0: the last tag is of an attempt that was counted and not judged yet; else 1
 ///  16  volume UUID               16
 ///  32  clock                     16   the boot (`/proc/sys/kernel/random/boot_id`) whose clock the next field is of
 ///  48  end of the delay           8   nanoseconds on that clock
-///  56  SHA-256                   32   of everything before it
+///  56  tags                     160   n of 16 bytes, then zeros
+/// 216  MAC                       32   under the device key, of everything before it
+/// 248  SHA-256                   32   of everything before it
 /// ```
 public struct AttemptRecord: Equatable, Sendable {
-    public static let bytes = 88
+    public static let bytes = 280
+    public static let tagBytes = 16
+    public static let maximumTags = 10
+    static let macBytes = 32
     static let magic: [UInt8] = Array("WARDTRYS".utf8)
 
     public var uuid: [UInt8]
     public var wrongPasscodes: UInt16
+    /// Tags of the passcodes that were counted, so that none counts twice.
+    public var tags: [[UInt8]] = []
+    /// The last of `tags` was counted; whether it is wrong nobody knows yet.
+    public var lastIsPending = false
     public var clockIdentity: [UInt8]
     public var delayEndNanoseconds: UInt64
+    /// Of `authenticated`.
+    public var mac = [UInt8](repeating: 0, count: macBytes)
 
     public init(
         uuid: [UInt8], wrongPasscodes: UInt16, clockIdentity: [UInt8], delayEndNanoseconds: UInt64
@@ -173,25 +185,45 @@ public struct AttemptRecord: Equatable, Sendable {
         self.delayEndNanoseconds = delayEndNanoseconds
     }
 
-    public var serialized: [UInt8] {
-        var writer = KeybagEnvelope.begin(magic: AttemptRecord.magic, version: 1)
+    /// What the MAC is of.
+    public var authenticated: [UInt8] {
+        precondition(tags.count <= AttemptRecord.maximumTags)
+        var writer = KeybagEnvelope.begin(magic: AttemptRecord.magic, version: 2)
         writer.append(wrongPasscodes)
-        writer.appendZeros(4)
+        writer.append(UInt16(tags.count))
+        writer.append(UInt16(lastIsPending ? 0 : 1))
         writer.append(uuid)
         writer.append(clockIdentity)
         writer.append(delayEndNanoseconds)
-        return KeybagEnvelope.seal(writer.bytes)
+        for tag in tags {
+            precondition(tag.count == AttemptRecord.tagBytes)
+            writer.append(tag)
+        }
+        writer.appendZeros((AttemptRecord.maximumTags - tags.count) * AttemptRecord.tagBytes)
+        return writer.bytes
     }
 
+    public var serialized: [UInt8] { KeybagEnvelope.seal(authenticated + mac) }
+
+    /// Takes what is well-formed; the MAC is the caller's to check.
     public init(reading bytes: [UInt8]) throws(FormatError) {
         var reader = try KeybagEnvelope.open(
-            bytes, magic: AttemptRecord.magic, version: 1, maximumBytes: AttemptRecord.bytes,
+            bytes, magic: AttemptRecord.magic, version: 2, maximumBytes: AttemptRecord.bytes,
             "attempts")
         wrongPasscodes = try reader.integer(UInt16.self, "wrong passcodes")
-        try reader.zeros(4, "reserved field")
+        let count = Int(try reader.integer(UInt16.self, "number of tags"))
+        let judged = try reader.integer(UInt16.self, "judged")
+        guard count <= AttemptRecord.maximumTags, judged <= 1, judged == 1 || count > 0 else {
+            throw FormatError(.malformed, "attempts: \(count) tags, judged \(judged)")
+        }
+        lastIsPending = judged == 0
         uuid = try reader.take(16, "volume UUID")
         clockIdentity = try reader.take(16, "clock")
         delayEndNanoseconds = try reader.integer(UInt64.self, "end of the delay")
+        for _ in 0..<count { tags.append(try reader.take(AttemptRecord.tagBytes, "a tag")) }
+        try reader.zeros(
+            (AttemptRecord.maximumTags - count) * AttemptRecord.tagBytes, "room for tags")
+        mac = try reader.take(AttemptRecord.macBytes, "MAC")
         try reader.end()
     }
 }

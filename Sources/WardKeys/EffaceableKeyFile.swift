@@ -59,11 +59,12 @@ struct EffaceableKeyFile {
     /// Wipes what a power cut left of an unfinished replacement.
     func wipeLeftover() throws(Errno) { try storage.destroySecret(path + ".new") }
 
-    /// Erase: nothing that this key entered into opens again.
+    /// Erase: nothing that this key entered into opens again. The leftover first: once the key is gone nothing says that
+    /// there may be another copy.
     func destroy() throws(KeybagError) {
         do throws(Errno) {
-            try storage.destroySecret(path)
             try wipeLeftover()
+            try storage.destroySecret(path)
         } catch {
             throw .system(error, path, "can't destroy the effaceable key")
         }

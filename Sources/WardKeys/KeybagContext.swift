@@ -36,11 +36,15 @@ struct KeybagContext {
         EffaceableKeyFile(path: directory.effaceableKeyPath, uuid: uuid, storage: storage)
     }
     var ledger: AttemptLedger {
-        AttemptLedger(path: directory.attemptsPath, uuid: uuid, storage: storage, clock: clock)
+        AttemptLedger(
+            path: directory.attemptsPath, uuid: uuid, storage: storage, clock: clock,
+            device: device)
     }
 
     /// Runs `body` while no other process changes this device's files for the volume.
-    func withLock<R>(_ body: () throws(KeybagError) -> R) throws(KeybagError) -> R {
+    func withLock<R: ~Copyable>(
+        _ body: () throws(KeybagError) -> R
+    ) throws(KeybagError) -> R {
         let lock: Int32?
         do throws(Errno) {
             lock = try storage.lock(directory.lockPath)

@@ -72,6 +72,10 @@ extension KeybagError {
             error.code == .newerVersion ? .newerVersion : .damaged, path: path, error.description)
     }
 
+    static func erasedAfterTen(_ path: String) -> KeybagError {
+        KeybagError(.erased, path: path, "ten wrong passcodes: the volume has been erased")
+    }
+
     static func noLockedMemory(_ path: String) -> KeybagError {
         KeybagError(.outOfLockedMemory, path: path, "no more memory may be locked")
     }

@@ -6,22 +6,23 @@ extension KeybagStore {
     /// Makes the keybag of a new volume in the existing directory `volumePath`, its copy, and this device's secrets for
     /// it: fresh keys for every class.
     ///
-    /// `recoveryKitPath`: also makes a recovery kit there and returns its code, the only time it is known. Throws
-    /// `alreadyAVolume`, `insideVolume`, `fileExists`, `system`; then nothing of the volume is left.
+    /// `recoveryKitPath`: also makes a recovery kit there and returns its code, the only time it is known. `policy`: what
+    /// is to differ from the usual grace period, CX period and erasing. Throws `alreadyAVolume`, `insideVolume`, `fileExists`, `system`; then nothing of the volume is left.
     public static func create(
         volumePath: String, stateRoot: String, parameters: VolumeParameters,
-        passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String? = nil
+        passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String? = nil,
+        policy: PolicyChange = PolicyChange()
     ) throws(KeybagError) -> RecoveryCode? {
         try create(
             volumePath: volumePath, stateRoot: stateRoot, parameters: parameters,
-            passcode: passcode, cost: cost, recoveryKitPath: recoveryKitPath,
+            passcode: passcode, cost: cost, recoveryKitPath: recoveryKitPath, policy: policy,
             storage: DiskKeyStorage())
     }
 
     static func create(
         volumePath: String, stateRoot: String, parameters: VolumeParameters,
         passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String?,
-        storage: any KeyStorage
+        policy: PolicyChange = PolicyChange(), storage: any KeyStorage
     ) throws(KeybagError) -> RecoveryCode? {
         let context = KeybagContext(
             volumePath: volumePath, stateRoot: stateRoot, uuid: parameters.uuid, storage: storage,
@@ -39,7 +40,7 @@ extension KeybagStore {
                 set, identity: identity, volumePath: volumePath, at: path, storage)
         }
         do throws(KeybagError) {
-            try makeDeviceFiles(context, set, identity, passcode, cost)
+            try makeDeviceFiles(context, set, identity, passcode, cost, policy)
         } catch {
             for path in [recoveryKitPath, context.keybagPath, context.copyPath] {
                 if let path { try? storage.remove(path) }
@@ -68,7 +69,7 @@ extension KeybagStore {
 
     private static func makeDeviceFiles(
         _ context: KeybagContext, _ set: borrowing KeybagKeySet, _ identity: KeybagIdentity,
-        _ passcode: borrowing Passcode?, _ cost: ScryptCost
+        _ passcode: borrowing Passcode?, _ cost: ScryptCost, _ wanted: PolicyChange
     ) throws(KeybagError) {
         let directory = context.directory
         let effaceable = try KeybagContext.randomKey(path: directory.path)
@@ -81,11 +82,14 @@ extension KeybagStore {
             path: directory.deviceKeyPath, volumeUUID: context.uuid, storage: context.storage
         ).create()
         try context.effaceable.store(effaceable)
+        // Before the keybag: a volume without this file has lost it.
+        try context.ledger.store(PasscodePolicy())
         let cost = cost.parameters()
         let stretched = try stretch(context, passcode, cost)
         let keybag = try build(
             context, set, identity: identity, generation: 1,
-            policy: KeybagPolicy(passcodeCost: cost), passcode: stretched, effaceable: effaceable)
+            policy: wanted.applied(to: KeybagPolicy(passcodeCost: cost)), passcode: stretched,
+            effaceable: effaceable)
         try write(keybag, context)
         try context.remember(keybag.generation)
     }

@@ -5,13 +5,14 @@ import WardSystem
 extension KeybagStore {
     /// Opens the passcode slot: classes A, B, C and CX into the keyring.
     ///
-    /// The attempt is counted on disk before it is judged (L5); the same wrong passcode again does not count. Throws
+    /// The attempt is counted on disk before it is judged (L5); the same wrong passcode again does not count, in whatever
+    /// process and after a restart too. Throws
     /// `wrongPasscode`, `tryLater`, `disabled`, `noPasscodeSet`; `erased` where this was the tenth and erasing is on.
     public func openPasscodeSlot(
         _ passcode: borrowing Passcode, into keyring: ClassKeyring
     ) throws(KeybagError) {
-        try operations.withLock { wrong throws(KeybagError) in
-            let set = try judge(passcode, &wrong)
+        try operations.withLock { _ throws(KeybagError) in
+            let set = try judge(passcode)
             try KeybagContext.install(set, into: keyring, path: context.keybagPath)
         }
     }
@@ -19,8 +20,9 @@ extension KeybagStore {
     /// The daemon started: a delay that still runs begins again (L6).
     public func restartPasscodeDelay() throws(KeybagError) {
         try operations.withLock { _ throws(KeybagError) in
+            guard hasPasscode else { return }
             try context.withLock { () throws(KeybagError) in
-                let before = try context.ledger.load()
+                let before = try context.ledger.settled()
                 var attempts = before
                 attempts.restart(now: context.clock.now())
                 if attempts != before { try context.ledger.store(attempts) }
@@ -35,13 +37,13 @@ extension KeybagStore {
     public func setPasscode(
         _ passcode: borrowing Passcode, cost: ScryptCost? = nil
     ) throws(KeybagError) {
-        try operations.withLock { wrong throws(KeybagError) in
+        try operations.withLock { _ throws(KeybagError) in
             guard !hasPasscode else {
                 throw KeybagError(
                     .passcodeAlreadySet, path: volumePath, "the volume has a passcode already")
             }
             let set = try deviceSet()
-            try reseal(set, under: try stretch(new: passcode, cost), &wrong)
+            try reseal(set, under: try stretch(new: passcode, cost))
         }
     }
 
@@ -50,90 +52,99 @@ extension KeybagStore {
     public func changePasscode(
         _ old: borrowing Passcode, to new: borrowing Passcode, cost: ScryptCost? = nil
     ) throws(KeybagError) {
-        try operations.withLock { wrong throws(KeybagError) in
-            var set = try judge(old, &wrong)
+        try operations.withLock { _ throws(KeybagError) in
+            var set = try judge(old)
             set.formUnion(try deviceSet())
-            try reseal(set, under: try stretch(new: new, cost), &wrong)
+            try reseal(set, under: try stretch(new: new, cost))
         }
     }
 
     /// Removes the passcode: the device alone opens everything (S0).
     public func removePasscode(_ old: borrowing Passcode) throws(KeybagError) {
-        try operations.withLock { wrong throws(KeybagError) in
-            var set = try judge(old, &wrong)
-            set.formUnion(try deviceSet())
-            try reseal(set, under: nil, &wrong)
-        }
-    }
-
-    /// Stores another policy: grace period, CX period, erase flag.
-    public func setPolicy(_ wanted: KeybagPolicy) throws(KeybagError) {
-        // As it will be read: whole milliseconds and seconds.
-        guard let policy = try? KeybagPolicy(reading: wanted.serialized) else {
-            preconditionFailure("a policy reads back")
-        }
         try operations.withLock { _ throws(KeybagError) in
-            try context.withLock { () throws(KeybagError) in
-                try requireUnchanged()
-                var keybag = published.withLock { $0.keybag }
-                let effaceable = try currentEffaceable(of: keybag)
-                let secret = try context.hierarchy.deviceSecret(effaceable: effaceable)
-                keybag.generation += 1
-                let policyKey = try context.hierarchy.policyKey(secret)
-                keybag = try context.finish(keybag, policy, policyKey: policyKey)
-                try writeKeybags(keybag)
-                try context.remember(keybag.generation)
-                publish(keybag, policy)
-            }
+            var set = try judge(old)
+            set.formUnion(try deviceSet())
+            try reseal(set, under: nil)
         }
     }
 
     // MARK: Judging
 
     /// The set of the passcode slot, or why not. The caller holds `operations`.
-    func judge(
-        _ passcode: borrowing Passcode, _ wrong: inout WrongTags
-    ) throws(KeybagError) -> KeybagKeySet {
+    ///
+    /// Counting, judging and forgetting are one step towards other processes: each attempt of each is counted once, one
+    /// after the other. Only the slow part comes before.
+    func judge(_ passcode: borrowing Passcode) throws(KeybagError) -> KeybagKeySet {
         let keybag = published.withLock { $0.keybag }
         guard let slot = keybag.passcodeSlot, let derivation = slot.derivation else {
             throw KeybagError(.noPasscodeSet, path: volumePath, "the volume has no passcode")
         }
-        try requireAttempt(try context.ledger.load())
-        let stretched = try context.hierarchy.stretch(passcode, derivation)
-        let effaceable = try currentEffaceable(of: keybag)
-        let entangled = try context.hierarchy.entangled(stretched, effaceable: effaceable)
-        let tag = try context.hierarchy.wrongPasscodeTag(entangled)
-        if wrong.contains(tag) { throw wrongPasscode(attempts) }
-        let attempts = try context.withLock { () throws(KeybagError) -> PasscodePolicy in
-            var attempts = try context.ledger.load()
-            try requireAttempt(attempts)
-            attempts.count(now: context.clock.now())
-            try context.ledger.store(attempts)
-            return attempts
+        // Nothing is stretched that would not be judged.
+        let before = try attemptsOnDisk()
+        if before.pendingTag == nil {
+            try refuse(before, before.verdict(now: context.clock.now()))
         }
-        published.withLock { $0.attempts = attempts }
-        let kek = try context.hierarchy.passcodeKEK(entangled)
-        if let set = try context.open(slot, kek: kek, identity: keybag.identity) {
+        let stretched = try context.hierarchy.stretch(passcode, derivation)
+        return try context.withLock { () throws(KeybagError) -> KeybagKeySet in
+            let effaceable = try currentEffaceable(of: keybag)
+            let entangled = try context.hierarchy.entangled(stretched, effaceable: effaceable)
+            try count(try context.hierarchy.wrongPasscodeTag(entangled))
+            let kek = try context.hierarchy.passcodeKEK(entangled)
+            guard let set = try context.open(slot, kek: kek, identity: keybag.identity) else {
+                throw try judgedWrong()
+            }
             guard set.contains(.passcodeClasses) else {
                 throw KeybagError(
                     .damaged, path: context.keybagPath, "the passcode slot is incomplete")
             }
-            wrong.forget()
             forgetAttempts()
             return set
         }
-        if attempts.triesLeft == 0, policy.erasesAfterTenWrongPasscodes {
-            try context.withLock { () throws(KeybagError) in try context.effaceable.destroy() }
-            throw KeybagError(
-                .erased, path: volumePath, "ten wrong passcodes: the volume has been erased")
-        }
-        wrong.add(tag)
-        throw wrongPasscode(attempts)
     }
 
-    private func requireAttempt(_ attempts: PasscodePolicy) throws(KeybagError) {
+    private func attemptsOnDisk() throws(KeybagError) -> PasscodePolicy {
+        let (attempts, needsStoring) = try context.ledger.load()
+        guard needsStoring else { return attempts }
+        // A delay that begins again has to begin at one moment, also where nothing else is written.
+        return try context.withLock { () throws(KeybagError) in try context.ledger.settled() }
+    }
+
+    /// Writes the attempt down, or says why there is none. The caller holds the device's lock.
+    private func count(_ tag: borrowing SecretBytes) throws(KeybagError) {
+        let shortTag = tag.withUnsafeBytes { [UInt8]($0[..<AttemptRecord.tagBytes]) }
+        let loaded = try context.ledger.load()
+        var attempts = loaded.policy
+        let admission = attempts.admit(shortTag, now: context.clock.now())
+        if loaded.needsStoring || admission == .judge(isNew: true) {
+            try context.ledger.store(attempts)
+        }
         published.withLock { $0.attempts = attempts }
-        switch attempts.verdict(now: context.clock.now()) {
+        switch admission {
+        case .judge: break
+        case .knownWrong: throw wrongPasscode(attempts)
+        case .tryLater(let wait): try refuse(attempts, .tryLater(wait))
+        case .disabled: try refuse(attempts, .disabled)
+        }
+    }
+
+    /// What to say of the wrong passcode that was just counted. The caller holds the device's lock.
+    private func judgedWrong() throws(KeybagError) -> KeybagError {
+        var attempts = published.withLock { $0.attempts }
+        attempts.judgedWrong()
+        try context.ledger.store(attempts)
+        published.withLock { $0.attempts = attempts }
+        guard attempts.isExhausted, policy.erasesAfterTenWrongPasscodes else {
+            return wrongPasscode(attempts)
+        }
+        try context.effaceable.destroy()
+        return .erasedAfterTen(volumePath)
+    }
+
+    private func refuse(
+        _ attempts: PasscodePolicy, _ verdict: PasscodePolicy.Verdict
+    ) throws(KeybagError) {
+        published.withLock { $0.attempts = attempts }
+        switch verdict {
         case .allowed: break
         case .tryLater(let wait):
             throw KeybagError(
@@ -152,17 +163,19 @@ extension KeybagStore {
             .wrongPasscode(triesLeft: attempts.triesLeft), path: volumePath, "wrong passcode")
     }
 
-    /// A failure to write it down makes the next unlock count from too many; it must not make this one fail.
+    /// The passcode was right, or there is another one. A failure to write it down makes the next unlock count from too
+    /// many; it must not make this one fail. The caller holds the device's lock.
     private func forgetAttempts() {
-        published.withLock { $0.attempts.reset() }
-        try? context.withLock { () throws(KeybagError) in
-            try context.ledger.store(PasscodePolicy())
+        let before = published.withLock { published in
+            defer { published.attempts.reset() }
+            return published.attempts
         }
+        if before != PasscodePolicy() { try? context.ledger.store(PasscodePolicy()) }
     }
 
     // MARK: Changing
 
-    private func stretch(
+    func stretch(
         new passcode: borrowing Passcode, _ cost: ScryptCost?
     ) throws(KeybagError) -> StretchedPasscode {
         try context.hierarchy.stretch(
@@ -173,12 +186,12 @@ extension KeybagStore {
     ///
     /// state {old, new} → keybag → its copy → remembered generation → state {new}, each durable before the next. Until
     /// the keybag's rename the old passcode opens, from then on the new one; opening the store finishes the rest.
-    private func reseal(
+    func reseal(
         _ set: borrowing KeybagKeySet, under passcode: consuming StretchedPasscode?,
-        _ wrong: inout WrongTags
+        policy changed: KeybagPolicy? = nil
     ) throws(KeybagError) {
         let (old, policyBefore) = published.withLock { ($0.keybag, $0.policy) }
-        var policy = policyBefore
+        var policy = changed ?? policyBefore
         if let cost = passcode?.derivation.cost { policy.passcodeCost = cost }
         let fresh = try KeybagContext.randomKey(path: context.keybagPath)
         let keybag = try KeybagStore.build(
@@ -195,10 +208,11 @@ extension KeybagStore {
             } catch {
                 try settle(after: error, keybag, policy)
             }
+            publish(keybag, policy)
+            // Tags of the old effaceable key mean nothing any more, and a file that was lost is there again.
+            published.withLock { $0.attempts.reset() }
+            try? context.ledger.store(PasscodePolicy())
         }
-        publish(keybag, policy)
-        wrong.forget()
-        forgetAttempts()
     }
 
     /// A write of the sequence failed: whichever keybag is in place counts from now on. Returns where that is the new
@@ -221,7 +235,7 @@ extension KeybagStore {
     }
 
     /// Refuses to overwrite what another process wrote. The caller holds the device's lock.
-    private func requireUnchanged() throws(KeybagError) {
+    func requireUnchanged() throws(KeybagError) {
         let generation = generation
         guard
             let bytes = try? context.storage.readBytes(
@@ -235,11 +249,11 @@ extension KeybagStore {
         }
     }
 
-    private func writeKeybags(_ keybag: Keybag) throws(KeybagError) {
+    func writeKeybags(_ keybag: Keybag) throws(KeybagError) {
         try KeybagStore.write(keybag, context)
     }
 
-    private func publish(_ keybag: Keybag, _ policy: KeybagPolicy) {
+    func publish(_ keybag: Keybag, _ policy: KeybagPolicy) {
         published.withLock {
             $0.keybag = keybag
             $0.policy = policy
@@ -292,39 +306,5 @@ extension KeybagStore {
                 throw .system(error, path, "can't write the keybag")
             }
         }
-    }
-}
-
-extension KeybagStore.WrongTags {
-    /// Compares with every tag, in constant time each.
-    func contains(_ tag: borrowing SecretBytes) -> Bool {
-        switch tags {
-        case .some(let tags):
-            for index in 0..<count {
-                if let known = try? tags.slice(index * 32..<(index + 1) * 32), known == tag {
-                    return true
-                }
-            }
-            return false
-        case .none: return false
-        }
-    }
-
-    /// Without room for it the same wrong passcode would count again: no harm.
-    mutating func add(_ tag: borrowing SecretBytes) {
-        if tags == nil {
-            tags = try? SecretBytes(zeroed: PasscodePolicy.maximumWrongPasscodes * 32)
-        }
-        guard count < PasscodePolicy.maximumWrongPasscodes, tags != nil else { return }
-        let at = count * 32
-        tags!.withUnsafeMutableBytes { out in
-            tag.withUnsafeBytes { out[at..<at + 32].copyBytes(from: $0) }
-        }
-        count += 1
-    }
-
-    mutating func forget() {
-        tags = nil
-        count = 0
     }
 }

@@ -58,9 +58,9 @@ extension KeybagStore {
     private func judgeAlone(_ passcode: borrowing Passcode) throws(KeybagError) -> KeybagKeySet {
         var result: KeybagKeySet?
         var failure: KeybagError?
-        operations.withLock { wrong in
+        operations.withLock { _ in
             do throws(KeybagError) {
-                result = try judge(passcode, &wrong)
+                result = try judge(passcode)
             } catch {
                 failure = error
             }

@@ -16,16 +16,10 @@ public final class KeybagStore: Sendable {
         var attempts: PasscodePolicy
     }
 
-    /// Wrong passcodes of this process, recognised by a tag of what they derive to.
-    struct WrongTags: ~Copyable {
-        var tags: SecretBytes?
-        var count = 0
-    }
-
     let context: KeybagContext
     let published: Mutex<Published>
     /// Held for the length of an operation.
-    let operations: Mutex<WrongTags>
+    let operations = Mutex(())
     /// What was found wrong on opening and put right; one line each, for the log.
     public let notes: [String]
 
@@ -53,10 +47,29 @@ public final class KeybagStore: Sendable {
         ).load()
         context = loaded.context
         notes = loaded.notes
-        let attempts = try loaded.context.ledger.load()
+        let attempts = try loaded.context.withLock { () throws(KeybagError) in
+            try KeybagStore.attempts(loaded)
+        }
         published = Mutex(
             Published(keybag: loaded.keybag, policy: loaded.policy, attempts: attempts))
-        operations = Mutex(WrongTags())
+    }
+
+    /// What was tried before, with an erase that a power cut interrupted finished.
+    private static func attempts(
+        _ loaded: KeybagLoader.Loaded
+    ) throws(KeybagError) -> PasscodePolicy {
+        let (attempts, needsStoring) = try loaded.context.ledger.load()
+        // Of no use where it can't be stored (a read-only state directory): nothing will be judged there either.
+        if needsStoring, loaded.keybag.passcodeSlot != nil {
+            try? loaded.context.ledger.store(attempts)
+        }
+        if attempts.isExhausted, loaded.policy.erasesAfterTenWrongPasscodes,
+            loaded.keybag.passcodeSlot != nil
+        {
+            try loaded.context.effaceable.destroy()
+            throw .erasedAfterTen(loaded.context.volumePath)
+        }
+        return attempts
     }
 
     // MARK: What is known without a passcode
@@ -125,11 +138,27 @@ public final class KeybagStore: Sendable {
 
     // MARK: Erasing
 
-    /// Destroys the effaceable key: nothing on this device opens the volume again, whatever its size (L9).
+    /// Destroys the effaceable key: nothing on this device opens the volume again, whatever its size (L9). Waits for
+    /// nobody who stretches a passcode; a passcode change that is being written is finished first.
+    ///
+    /// A recovery kit made before opens what is left all the same: it holds the keys themselves. After a power cut in the
+    /// middle the volume is as before or erased, and erasing can be repeated.
     public func erase() throws(KeybagError) {
-        try operations.withLock { _ throws(KeybagError) in
-            try context.withLock { () throws(KeybagError) in try context.effaceable.destroy() }
+        try context.withLock { () throws(KeybagError) in try context.effaceable.destroy() }
+    }
+
+    /// The UUID that the keybag in this directory names, or its copy, whether authentic or not; nil where neither can be
+    /// read.
+    public static func volumeUUID(in volumePath: String) -> String? {
+        for name in [Keybag.fileName, Keybag.copyFileName] {
+            let path = KeybagContext.path(volumePath, name)
+            if let bytes = try? DiskKeyStorage().readBytes(path, limit: Keybag.maximumBytes),
+                let keybag = try? Keybag(reading: bytes)
+            {
+                return keybag.identity.parameters.uuidString
+            }
         }
+        return nil
     }
 
     /// The same for a volume whose keybag is damaged or gone.

@@ -54,6 +54,8 @@ public struct LockStateMachine: Equatable, Sendable {
         case passcodeSet
         /// The passcode was removed.
         case passcodeRemoved
+        /// The policy was changed: CX is to stay for this long after an unlock, the last one included.
+        case userInactivePeriodChanged(Duration)
     }
 
     /// What programs are told.
@@ -92,7 +94,7 @@ public struct LockStateMachine: Equatable, Sendable {
     /// Whether there was an unlock since boot.
     public private(set) var firstUnlockHappened: Bool
     /// How long after the last unlock class CX can be opened.
-    public let userInactivePeriod: Duration
+    public private(set) var userInactivePeriod: Duration
     /// When class CX expires; nil before the first unlock, after expiry, and without a passcode.
     public private(set) var userInactiveDeadline: Duration?
     /// The eviction was asked for and has not been reported done.
@@ -144,6 +146,11 @@ public struct LockStateMachine: Equatable, Sendable {
         case .reboot: reboot(now, &effects)
         case .passcodeSet: passcodeSet(now, &effects)
         case .passcodeRemoved: passcodeRemoved(now, &effects)
+        case .userInactivePeriodChanged(let period):
+            if let deadline = userInactiveDeadline {
+                userInactiveDeadline = deadline - userInactivePeriod + period
+            }
+            userInactivePeriod = period
         }
         rearm(&effects)
         return effects

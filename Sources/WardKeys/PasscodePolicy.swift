@@ -1,4 +1,9 @@
-/// How many wrong passcodes there may be, and how long to wait between them (semantics.md, L5 and L6). Pure.
+/// How many wrong passcodes there may be, how long to wait between them, and which they were (semantics.md, L5 and L6).
+/// Pure.
+///
+/// An attempt is counted before it is judged, and what was counted is remembered by a tag of the passcode. A power cut
+/// between the two leaves `pendingTag`: the same passcode may be judged once more without counting, so that a right one
+/// is never what disables a volume, and nobody wins a try.
 public struct PasscodePolicy: Equatable, Sendable {
     /// After this many the volume is disabled, or erased where that is on.
     public static let maximumWrongPasscodes = 10
@@ -13,10 +18,52 @@ public struct PasscodePolicy: Equatable, Sendable {
     public private(set) var wrongPasscodes: Int
     /// When the delay that runs ends, on the injected clock.
     public private(set) var delayEnd: Duration?
+    /// Tags of passcodes that were judged wrong: none of them counts again.
+    var wrongTags: [[UInt8]] = []
+    /// The tag of an attempt that was counted and not judged yet.
+    var pendingTag: [UInt8]?
 
     public init(wrongPasscodes: Int = 0, delayEnd: Duration? = nil) {
         self.wrongPasscodes = wrongPasscodes
         self.delayEnd = delayEnd
+    }
+
+    /// Where it is not known what was tried: one try, after the longest delay. Fewer would disable the volume of somebody
+    /// who lost a file; more, or sooner, would be worth losing it for.
+    static func forgotten(now: Duration) -> PasscodePolicy {
+        let count = maximumWrongPasscodes - 1
+        return PasscodePolicy(
+            wrongPasscodes: count, delayEnd: now + delay(afterWrongPasscodes: count))
+    }
+
+    /// What to do with an attempt.
+    enum Admission: Equatable {
+        /// Judge it. `isNew`: it was counted just now, which is to be stored first.
+        case judge(isNew: Bool)
+        /// It was judged wrong before.
+        case knownWrong
+        case tryLater(Duration)
+        case disabled
+    }
+
+    /// Admits or refuses the attempt whose passcode has this tag, and counts it where it is a new one.
+    mutating func admit(_ tag: [UInt8], now: Duration) -> Admission {
+        if tag == pendingTag { return .judge(isNew: false) }
+        switch verdict(now: now) {
+        case .disabled: return .disabled
+        case .tryLater(let wait): return .tryLater(wait)
+        case .allowed: break
+        }
+        if wrongTags.contains(tag) { return .knownWrong }
+        count(now: now)
+        pendingTag = tag
+        return .judge(isNew: true)
+    }
+
+    /// The attempt that was admitted last is wrong.
+    mutating func judgedWrong() {
+        if let pendingTag { wrongTags.append(pendingTag) }
+        pendingTag = nil
     }
 
     /// How long after the `count`-th wrong passcode the next one has to wait.
@@ -33,6 +80,9 @@ public struct PasscodePolicy: Equatable, Sendable {
     }
 
     public var triesLeft: Int { max(0, PasscodePolicy.maximumWrongPasscodes - wrongPasscodes) }
+
+    /// All tries were used, and all of them judged.
+    var isExhausted: Bool { triesLeft == 0 && pendingTag == nil }
 
     public func verdict(now: Duration) -> Verdict {
         if triesLeft == 0 { return .disabled }

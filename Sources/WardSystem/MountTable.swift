@@ -10,6 +10,10 @@ public struct MountTable: Sendable {
         public var mountPoint: String
         public var type: String
         public var source: String
+        /// Unlike any other mount's at the moment, in all mount namespaces: `mnt_id` of proc_pid_fdinfo(5).
+        public var id: UInt32 = 0
+        /// What of the file system is mounted: "/", or the directory that a bind mount shows.
+        public var root = "/"
 
         public var isWard: Bool { type == "fuse.ward" }
     }
@@ -17,9 +21,9 @@ public struct MountTable: Sendable {
     /// In the order of mounting.
     public let entries: [Entry]
 
-    /// Reads the table as it is now.
-    public init() throws(Errno) {
-        let file = try OwnedDescriptor(opening: "/proc/self/mountinfo", O_RDONLY)
+    /// Reads the table as it is now; `path`: another process's, which may be in another mount namespace.
+    public init(path: String = "/proc/self/mountinfo") throws(Errno) {
+        let file = try OwnedDescriptor(opening: path, O_RDONLY)
         var text: [UInt8] = []
         let chunk = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 16, alignment: 16)
         defer { chunk.deallocate() }
@@ -40,18 +44,33 @@ public struct MountTable: Sendable {
                 let dash = fields.dropFirst(6).firstIndex(of: [UInt8(ascii: "-")]),
                 fields.count > dash + 2,
                 let minor = fields[2].split(separator: UInt8(ascii: ":")).last,
-                let minor = UInt32(String(decoding: minor, as: UTF8.self))
+                let minor = UInt32(String(decoding: minor, as: UTF8.self)),
+                let id = UInt32(String(decoding: fields[0], as: UTF8.self))
             else { return nil }
             return Entry(
                 deviceMinor: minor, mountPoint: MountTable.unescape(fields[4]),
                 type: MountTable.unescape(fields[dash + 1]),
-                source: MountTable.unescape(fields[dash + 2]))
+                source: MountTable.unescape(fields[dash + 2]), id: id,
+                root: MountTable.unescape(fields[3]))
         }
     }
 
     /// What is mounted on top at the canonical path `mountPoint`.
     public func entry(at mountPoint: String) -> Entry? {
         entries.last { $0.mountPoint == mountPoint }
+    }
+
+    /// The mount that the absolute path `path` lies in.
+    public func covering(_ path: String) -> Entry? {
+        var found: Entry?
+        for entry in entries
+        where path == entry.mountPoint || entry.mountPoint == "/"
+            || path.hasPrefix(entry.mountPoint + "/")
+        {
+            // Of two at the same place the later one is on top.
+            if entry.mountPoint.utf8.count >= found?.mountPoint.utf8.count ?? 0 { found = entry }
+        }
+        return found
     }
 
     /// Undoes `\040` and its like.

@@ -32,6 +32,8 @@ final class Node: @unchecked Sendable {
     private let classCache = Atomic<UInt8>(0)
     /// Content may be in the kernel's page cache since the last eviction.
     let hasCachedPages = Atomic<Bool>(false)
+    /// Pages of refused writes are about to be dropped (`Volume.dropRefused`).
+    let isDroppingRefused = Atomic<Bool>(false)
     /// Counts names made, and how far their directories were synced. Not a flag: who finds it cleared by a sync that is
     /// under way would promise what is not on disk yet.
     private let namesMade = Atomic<UInt32>(0)

@@ -61,6 +61,13 @@ final class OpenFile: @unchecked Sendable {
     var syncFailures: UInt64 = 0
     var lastSyncFailure: Errno = .ioError
 
+    /// Pages accepted at a lock that the store does not have yet: whoever reads looks there first.
+    let pendingPages = Atomic<Int>(0)
+    /// Why some of them could not be stored, until a sync tells; 0: nothing.
+    let storeFailure = Atomic<Int32>(0)
+    /// Handles through which the kernel may write mapped pages back.
+    let mappableHandles = Atomic<Int>(0)
+
     /// Handles. Guarded by the node's `openLock`.
     var handleCount = 0
 
@@ -133,6 +140,12 @@ final class FileHandle: @unchecked Sendable {
         self.file = file
         self.flags = flags
         reportedSyncFailures = file.syncFailures
+        // A shared mapping that is stored to needs a descriptor for reading and writing, mmap(2).
+        if flags & O_ACCMODE == O_RDWR { file.mappableHandles.add(1, ordering: .relaxed) }
+    }
+
+    deinit {
+        if flags & O_ACCMODE == O_RDWR { file.mappableHandles.subtract(1, ordering: .relaxed) }
     }
 }
 

@@ -164,7 +164,10 @@ extension Volume {
             try mayOpen(file, .truncate, caller, context)
         }
         file.lock.lockWrite()
-        defer { file.lock.unlock() }
+        defer {
+            context.forgetExcuses()
+            file.lock.unlock()
+        }
         try setSize(file, to: size, .truncate, caller, context)
         if size == 0 { node.hasCachedPages.store(true, ordering: .relaxed) }
     }

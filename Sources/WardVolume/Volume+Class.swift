@@ -58,8 +58,11 @@ extension Volume {
         do throws(Errno) {
             guard gate.state(of: old) == .open,
                 gate.state(of: wanted) == .open || wanted == .completeUnlessOpen
-            else { throw denied(file.node, wanted, .write, caller) }
-            let key = try loadKey(file)
+            else {
+                context.unlockContent()
+                throw denied(file.node, wanted, .write, caller)
+            }
+            let key = try loadKey(file, context)
             do throws(KeyringError) {
                 header.wrappedKey = try keyring.wrap(key, for: wanted)
             } catch {

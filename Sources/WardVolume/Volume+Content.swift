@@ -21,20 +21,57 @@ extension Volume {
     ) throws(Errno) {
         guard count > 0 else { return }
         guard file.isWritable else { throw .readOnlyFileSystem }
-        let sizeBefore = file.sizeBytes
-        if offset > sizeBefore { try extend(file, to: offset, operation, caller, context) }
-        let oldSize = file.sizeBytes
-        let newSize = max(oldSize, offset + count)
-        do throws(Errno) {
+        if offset > file.sizeBytes {
+            try storeBeyondEnd(
+                file, source, offset: offset, count: count, operation, caller, context)
+        } else {
             try rewrite(
-                file, from: offset, to: offset + count, source: source, newSize: newSize,
-                operation, caller, context)
-        } catch {
-            // A write that fails leaves the file as long as it was.
-            if offset > sizeBefore {
-                try? setSize(file, to: sizeBefore, operation, caller, context)
+                file, from: offset, to: offset + count, source: source,
+                newSize: max(file.sizeBytes, offset + count), operation, caller, context)
+        }
+    }
+
+    /// First the file grows up to `offset`, then the bytes follow. Where that fails, by the store or because a lock came
+    /// between, the file ends where it did: its old last page is put back as it was, which needs no key.
+    private func storeBeyondEnd(
+        _ file: OpenFile, _ source: Source, offset: Int, count: Int,
+        _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
+        let oldSize = file.sizeBytes
+        let oldLast = layout.pageCount(forSize: oldSize) - 1
+        try withTemporaryPage { end throws(Errno) in
+            if oldLast >= 0 { try readPage(file, oldLast, to: end) }
+            try extend(file, to: offset, operation, caller, context)
+            do throws(Errno) {
+                try rewrite(
+                    file, from: offset, to: offset + count, source: source,
+                    newSize: offset + count, operation, caller, context)
+            } catch {
+                putBackEnd(file, end, oldLast, oldSize)
+                throw error
             }
-            throw error
+        }
+    }
+
+    private func putBackEnd(
+        _ file: OpenFile, _ end: UnsafeMutableRawPointer, _ oldLast: Int, _ oldSize: Int
+    ) {
+        let pageBytes = layout.pageBytes
+        do throws(Errno) {
+            guard oldLast >= 0 else { return try makeEmpty(file) }
+            // The header may say "sparse" by now.
+            if oldLast == 0 { end.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes) }
+            try storage.pwrite(file.descriptor, end, pageBytes, at: oldLast * pageBytes)
+            file.sizeBytes = oldSize
+            noteChange(file, sizeChanged: true)
+            // What follows a FINAL page is not the file's: if it can't be cut now, it goes before the next change.
+            file.hasHint = true
+            try storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)
+            file.hasHint = false
+        } catch {
+            report(
+                .note(
+                    "\(path(of: file.node)): the end of the file could not be put back: \(error)"))
         }
     }
 
@@ -81,7 +118,16 @@ extension Volume {
             try readPages(file, undoPage, count: 1, to: undo)
         }
 
+        if readsFirst { try examine(file, page: first, sealed, operation, caller, context) }
+        if readsLast {
+            try examine(
+                file, page: last, sealed + (count - 1) * pageBytes, operation, caller, context)
+        }
+
         try enter(file, operation, caller, context)
+        // A mapped page, written back because its class is closing.
+        let mayStoreLater =
+            operation == .writeBack && gate.state(of: file.protectionClass) == .closing
         let before = (header: file.header, headerBytes: file.headerBytes)
         let epochNow = beginWrite(context)
         do throws(Errno) {
@@ -121,7 +167,9 @@ extension Volume {
                             as: UInt8.self, repeating: 0, count: capacity - length)
                     }
                 }
-                try context.withCipher(of: file, load: { () throws(Errno) in try loadKey(file) }) {
+                try context.withCipher(
+                    of: file, load: { () throws(Errno) in try loadKey(file, context) }
+                ) {
                     cipher throws(Errno) in
                     seal(
                         payload, page: page, length: length, isFinal: page == newLast,
@@ -141,6 +189,12 @@ extension Volume {
         // Ciphertext only from here on: a lock may go ahead while the store takes its time.
         context.unlockContent()
         defer { endWrite(context) }
+        if mayStoreLater, newSize == oldSize, !file.needsMending {
+            try storeLater(file, firstPage: first, count: count, sealed, epoch: epochNow)
+            noteChange(file, sizeChanged: false)
+            return
+        }
+        settle(file)
         do throws(Errno) {
             if file.hasHint, newSize != oldSize { try removeHint(file) }
             try storage.pwrite(file.descriptor, sealed, count * pageBytes, at: first * pageBytes)
@@ -201,14 +255,22 @@ extension Volume {
         _ file: OpenFile, _ page: Int, to buffer: UnsafeMutableRawPointer
     ) throws(Errno) { try readPages(file, page, count: 1, to: buffer) }
 
-    /// Reads whole pages; what lies beyond the end of the backing file reads as zeros.
+    /// Reads whole pages; what lies beyond the end of the backing file reads as zeros. The file's lock is held.
     func readPages(
         _ file: OpenFile, _ page: Int, count: Int, to buffer: UnsafeMutableRawPointer
     ) throws(Errno) {
+        // Asked before the store is: a page that is stored in between is the same.
+        let later =
+            file.pendingPages.load(ordering: .acquiring) == 0
+            ? [] : pending.latest(of: file, page..<page + count)
         let total = count * layout.pageBytes
         let got = try storage.pread(file.descriptor, buffer, total, at: page * layout.pageBytes)
         if got < total {
             (buffer + got).initializeMemory(as: UInt8.self, repeating: 0, count: total - got)
+        }
+        for found in later {
+            (buffer + (found.page - page) * layout.pageBytes).copyMemory(
+                from: found.bytes, byteCount: layout.pageBytes)
         }
     }
 }

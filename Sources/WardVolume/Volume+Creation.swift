@@ -293,8 +293,10 @@ extension Volume {
         file.lock.lockRead()
         defer { file.lock.unlock() }
         guard file.sizeBytes >= 16, gate.state(of: file.protectionClass) == .open || file.hasKey,
-            (try? readPage(file, 0, to: context.sealed)) != nil
+            (try? readPage(file, 0, to: context.sealed)) != nil,
+            (try? examine(file, page: 0, context.sealed, .read, Volume.ownCaller, context)) != nil
         else { return false }
+        defer { context.forgetExcuses() }
         context.lockContent()
         defer { context.unlockContent() }
         guard gate.state(of: file.protectionClass) == .open || file.hasKey else { return false }

@@ -8,12 +8,16 @@ extension Volume {
     /// Whether anything was written since the last durable point.
     public var hasUnsyncedChanges: Bool { isDirty.load(ordering: .relaxed) }
 
+    /// About how many bytes were written since the last durable point, whether or not a program synced them itself.
+    public var unsyncedBytes: Int { max(0, unsynced.load(ordering: .relaxed)) }
+
     /// Makes everything written so far durable and moves the epoch on. Called every few minutes of activity, at a lock
     /// and at shutdown, from a thread that serves no requests.
     public func durablePoint() throws(Errno) { try durablePoint(closing: false) }
 
     /// After the last request: writes hints, makes a durable point and marks the volume clean.
     public func close() throws(Errno) {
+        finishPending(within: Volume.closePatience)
         background.drain()
         openNodesLock.lockNow()
         let nodes = Array(openNodes.values)
@@ -33,12 +37,15 @@ extension Volume {
         durablePointLock.lockNow()
         defer { durablePointLock.unlock() }
         isDirty.store(false, ordering: .relaxed)
+        let covered = unsynced.exchange(0, ordering: .relaxed)
         // After a failure the epoch has moved on already: the record's and one more is all that a power cut excuses.
         let now = recordedEpoch &+ 1
         epoch.store(now, ordering: .sequentiallyConsistent)
         // Requests that began under the old epoch are waited for: what they write is covered by the sync below. No lock is
         // held meanwhile: the store may hang, and a lock must not wait for it.
         while isWriting(before: now) { usleep(50) }
+        // So are pages that were accepted at a lock; at the end, only as long as `close` did.
+        while !closing, pending.holdsPages(before: now) { usleep(500) }
         do throws(Errno) {
             do throws(Errno) {
                 try storage.syncfs(rootDescriptor)
@@ -57,6 +64,7 @@ extension Volume {
             recordedEpoch = now
         } catch {
             isDirty.store(true, ordering: .relaxed)
+            unsynced.wrappingAdd(covered, ordering: .relaxed)
             report(.note("a durable point failed: \(error)"))
             throw error
         }
@@ -133,7 +141,12 @@ extension Volume {
         if wasNew {
             file.lock.lockWrite()
             defer { file.lock.unlock() }
-            guard (try? enter(file, .mend, Volume.ownCaller, context)) != nil else { return false }
+            defer { context.forgetExcuses() }
+            guard
+                (try? examineEnd(
+                    file, lastPageOffset: lastPageOffset, .mend, Volume.ownCaller, context)) != nil,
+                (try? enter(file, .mend, Volume.ownCaller, context)) != nil
+            else { return false }
             defer { context.unlockContent() }
             try? verifyEnd(file, lastPageOffset: lastPageOffset, context)
         }
@@ -167,6 +180,8 @@ extension Volume {
                 page > 0 && !isLast && file.header?.isSparse == true
                 && isZero(record, layout.pageBytes)
             if isAsExpected || isHole { return true }
+            defer { context.forgetExcuses() }
+            try examine(file, page: page, context.sealed, .mend, Volume.ownCaller, context)
             try enter(file, .mend, Volume.ownCaller, context)
             context.usePlain(layout.pageBytes)
             do throws(Errno) {

@@ -50,6 +50,8 @@ extension Volume {
                     let last = max(0, layout.pageCount(forSize: file.sizeBytes) - 1)
                     try readPage(file, last, to: context.sealed)
                 }
+                try examineEnd(file, lastPageOffset: offset, .open, caller, context)
+                defer { context.forgetExcuses() }
                 try enter(file, .open, caller, context)
                 defer { context.unlockContent() }
                 isFirst = !file.isEndVerified
@@ -106,6 +108,14 @@ extension Volume {
         let total = (last - first + 1) * pageBytes
         // Ciphertext is read before the gate: a store that hangs must not hold up a lock.
         try readPages(file, first, count: last - first + 1, to: context.sealed)
+        if hasDoubt.load(ordering: .acquiring) {
+            for page in first...last {
+                try examine(
+                    file, page: page, context.sealed + (page - first) * pageBytes, .read, caller,
+                    context)
+            }
+        }
+        defer { context.forgetExcuses() }
         try enter(file, .read, caller, context)
         let start = layout.start(ofPage: first)
         context.usePlain(total)
@@ -135,8 +145,12 @@ extension Volume {
         guard offsetBytes <= UInt64(PageLayout.maximumSizeBytes - data.count) else {
             throw .fileTooLarge
         }
+        unsynced.wrappingAdd(data.count, ordering: .relaxed)
         file.lock.lockWrite()
-        defer { file.lock.unlock() }
+        defer {
+            context.forgetExcuses()
+            file.lock.unlock()
+        }
         if flags.contains(.fromPageCache) {
             do throws(Errno) {
                 try store(
@@ -148,9 +162,14 @@ extension Volume {
                 throw error
             }
         } else {
-            try store(
-                file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count, .write,
-                caller, context)
+            do throws(Errno) {
+                try store(
+                    file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count,
+                    .write, caller, context)
+            } catch {
+                if gate.state(of: file.protectionClass) != .open { dropRefused(file.node) }
+                throw error
+            }
         }
         if flags.contains(.dropPrivilegeBits) { try dropPrivileges(file) }
     }
@@ -177,6 +196,8 @@ extension Volume {
     ) throws(Errno) {
         let handle = handle.object(as: FileHandle.self)
         let file = handle.file
+        settle(file)
+        noteStoreFailure(file)
         do throws(Errno) {
             if dataOnly {
                 try storage.fdatasync(file.descriptor)
@@ -226,7 +247,10 @@ extension Volume {
         let end = start + Int(lengthBytes)
         let keepsSize = mode & FALLOC_FL_KEEP_SIZE != 0
         file.lock.lockWrite()
-        defer { file.lock.unlock() }
+        defer {
+            context.forgetExcuses()
+            file.lock.unlock()
+        }
         try enter(file, .allocate, caller, context)
         context.unlockContent()
         switch mode & ~FALLOC_FL_KEEP_SIZE {

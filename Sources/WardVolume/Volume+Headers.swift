@@ -69,6 +69,7 @@ extension Volume {
 
     /// Page 0 with the header and an empty record, and nothing after it.
     func writeKeylessPage(_ file: OpenFile) throws(Errno) {
+        settle(file)
         try withTemporaryPage { page throws(Errno) in
             page.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
             // First the page, which alone makes the file empty whatever follows it; then the rest goes, with the next
@@ -82,6 +83,7 @@ extension Volume {
     /// Writes page 0 again with another header, its record as it is. The file has data.
     func replaceHeader(_ file: OpenFile, _ header: FileHeader) throws(Errno) {
         guard file.isWritable else { throw .readOnlyFileSystem }
+        settle(file)
         let bytes = headerBytes(header)
         try withTemporaryPage { page throws(Errno) in
             try readPage(file, 0, to: page)

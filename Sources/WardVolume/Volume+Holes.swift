@@ -25,6 +25,7 @@ extension Volume {
         try storeZeros(file, max(start, layout.start(ofPage: afterWhole)), end, caller, context)
         try enter(file, .allocate, caller, context)
         context.unlockContent()
+        settle(file)
         if file.header?.isSparse == false {
             try makeSparse(file)
             // Once for a file: a hole on disk before its header says so would be taken for a wiped page, and no page

@@ -6,12 +6,19 @@ import WardSystem
 
 // The lock, step by step (design §7).
 extension Volume {
+    /// How long `evict` waits, once the keys are gone, for the store to take what was accepted.
+    static let storePatience = Duration.seconds(2)
+    /// For threads at a request, past the deadline, all of them together.
+    static let wipePatience = Duration.milliseconds(500)
+
     /// The lock recipe for these classes: gate to closing, mapped pages written back and dropped by the kernel, gate
     /// closed, requests drained, class keys, file keys and buffers wiped.
     ///
     /// Runs on a thread that serves no requests. Of classes in `keepOpenFiles` (B at a lock) files that are open keep
     /// their keys until their last close. Returns within `deadline` come what may: where the kernel could not write its
     /// pages back in time the report says so, the keys are gone all the same, and the connection has to be aborted.
+    ///
+    /// An `admit` or `abandonEviction` in between makes it void: from then on it touches neither gate nor keys.
     public func evict(
         _ classes: ProtectionClassSet, keepOpenFiles: ProtectionClassSet, deadline: Duration
     ) -> EvictionReport {
@@ -19,9 +26,13 @@ extension Volume {
         var report = EvictionReport()
         let kept = keepOpenFiles.intersection(classes)
         let closing = classes.subtracting(kept)
+        let eviction = beginEviction()
         loadKeys(of: kept)
-        for protectionClass in closing.classes { gate.set(.closing, for: protectionClass) }
-        for protectionClass in kept.classes { gate.set(.openFilesOnly, for: protectionClass) }
+        pending.refuse(false)
+        step(of: eviction) {
+            for protectionClass in closing.classes { gate.set(.closing, for: protectionClass) }
+            for protectionClass in kept.classes { gate.set(.openFilesOnly, for: protectionClass) }
+        }
         // Reads that were let through before must have filled their pages before these are dropped.
         var isLate = false
         forEachContext {
@@ -36,33 +47,95 @@ extension Volume {
             let again = nodesToInvalidate(closing: closing, kept: kept)
             report.deadlinePassed = !invalidate(again, until: end)
         }
+        // Who waits for room among the pages to be stored is not waited for any more.
+        if report.deadlinePassed { pending.refuse(true) }
 
-        for protectionClass in closing.classes {
-            gate.set(
-                protectionClass == .completeUnlessOpen ? .openFilesOnly : .closed,
-                for: protectionClass)
+        step(of: eviction) {
+            close(closing)
+            keyring.evict(classes)
         }
-        keyring.evict(classes)
-        report.deadlinePassed = !wipeContexts(until: end) || report.deadlinePassed
-        for file in openFiles(of: closing) { file.forgetKey() }
-        // Class B lets whoever finds a file's key in memory pass: one may have taken it again just before it went.
-        report.deadlinePassed = !wipeContexts(until: end) || report.deadlinePassed
+        let wipeEnd = max(end, SystemClock.monotonic() + Volume.wipePatience)
+        report.deadlinePassed = !wipeContexts(until: wipeEnd) || report.deadlinePassed
+        step(of: eviction) {
+            forgetFileKeys(of: closing)
+        }
+        // The lock is done; that its data is in the backing files is part of what S4 says (row L1).
+        if !report.deadlinePassed {
+            _ = pending.wait(until: min(end, SystemClock.monotonic() + Volume.storePatience))
+        }
+        report.pendingStoreBytes = pending.bytes
         return report
+    }
+
+    /// Ends an eviction that does not come back: closes the gate and wipes the keys without waiting for anybody, and keeps
+    /// the eviction from touching either once it does come back.
+    public func abandonEviction(
+        of classes: ProtectionClassSet, keepOpenFiles: ProtectionClassSet
+    ) {
+        let closing = classes.subtracting(keepOpenFiles)
+        let eviction = beginEviction()
+        pending.refuse(true)
+        step(of: eviction) {
+            for protectionClass in keepOpenFiles.intersection(classes).classes {
+                gate.set(.openFilesOnly, for: protectionClass)
+            }
+            close(closing)
+            keyring.evict(classes)
+            forgetFileKeys(of: closing)
+        }
+    }
+
+    private func close(_ classes: ProtectionClassSet) {
+        for protectionClass in classes.classes { gate.set(.closed, for: protectionClass) }
+    }
+
+    /// Ends with class B's gate open for new files. It lets whoever finds a file's key in memory pass, so not before the
+    /// keys are gone: a read would fill pages that nobody drops any more.
+    private func forgetFileKeys(of classes: ProtectionClassSet) {
+        for file in openFiles(of: classes) { file.forgetKey() }
+        if classes.contains(.completeUnlessOpen) {
+            gate.set(.openFilesOnly, for: .completeUnlessOpen)
+        }
+    }
+
+    // MARK: One at a time
+
+    private func beginEviction() -> UInt64 {
+        evictionLock.lockNow()
+        defer { evictionLock.unlock() }
+        currentEviction += 1
+        return currentEviction
+    }
+
+    /// Runs `body`, which waits for nothing, unless something later than this eviction has begun.
+    private func step(of eviction: UInt64, _ body: () -> Void) {
+        evictionLock.lockNow()
+        defer { evictionLock.unlock() }
+        if eviction == currentEviction { body() }
     }
 
     /// Waits for requests under way and wipes ciphers and plaintext. False where one did not end in time.
     private func wipeContexts(until end: Duration) -> Bool {
         var isComplete = true
         forEachContext {
-            let patience = max(.milliseconds(200), end - SystemClock.monotonic())
-            if !$0.drain(wiping: true, patience: patience) { isComplete = false }
+            if !$0.drain(wiping: true, patience: end - SystemClock.monotonic()) {
+                isComplete = false
+            }
         }
         return isComplete
     }
 
     /// Opens the gate for classes whose keys are now in the keyring. No work per file (row L4).
     public func admit(_ classes: ProtectionClassSet) {
-        for protectionClass in classes.classes { gate.set(.open, for: protectionClass) }
+        let eviction = beginEviction()
+        step(of: eviction) {
+            for protectionClass in classes.classes { gate.set(.open, for: protectionClass) }
+        }
+    }
+
+    /// Whether the kernel may hold mapped pages of these classes that it has not written back.
+    public func mayHaveDirtyPages(in classes: ProtectionClassSet) -> Bool {
+        openFiles(of: classes).contains { $0.mappableHandles.load(ordering: .relaxed) > 0 }
     }
 
     private func openFiles(of classes: ProtectionClassSet) -> [OpenFile] {
@@ -80,7 +153,7 @@ extension Volume {
             guard file.lock.tryLockRead() else { continue }
             defer { file.lock.unlock() }
             if file.header?.wrappedKey.isEmpty == false {
-                try? file.withKey(load: { () throws(Errno) in try loadKey(file) }) { _ in }
+                try? file.withKey(load: { () throws(Errno) in try loadKey(file, nil) }) { _ in }
             }
         }
     }
@@ -108,20 +181,27 @@ extension Volume {
     }
 
     /// Has the kernel drop the nodes' pages, on a thread of its own: a write-back that never ends must not hold the
-    /// lock. False where `end` came first.
+    /// lock. False where `end` came first; then what may be lost is reported.
     private func invalidate(_ nodes: [Node], until end: Duration) -> Bool {
         guard let kernel, !nodes.isEmpty else { return true }
-        let isDone = CompletionFlag()
-        SystemThread.startDetached("ward-evict") {
+        let progress = InvalidationProgress()
+        let body: @Sendable () -> Void = {
             for node in nodes {
-                if isDone.isCancelled.load(ordering: .relaxed) { break }
+                if progress.isCancelled.load(ordering: .relaxed) { break }
                 kernel.invalidateContent(of: node.id)
+                progress.done.wrappingAdd(1, ordering: .releasing)
             }
-            isDone.isSet.store(true, ordering: .releasing)
         }
-        while !isDone.isSet.load(ordering: .acquiring) {
+        if let thread = try? SystemThread("ward-evict", body) {
+            thread.detach()
+        } else {
+            // Without a thread to be had it is done here; who waits for this eviction is bounded once more.
+            body()
+        }
+        while progress.done.load(ordering: .acquiring) < nodes.count {
             if SystemClock.monotonic() >= end {
-                isDone.isCancelled.store(true, ordering: .relaxed)
+                progress.isCancelled.store(true, ordering: .relaxed)
+                reportLost(nodes[progress.done.load(ordering: .acquiring)...])
                 return false
             }
             usleep(100)
@@ -129,8 +209,27 @@ extension Volume {
         return true
     }
 
-    private final class CompletionFlag: Sendable {
-        let isSet = Atomic<Bool>(false)
+    /// Files whose mapped pages the kernel could not be made to write back in time. Their names may have to be read from
+    /// the store, which may hang: not here.
+    private func reportLost(_ nodes: ArraySlice<Node>) {
+        let written = nodes.filter {
+            ($0.file?.mappableHandles.load(ordering: .relaxed) ?? 0) > 0
+        }
+        guard !written.isEmpty else { return }
+        background.run { [self] in
+            for node in written {
+                report(
+                    .lost(
+                        path: path(of: node),
+                        reason:
+                            "mapped pages that were not written back when the lock's time was over"
+                    ))
+            }
+        }
+    }
+
+    private final class InvalidationProgress: Sendable {
+        let done = Atomic<Int>(0)
         let isCancelled = Atomic<Bool>(false)
     }
 }

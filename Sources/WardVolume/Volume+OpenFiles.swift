@@ -110,13 +110,25 @@ extension Volume {
         let pages = max(1, backingBytes / pageBytes)
         var last = pages - 1
         var offset = 0
-        while last > 0 {
+        if last > 0 {
             offset = pageBytes
             _ = try storage.pread(descriptor, page0 + offset, pageBytes, at: last * pageBytes)
-            if !isZero(page0 + offset, pageBytes) { break }
-            // A power cut can leave zero pages after the end; skip them a hole at a time.
-            last = try previousData(descriptor, before: last, context)
-            offset = 0
+            if isZero(page0 + offset, pageBytes) {
+                // A power cut can leave zero pages after the end.
+                guard let found = try lastPageWithData(descriptor, before: last) else {
+                    report(
+                        .integrityFailure(
+                            path: path(of: node), reason: "too many zero pages after the end"))
+                    throw .ioError
+                }
+                last = max(found, 0)
+                if last == 0 {
+                    offset = 0
+                } else {
+                    _ = try storage.pread(
+                        descriptor, page0 + offset, pageBytes, at: last * pageBytes)
+                }
+            }
         }
         let prefix = RecordPrefix(reading: page0 + offset + layout.recordOffset(ofPage: last))
         guard Int(prefix.length) <= layout.capacity(ofPage: last) else {
@@ -153,19 +165,15 @@ extension Volume {
         }
     }
 
-    /// The last page before `page` that is not zero; 0 where there is none.
-    private func previousData(
-        _ descriptor: Int32, before page: Int, _ context: WorkerContext
-    ) throws(Errno) -> Int {
-        let pageBytes = layout.pageBytes
-        var at = page - 1
-        let buffer = context.sealed + pageBytes
-        while at > 0 {
-            _ = try storage.pread(descriptor, buffer, pageBytes, at: at * pageBytes)
-            if !isZero(buffer, pageBytes) { return at }
-            at -= 1
-        }
-        return 0
+    /// Before the gate is asked for `verifyEnd`.
+    func examineEnd(
+        _ file: OpenFile, lastPageOffset: Int, _ operation: ContentOperation, _ caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) {
+        guard file.sizeBytes > 0 else { return }
+        try examine(
+            file, page: layout.pageCount(forSize: file.sizeBytes) - 1,
+            context.sealed + lastPageOffset, operation, caller, context)
     }
 
     /// After the gate let an open through: authenticates the last page, and with it the size. Loads the key.
@@ -196,6 +204,17 @@ extension Volume {
                 return
             }
             node.hasCachedPages.store(false, ordering: .relaxed)
+            kernel.invalidateContent(of: node.id)
+        }
+    }
+
+    /// Drops what a refused write left with the kernel, which puts the data into its pages before it asks: a mapping may
+    /// have caught a page meanwhile, and would go on showing, and write back one day, what was never accepted.
+    func dropRefused(_ node: Node) {
+        guard let kernel, !node.isDroppingRefused.exchange(true, ordering: .relaxed) else { return }
+        background.run {
+            // Before the pages go: what is refused from here on asks again.
+            node.isDroppingRefused.store(false, ordering: .relaxed)
             kernel.invalidateContent(of: node.id)
         }
     }

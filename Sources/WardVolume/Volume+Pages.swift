@@ -40,11 +40,11 @@ extension Volume {
         return .notPermitted
     }
 
-    /// Brings a file's key from its header.
-    func loadKey(_ file: OpenFile) throws(Errno) -> SecretBytes {
+    /// Brings a file's key from its header. `context`: whose content lock is held; nil on threads that have none.
+    func loadKey(_ file: OpenFile, _ context: WorkerContext?) throws(Errno) -> SecretBytes {
         guard let header = file.header, !header.wrappedKey.isEmpty else {
             // Can't be: a file with pages has a key. If it is all the same, one file is worth less than the mount.
-            report(.integrityFailure(path: path(of: file.node), reason: "pages without a key"))
+            reportFailure(of: file, "pages without a key", context)
             throw .ioError
         }
         do throws(KeyringError) {
@@ -58,10 +58,25 @@ extension Volume {
         } catch .outOfLockedMemory {
             throw .noMemory
         } catch {
-            report(
-                .integrityFailure(path: path(of: file.node), reason: "the file key does not unwrap")
-            )
+            reportFailure(of: file, "the file key does not unwrap", context)
             throw .ioError
+        }
+    }
+
+    /// Reports damage once the content lock is released: the path is read from the store, which may hang.
+    private func reportFailure(of file: OpenFile, _ reason: String, _ context: WorkerContext?) {
+        reportLater(context) { [self] in
+            .integrityFailure(path: path(of: file.node), reason: reason)
+        }
+    }
+
+    private func reportLater(
+        _ context: WorkerContext?, _ event: @escaping @Sendable () -> VolumeEvent
+    ) {
+        if let context {
+            context.afterContent { [self] in report(event()) }
+        } else {
+            background.run { [self] in report(event()) }
         }
     }
 
@@ -116,9 +131,22 @@ extension Volume {
 
     // MARK: Opening what was read
 
+    /// What the format wants of a page: a payload of `length` bytes, FINAL where it is the last.
+    @inline(__always)
+    private func expectation(
+        _ file: OpenFile, _ page: Int
+    ) -> (length: Int, isLast: Bool) {
+        let isLast = page == layout.pageCount(forSize: file.sizeBytes) - 1
+        return (
+            isLast ? file.sizeBytes - layout.start(ofPage: page) : layout.capacity(ofPage: page),
+            isLast
+        )
+    }
+
     /// The payload of page `page`, read into `sealed` (a whole page), at `plain`: zeros after the page's length.
     ///
-    /// `EIO` for this page alone where it is not what the format wants and no doubt excuses it. Content lock held.
+    /// `EIO` for this page alone where it is not what the format wants and no doubt excuses it; `examine` was asked
+    /// before. Content lock held.
     @inline(__always)
     func decode(
         _ file: OpenFile, page: Int, _ sealed: UnsafeRawPointer, to plain: UnsafeMutableRawPointer,
@@ -126,14 +154,10 @@ extension Volume {
     ) throws(Errno) {
         let record = sealed + layout.recordOffset(ofPage: page)
         let prefix = RecordPrefix(reading: record)
-        let lastPage = layout.pageCount(forSize: file.sizeBytes) - 1
-        let isLast = page == lastPage
-        let length =
-            isLast
-            ? file.sizeBytes - layout.start(ofPage: page) : layout.capacity(ofPage: page)
+        let (length, isLast) = expectation(file, page)
         if Int(prefix.length) == length, prefix.isFinal == isLast {
             let ok = try context.withCipher(
-                of: file, load: { () throws(Errno) in try loadKey(file) }
+                of: file, load: { () throws(Errno) in try loadKey(file, context) }
             ) { cipher throws(Errno) in open(record, page: page, to: plain, cipher) }
             if ok { return }
         }
@@ -154,14 +178,14 @@ extension Volume {
             try judge(file, page, "page \(page) is zero", context)
             return
         }
-        let ok = try context.withCipher(of: file, load: { () throws(Errno) in try loadKey(file) }) {
+        let ok = try context.withCipher(
+            of: file, load: { () throws(Errno) in try loadKey(file, context) }
+        ) {
             cipher throws(Errno) in open(record, page: page, to: plain, cipher)
         }
         let prefix = RecordPrefix(reading: record)
         guard ok, Int(prefix.length) <= capacity else {
-            report(
-                .integrityFailure(
-                    path: path(of: file.node), reason: "page \(page) does not authenticate"))
+            reportFailure(of: file, "page \(page) does not authenticate", context)
             throw .ioError
         }
         let length = Int(prefix.length)
@@ -175,65 +199,125 @@ extension Volume {
     }
 
     /// Accepts a finding, with an event, where a doubtful epoch excuses it (design §5); `EIO` otherwise.
-    func judge(
+    private func judge(
         _ file: OpenFile, _ page: Int, _ finding: String, _ context: WorkerContext
     ) throws(Errno) {
-        guard try isExcused(file, page, context) else {
-            report(.integrityFailure(path: path(of: file.node), reason: finding))
+        guard context.isExcused(page, of: file) else {
+            reportFailure(of: file, finding, context)
             throw .ioError
         }
-        report(.healed(path: path(of: file.node), finding: finding))
+        reportLater(context) { [self] in .healed(path: path(of: file.node), finding: finding) }
+    }
+
+    // MARK: Doubt
+
+    /// Before the content lock is taken for `decode`: where the page is not what the format wants, finds out whether a
+    /// doubtful epoch excuses that. Other pages are read for it, which must not hold up a lock. The file's lock is held.
+    @inline(__always)
+    func examine(
+        _ file: OpenFile, page: Int, _ sealed: UnsafeRawPointer, _ operation: ContentOperation,
+        _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
+        guard hasDoubt.load(ordering: .acquiring) else { return }
+        let prefix = RecordPrefix(reading: sealed + layout.recordOffset(ofPage: page))
+        let (length, isLast) = expectation(file, page)
+        if Int(prefix.length) == length, prefix.isFinal == isLast { return }
+        if context.isExcused(page, of: file) { return }
+        if try isExcused(file, page, operation, caller, context) {
+            context.excuse(page, of: file)
+        }
     }
 
     /// Whether the offending page, the nearest non-zero page before it, any earlier page in the same block of the
     /// backing file system, or the last non-zero page is of a doubtful epoch. Their epochs count only where they
     /// authenticate.
     private func isExcused(
-        _ file: OpenFile, _ page: Int, _ context: WorkerContext
+        _ file: OpenFile, _ page: Int, _ operation: ContentOperation, _ caller: Caller,
+        _ context: WorkerContext
     ) throws(Errno) -> Bool {
-        guard hasDoubt.load(ordering: .acquiring) else { return false }
         let lastPage = max(layout.pageCount(forSize: file.sizeBytes) - 1, 0)
         var candidates = [page]
-        var before = page - 1
-        while before >= 0, try isZeroPage(file, before) { before -= 1 }
-        if before >= 0 { candidates.append(before) }
+        if let before = try lastPageWithData(file.descriptor, before: page), before >= 0 {
+            candidates.append(before)
+        }
         let perBlock = max(1, blockBytes / layout.pageBytes)
         candidates += ((page / perBlock) * perBlock..<max(page, (page / perBlock) * perBlock))
-        var last = lastPage
-        while last > page, try isZeroPage(file, last) { last -= 1 }
-        candidates.append(last)
+        if let last = try lastPageWithData(file.descriptor, before: lastPage + 1) {
+            candidates.append(max(last, page))
+        }
         for candidate in candidates {
-            if let epoch = try authenticatedEpoch(file, candidate, context), isDoubtful(epoch) {
-                return true
-            }
+            let epoch = try authenticatedEpoch(file, candidate, operation, caller, context)
+            if let epoch, isDoubtful(epoch) { return true }
         }
         return false
     }
 
-    private func isZeroPage(_ file: OpenFile, _ page: Int) throws(Errno) -> Bool {
-        try withTemporaryPage { buffer throws(Errno) in
-            let got = try storage.pread(
-                file.descriptor, buffer, layout.pageBytes, at: page * layout.pageBytes)
-            return got == 0
-                || isZero(
-                    buffer + layout.recordOffset(ofPage: page),
-                    max(9, got - layout.recordOffset(ofPage: page)))
-        }
-    }
-
     private func authenticatedEpoch(
-        _ file: OpenFile, _ page: Int, _ context: WorkerContext
+        _ file: OpenFile, _ page: Int, _ operation: ContentOperation, _ caller: Caller,
+        _ context: WorkerContext
     ) throws(Errno) -> UInt32? {
         try withTemporaryPage { buffer throws(Errno) -> UInt32? in
-            let got = try storage.pread(
-                file.descriptor, buffer, layout.pageBytes, at: page * layout.pageBytes)
-            guard got == layout.pageBytes else { return nil }
+            try readPage(file, page, to: buffer)
             let record = buffer + layout.recordOffset(ofPage: page)
+            try enter(file, operation, caller, context)
+            defer { context.unlockContent() }
             let ok = try context.withCipher(
-                of: file, load: { () throws(Errno) in try loadKey(file) }
+                of: file, load: { () throws(Errno) in try loadKey(file, context) }
             ) { cipher throws(Errno) in open(record, page: page, to: buffer + 4096, cipher) }
             return ok ? RecordPrefix(reading: record).epoch : nil
         }
+    }
+
+    // MARK: Zeros
+
+    /// Zero pages that are looked at one by one before a search is given up.
+    static let zeroPagesSearched = 16_384
+
+    /// The last page before `end` that is not zero, -1 where there is none; nil where the search was given up: holes cost
+    /// nothing, but somebody may have filled the store with zeros.
+    func lastPageWithData(_ descriptor: Int32, before end: Int) throws(Errno) -> Int? {
+        let pageBytes = layout.pageBytes
+        return try withTemporaryPage { buffer throws(Errno) -> Int? in
+            var end = end
+            for _ in 0..<Volume.zeroPagesSearched {
+                guard let page = lastAllocatedPage(descriptor, before: end) else { return -1 }
+                let got = try storage.pread(descriptor, buffer, pageBytes, at: page * pageBytes)
+                let offset = layout.recordOffset(ofPage: page)
+                (buffer + got).initializeMemory(
+                    as: UInt8.self, repeating: 0, count: pageBytes - got)
+                if !isZero(buffer + offset, pageBytes - offset) { return page }
+                end = page
+            }
+            return nil
+        }
+    }
+
+    /// The last page before `end` for which the store has anything, `SEEK_DATA` of lseek(2).
+    private func lastAllocatedPage(_ descriptor: Int32, before end: Int) -> Int? {
+        let pageBytes = layout.pageBytes
+        func hasData(from page: Int) -> Bool {
+            do throws(Errno) {
+                return try storage.lseek(descriptor, page * pageBytes, SEEK_DATA) < end * pageBytes
+            } catch {
+                // Anything but "nothing from here on": a store that can't tell has data everywhere.
+                return error.rawValue != ENXIO
+            }
+        }
+        guard end > 0 else { return nil }
+        // Backwards in doubling steps, then by halves: the answer lies in `low..<high`.
+        var high = end
+        var step = 1
+        while !hasData(from: max(end - step, 0)) {
+            high = max(end - step, 0)
+            if high == 0 { return nil }
+            step *= 2
+        }
+        var low = max(end - step, 0)
+        while high - low > 1 {
+            let middle = low + (high - low) / 2
+            if hasData(from: middle) { low = middle } else { high = middle }
+        }
+        return low
     }
 
     /// Two pages of scratch, scrubbed afterwards.

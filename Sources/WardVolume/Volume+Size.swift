@@ -38,6 +38,7 @@ extension Volume {
     }
 
     func makeEmpty(_ file: OpenFile) throws(Errno) {
+        settle(file)
         if file.sizeBytes == 0 {
             if file.header == nil { try storage.ftruncate(file.descriptor, 0) }
             try touch(file)
@@ -89,6 +90,7 @@ extension Volume {
         let newLast = layout.pageCount(forSize: newSize) - 1
         let pageBytes = layout.pageBytes
         try readPage(file, newLast, to: context.sealed)
+        try examine(file, page: newLast, context.sealed, operation, caller, context)
         try enter(file, operation, caller, context)
         let epochNow = beginWrite(context)
         defer { endWrite(context) }
@@ -100,7 +102,9 @@ extension Volume {
             (context.plain + length).initializeMemory(
                 as: UInt8.self, repeating: 0, count: capacity - length)
             let nonce = context.freshNonce()
-            try context.withCipher(of: file, load: { () throws(Errno) in try loadKey(file) }) {
+            try context.withCipher(
+                of: file, load: { () throws(Errno) in try loadKey(file, context) }
+            ) {
                 cipher throws(Errno) in
                 seal(
                     context.plain, page: newLast, length: length, isFinal: true, epoch: epochNow,
@@ -114,6 +118,7 @@ extension Volume {
             throw error
         }
         context.unlockContent()
+        settle(file)
         if file.hasHint { try removeHint(file) }
         try storage.pwrite(file.descriptor, context.sealed, pageBytes, at: newLast * pageBytes)
         // What follows a FINAL page is not the file's any more, cut or not: the size is what that page says.
@@ -170,6 +175,7 @@ extension Volume {
         let pageBytes = layout.pageBytes
         let sealed = context.sealed
         try readPage(file, oldLast, to: sealed)
+        try examine(file, page: oldLast, sealed, operation, caller, context)
         try enter(file, operation, caller, context)
         let epochNow = beginWrite(context)
         defer { endWrite(context) }
@@ -179,7 +185,9 @@ extension Volume {
             let zeros = context.plain + pageBytes
             zeros.initializeMemory(as: UInt8.self, repeating: 0, count: pageBytes)
             var nonce = context.freshNonce()
-            try context.withCipher(of: file, load: { () throws(Errno) in try loadKey(file) }) {
+            try context.withCipher(
+                of: file, load: { () throws(Errno) in try loadKey(file, context) }
+            ) {
                 cipher throws(Errno) in
                 seal(
                     context.plain, page: oldLast, length: layout.capacity(ofPage: oldLast),
@@ -198,6 +206,7 @@ extension Volume {
             throw error
         }
         context.unlockContent()
+        settle(file)
         if file.hasHint { try removeHint(file) }
         do throws(Errno) {
             try storage.pwrite(

@@ -70,6 +70,17 @@ public final class Volume: @unchecked Sendable {
     let openNodesLock = TryableLock()
     /// Runs what must not run on a thread that serves requests.
     let background = BackgroundQueue(name: "ward-volume")
+    /// Accepted at a lock and not stored yet; `storer` stores it.
+    let pending: PendingStores
+    let storer = BackgroundQueue(name: "ward-store")
+    /// Bytes written since the last durable point.
+    let unsynced = Atomic<Int>(0)
+    /// What could not be stored, for whoever asks later.
+    let lossList = LossList()
+    /// Which eviction may still touch the gate and the keys. Changed and read under `evictionLock`, held for steps that
+    /// wait for nothing.
+    var currentEviction: UInt64 = 0
+    let evictionLock = TryableLock()
     /// Foreign names that were reported. Guarded by `registryLock`.
     var reportedForeign: Set<[UInt8]> = []
     /// The daemon acts for others and has to make files theirs.
@@ -104,6 +115,7 @@ public final class Volume: @unchecked Sendable {
         uuid = parameters.uuid
         isReadOnly = readOnly
         layout = PageLayout(pageBytes: parameters.pageBytes)
+        pending = PendingStores(pageBytes: parameters.pageBytes)
         gate = ClassGate(open: keyring.available)
         servesOthers = geteuid() == 0
         stagingPrefix = ".ward-\(Base64URL.encode(SystemRandom.bytes(6)))-"
@@ -186,8 +198,13 @@ public final class Volume: @unchecked Sendable {
     }
 
     func report(_ event: VolumeEvent) {
+        if case .lost(let path, let reason) = event, !lossList.add(path, reason) { return }
         observer?.volume(self, reports: event)
     }
+
+    /// What was accepted and could not be stored since the volume was opened, oldest first; the last of them where there
+    /// are many.
+    public var losses: [Loss] { lossList.all }
 
     // MARK: Doubt
 

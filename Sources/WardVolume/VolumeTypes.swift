@@ -1,4 +1,5 @@
 import Glibc
+import Synchronization
 import WardFormat
 import WardSystem
 
@@ -143,5 +144,51 @@ public struct EvictionReport: Sendable {
     public var invalidatedFiles = 0
     /// Whether the deadline passed and the connection has to be aborted.
     public var deadlinePassed = false
+    /// What was accepted and is still on its way to the store, bytes.
+    public var pendingStoreBytes = 0
     public init() {}
+}
+
+/// Something that was accepted and could not be stored.
+public struct Loss: Equatable, Sendable {
+    /// Plaintext path inside the volume, "?" where unknown.
+    public var path: String
+    public var reason: String
+    /// How often it happened.
+    public var count: Int
+}
+
+/// The last losses, the same one counted. Concurrency: any thread; guarded by its mutex.
+final class LossList: Sendable {
+    static let capacity = 64
+    /// The same loss within this time is one event.
+    static let mergeInterval = Duration.seconds(10)
+
+    private struct Entry {
+        var loss: Loss
+        /// When it was last told, monotonic.
+        var told: Duration
+    }
+
+    private let entries = Mutex<[Entry]>([])
+
+    var all: [Loss] { entries.withLock { $0.map(\.loss) } }
+
+    /// True where it is to be told: a store that fails for a large file must not push everything else out of the log.
+    func add(_ path: String, _ reason: String) -> Bool {
+        let now = SystemClock.monotonic()
+        return entries.withLock { entries in
+            if let index = entries.lastIndex(where: {
+                $0.loss.path == path && $0.loss.reason == reason
+            }) {
+                entries[index].loss.count += 1
+                guard now - entries[index].told >= LossList.mergeInterval else { return false }
+                entries[index].told = now
+                return true
+            }
+            if entries.count == LossList.capacity { entries.removeFirst() }
+            entries.append(Entry(loss: Loss(path: path, reason: reason, count: 1), told: now))
+            return true
+        }
+    }
 }

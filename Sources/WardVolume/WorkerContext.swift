@@ -30,6 +30,11 @@ public final class WorkerContext: @unchecked Sendable {
     /// Held while keys or plaintext are touched.
     private let contentLock = TryableLock()
     private var holdsContentLock = false
+    /// What waits for the content lock's release. Owning thread only.
+    private var afterContent: [() -> Void] = []
+    /// Pages of the file being served that are not as they should be, and that an unclean end excuses.
+    private var excusedPages: [Int] = []
+    private weak var excusedFile: OpenFile?
     private var cipher: AEADContext?
     private var cipherSerial: UInt64 = 0
     /// The epoch of the write under way, 0 for none; a durable point waits for it.
@@ -77,7 +82,21 @@ public final class WorkerContext: @unchecked Sendable {
         if holdsContentLock {
             holdsContentLock = false
             contentLock.unlock()
+            if !afterContent.isEmpty { runAfterContent() }
         }
+    }
+
+    /// Runs `body` once the content lock is released: what may wait for the store (a file's path is read from there) must
+    /// not hold up a lock.
+    func afterContent(_ body: @escaping () -> Void) {
+        guard holdsContentLock else { return body() }
+        afterContent.append(body)
+    }
+
+    private func runAfterContent() {
+        let bodies = afterContent
+        afterContent = []
+        for body in bodies { body() }
     }
 
     /// After the reply was sent: what `Volume.read` returned is no longer needed, and a lock may go on.
@@ -107,6 +126,24 @@ public final class WorkerContext: @unchecked Sendable {
     private func wipePlaintext() {
         explicit_bzero(plain, plainHighWater)
         plainHighWater = 0
+    }
+
+    // MARK: Doubt
+
+    /// Notes that a page may be as it is. Holds until the file's lock is given back.
+    func excuse(_ page: Int, of file: OpenFile) {
+        if excusedFile !== file { forgetExcuses() }
+        excusedFile = file
+        excusedPages.append(page)
+    }
+
+    func isExcused(_ page: Int, of file: OpenFile) -> Bool {
+        excusedFile === file && excusedPages.contains(page)
+    }
+
+    func forgetExcuses() {
+        excusedPages = []
+        excusedFile = nil
     }
 
     /// Leaves no content of earlier requests in the buffer, the stack or the registers of the owning thread, which is

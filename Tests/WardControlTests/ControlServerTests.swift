@@ -34,6 +34,7 @@ import WardSystem
                         .object([("event", ControlEvent(kind: .note, detail: "\(index)").json)]),
                         continues: true)
                 }
+                if call.parameters["follow"]?.boolValue == false { call.reply() }
             case "Advance": held.withLock { $0.append(call) }
             default: call.reply()
             }
@@ -208,6 +209,59 @@ import WardSystem
         #expect(try client.lock() == "locking")
     }
 
+    @Test("half messages that fill all the memory there is leave room for whoever asks for more")
+    func largeHalvesKeepNobodyOut() throws {
+        let fixture = try Fixture()
+        var sockets: [Int32] = []
+        defer { for socket in sockets { close(socket) } }
+        let half =
+            #"{"method":"org.ward.Volume.Lock","x":""# + String(repeating: "x", count: 60_000)
+        for _ in 0..<40 {
+            let socket = try fixture.connect()
+            _ = send(socket.rawValue, half)
+            sockets.append(socket.release())
+        }
+        let client = try ControlClient(socketPath: fixture.path, timeout: .seconds(30))
+        #expect(try client.lock() == "locking")
+        // As long as a passcode may be, all of it escaped.
+        let passcode = try secret([UInt8](repeating: 1, count: 1024))
+        #expect(throws: ControlError.self) { _ = try client.unlock(passcode: passcode) }
+        #expect(fixture.handler.passcodes.withLock { $0.last?.count } == 1024)
+    }
+
+    @Test("calls under way leave places for locks")
+    func placesForLocks() throws {
+        let fixture = try Fixture()
+        var sockets: [Int32] = []
+        defer { for socket in sockets { close(socket) } }
+        var busy = 0
+        for _ in 0..<70 {
+            let socket = try fixture.connect()
+            _ = send(
+                socket.rawValue,
+                #"{"method":"org.ward.Volume.Advance","parameters":{"seconds":1}}"# + "\0")
+            sockets.append(socket.release())
+        }
+        for socket in sockets {
+            var waiting = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
+            if poll(&waiting, 1, 50) > 0, receive(socket)?.contains("Busy") == true { busy += 1 }
+        }
+        #expect(busy > 0 && fixture.handler.held.withLock { $0.count } == 56)
+        for _ in 0..<3 {
+            #expect(try ControlClient(socketPath: fixture.path).lock() == "locking")
+        }
+    }
+
+    @Test("one client's thousand calls are not answered before another's first")
+    func callsTakeTurns() throws {
+        let fixture = try Fixture()
+        let socket = try fixture.connect()
+        let call = #"{"method":"org.ward.Volume.Status"}"# + "\0"
+        #expect(send(socket.rawValue, String(repeating: call, count: 1500)))
+        #expect(try ControlClient(socketPath: fixture.path).lock() == "locking")
+        for _ in 0..<1500 { #expect(receive(socket.rawValue) != nil) }
+    }
+
     @Test func aMonitorThatDoesNotReadIsDropped() throws {
         let fixture = try Fixture()
         let socket = try fixture.connect()
@@ -228,8 +282,8 @@ import WardSystem
         let fixture = try Fixture()
         let client = try ControlClient(socketPath: fixture.path)
         var details: [String] = []
-        try client.monitor(last: 3) { event in
-            details.append(event.detail ?? "")
+        try client.monitor(last: 3) { notice in
+            if case .event(let event) = notice { details.append(event.detail ?? "") }
             return details.count < 3
         }
         #expect(details == ["0", "1", "2"])
@@ -241,6 +295,21 @@ import WardSystem
         }
         try other.monitor(last: 1) { _ in true }
         stopping.join()
+    }
+
+    @Test("issue 4, 6: without follow the last answer is the end, however few there are")
+    func monitorEndsWithoutFollow() throws {
+        let fixture = try Fixture()
+        let client = try ControlClient(socketPath: fixture.path, timeout: .seconds(10))
+        for last in [0, 2] {
+            var notices: [ControlClient.Notice] = []
+            try client.monitor(last: last, follow: false) {
+                notices.append($0)
+                return true
+            }
+            #expect(notices.count == last)
+        }
+        #expect(try client.lock() == "locking", "the connection goes on")
     }
 
     @Test func clientErrorsAreToldApart() throws {

@@ -38,6 +38,24 @@ import WardSystem
         #expect(throws: JSONError.self) { try JSONParser.parse(Array(text.utf8)) }
     }
 
+    @Test func manyMembersCostLittle() throws {
+        let members = (0..<9000).map { "\"\(String($0, radix: 16))\":0" }
+        let text = Array("{\(members.joined(separator: ","))}".utf8)
+        let took = try ContinuousClock().measure { _ = try JSONParser.parse(text) }
+        #expect(took < .seconds(20), "40 million comparisons: \(took)")
+        var copy = text
+        #expect(throws: JSONError.self) {
+            try copy.withUnsafeMutableBytes { try JSONParser.parse($0, maximumValues: 100) }
+        }
+        var small = Array(#"{"a":[1,2,{"b":3}]}"#.utf8)
+        #expect(throws: JSONError.self) {
+            try small.withUnsafeMutableBytes { try JSONParser.parse($0, maximumValues: 5) }
+        }
+        #expect(
+            try small.withUnsafeMutableBytes { try JSONParser.parse($0, maximumValues: 6) } != .null
+        )
+    }
+
     @Test func notUTF8IsRefused() {
         #expect(throws: JSONError.self) { try JSONParser.parse([0x22, 0xff, 0x22]) }
     }

@@ -38,30 +38,79 @@ import Testing
     }
 
     private var status: VolumeStatus {
-        VolumeStatus(
+        var status = VolumeStatus(
             uuid: "u", volume: "/v", mountpoint: "/m", state: "locking", since: Timestamp.now(),
             passcodeSet: true, graceSeconds: 10, graceRemainingSeconds: 2.5,
             classes: [ClassStatus(letter: "A", name: "complete", available: true, openFiles: 1)],
             pid: 1,
             version: "1", readOnly: false, manualClock: false)
+        status.protectedDataAvailable = true
+        status.firstUnlockHappened = true
+        status.userInactiveRemainingSeconds = 7.5
+        status.triesLeft = 4
+        status.retrySeconds = 60.5
+        status.eraseAfterTries = true
+        status.unsyncedBytes = 1
+        status.pendingStoreBytes = 2
+        status.lost = 3
+        status.lostPaths = ["/a\n"]
+        status.integrityFailures = 4
+        status.denied = 5
+        status.sequence = 6
+        return status
     }
 
     @Test func statusAgrees() throws {
+        // Once: it holds the time.
+        let status = status
         try check(status.json, against: fields("type", "VolumeStatus"))
         try check(status.classes[0].json, against: fields("type", "ClassStatus"))
         #expect(VolumeStatus(json: status.json) == status)
     }
 
     @Test func eventAgrees() throws {
-        let event = ControlEvent(
+        var event = ControlEvent(
             kind: .denied, state: "locked", path: "/p", protectionClass: "A", operation: "open",
-            pid: 1,
-            uid: 2, secondsLeft: 1.5, detail: "d")
+            pid: 1, uid: 2, program: "cat", secondsLeft: 1.5, seconds: 2.5, files: 3, detail: "d")
+        event.sequence = 7
+        event.count = 8
+        event.lastTime = Timestamp.now()
         try check(event.json, against: fields("type", "Event"))
         #expect(ControlEvent(json: event.json) == event)
         for kind in ControlEvent.Kind.allCases {
             #expect(VolumeInterface.description.contains(kind.rawValue))
         }
+    }
+
+    @Test func holdersAgree() throws {
+        var report = HolderReport()
+        report.holders = [
+            Holder(
+                pid: 1, uid: 2, program: "vi\u{1B}", path: "/a\nb", protectionClass: "A",
+                use: .mappedForWriting)
+        ]
+        report.unreadable = 3
+        report.unattributed = 4
+        report.isComplete = false
+        report.leftOut = 5
+        try check(report.holders[0].json, against: fields("type", "Holder"))
+        #expect(HolderReport(json: report.json) == report)
+        for use in Holder.Use.allCases {
+            #expect(VolumeInterface.description.contains(use.rawValue))
+        }
+    }
+
+    @Test("a status of an older daemon is understood")
+    func olderStatus() throws {
+        guard case .object(let members) = status.json else { return }
+        let first: Set = [
+            "uuid", "volume", "mountpoint", "state", "since", "passcodeSet", "graceSeconds",
+            "classes", "pid", "version", "readOnly", "manualClock",
+        ]
+        let older = JSONValue.object(members.filter { first.contains($0.key) })
+        let read = try #require(VolumeStatus(json: older))
+        #expect(read.state == status.state)
+        #expect(read.triesLeft == nil)
     }
 
     @Test(arguments: [

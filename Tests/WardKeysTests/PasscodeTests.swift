@@ -136,9 +136,8 @@ struct PasscodeTests {
         let volume = try SimulatedVolume(passcode: "right")
         let clock = TestClock()
         let store = try volume.open(clock: clock.device())
-        var policy = store.policy
-        policy.erasesAfterTenWrongPasscodes = erases
-        try store.setPolicy(policy)
+        try store.changePolicy(
+            PolicyChange(erasesAfterTenWrongPasscodes: erases), passcode: try passcode("right"))
         for number in 1...9 {
             #expect(
                 try store.failure(opening: "\(number)") == .wrongPasscode(triesLeft: 10 - number))

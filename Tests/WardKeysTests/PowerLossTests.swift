@@ -134,4 +134,32 @@ struct PowerLossTests {
             if !storage.hasFailed { break }
         }
     }
+
+    @Test(
+        "a change of the policy: the old or the new one, and the passcode opens with either",
+        arguments: SimulatedKeyStorage.Survival.allCases)
+    func policy(survival: SimulatedKeyStorage.Survival) throws {
+        let volume = try SimulatedVolume(passcode: "same")
+        let keys = try volume.open().allKeys("same")
+        let image = volume.storage.afterPowerLoss(.everything)
+        var seen: Set<Bool> = []
+        for point in 0... {
+            let storage = SimulatedKeyStorage(image, failingAt: point)
+            let change = PolicyChange(
+                gracePeriod: .seconds(77), erasesAfterTenWrongPasscodes: true)
+            var isDone = false
+            if let store = try? volume.open(storage) {
+                isDone =
+                    (try? store.changePolicy(change, passcode: try passcode("same"))) != nil
+            }
+            let later = try volume.open(SimulatedKeyStorage(storage.afterPowerLoss(survival)))
+            let isNew = later.policy.erasesAfterTenWrongPasscodes
+            #expect(isNew == (later.policy.gracePeriod == .seconds(77)), "point \(point)")
+            #expect(isNew || !isDone, "acknowledged at point \(point), and the old one is back")
+            #expect(try later.allKeys("same") == keys, "point \(point)")
+            seen.insert(isNew)
+            if !storage.hasFailed { break }
+        }
+        #expect(seen == [false, true])
+    }
 }

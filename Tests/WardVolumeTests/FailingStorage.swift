@@ -10,6 +10,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
     private let lock = NSLock()
     private var countdown = Int.max
     private var error = Errno.noSpace
+    private var failsAlways = false
     private var hook: (@Sendable (String) -> Void)?
 
     /// Called with the name of each change before it is made.
@@ -23,17 +24,32 @@ final class FailingStorage: Storage, @unchecked Sendable {
         }
     }
 
+    /// Every change from now on fails.
+    func failAlways(_ error: Errno) {
+        lock.withLock {
+            countdown = -1
+            failsAlways = true
+            self.error = error
+        }
+    }
+
     /// Whether the failure that was asked for has happened.
     var hasFailed: Bool { lock.withLock { countdown < 0 } }
 
     /// While it is locked, writes hang as on a disk that does not answer.
     let hang = NSLock()
 
-    func stop() { lock.withLock { countdown = Int.max } }
+    func stop() {
+        lock.withLock {
+            countdown = Int.max
+            failsAlways = false
+        }
+    }
 
     private func change(_ name: String = #function) throws(Errno) {
         lock.withLock { hook }?(String(name.prefix { $0 != "(" }))
         let failure: Errno? = lock.withLock {
+            if failsAlways { return error }
             if countdown < 0 || countdown == Int.max { return nil }
             countdown -= 1
             return countdown < 0 ? error : nil

@@ -56,40 +56,27 @@ extension CommandFailure {
     }
 
     private init(_ what: String, _ subject: String?, volume error: VolumeError, place: String) {
+        if let failure = CommandFailure(what, subject, volume: error) {
+            self = failure
+            return
+        }
         switch error {
-        case .wrongPasscode(let triesLeft):
-            let left = triesLeft.map { ", \(Text.count($0, "try")) left" } ?? ""
-            self.init(what, subject, why: "wrong passcode\(left)", status: .wrongPasscode)
-            hint = "check the passcode; the same wrong one again does not count"
-        case .tryLater(let seconds):
-            let wait = Text.duration(seconds: Double(seconds))
-            self.init(
-                what, subject, why: "too many wrong passcodes", hint: "try again in \(wait)",
-                status: .tryLater)
-        case .disabled:
-            self.init(
-                what, subject, why: "too many wrong passcodes: the volume is disabled",
-                hint: "only a recovery kit opens it now", status: .tryLater)
-        case .noPasscodeSet:
-            self.init(
-                what, subject, why: "no passcode is set", hint: "ward passcode set\(place)",
-                status: .usage)
-        case .passcodeAlreadySet:
-            self.init(
-                what, subject, why: "a passcode is set already",
-                hint: "ward passcode change\(place)", status: .usage)
         case .clockNotManual:
             self.init(
                 what, subject, why: "its clock is the system's",
                 hint: "mount it with --manual-clock", status: .usage)
         case .busy(let reason):
-            self.init(
-                what, subject, why: reason, hint: "end them, or ward unmount --force\(place)",
-                status: .temporary)
+            let hint =
+                what.hasPrefix("cannot unmount")
+                ? "end them, or ward unmount --force\(place)" : "try again"
+            self.init(what, subject, why: reason, hint: hint, status: .temporary)
         case .invalidPasscode(let reason):
             self.init(what, subject, why: reason, status: .badData)
         case .failed(let failed, let why):
             self.init(what, subject, why: "\(failed): \(why)", status: .inputOutput)
+        case .wrongPasscode, .tryLater, .disabled, .noPasscodeSet, .passcodeAlreadySet,
+            .passcodeNeeded, .erased:
+            preconditionFailure("told by the table of keybag errors")
         }
     }
 }

@@ -10,7 +10,7 @@ public enum ExitStatus: Int32, Sendable, CaseIterable {
     case wrongPasscode = 12
     /// Too many wrong passcodes: wait, or the volume is disabled.
     case tryLater = 13
-    /// The keybag or another structure of the volume is damaged.
+    /// The keybag or another structure of the volume is damaged, or the volume was erased.
     case damaged = 14
     /// The command line was wrong (`EX_USAGE`).
     case usage = 64

@@ -1,87 +1,54 @@
+import WardControl
+import WardDaemon
 import WardKeys
 import WardSystem
 import WardVolume
 
 extension CommandFailure {
     /// What is wrong with a keybag, its keys or a recovery kit.
-    init(_ what: String, _ subject: String, _ error: KeybagError) {
-        let place = Text.shellQuoted(subject)
-        // The failure names the volume; where the trouble is in another file, the reason names that.
-        let why =
-            error.path == subject || error.path.isEmpty
-            ? error.reason : "\(error.reason) (\(error.path))"
+    init(_ what: String, _ subject: String?, _ error: KeybagError) {
+        let place = subject.map { Text.shellQuoted($0) } ?? "VOLUME"
+        let advice = KeybagAdvice(error, volume: place)
+        guard let status = ExitStatus(rawValue: advice.exitCode) else {
+            preconditionFailure("exit codes have one table")
+        }
+        self.init(
+            what, subject, why: CommandFailure.reason(error, subject), hint: advice.hint,
+            status: status)
+    }
+
+    /// The same as the daemon of a mounted volume says it; nil where it is not about keys.
+    init?(_ what: String, _ subject: String?, volume error: VolumeError) {
+        let code: KeybagError.Code
+        switch error {
+        case .wrongPasscode(let triesLeft): code = .wrongPasscode(triesLeft: triesLeft ?? 0)
+        case .tryLater(let seconds): code = .tryLater(.seconds(seconds))
+        case .disabled: code = .disabled
+        case .noPasscodeSet: code = .noPasscodeSet
+        case .passcodeAlreadySet: code = .passcodeAlreadySet
+        case .passcodeNeeded: code = .passcodeNeeded
+        case .erased: code = .erased
+        case .clockNotManual, .busy, .invalidPasscode, .failed: return nil
+        }
+        self.init(what, subject, KeybagError(code, path: subject ?? "", "it was erased"))
+    }
+
+    private static func reason(_ error: KeybagError, _ subject: String?) -> String {
         switch error.code {
-        case .notAVolume:
-            self.init(
-                what, subject, why: "it is not a ward volume", hint: "ward init \(place)",
-                status: .notAVolume)
-        case .alreadyAVolume:
-            self.init(
-                what, subject, why: "there is a volume in it already",
-                hint: "ward mount \(place) MOUNTPOINT", status: .cannotCreate)
-        case .insideVolume:
-            self.init(
-                what, subject, why: why,
-                hint: "name a path outside the volume, or set XDG_STATE_HOME",
-                status: .usage)
-        case .damaged:
-            self.init(
-                what, subject, why: why,
-                hint: "restore ward.keybag from a backup of the volume, or use the recovery kit",
-                status: .damaged)
-        case .newerVersion:
-            self.init(
-                what, subject, why: why, hint: "a later version of ward reads it: ward version",
-                status: .damaged)
-        case .noDeviceKey:
-            self.init(
-                what, subject, why: "its device key is not on this machine: \(error.path)",
-                hint: "copy that directory from the machine that made it, or use the recovery kit",
-                status: .configuration)
-        case .erased:
-            self.init(
-                what, subject, why: error.reason, hint: "only a recovery kit opens it now",
-                status: .damaged)
-        case .wrongPasscode(let left):
-            self.init(
-                what, subject, why: "wrong passcode, \(Text.count(left, "try")) left",
-                hint: "check the passcode",
-                status: .wrongPasscode)
-        case .tryLater(let wait):
-            let text = Text.duration(seconds: Double(wait.components.seconds) + 1)
-            self.init(
-                what, subject, why: "too many wrong passcodes", hint: "try again in \(text)",
-                status: .tryLater)
-        case .disabled:
-            self.init(
-                what, subject, why: "too many wrong passcodes: the volume is disabled",
-                hint: "only a recovery kit opens it now", status: .tryLater)
-        case .passcodeNeeded, .noPasscodeSet:
-            self.init(
-                what, subject, why: error.reason, hint: "ward passcode set \(place)", status: .usage
-            )
-        case .passcodeAlreadySet:
-            self.init(
-                what, subject, why: "a passcode is set already",
-                hint: "ward passcode change \(place)", status: .usage)
-        case .replayed:
-            self.init(
-                what, subject, why: why, hint: "put back the newest copy of ward.keybag",
-                status: .damaged)
-        case .changedElsewhere:
-            self.init(what, subject, why: why, hint: "try again", status: .temporary)
-        case .wrongRecoveryCode:
-            self.init(
-                what, subject, why: error.reason, hint: "check the recovery code",
-                status: .wrongPasscode)
-        case .fileExists:
-            self.init(what, subject, why: why, hint: "name a new file", status: .cannotCreate)
-        case .outOfLockedMemory:
-            self.init(
-                what, subject, why: error.reason, hint: "ulimit -l unlimited", status: .system)
-        case .system(let errno):
-            self.init(what, subject, errno: errno)
-            self.why = why
+        case .notAVolume: "it is not a ward volume"
+        case .alreadyAVolume: "there is a volume in it already"
+        case .noDeviceKey: "its device key is not on this machine: \(error.path)"
+        case .wrongPasscode(let left): "wrong passcode, \(Text.count(left, "try")) left"
+        case .tryLater: "too many wrong passcodes"
+        case .disabled: "too many wrong passcodes: the volume is disabled"
+        case .passcodeNeeded: "it has a passcode, which is needed"
+        case .noPasscodeSet: "no passcode is set"
+        case .passcodeAlreadySet: "a passcode is set already"
+        case .erased, .wrongRecoveryCode, .outOfLockedMemory: error.reason
+        // The failure names the volume; where the trouble is in another file, the reason names that.
+        default:
+            error.path == subject || error.path.isEmpty
+                ? error.reason : "\(error.reason) (\(error.path))"
         }
     }
 

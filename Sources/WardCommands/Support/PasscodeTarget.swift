@@ -13,6 +13,16 @@ struct PasscodeTargetArgument: ParsableArguments {
 
     func find(_ what: String) throws(CommandFailure) -> PasscodeTarget {
         guard let volume else { return .mounted(try VolumeConnection(what, path: nil)) }
+        return try PasscodeTarget.find(volume, what)
+    }
+}
+
+enum PasscodeTarget {
+    case mounted(VolumeConnection)
+    case unmounted(String)
+
+    /// Mounted where `volume` is a path in a mount, or the backing directory of one.
+    static func find(_ volume: String, _ what: String) throws(CommandFailure) -> PasscodeTarget {
         let directory = RuntimeDirectory()
         do throws(ControlError) {
             _ = try directory.socket(for: volume)
@@ -23,17 +33,19 @@ struct PasscodeTargetArgument: ParsableArguments {
         }
         return .mounted(try VolumeConnection(what, path: volume))
     }
-}
-
-enum PasscodeTarget {
-    case mounted(VolumeConnection)
-    case unmounted(String)
 
     /// How the volume is called in questions.
     func name() throws(CommandFailure) -> String {
         switch self {
         case .mounted(let connection): Text.printable(try connection.status().mountpoint)
         case .unmounted(let path): Text.printable(path)
+        }
+    }
+
+    func hasPasscode(_ what: String) throws(CommandFailure) -> Bool {
+        switch self {
+        case .mounted(let connection): try connection.status().passcodeSet
+        case .unmounted(let path): try VolumeDirectory.open(path, what).hasPasscode
         }
     }
 

@@ -22,6 +22,21 @@ enum StateText {
         }
     }
 
+    /// What is about to happen to a class, where something is.
+    static func classNote(_ entry: ClassStatus, _ status: VolumeStatus) -> String? {
+        guard entry.available else { return nil }
+        if entry.letter == "A" || entry.letter == "B", let left = status.graceRemainingSeconds {
+            return "closes in \(Text.duration(seconds: left))"
+        }
+        // An unlocked device is not inactive.
+        if entry.letter == "CX", status.state != "unlocked",
+            let left = status.userInactiveRemainingSeconds
+        {
+            return "closes in \(Text.duration(seconds: left)) without an unlock"
+        }
+        return nil
+    }
+
     static func isLocked(_ state: String) -> Bool {
         state == "locked" || state == "beforeFirstUnlock"
     }

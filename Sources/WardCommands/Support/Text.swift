@@ -61,6 +61,19 @@ enum Text {
         return (number < 0 ? "-" : "") + String(digits.reversed())
     }
 
+    /// "512 bytes", "1.5 MiB".
+    static func size(bytes: Int) -> String {
+        if bytes < 1024 { return count(bytes, "byte") }
+        var value = Double(bytes)
+        var unit = ""
+        for larger in ["KiB", "MiB", "GiB", "TiB"] where value >= 1024 {
+            value /= 1024
+            unit = larger
+        }
+        let tenths = (value * 10).rounded() / 10
+        return (tenths < 10 ? "\(tenths)" : "\(Int(value.rounded()))") + " " + unit
+    }
+
     /// "10 s", "1.5 s", "2 min", "3 h 20 min".
     static func duration(seconds: Double) -> String {
         if seconds < 60 {
@@ -72,9 +85,25 @@ enum Text {
         return minutes % 60 == 0 ? "\(minutes / 60) h" : "\(minutes / 60) h \(minutes % 60) min"
     }
 
+    /// "0.3 ms", "45 ms", "1.25 s": how long something took.
+    static func preciseDuration(seconds: Double) -> String {
+        func rounded(_ value: Double, _ digits: Double) -> String {
+            let scaled = (value * digits).rounded() / digits
+            return scaled == scaled.rounded() ? "\(Int(scaled))" : "\(scaled)"
+        }
+        if seconds < 0.01 { return rounded(seconds * 1000, 10) + " ms" }
+        if seconds < 1 { return rounded(seconds * 1000, 1) + " ms" }
+        return seconds < 60 ? rounded(seconds, 100) + " s" : duration(seconds: seconds)
+    }
+
     /// Padded with spaces to `width` characters.
     static func padded(_ text: String, _ width: Int) -> String {
         text + String(repeating: " ", count: max(0, width - text.count))
+    }
+
+    /// Padded with spaces on the left.
+    static func paddedLeft(_ text: String, _ width: Int) -> String {
+        String(repeating: " ", count: max(0, width - text.count)) + text
     }
 
     /// A path as a shell takes it, quoted where it needs to be.

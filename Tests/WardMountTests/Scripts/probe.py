@@ -218,6 +218,43 @@ def digest(name):
     return hash_.hexdigest()
 
 
+def head(name, count):
+    descriptor = os.open(path(name), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return text(os.read(descriptor, count))
+    finally:
+        os.close(descriptor)
+
+
+def dup(key, other):
+    descriptors[other] = os.dup(descriptors[key])
+
+
+def log(name, first, count):
+    """Appends numbered records one by one, each synced as a journal does every tenth; with a name to a new file."""
+    if name:
+        close_log()
+        descriptors["log"] = os.open(path(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC)
+    for number in range(first, first + count):
+        os.write(descriptors["log"], b"record %05d of a logger that knows no passcode\n" % number)
+        if number % 10 == 0:
+            os.fdatasync(descriptors["log"])
+
+
+def close_log():
+    if "log" in descriptors:
+        os.close(descriptors.pop("log"))
+
+
+def check_log(directory, count):
+    lines = []
+    for name in sorted(os.listdir(path(directory))):
+        with open(path(directory + "/" + name), "rb") as file:
+            lines += file.read().splitlines()
+    if lines != [b"record %05d of a logger that knows no passcode" % number for number in range(count)]:
+        raise ValueError("%d lines, not the %d written" % (len(lines), count))
+
+
 def write_file(name, content, mode=0o644):
     descriptor = os.open(path(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
@@ -379,6 +416,11 @@ OPERATIONS = {
     "umask": set_umask,
     "writeFile": write_file,
     "readFile": read_file,
+    "head": head,
+    "dup": dup,
+    "log": log,
+    "closeLog": close_log,
+    "checkLog": check_log,
     "digest": digest,
     "treeDigest": tree_digest,
     "run": run,

@@ -14,6 +14,8 @@ final class MountedVolume {
     var passcodeFile: String { directory + "/passcode" }
     var stateDirectory: String { directory + "/state" }
     var runtimeDirectory: String { directory + "/run" }
+    /// Beside the usual ones.
+    var variables: [String: String] = [:]
     private(set) var isMounted = false
     private let graceSeconds: Int
     private var mountArguments: [String]
@@ -78,7 +80,7 @@ final class MountedVolume {
         TestEnvironment.shared.variables.merging([
             "XDG_STATE_HOME": stateDirectory, "XDG_RUNTIME_DIR": runtimeDirectory,
             "HOME": directory + "/home",
-        ]) { $1 }
+        ]) { $1 }.merging(variables) { $1 }
     }
 
     /// Runs `ward` with these arguments as this volume's user.

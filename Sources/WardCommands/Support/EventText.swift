@@ -1,0 +1,111 @@
+import WardControl
+
+/// An event in one line for people.
+enum EventText {
+    enum Tone {
+        case bad, warning, good, plain
+    }
+
+    static func tone(_ event: ControlEvent) -> Tone {
+        switch ControlEvent.Kind(rawValue: event.kind) {
+        case .denied, .integrityFailure, .lost: .bad
+        case .willBecomeUnavailable, .didBecomeUnavailable, .locked, .reboot: .warning
+        case .didBecomeAvailable, .firstUnlock: .good
+        default: .plain
+        }
+    }
+
+    /// Time, kind and what there is to say about it.
+    static func render(_ event: ControlEvent, _ style: Style) -> String {
+        let kind = Text.padded(event.kind, 21)
+        var line = style.dim(event.time) + "  "
+        switch tone(event) {
+        case .bad: line += style.red(kind)
+        case .warning: line += style.yellow(kind)
+        case .good: line += style.green(kind)
+        case .plain: line += kind
+        }
+        return line + "  " + details(event)
+    }
+
+    /// "/diary/monday, class A, open, cat (pid 812, uid 1000), 12 times until 14:03:10".
+    static func details(_ event: ControlEvent) -> String {
+        var details: [String] = []
+        if let path = event.path { details.append(Text.printable(path)) }
+        if let letter = event.protectionClass { details.append("class \(letter)") }
+        if let operation = event.operation { details.append(Text.printable(operation)) }
+        if let who = who(event) { details.append(who) }
+        if event.kind == ControlEvent.Kind.denied.rawValue, let state = event.state {
+            details.append(StateText.name(state))
+        }
+        if let seconds = event.secondsLeft {
+            details.append("in \(Text.duration(seconds: seconds))")
+        }
+        if let seconds = event.seconds {
+            details.append("took \(Text.preciseDuration(seconds: seconds))")
+        }
+        if let files = event.files { details.append("\(Text.count(files, "file")) dropped") }
+        if let detail = event.detail { details.append(Text.printable(detail)) }
+        if let count = event.count {
+            let last = event.lastTime.map { ", the last at \(clock($0))" } ?? ""
+            details.append("\(Text.grouped(count)) times\(last)")
+        }
+        if details.isEmpty, let state = event.state { details.append(StateText.name(state)) }
+        return details.joined(separator: ", ")
+    }
+
+    /// The kind in a word or two.
+    static func word(_ event: ControlEvent) -> String {
+        switch ControlEvent.Kind(rawValue: event.kind) {
+        case .willBecomeUnavailable: "locking"
+        case .didBecomeUnavailable: "closed"
+        case .locked: "locked"
+        case .didBecomeAvailable: "unlocked"
+        case .firstUnlock: "first unlock"
+        case .reboot: "rebooted"
+        case .denied: "refused"
+        case .integrityFailure: "damaged"
+        case .healed: "mended"
+        case .lost: "lost"
+        case .foreignFile: "foreign file"
+        case .passcodeChanged: "passcode changed"
+        case .mounted: "mounted"
+        case .unmounting: "unmounting"
+        case .note: "note"
+        case nil: Text.printable(event.kind)
+        }
+    }
+
+    /// What there is to say about it on a narrow screen: "cat open A /diary/monday, 12 times".
+    static func brief(_ event: ControlEvent) -> String {
+        var words: [String] = []
+        if let program = event.program { words.append(Text.printable(program)) }
+        if let operation = event.operation { words.append(Text.printable(operation)) }
+        if let letter = event.protectionClass { words.append(letter) }
+        if let path = event.path { words.append(Text.printable(path)) }
+        var parts = words.isEmpty ? [] : [words.joined(separator: " ")]
+        if let count = event.count { parts.append("\(Text.grouped(count)) times") }
+        if let seconds = event.secondsLeft {
+            parts.append("in \(Text.duration(seconds: seconds))")
+        }
+        if let seconds = event.seconds {
+            parts.append("took \(Text.preciseDuration(seconds: seconds))")
+        }
+        if let files = event.files { parts.append("\(Text.count(files, "file")) dropped") }
+        if let detail = event.detail { parts.append(Text.printable(detail)) }
+        return parts.joined(separator: ", ")
+    }
+
+    /// The time of day of an RFC 3339 time, to the second.
+    static func clock(_ time: String) -> String {
+        guard let start = time.firstIndex(of: "T") else { return time }
+        return String(time[time.index(after: start)...].prefix(8))
+    }
+
+    private static func who(_ event: ControlEvent) -> String? {
+        let numbers = [event.pid.map { "pid \($0)" }, event.uid.map { "uid \($0)" }]
+            .compactMap(\.self).joined(separator: ", ")
+        guard let program = event.program else { return numbers.isEmpty ? nil : numbers }
+        return Text.printable(program) + (numbers.isEmpty ? "" : " (\(numbers))")
+    }
+}

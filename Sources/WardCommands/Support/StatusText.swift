@@ -1,0 +1,102 @@
+import WardControl
+
+/// A volume's status in lines for people.
+enum StatusText {
+    static func render(_ status: VolumeStatus, _ style: Style) -> String {
+        var lines: [String] = []
+        var heading = style.bold(Text.printable(status.mountpoint)) + "  "
+        heading += StateText.coloured(status.state, style)
+        if let remaining = status.graceRemainingSeconds {
+            heading += ", protected files close in \(Text.duration(seconds: remaining))"
+        }
+        lines.append(heading)
+        func add(_ name: String, _ value: String) {
+            lines.append("  \(Text.padded(name, 9))  \(value)")
+        }
+        add("volume", Text.printable(status.volume))
+        add("uuid", status.uuid)
+        add("since", status.since)
+        add("passcode", passcode(status, style))
+        add("grace", Text.duration(seconds: status.graceSeconds))
+        add("daemon", "pid \(status.pid), version \(status.version)")
+        if status.readOnly { add("read-only", "yes") }
+        if status.manualClock { add("clock", "manual (ward advance)") }
+        for line in data(status, style) { add(line.name, line.value) }
+        lines += classes(status, style)
+        if let next = next(status) { lines.append("  next       \(next)") }
+        return lines.joined(separator: "\n")
+    }
+
+    /// Whether one is set, how many tries are left, and when the next may be.
+    static func passcode(_ status: VolumeStatus, _ style: Style) -> String {
+        guard status.passcodeSet else { return "not set: a lock changes nothing" }
+        var text = "set"
+        if let tries = status.triesLeft {
+            let end = status.eraseAfterTries ? "erased" : "disabled"
+            text +=
+                tries == 0
+                ? ", " + style.red("no try left: the volume is \(end)")
+                : ", \(Text.count(tries, "try")) left, then it is \(end)"
+        }
+        if let wait = status.retrySeconds {
+            text += ", " + style.yellow("the next in \(Text.duration(seconds: wait))")
+        }
+        return text
+    }
+
+    /// What is not safe yet, or not there any more; nothing where all is well.
+    static func data(
+        _ status: VolumeStatus, _ style: Style
+    ) -> [(name: String, value: String)] {
+        var lines: [(String, String)] = []
+        if let bytes = status.unsyncedBytes, bytes > 0 {
+            lines.append(("not synced", Text.size(bytes: bytes)))
+        }
+        if let bytes = status.pendingStoreBytes, bytes > 0 {
+            lines.append(("to store", style.yellow(Text.size(bytes: bytes) + " accepted")))
+        }
+        if status.lost > 0 {
+            var value = style.red(Text.grouped(status.lost))
+            let names = status.lostPaths.suffix(3).map { Text.printable($0) }
+            if !names.isEmpty { value += ": " + names.joined(separator: ", ") }
+            lines.append(("lost", value))
+        }
+        if status.integrityFailures > 0 {
+            lines.append(
+                (
+                    "damaged",
+                    style.red(Text.count(status.integrityFailures, "failure"))
+                        + " (ward events)"
+                ))
+        }
+        if status.denied > 0 {
+            lines.append(("refused", Text.count(status.denied, "time") + " (ward events)"))
+        }
+        return lines
+    }
+
+    private static func classes(_ status: VolumeStatus, _ style: Style) -> [String] {
+        let width = status.classes.map(\.name.count).max() ?? 0
+        let head = "  class  \(Text.padded("", width))  readable  open files"
+        return [style.dim(head)]
+            + status.classes.map { entry in
+                let readable = Text.padded(entry.available ? "yes" : "no", 8)
+                var line = "  \(Text.padded(entry.letter, 5))  \(Text.padded(entry.name, width))  "
+                line += entry.available ? style.green(readable) : style.red(readable)
+                line += "  \(Text.grouped(entry.openFiles))"
+                if let note = StateText.classNote(entry, status) { line += "  \(note)" }
+                return line
+            }
+    }
+
+    /// The command that a person most likely wants.
+    private static func next(_ status: VolumeStatus) -> String? {
+        let place = Text.shellQuoted(status.mountpoint)
+        switch status.state {
+        case "noPasscode": return "ward passcode set \(place)"
+        case "beforeFirstUnlock", "locked":
+            return status.triesLeft == 0 ? nil : "ward unlock \(place)"
+        default: return nil
+        }
+    }
+}

@@ -1,0 +1,188 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardControl
+import WardSystem
+
+/// Keeps what `ward watch` shows up to date, on threads of its own, so that a daemon that hangs does not hang the keys.
+///
+/// Concurrency: any thread; `scene` is guarded by its mutex. The threads run until the process ends.
+final class WatchFeed: Sendable {
+    /// Events kept; more than any screen has lines.
+    private static let maximumEvents = 200
+    private static let statusMilliseconds: Int32 = 1000
+    /// A look at all processes costs something: never more than a tenth of the time.
+    private static let holderInterval = Duration.seconds(3)
+    /// Answers that take longer are none.
+    private static let patience = Duration.seconds(10)
+
+    private struct State {
+        var scene: WatchScene
+        /// Monotonic.
+        var statusAt = Duration.zero
+        var messageUntil = Duration.zero
+    }
+
+    private let socketPath: String
+    private let state: Mutex<State>
+    /// eventfd(2), readable when something changed.
+    let changed: Int32
+    /// eventfd(2), readable when the status is worth asking for at once.
+    private let outdated: Int32
+
+    /// The socket stays the same when the daemon ends and the volume is mounted again.
+    init(socketPath: String, place: String) throws(Errno) {
+        self.socketPath = socketPath
+        state = Mutex(State(scene: WatchScene(place: place)))
+        changed = try Syscall.check { eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK)) }
+        outdated = try Syscall.check { eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK)) }
+    }
+
+    deinit {
+        Syscall.close(changed)
+        Syscall.close(outdated)
+    }
+
+    /// Starts the threads.
+    func start() {
+        SystemThread.startDetached("ward-events") { [self] in
+            while true {
+                followEvents()
+                sleep(1)
+            }
+        }
+        SystemThread.startDetached("ward-status") { [self] in
+            while true {
+                followStatus()
+                sleep(1)
+            }
+        }
+    }
+
+    /// What is known now.
+    var scene: WatchScene {
+        let now = SystemClock.monotonic()
+        return state.withLock { state in
+            var scene = state.scene
+            let age = (now - state.statusAt).components
+            scene.statusAge = Double(age.seconds) + Double(age.attoseconds) / 1e18
+            if now >= state.messageUntil { scene.message = nil }
+            return scene
+        }
+    }
+
+    /// Says something in place of the keys for a while.
+    func say(_ message: String) {
+        update {
+            $0.scene.message = message
+            $0.messageUntil = SystemClock.monotonic() + .seconds(4)
+        }
+    }
+
+    /// Locks as `ward lock` does; what came of it is said.
+    func lock(now: Bool) {
+        SystemThread.startDetached("ward-lock") { [self] in
+            do throws(ControlError) {
+                let client = try ControlClient(
+                    socketPath: socketPath, timeout: WatchFeed.patience)
+                switch try client.lock(now: now) {
+                case "noPasscode": say("no passcode is set: a lock changes nothing")
+                case "beforeFirstUnlock", "locked": say("locked")
+                default: break
+                }
+                refresh(try client.status())
+            } catch {
+                say("can't lock: \(error.reason)")
+            }
+        }
+    }
+
+    private func update(_ body: (inout State) -> Void) {
+        state.withLock { body(&$0) }
+        WatchFeed.signal(changed)
+    }
+
+    private static func signal(_ event: Int32) {
+        var one: UInt64 = 1
+        _ = write(event, &one, 8)
+    }
+
+    /// Waits until the status is due again, or something happened to the mount.
+    private func waitForStatus() {
+        var waits = [pollfd(fd: outdated, events: Int16(POLLIN), revents: 0)]
+        _ = waits.withUnsafeMutableBufferPointer {
+            try? Syscall.poll($0, timeoutMilliseconds: WatchFeed.statusMilliseconds)
+        }
+        // Of a crowd of events the status is asked for once.
+        usleep(50_000)
+        var count: UInt64 = 0
+        _ = read(outdated, &count, 8)
+    }
+
+    private func refresh(_ status: VolumeStatus) {
+        update {
+            $0.scene.status = status
+            $0.scene.problem = nil
+            $0.statusAt = SystemClock.monotonic()
+        }
+    }
+
+    private func followEvents() {
+        do throws(ControlError) {
+            let client = try ControlClient(socketPath: socketPath, timeout: nil)
+            update { $0.scene.events = [] }
+            try client.monitor(last: WatchFeed.maximumEvents, status: true) { notice in
+                switch notice {
+                case .status(let status): refresh(status)
+                case .event(let event):
+                    update { WatchFeed.add(event, to: &$0.scene.events) }
+                    WatchFeed.signal(outdated)
+                }
+                return true
+            }
+        } catch {
+            // The other thread says so.
+        }
+    }
+
+    /// A repeated event takes the place of the one it repeats, at the end.
+    static func add(_ event: ControlEvent, to events: inout [ControlEvent]) {
+        if event.count != nil { events.removeAll { $0.sequence == event.sequence } }
+        events.append(event)
+        if events.count > maximumEvents { events.removeFirst() }
+    }
+
+    private func followStatus() {
+        do throws(ControlError) {
+            let client = try ControlClient(socketPath: socketPath, timeout: WatchFeed.patience)
+            var holdersAt = Duration.zero
+            while true {
+                refresh(try client.status())
+                if SystemClock.monotonic() >= holdersAt {
+                    let began = SystemClock.monotonic()
+                    let report = try client.holders(protectionClass: "A")
+                    update { $0.scene.holders = report }
+                    let now = SystemClock.monotonic()
+                    holdersAt = now + max(WatchFeed.holderInterval, (now - began) * 10)
+                }
+                waitForStatus()
+            }
+        } catch {
+            update {
+                $0.scene.problem = WatchFeed.problem(error, $0.scene.status)
+                $0.scene.holders = nil
+            }
+        }
+    }
+
+    private static func problem(_ error: ControlError, _ status: VolumeStatus?) -> String {
+        switch error.code {
+        case .noSocket, .refused, .connectionLost:
+            let volume = status.map { Text.shellQuoted($0.volume) } ?? "VOLUME"
+            let mountPoint = status.map { Text.shellQuoted($0.mountpoint) } ?? "MOUNTPOINT"
+            return "not mounted: ward mount \(volume) \(mountPoint)"
+        case .timedOut: return "the daemon does not answer"
+        default: return error.reason
+        }
+    }
+}

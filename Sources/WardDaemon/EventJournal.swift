@@ -1,0 +1,172 @@
+import WardControl
+import WardSystem
+
+/// The last events of a mount, and how many of each there were. Pure: times are given.
+///
+/// Denials have a ring of their own, so that programs that are refused again and again push no lock and no integrity
+/// failure out; the same denial within a while is one event with a count; and where different ones come faster than
+/// anybody could read, the rest of them is one event as well. So neither memory, nor the log, nor a client's socket is
+/// filled by a program in a loop.
+struct EventJournal {
+    /// Denials remembered, and as many other events.
+    static let capacity = 512
+    /// The same denial within this time after the last one counts as one event.
+    static let mergeInterval = Duration.seconds(10)
+    /// A repeated denial is told again this often.
+    static let repeatInterval = Duration.seconds(1)
+    /// Different denials told one by one in a burst, and each second.
+    static let burst = 128.0
+    static let perSecond = 32.0
+    /// Lost files whose names are kept for the status.
+    static let lostPathsKept = 5
+
+    /// What is to be done about an event.
+    enum Outcome {
+        /// Tell and log it.
+        case new(ControlEvent)
+        /// Tell it again, under its sequence.
+        case again(ControlEvent)
+        /// It is counted.
+        case counted
+    }
+
+    /// Since the mount.
+    struct Counts: Equatable {
+        var denied = 0
+        var integrityFailures = 0
+        var lost = 0
+        var lostPaths: [String] = []
+        /// That of the last event.
+        var sequence = 0
+    }
+
+    /// Denials that are the same to a person. Not the process: a loop in a shell has a new one each time.
+    private struct Key: Hashable {
+        var program: String?
+        var uid: Int?
+        var path: String?
+        var operation: String?
+        var state: String?
+    }
+
+    private struct Entry {
+        var event: ControlEvent
+        var key: Key?
+        /// Monotonic.
+        var lastAt: Duration
+        var toldAt: Duration
+    }
+
+    /// Slots that are written round and round; a position counts all that were ever written.
+    private struct Ring {
+        var entries: [Entry] = []
+        var written = 0
+
+        subscript(position: Int) -> Entry {
+            get { entries[position % EventJournal.capacity] }
+            set { entries[position % EventJournal.capacity] = newValue }
+        }
+
+        func holds(_ position: Int) -> Bool { position >= written - entries.count }
+
+        /// Returns what had to go.
+        mutating func append(_ entry: Entry) -> Entry? {
+            defer { written += 1 }
+            if entries.count < EventJournal.capacity {
+                entries.append(entry)
+                return nil
+            }
+            let old = self[written]
+            self[written] = entry
+            return old
+        }
+    }
+
+    private(set) var counts = Counts()
+    private var denials = Ring()
+    private var others = Ring()
+    /// Where in `denials` a denial is.
+    private var positions: [Key: Int] = [:]
+    private var budget = EventJournal.burst
+    private var budgetAt = Duration.zero
+
+    mutating func record(_ event: ControlEvent, now: Duration) -> Outcome {
+        switch ControlEvent.Kind(rawValue: event.kind) {
+        case .denied: return recordDenial(event, now)
+        case .integrityFailure: counts.integrityFailures += 1
+        case .lost:
+            counts.lost += 1
+            if let path = event.path {
+                counts.lostPaths.append(path)
+                if counts.lostPaths.count > EventJournal.lostPathsKept {
+                    counts.lostPaths.removeFirst()
+                }
+            }
+        default: break
+        }
+        let numbered = number(event)
+        _ = others.append(Entry(event: numbered, key: nil, lastAt: now, toldAt: now))
+        return .new(numbered)
+    }
+
+    /// The last `count` events, the oldest first.
+    func last(_ count: Int) -> [ControlEvent] {
+        (denials.entries + others.entries).map(\.event).sorted { $0.sequence < $1.sequence }
+            .suffix(max(0, count))
+    }
+
+    private mutating func number(_ event: ControlEvent) -> ControlEvent {
+        counts.sequence += 1
+        var numbered = event
+        numbered.sequence = counts.sequence
+        return numbered
+    }
+
+    private mutating func recordDenial(_ event: ControlEvent, _ now: Duration) -> Outcome {
+        counts.denied += 1
+        let key = Key(
+            program: event.program, uid: event.uid, path: event.path, operation: event.operation,
+            state: event.state)
+        if let outcome = merge(event, key, now) { return outcome }
+        if spend(now) { return append(event, key, now) }
+        // Too many different ones: from here on they are one event, until it is quieter.
+        var rest = ControlEvent(time: event.time, kind: .denied, state: event.state)
+        rest.detail = "many more, of other files or programs"
+        let restKey = Key(state: event.state)
+        return merge(rest, restKey, now) ?? append(rest, restKey, now)
+    }
+
+    private mutating func append(_ event: ControlEvent, _ key: Key, _ now: Duration) -> Outcome {
+        let numbered = number(event)
+        positions[key] = denials.written
+        let position = denials.written - EventJournal.capacity
+        let old = denials.append(Entry(event: numbered, key: key, lastAt: now, toldAt: now))
+        if let gone = old?.key, positions[gone] == position { positions[gone] = nil }
+        return .new(numbered)
+    }
+
+    /// Counts a denial that is remembered already.
+    private mutating func merge(_ event: ControlEvent, _ key: Key, _ now: Duration) -> Outcome? {
+        guard let position = positions[key], denials.holds(position) else { return nil }
+        var entry = denials[position]
+        guard now - entry.lastAt < EventJournal.mergeInterval else { return nil }
+        entry.event.count = (entry.event.count ?? 1) + 1
+        entry.event.lastTime = event.time
+        entry.event.pid = event.pid
+        entry.lastAt = now
+        let isTold = now - entry.toldAt >= EventJournal.repeatInterval && spend(now)
+        if isTold { entry.toldAt = now }
+        denials[position] = entry
+        return isTold ? .again(entry.event) : .counted
+    }
+
+    /// Takes from what may be told one by one; false where it is used up.
+    private mutating func spend(_ now: Duration) -> Bool {
+        let earned = max(0, (now - budgetAt).inSeconds) * EventJournal.perSecond
+        budget = min(EventJournal.burst, budget + earned)
+        budgetAt = now
+        guard budget >= 1 else { return false }
+        budget -= 1
+        return true
+    }
+}

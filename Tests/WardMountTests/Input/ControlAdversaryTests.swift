@@ -1,0 +1,179 @@
+import Foundation
+import Testing
+
+extension MountSuite {
+    /// Whoever may connect to the control socket can't delay a lock, nor use up what the daemon needs (issue: bad input).
+    @Suite struct ControlAdversaryTests {
+        @Test(
+            "A lock gets through, whatever other programs do to the socket",
+            arguments: [
+                ["connections"], ["halves"], ["garbage"], ["flood"], ["monitors"], ["status"],
+                ["passcodes"], ["stalls"], ["members"],
+                [
+                    "connections", "halves", "garbage", "flood", "monitors", "status", "passcodes",
+                    "stalls", "members",
+                ],
+            ])
+        func lockGetsThrough(kinds: [String]) throws {
+            let user = try #require(User.available.last)
+            let volume = try MountedVolume(as: user)
+            try StateWalk.makeDirectory(of: .complete, with: volume.probe())
+            let daemon = try #require(volume.daemonProcess())
+            let before = try residentBytes(of: daemon)
+            let attack = try Attack(on: volume, kinds)
+            for round in 0..<3 {
+                // A fresh attempt, through the crowd, as a person would.
+                let began = Date()
+                let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 60)
+                #expect(locked.succeeded, "\(kinds), round \(round): \(locked.everything)")
+                #expect(locked.output.contains("locked"), "\(locked.everything)")
+                print(
+                    "lock through \(kinds.joined(separator: ", ")): \(-began.timeIntervalSinceNow) s"
+                )
+            }
+            #expect(try volume.probe().open("A/f", "r", as: "fd") == .eperm)
+            let descriptors = try FileManager.default.contentsOfDirectory(
+                atPath: "/proc/\(daemon)/fd")
+            #expect(descriptors.count < 200, "\(descriptors.count) descriptors")
+            let after = try residentBytes(of: daemon)
+            #expect(after - before < 64 << 20, "\(kinds): from \(before) to \(after) bytes")
+            let said = attack.end()
+            #expect(said.hasSuffix("connections\n"), "\(said)")
+            // What was sent before the end is still done, one after the other.
+            for _ in 0..<100 where (try? volume.unlock()) == nil { usleep(100_000) }
+            #expect(try volume.probe().readFile("A/f") == .data("content of A"))
+        }
+
+        @Test("A lock waits for nobody's passcode, and undoes what was being tried")
+        func lockWaitsForNoPasscode() throws {
+            // As slow as a passcode gets: seconds for each in a debug build.
+            let volume = try MountedVolume(
+                as: try #require(User.available.last),
+                initArguments: ["--passcode-cost", "65536"])
+            try StateWalk.makeDirectory(of: .complete, with: volume.probe())
+            try volume.lockNow()
+            let unlocking = try (0..<8).map { _ in
+                try Child(
+                    volume.user.prefix + [
+                        TestEnvironment.shared.ward, "unlock", volume.mountPoint,
+                        "--passcode-file", volume.passcodeFile,
+                    ], environment: volume.environment)
+            }
+            // The first is under way when the second waits: both asked before the lock.
+            usleep(300_000)
+            let began = Date()
+            try volume.lockNow()
+            let took = -began.timeIntervalSinceNow
+            let codes = unlocking.map { $0.wait(seconds: 60) }
+            print("lock beside 8 unlocks: \(took) s, \(codes)")
+            let state = try volume.ward("status", volume.mountPoint, "--json").output
+            if codes.allSatisfy({ $0 == 75 }) {
+                #expect(state.contains(#""state":"locked""#), "\(state)")
+                #expect(try volume.probe().open("A/f", "r", as: "fd") == .eperm)
+            }
+            #expect(codes.allSatisfy { $0 == 75 || $0 == 0 }, "\(codes)")
+            try volume.lockNow()
+            #expect(try volume.probe().open("A/f", "r", as: "fd") == .eperm)
+            // A signal ends the mount without trying those that wait.
+            let more = try (0..<8).map { _ in
+                try Child(
+                    volume.user.prefix + [
+                        TestEnvironment.shared.ward, "unlock", volume.mountPoint,
+                        "--passcode-file", volume.passcodeFile,
+                    ], environment: volume.environment)
+            }
+            usleep(300_000)
+            let daemon = try #require(volume.daemonProcess())
+            kill(daemon, SIGTERM)
+            for _ in 0..<3000 where MountedVolume.isRunning(daemon) { usleep(10_000) }
+            #expect(!MountedVolume.isRunning(daemon))
+            for child in more { #expect(child.wait(seconds: 30) != nil) }
+        }
+
+        @Test(
+            "Another user is refused by what the kernel says of them", .enabled(if: geteuid() == 0))
+        func otherUser() throws {
+            let volume = try MountedVolume(as: .root)
+            let socket = try #require(volume.socketPath())
+            let attempt = { (path: String) in
+                try Child.run(
+                    User.ordinaryUser.prefix + [
+                        TestEnvironment.shared.python, "-c",
+                        """
+                        import socket, sys
+                        channel = socket.socket(socket.AF_UNIX)
+                        channel.settimeout(10)
+                        channel.connect(sys.argv[1])
+                        try:
+                            channel.sendall(b'{"method":"org.ward.Volume.Lock","parameters":{"now":true}}\\0')
+                            answer = channel.recv(65536)
+                        except OSError as error:
+                            answer = str(error).encode()
+                        print(answer.decode())
+                        """, path,
+                    ], environment: volume.environment)
+            }
+            let closed = try attempt(socket)
+            #expect(!closed.succeeded, "the file's mode keeps others out: \(closed.everything)")
+            // Even where somebody opened the way to it.
+            chmod(socket, 0o666)
+            for path in [volume.runtimeDirectory, volume.runtimeDirectory + "/ward"] {
+                chmod(path, 0o755)
+            }
+            let refused = try attempt(socket)
+            #expect(
+                refused.output.contains("org.varlink.service.PermissionDenied")
+                    || refused.output.contains("reset") || refused.output.contains("Broken pipe"),
+                "\(refused.everything)")
+            #expect(!refused.output.contains("state"), "\(refused.everything)")
+            let state = try volume.ward("status", volume.mountPoint, "--json").output
+            #expect(state.contains(#""state":"unlocked""#), "\(state)")
+        }
+
+        private func residentBytes(of process: pid_t) throws -> Int {
+            let pages = try String(contentsOfFile: "/proc/\(process)/statm", encoding: .utf8)
+                .split(separator: " ")
+            return try #require(Int(pages[1])) * 4096
+        }
+    }
+}
+
+/// `adversary.py` at work.
+private final class Attack {
+    private let child: Child
+    private let input: Int32
+    private let output: Int32
+
+    /// Returns once every one of its processes is at it.
+    init(on volume: MountedVolume, _ kinds: [String]) throws {
+        let down = try Child.pipe()
+        let up = try Child.pipe()
+        let environment = TestEnvironment.shared
+        child = try Child(
+            volume.user.prefix + [
+                environment.python, environment.script("adversary.py"),
+                try #require(volume.socketPath()),
+            ] + kinds, environment: volume.environment, input: down.reading, output: up.writing,
+            errors: STDERR_FILENO)
+        close(down.reading)
+        close(up.writing)
+        (input, output) = (down.writing, up.reading)
+        var waiting = pollfd(fd: output, events: Int16(POLLIN), revents: 0)
+        var byte: UInt8 = 0
+        while byte != UInt8(ascii: "\n") {
+            guard poll(&waiting, 1, 60_000) > 0, read(output, &byte, 1) == 1 else {
+                throw SupportError("the adversary did not begin")
+            }
+        }
+    }
+
+    /// Ends it; what it said last.
+    func end() -> String {
+        close(input)
+        _ = child.wait(seconds: 60)
+        var bytes = [UInt8](repeating: 0, count: 4096)
+        let count = read(output, &bytes, bytes.count)
+        close(output)
+        return String(decoding: bytes[..<max(0, count)], as: UTF8.self)
+    }
+}

@@ -1,0 +1,326 @@
+import Foundation
+import Testing
+
+extension MountSuite {
+    /// Rows L5, L6 and L9 of semantics.md through the commands: attempts, delays, disabling and erasing.
+    @Suite struct PasscodePolicyRowTests {
+        /// `ward unlock` with this passcode.
+        private func unlock(_ volume: MountedVolume, _ passcode: String) throws -> Finished {
+            let file = volume.directory + "/attempt"
+            try volume.writePasscode(passcode, to: file)
+            return try volume.ward("unlock", volume.mountPoint, "--passcode-file", file)
+        }
+
+        /// Wrong passcodes number `range`, each after its delay.
+        private func spend(_ range: ClosedRange<Int>, _ volume: MountedVolume) throws {
+            for number in range {
+                let wrong = try unlock(volume, "wrong \(number)")
+                #expect(wrong.status == 12, "number \(number): \(wrong.everything)")
+                let left = 10 - number
+                #expect(
+                    wrong.errors.contains("\(left) \(left == 1 ? "try" : "tries") left"),
+                    "\(wrong.everything)")
+                try volume.advance(seconds: 8 * 3600)
+            }
+        }
+
+        @Test(
+            "L6: each delay, to the second, and what is said meanwhile", arguments: User.available)
+        func delays(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try StateWalk.makeDirectory(of: .complete, with: volume.probe())
+            try volume.lockNow()
+            for number in 1...3 {
+                #expect(try unlock(volume, "wrong \(number)").status == 12)
+            }
+            for (number, minutes) in zip(4...9, [1, 5, 15, 60, 180, 480]) {
+                let wrong = try unlock(volume, "wrong \(number)")
+                #expect(wrong.status == 12, "no delay is left: \(wrong.everything)")
+                let early = try unlock(volume, MountedVolume.passcode)
+                #expect(early.status == 13, "\(early.everything)")
+                #expect(early.errors.contains("ward: hint: try again in "), "\(early.everything)")
+                try volume.advance(seconds: minutes * 60 - 1)
+                #expect(try unlock(volume, MountedVolume.passcode).status == 13)
+                try volume.advance(seconds: 1)
+            }
+            #expect(try volume.probe().open("A/f", "r", as: "fd") == .eperm)
+            #expect(try unlock(volume, MountedVolume.passcode).succeeded)
+            // A right one gives all tries back.
+            let again = try unlock(volume, "wrong 1")
+            #expect(again.errors.contains("9 tries left"), "\(again.everything)")
+        }
+
+        @Test(
+            "L6: a delay outlives a restart, a reboot and a crash, and starts again with each",
+            arguments: User.available)
+        func restarts(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.lockNow()
+            try spend(1...4, volume)
+            #expect(try unlock(volume, "wrong 5").status == 12)
+            let restarts: [() throws -> Void] = [
+                {
+                    try volume.unmount()
+                    try volume.mount()
+                },
+                { try volume.reboot() },
+                {
+                    try volume.kill()
+                    volume.detach()
+                    try volume.mount()
+                },
+            ]
+            for restart in restarts {
+                try volume.advance(seconds: 299)
+                try restart()
+                try volume.advance(seconds: 299)
+                let early = try unlock(volume, MountedVolume.passcode)
+                #expect(early.status == 13, "\(early.everything)")
+            }
+            // The same wrong one is no news, whoever was asked the first time.
+            try volume.advance(seconds: 1)
+            let same = try unlock(volume, "wrong 5")
+            #expect(same.status == 12 && same.errors.contains("5 tries left"), "\(same.everything)")
+            #expect(try unlock(volume, MountedVolume.passcode).succeeded)
+        }
+
+        @Test("L6: after ten the volume is disabled, and stays so", arguments: User.available)
+        func disabled(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try StateWalk.makeDirectory(of: .complete, with: volume.probe())
+            try volume.lockNow()
+            try volume.shell("cp -a '\(volume.volume)' $OUT/copy")
+            try spend(1...10, volume)
+            for round in ["at once", "after a restart", "with an older copy of the volume"] {
+                let right = try unlock(volume, MountedVolume.passcode)
+                #expect(right.status == 13, "\(round): \(right.everything)")
+                #expect(right.errors.contains("disabled"), "\(right.everything)")
+                #expect(
+                    right.errors.contains("ward: hint: only a recovery kit opens it now"),
+                    "\(right.everything)")
+                try volume.advance(seconds: 30 * 86400)
+                try volume.unmount()
+                if round == "after a restart" {
+                    try volume.shell("cp -a $OUT/copy/ward.keybag* '\(volume.volume)/'")
+                }
+                try volume.mount()
+            }
+            let changed = try volume.ward(
+                "passcode", "change", volume.mountPoint, "--passcode-file", volume.passcodeFile,
+                "--new-passcode-file", volume.passcodeFile)
+            #expect(changed.status == 13, "\(changed.everything)")
+            // What needs no passcode still works.
+            #expect(try volume.probe().stat("A/f", "size") == .number(12))
+        }
+
+        @Test(
+            "L6: --erase-after-10 erases at the tenth and ends the mount", arguments: User.available
+        )
+        func erased(user: User) throws {
+            let volume = try MountedVolume(as: user, initArguments: ["--erase-after-10"])
+            try StateWalk.makeDirectory(of: .complete, with: volume.probe())
+            let shown = try volume.ward("policy", volume.mountPoint)
+            #expect(shown.output.contains("erases the volume"), "\(shown.everything)")
+            try volume.lockNow()
+            try volume.shell("cp -a '\(volume.volume)' $OUT/copy")
+            try spend(1...9, volume)
+            let daemon = try #require(volume.daemonProcess())
+            let tenth = try unlock(volume, "wrong 10")
+            #expect(tenth.status == 14 && tenth.errors.contains("erased"), "\(tenth.everything)")
+            for _ in 0..<1500 where MountedVolume.isRunning(daemon) { usleep(10_000) }
+            #expect(!MountedVolume.isRunning(daemon), "the mount ends")
+            try expectErased(volume, [volume.volume, volume.directory + "/home/copy"])
+        }
+
+        @Test(
+            "L5: wrong passcodes from many processes are counted once each, in order",
+            arguments: User.available)
+        func parallel(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.lockNow()
+            // Through the daemon, and beside it: a recovery kit is made by the command itself.
+            let children = try (0..<12).map { number in
+                let file = volume.directory + "/attempt\(number % 4)"
+                try volume.writePasscode("wrong \(number % 4)", to: file)
+                let command =
+                    number % 3 == 0
+                    ? [
+                        "recovery", "create", volume.mountPoint, "--out",
+                        volume.directory + "/home/kit\(number)",
+                    ] : ["unlock", volume.mountPoint]
+                return try Child(
+                    user.prefix + [TestEnvironment.shared.ward] + command
+                        + ["--passcode-file", file], environment: volume.environment)
+            }
+            let codes = children.map { $0.wait(seconds: 60) }
+            #expect(codes.allSatisfy { $0 == 12 || $0 == 13 }, "\(codes)")
+            let policy = try volume.ward("policy", volume.mountPoint, "--json")
+            #expect(policy.output.contains(#""triesLeft":6"#), "\(policy.everything)")
+            #expect(try unlock(volume, MountedVolume.passcode).status == 13)
+            try volume.advance(seconds: 60)
+            #expect(try unlock(volume, MountedVolume.passcode).succeeded)
+        }
+
+        @Test("L5: deleting the attempts file wins nothing", arguments: User.available)
+        func ledgerDeleted(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.lockNow()
+            #expect(try unlock(volume, "wrong 1").status == 12)
+            try volume.shell("rm '\(try volume.deviceDirectory())/attempts'")
+            #expect(try unlock(volume, "wrong 2").status == 13)
+            try volume.advance(seconds: 8 * 3600)
+            #expect(try unlock(volume, MountedVolume.passcode).succeeded)
+        }
+
+        // MARK: Erase
+
+        @Test(
+            "L9: ward erase, in every lock state, ends the mount and leaves nothing that opens",
+            arguments: User.available,
+            [LockState.noPasscode, .beforeFirstUnlock, .unlocked, .locked])
+        func erase(user: User, state: LockState) throws {
+            let volume = try MountedVolume(
+                as: user, passcode: state == .noPasscode ? nil : MountedVolume.passcode)
+            let probe = try volume.probe()
+            try StateWalk.makeDirectory(of: .complete, with: probe)
+            try StateWalk.makeDirectory(of: .none, with: probe)
+            try volume.enter(state)
+            #expect(probe.open("D/f", "r", as: "fd") == .ok)
+            #expect(probe.mmap("fd", 4, "r", as: "map") == .ok)
+            #expect(probe.touch("map", 4) == .data("cont"))
+            try volume.shell("cp -a '\(volume.volume)' $OUT/copy")
+            let daemon = try #require(volume.daemonProcess())
+
+            let refused = try volume.ward("erase", volume.mountPoint)
+            #expect(refused.status == 64, "nobody was asked: \(refused.everything)")
+            #expect(refused.errors.contains("ward: hint: --yes-really"), "\(refused.everything)")
+            #expect(probe.readFile("D/f") == .data("content of D"))
+
+            let erased = try volume.ward("erase", volume.mountPoint, "--yes-really")
+            #expect(erased.succeeded, "\(erased.everything)")
+            #expect(erased.errors.contains("recovery kit"), "\(erased.everything)")
+            for _ in 0..<1500 where MountedVolume.isRunning(daemon) { usleep(10_000) }
+            #expect(!MountedVolume.isRunning(daemon), "the mount ends")
+            #expect(!probe.pread("fd", 4).succeeded, "programs get errors")
+            #expect(!probe.touch("map", 4).succeeded)
+            probe.kill()
+            try expectErased(volume, [volume.volume, volume.directory + "/home/copy"])
+        }
+
+        @Test("L9: ward erase of a volume that is not mounted, or whose daemon is stopped")
+        func eraseUnmounted() throws {
+            let user = try #require(User.available.last)
+            let unmounted = try MountedVolume(as: user)
+            try unmounted.unmount()
+            let erased = try unmounted.ward("erase", unmounted.volume, "--yes-really", "--json")
+            #expect(
+                erased.succeeded && erased.output.contains(#""erased":true"#),
+                "\(erased.everything)")
+            try expectErased(unmounted, [unmounted.volume])
+
+            let damaged = try MountedVolume(as: user)
+            try damaged.unmount()
+            try damaged.shell("for f in '\(damaged.volume)'/ward.keybag*; do echo > $f; done")
+            let unknown = try damaged.ward("erase", damaged.volume, "--yes-really")
+            #expect(
+                unknown.status == 14 && unknown.errors.contains("--uuid"), "\(unknown.everything)")
+            let uuid = try #require(try damaged.deviceDirectory().split(separator: "/").last)
+            let byUUID = try damaged.ward("erase", "--uuid", String(uuid), "--yes-really")
+            #expect(byUUID.succeeded, "\(byUUID.everything)")
+            let key = try damaged.deviceDirectory() + "/effaceable.key"
+            #expect(!FileManager.default.fileExists(atPath: key))
+
+            let killed = try MountedVolume(as: user)
+            try killed.kill()
+            let beside = try killed.ward("erase", killed.volume, "--yes-really")
+            #expect(beside.succeeded, "\(beside.everything)")
+            killed.detach()
+            try expectErased(killed, [killed.volume])
+        }
+
+        /// Every command that opens the volume says so, with one exit code.
+        private func expectErased(_ volume: MountedVolume, _ paths: [String]) throws {
+            try volume.writePasscode(MountedVolume.passcode, to: volume.passcodeFile)
+            let file = ["--passcode-file", volume.passcodeFile]
+            for path in paths {
+                for command in [
+                    ["mount", path, volume.mountPoint], ["policy", path],
+                    ["passcode", "change", path, "--new-passcode-file", volume.passcodeFile] + file,
+                    ["passcode", "set", path] + file, ["passcode", "remove", path] + file,
+                    ["policy", "set", path, "--grace", "1s"] + file,
+                    ["recovery", "create", path, "--out", volume.directory + "/home/new-kit"]
+                        + file,
+                ] {
+                    let done = try Child.run(
+                        volume.user.prefix + [TestEnvironment.shared.ward] + command,
+                        environment: volume.environment)
+                    #expect(done.status == 14, "\(command): \(done.everything)")
+                    #expect(done.errors.contains("erased"), "\(command): \(done.everything)")
+                    #expect(done.errors.contains("ward: hint: "), "\(command): \(done.everything)")
+                }
+                let again = try volume.ward("erase", path, "--yes-really")
+                #expect(again.succeeded && again.output.contains("already"), "\(again.everything)")
+            }
+        }
+
+        // MARK: What is no error
+
+        @Test("Unlocking what is unlocked, locking what is locked, and what has no passcode")
+        func noErrors() throws {
+            let user = try #require(User.available.last)
+            let volume = try MountedVolume(as: user)
+            try volume.unlock()
+            try volume.unlock()
+            for _ in 0..<2 {
+                let locked = try volume.ward("lock", volume.mountPoint, "--now")
+                #expect(
+                    locked.succeeded && locked.output.contains(": locked"), "\(locked.everything)")
+            }
+            let slower = try volume.ward("lock", volume.mountPoint)
+            #expect(slower.succeeded && slower.output.contains(": locked"), "\(slower.everything)")
+
+            let open = try MountedVolume(as: user, passcode: nil)
+            let lock = try open.ward("lock", open.mountPoint, "--now")
+            #expect(lock.succeeded, "\(lock.everything)")
+            #expect(
+                lock.errors.contains("nothing is withheld: \(open.mountPoint) has no passcode")
+                    && lock.errors.contains("ward passcode set \(open.mountPoint)"),
+                "\(lock.everything)")
+            let unlock = try open.ward("unlock", open.mountPoint)
+            #expect(unlock.succeeded, "\(unlock.everything)")
+            #expect(unlock.errors.contains("no passcode is set"), "\(unlock.everything)")
+        }
+
+        @Test("A policy is in force at once and needs the passcode", arguments: User.available)
+        func policy(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let wrong = volume.directory + "/wrong"
+            try volume.writePasscode("wrong", to: wrong)
+            for place in ["mounted", "unmounted"] {
+                let path = place == "mounted" ? volume.mountPoint : volume.volume
+                if place == "unmounted" { try volume.unmount() }
+                let refused = try volume.ward(
+                    "policy", "set", path, "--erase-after-10", "--passcode-file", wrong)
+                #expect(refused.status == 12, "\(place): \(refused.everything)")
+                let set = try volume.ward(
+                    "policy", "set", path, "--erase-after-10", "--grace", "7s", "--cx-period", "2d",
+                    "--passcode-file", volume.passcodeFile)
+                #expect(set.succeeded, "\(place): \(set.everything)")
+                let shown = try volume.ward("policy", path, "--json").output
+                for part in [
+                    #""graceSeconds":7"#, #""userInactiveSeconds":172800"#,
+                    #""eraseAfterTries":true"#, #""triesLeft":10"#,
+                ] {
+                    #expect(shown.contains(part), "\(place): \(shown)")
+                }
+                let unset = try volume.ward(
+                    "policy", "set", path, "--no-erase-after-10", "--passcode-file",
+                    volume.passcodeFile)
+                #expect(unset.succeeded, "\(unset.everything)")
+            }
+            #expect(try volume.ward("policy", "set", volume.volume).status == 64)
+            try volume.mount()
+            try volume.unlock()
+        }
+    }
+}

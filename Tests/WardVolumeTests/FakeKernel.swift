@@ -1,0 +1,75 @@
+import Foundation
+import Synchronization
+import WardSystem
+
+@testable import WardVolume
+
+/// A kernel with dirty mapped pages: an invalidation writes them back, in pages of 4,096 bytes, before it returns.
+final class FakeKernel: KernelNotifier, @unchecked Sendable {
+    // Sendable: what changes is behind `lock`.
+    struct DirtyPage {
+        var handle: HandleID
+        var offset: Int
+        var bytes: [UInt8]
+    }
+
+    private let volume: Volume
+    private let caller: Caller
+    private let lock = NSLock()
+    private var dirty: [NodeID: [DirtyPage]] = [:]
+    private var failed: [Errno] = []
+    private var invalidated: [NodeID] = []
+
+    init(_ harness: VolumeHarness) {
+        volume = harness.volume
+        caller = harness.caller
+        harness.volume.setNotifier(self)
+    }
+
+    /// A program stored into its mapping: pages of the file that the volume has not seen.
+    func store(_ node: NodeID, _ handle: HandleID, _ offset: Int, _ bytes: [UInt8]) {
+        lock.withLock {
+            var at = 0
+            while at < bytes.count {
+                let end = min(bytes.count, at + 4096)
+                dirty[node, default: []].append(
+                    DirtyPage(handle: handle, offset: offset + at, bytes: Array(bytes[at..<end])))
+                at = end
+            }
+        }
+    }
+
+    /// What the volume answered to write-backs, where it was an error.
+    var failures: [Errno] { lock.withLock { failed } }
+    var invalidations: Int { lock.withLock { invalidated.count } }
+
+    func invalidateContent(of node: NodeID) {
+        let pages = lock.withLock {
+            invalidated.append(node)
+            return dirty.removeValue(forKey: node) ?? []
+        }
+        guard !pages.isEmpty else { return }
+        let context = WorkerContext(volume: volume)
+        for page in pages {
+            do throws(Errno) {
+                try write(page, context)
+            } catch {
+                lock.withLock { failed.append(error) }
+            }
+            context.finishRequest()
+        }
+    }
+
+    private func write(_ page: DirtyPage, _ context: WorkerContext) throws(Errno) {
+        do {
+            try page.bytes.withUnsafeBytes {
+                try volume.write(
+                    page.handle, offsetBytes: UInt64(page.offset), $0, flags: .fromPageCache,
+                    caller: caller, context)
+            }
+        } catch { throw error as! Errno }
+    }
+
+    func invalidateAttributes(of node: NodeID) {}
+    func invalidateName(_ name: [UInt8], in parent: NodeID) {}
+}

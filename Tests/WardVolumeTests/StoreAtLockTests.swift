@@ -1,0 +1,335 @@
+import Foundation
+import Testing
+import WardFormat
+import WardSystem
+
+@testable import WardVolume
+
+/// Design §7 and row L2: stores that hang, fail or are full while a class is closing neither hold up a lock nor lose
+/// anything silently.
+@Suite struct StoreAtLockTests {
+    /// A class A file with mapped pages that differ from what is stored.
+    private struct Mapped {
+        let harness: VolumeHarness
+        let storage: FailingStorage
+        let kernel: FakeKernel
+        let node: NodeID
+        let handle: HandleID
+        let old: [UInt8]
+        let new: [UInt8]
+
+        init(pageBytes: Int = 4096, size: Int = 300_000) throws {
+            storage = FailingStorage()
+            harness = try VolumeHarness(
+                pageBytes: pageBytes, defaultClass: .complete, storage: storage)
+            (node, handle) = try harness.create("mapped")
+            old = (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 7) }
+            new = (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 11 &+ 3) }
+            try harness.write(handle, 0, old)
+            kernel = FakeKernel(harness)
+            kernel.store(node, handle, 0, new)
+        }
+
+        /// The lock, on a thread of its own; how long it took, nil where it does not end within `seconds`.
+        func lock(deadline: Duration, seconds: Double) -> (report: EvictionReport, took: Double)? {
+            let volume = harness.volume
+            let done = DispatchSemaphore(value: 0)
+            nonisolated(unsafe) var report = EvictionReport()
+            let start = Date()
+            Thread.detachNewThread {
+                report = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: deadline)
+                done.signal()
+            }
+            guard done.wait(timeout: .now() + seconds) == .success else { return nil }
+            return (report, -start.timeIntervalSinceNow)
+        }
+
+        var losses: [String] {
+            harness.events.all.compactMap {
+                if case .lost(let path, let reason) = $0 { "\(path): \(reason)" } else { nil }
+            }
+        }
+    }
+
+    @Test("A lock writes mapped pages back and they are stored", arguments: [512, 4096])
+    func storesPages(pageBytes: Int) throws {
+        let mapped = try Mapped(pageBytes: pageBytes)
+        let outcome = try #require(mapped.lock(deadline: .seconds(20), seconds: 60))
+        #expect(!outcome.report.deadlinePassed)
+        #expect(outcome.report.pendingStoreBytes == 0, "S4 says that the pages are stored (L1)")
+        #expect(mapped.harness.volume.pendingStoreBytes == 0)
+        #expect(mapped.kernel.failures.isEmpty && mapped.losses.isEmpty)
+        // As a daemon killed now would leave it.
+        try mapped.harness.reopen(clean: false)
+        let handle = try mapped.harness.open(try mapped.harness.lookup("mapped").node)
+        #expect(try mapped.harness.read(handle, 0, 1 << 20) == mapped.new)
+    }
+
+    @Test("A store that hangs: the lock is done, nothing is lost", arguments: [512, 4096])
+    func hangingStore(pageBytes: Int) throws {
+        let mapped = try Mapped(pageBytes: pageBytes)
+        let harness = mapped.harness
+        mapped.storage.hang.lock()
+        let outcome = mapped.lock(deadline: .seconds(5), seconds: 30)
+        let report = outcome?.report
+        #expect(
+            report?.deadlinePassed == false, "the write-backs are acknowledged without the store")
+        #expect((report?.pendingStoreBytes ?? 0) >= mapped.new.count, "and wait in memory")
+        #expect(harness.volume.keyring.available.isDisjoint(with: [.a, .b]))
+        #expect(mapped.kernel.failures.isEmpty && mapped.losses.isEmpty)
+
+        // An unlock while it still hangs sees what was accepted.
+        try harness.unlock()
+        #expect(try harness.read(mapped.handle, 0, 1 << 20) == mapped.new)
+        // The last close does not lose it, and who opens it again sees it too.
+        harness.volume.release(mapped.handle, harness.context)
+        let again = try harness.open(try harness.lookup("mapped").node)
+        #expect(try harness.read(again, 0, 1 << 20) == mapped.new)
+        #expect(harness.volume.pendingStoreBytes > 0, "the test means a store that hangs")
+
+        mapped.storage.hang.unlock()
+        try harness.volume.fsync(again, dataOnly: true, harness.context)
+        #expect(harness.volume.pendingStoreBytes == 0, "fsync waits for what was accepted")
+        harness.volume.release(again, harness.context)
+        try harness.reopen(clean: false)
+        let handle = try harness.open(try harness.lookup("mapped").node)
+        #expect(try harness.read(handle, 0, 1 << 20) == mapped.new)
+    }
+
+    @Test("Changes after an unlock come after what was accepted at the lock")
+    func order() throws {
+        let mapped = try Mapped()
+        let harness = mapped.harness
+        mapped.storage.hang.lock()
+        #expect(mapped.lock(deadline: .seconds(5), seconds: 30) != nil)
+        try harness.unlock()
+        let volume = harness.volume
+        let (handle, caller) = (mapped.handle, harness.caller)
+        let written = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            let context = WorkerContext(volume: volume)
+            [UInt8](repeating: 0xEE, count: 9000).withUnsafeBytes {
+                try? volume.write(
+                    handle, offsetBytes: 1000, $0, flags: [], caller: caller, context)
+            }
+            context.finishRequest()
+            written.signal()
+        }
+        #expect(written.wait(timeout: .now() + 0.3) == .timedOut, "it waits for the store")
+        mapped.storage.hang.unlock()
+        #expect(written.wait(timeout: .now() + 30) == .success)
+        var expected = mapped.new
+        expected.replaceSubrange(1000..<10_000, with: repeatElement(0xEE, count: 9000))
+        try harness.setSize(mapped.node, mapped.handle, 250_000)
+        expected.removeLast(expected.count - 250_000)
+        #expect(try harness.read(mapped.handle, 0, 1 << 20) == expected)
+        harness.volume.release(mapped.handle, harness.context)
+        try harness.reopen(clean: false)
+        let again = try harness.open(try harness.lookup("mapped").node)
+        #expect(try harness.read(again, 0, 1 << 20) == expected)
+    }
+
+    @Test(
+        "A store that fails or is full: the lock is done, the event names the file, fsync tells",
+        arguments: [Errno.noSpace, .ioError])
+    func failingStore(error: Errno) throws {
+        let mapped = try Mapped()
+        let harness = mapped.harness
+        mapped.storage.failAlways(error)
+        let outcome = mapped.lock(deadline: .seconds(5), seconds: 30)
+        #expect(outcome?.report.deadlinePassed == false)
+        #expect(harness.volume.pendingStoreBytes == 0)
+        #expect(harness.volume.keyring.available.isDisjoint(with: [.a, .b]))
+        #expect(mapped.losses.count == 1 && mapped.losses[0].hasPrefix("/mapped: "))
+        #expect(harness.volume.losses.map(\.path) == ["/mapped"])
+        mapped.storage.stop()
+        try harness.unlock()
+        #expect(throws: error, "a sync tells what could not be stored") {
+            try harness.volume.fsync(mapped.handle, dataOnly: true, harness.context)
+        }
+        // Old or new, page by page; never anything else.
+        let now = try harness.read(mapped.handle, 0, 1 << 20)
+        #expect(zip(now, zip(mapped.old, mapped.new)).allSatisfy { $0 == $1.0 || $0 == $1.1 })
+        try harness.write(mapped.handle, 0, mapped.new)
+        #expect(try harness.read(mapped.handle, 0, 1 << 20) == mapped.new)
+    }
+
+    @Test("One page that fails costs that page alone")
+    func onePageFails() throws {
+        let mapped = try Mapped()
+        let harness = mapped.harness
+        // Held back until everything is accepted, so that pages are stored in runs: one fails, then go its pages one by one.
+        mapped.storage.hang.lock()
+        #expect(mapped.lock(deadline: .seconds(3), seconds: 30) != nil)
+        mapped.storage.failAfter(0, .ioError)
+        mapped.storage.hang.unlock()
+        try harness.unlock()
+        while harness.volume.pendingStoreBytes > 0 { usleep(1000) }
+        #expect(mapped.storage.hasFailed)
+        #expect(mapped.losses.isEmpty, "stored page by page, every page fits: \(mapped.losses)")
+        #expect(try harness.read(mapped.handle, 0, 1 << 20) == mapped.new)
+    }
+
+    @Test("More than there is memory for: the deadline rules, and what is lost is named")
+    func boundedMemory() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(defaultClass: .complete, storage: storage)
+        let (node, handle) = try harness.create("large")
+        try harness.write(handle, 0, [UInt8](repeating: 1, count: 1 << 20))
+        let pending = PendingStores(pageBytes: 4096, maximumBytes: 40_960)
+        let file = handle.object(as: FileHandle.self).file
+        let page = [UInt8](repeating: 9, count: 4096)
+        for number in 0..<10 {
+            _ = try page.withUnsafeBytes { bytes throws(Errno) in
+                try pending.add(file, firstPage: number, count: 1, bytes.baseAddress!, epoch: 1)
+            }
+        }
+        #expect(pending.bytes == 40_960)
+        pending.refuse(true)
+        #expect(throws: Errno(rawValue: ETIMEDOUT)) {
+            _ = try page.withUnsafeBytes {
+                try pending.add(file, firstPage: 11, count: 1, $0.baseAddress!, epoch: 1)
+            }
+        }
+        #expect(pending.holdsPages(before: 2) && !pending.holdsPages(before: 1))
+        let buffer = UnsafeMutableRawPointer.allocate(
+            byteCount: PendingStores.runBytes, alignment: 4096)
+        defer { buffer.deallocate() }
+        let run = try #require(pending.nextRun(to: buffer))
+        #expect(run.firstPage == 0 && run.pageCount == 10)
+        let isLast = pending.finish(run)
+        #expect(isLast && pending.bytes == 0)
+        #expect(pending.nextRun(to: buffer) == nil)
+        #expect(file.pendingPages.load(ordering: .relaxed) == 0)
+        _ = node
+    }
+
+    @Test(
+        "A write-back that never ends: the keys go, the file is named, and the late eviction touches nothing"
+    )
+    func lateEviction() throws {
+        let mapped = try Mapped()
+        let harness = mapped.harness
+        // A program's write to the same file hangs in the store, and the write-backs behind it.
+        mapped.storage.hang.lock()
+        let volume = harness.volume
+        let (handle, caller) = (mapped.handle, harness.caller)
+        let written = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            let context = WorkerContext(volume: volume)
+            [UInt8](repeating: 0xEE, count: 100).withUnsafeBytes {
+                try? volume.write(handle, offsetBytes: 0, $0, flags: [], caller: caller, context)
+            }
+            context.finishRequest()
+            written.signal()
+        }
+        usleep(200_000)
+        let outcome = mapped.lock(deadline: .milliseconds(500), seconds: 20)
+        #expect(outcome?.report.deadlinePassed == true)
+        #expect(volume.keyring.available.isDisjoint(with: [.a, .b]))
+        for _ in 0..<200 where mapped.losses.isEmpty { usleep(10_000) }
+        #expect(mapped.losses.contains { $0.hasPrefix("/mapped: ") }, "\(mapped.losses)")
+        mapped.storage.hang.unlock()
+        #expect(written.wait(timeout: .now() + 10) == .success)
+    }
+
+    @Test("An eviction that an unlock has overtaken touches neither gate nor keys")
+    func overtaken() throws {
+        let mapped = try Mapped()
+        let harness = mapped.harness
+        let volume = harness.volume
+        mapped.storage.hang.lock()
+        let (handle, caller) = (mapped.handle, harness.caller)
+        Thread.detachNewThread {
+            let context = WorkerContext(volume: volume)
+            [UInt8](repeating: 0xEE, count: 100).withUnsafeBytes {
+                try? volume.write(handle, offsetBytes: 0, $0, flags: [], caller: caller, context)
+            }
+            context.finishRequest()
+        }
+        usleep(200_000)
+        let late = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(2))
+            late.signal()
+        }
+        usleep(300_000)
+        // The lock thread gives it up; the person unlocks again.
+        volume.abandonEviction(of: [.a, .b], keepOpenFiles: [.b])
+        #expect(
+            volume.keyring.available.isDisjoint(with: [.a, .b]), "given up, but the keys are gone")
+        #expect(volume.gate.state(of: .complete) == .closed)
+        try harness.unlock()
+        #expect(late.wait(timeout: .now() + 20) == .success)
+        #expect(
+            volume.keyring.available.isSuperset(of: [.a, .b]), "the late eviction took the keys")
+        #expect(volume.gate.state(of: .complete) == .open)
+        mapped.storage.hang.unlock()
+        for _ in 0..<1000 where (try? harness.read(mapped.handle, 0, 10)) == nil { usleep(1000) }
+        #expect(try harness.read(mapped.handle, 0, 10).count == 10)
+    }
+
+    @Test("A durable point does not cover what is still on its way to the store")
+    func durablePoint() throws {
+        let mapped = try Mapped()
+        let harness = mapped.harness
+        let volume = harness.volume
+        mapped.storage.hang.lock()
+        #expect(mapped.lock(deadline: .seconds(3), seconds: 30) != nil)
+        let recorded = volume.recordedEpoch
+        let durable = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            try? volume.durablePoint()
+            durable.signal()
+        }
+        #expect(durable.wait(timeout: .now() + 0.5) == .timedOut)
+        #expect(volume.recordedEpoch == recorded)
+        mapped.storage.hang.unlock()
+        #expect(durable.wait(timeout: .now() + 20) == .success)
+        #expect(volume.recordedEpoch == recorded + 1)
+        #expect(volume.unsyncedBytes == 0)
+    }
+
+    @Test(
+        "A lock between the two steps of a write beyond the end leaves the file as it was",
+        arguments: [512, 4096])
+    func lockInsideAWrite(pageBytes: Int) throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(
+            pageBytes: pageBytes, defaultClass: .complete, storage: storage)
+        for (name, size, offset) in [
+            ("empty", 0, 50_000), ("short", 100, 3000), ("long", 20_000, 900_000),
+            ("next", pageBytes - 40, pageBytes + 100),
+        ] {
+            let (node, handle) = try harness.create(name)
+            let old = (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 7 &+ 1) }
+            try harness.write(handle, 0, old)
+            let volume = harness.volume
+            // The gate closes just after the file has grown.
+            let hasGrown = Flag()
+            storage.onChange { change in
+                if change == "pwrite" { hasGrown.isSet = true }
+                if hasGrown.isSet { volume.gate.set(.closing, for: .complete) }
+            }
+            #expect(throws: Errno.notPermitted, "\(name)") {
+                try harness.write(handle, offset, [1, 2, 3])
+            }
+            storage.onChange(nil)
+            #expect(hasGrown.isSet, "\(name): the test means a write that was under way")
+            volume.gate.set(.open, for: .complete)
+            #expect(try harness.size(node) == size, "\(name)")
+            #expect(try harness.read(handle, 0, 1 << 20) == old, "\(name)")
+            harness.volume.release(handle, harness.context)
+        }
+        try harness.reopen()
+        for (name, size) in [("empty", 0), ("short", 100), ("long", 20_000)] {
+            #expect(try harness.size(try harness.lookup(name).node) == size, "\(name)")
+        }
+        #expect(harness.events.integrityFailures.isEmpty)
+    }
+
+    private final class Flag: @unchecked Sendable {
+        // Sendable: the volume calls from the thread that the test runs on.
+        var isSet = false
+    }
+}
