@@ -53,6 +53,7 @@ void commit(struct file *f, size_t first, size_t count, uint32_t version) {
         memset(&f->model[i], 0xff, sizeof f->model[i]);
         f->model[i].version[0] = version;
     }
+    if (count && version > f->accepted_version) f->accepted_version = version;
 }
 
 void maybe(struct file *f, size_t first, size_t count, uint32_t version) {

@@ -71,8 +71,17 @@ void close_file(struct worker *w, struct file *f) {
     }
 }
 
+void second_path_of(const struct worker *w, const struct file *f, char *out, size_t bytes) {
+    snprintf(out, bytes, "%sC/l%u", w->prefix, f->id & 0xfffff);
+}
+
 void drop_file(struct worker *w, struct file *f) {
     close_file(w, f);
+    if (f->has_second_name) {
+        char path[700];
+        second_path_of(w, f, path, sizeof path);
+        unlink(path);
+    }
     if (w->in_flight_file == f - w->files) w->in_flight_file = -2;  // taken out of the socket and closed
     f->is_used = false;
 }
@@ -126,8 +135,9 @@ bool write_words(struct worker *w, struct file *f, int operation, size_t first, 
     maybe(f, first + whole, count - whole, version);
     size_t end = (first + count) * WORD_BYTES;
     if (end > f->bytes) {
+        // One that was cut short says how far it came.
         if (whole == count) f->bytes = end;
-        else settle_size(w, f, end);
+        else settle_size(w, f, done > 0 ? first * WORD_BYTES + done : end);
     }
     return finish(w, &a, outcome_of(done, error), error, "pwrite") == OUTCOME_DONE && whole == count;
 }

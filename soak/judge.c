@@ -97,6 +97,17 @@ bool must_work(const struct worker *w, const struct attempt *a) {
     return expected_after(a, current_phase(w)) == MUST;
 }
 
+bool is_echo(struct worker *w, const struct attempt *a, uint32_t accepted_version, const void *words, size_t count) {
+    if (expected_after(a, current_phase(w)) != MUST_NOT) return false;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t word;
+        memcpy(&word, (const char *)words + i * WORD_BYTES, WORD_BYTES);
+        if ((word & 0xffffff) <= accepted_version) return false;
+    }
+    w->slot->echoes++;
+    return true;
+}
+
 static const char *const kinds[] = {"race", "race with a reboot", "unlocked", "locked", "before first unlock", "quiet",
     "end"};
 

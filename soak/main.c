@@ -86,7 +86,8 @@ static void publish(struct worker *w) {
         if (descriptor < 0 || f->bytes < MIN_FILE_BYTES || f->was_made_in_boot) continue;
         struct mapping *m = any_mapping(w, f, MAPPING_SHARED);
         *p = (struct published){.descriptor = descriptor, .file_id = f->id, .protection_class = f->class,
-            .words = f->bytes / WORD_BYTES, .address = m ? (uintptr_t)m->address : 0, .bytes = m ? m->bytes : 0};
+            .words = f->bytes / WORD_BYTES, .address = m ? (uintptr_t)m->address : 0, .bytes = m ? m->bytes : 0,
+            .accepted_version = f->accepted_version, .phase = current_phase(w)};
     }
 }
 
@@ -145,6 +146,10 @@ void run_operations(struct worker *w, uint32_t while_phase, unsigned count) {
 
 // After a lock: everything that could give a byte, on every file. False where the phase changed meanwhile.
 static bool attack(struct worker *w, uint32_t phase) {
+    if (!w->is_child) {
+        begin_change(w);
+        end_change(w);
+    }
     for (int i = 0; i < MAX_FILES; i++) {
         struct file *f = &w->files[i];
         for (int o = 0; o < operation_count; o++) {
@@ -240,7 +245,13 @@ static void open_scratch(struct worker *w) {
         if (w->scratch[class] >= 0) continue;
         char path[700];
         snprintf(path, sizeof path, "%s%s/scratch", w->prefix, class_letters[class]);
-        w->scratch[class] = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        // An empty file has no key yet, and class B gives it one in every state.
+        if (descriptor >= 0 && pwrite(descriptor, w->buffer, PAGE, 0) != PAGE) {
+            close(descriptor);
+            descriptor = -1;
+        }
+        w->scratch[class] = descriptor;
     }
 }
 
@@ -343,8 +354,10 @@ static void verify_everything(struct worker *w, uint32_t phase) {
         if (!f->is_used) continue;
         begin_change(w);
         verify_file(w, f);
+        // Files without a name are left to go sooner or later; there have to be some with one.
+        if (f->is_used && !f->has_name && below(w, 2)) drop_file(w, f);
         end_change(w);
-        used++;
+        used += f->is_used;
     }
     // There is always something of class A to lose.
     static const enum protection_class wanted[] = {CLASS_A, CLASS_B, CLASS_A, CLASS_C, CLASS_D, CLASS_A, CLASS_CX};
@@ -412,6 +425,7 @@ static void describe(void) {
     FIELD(judged_locked);
     FIELD(leaks);
     FIELD(unavailable);
+    FIELD(echoes);
     FIELD(losses);
     FIELD(wrong);
     FIELD(verified_files);
@@ -453,6 +467,7 @@ int main(int count, char **arguments) {
     snprintf(w->directory, sizeof w->directory, "%s/w%u", arguments[4], w->index);
     w->child_slot = count > 5 ? atoi(arguments[5]) : -1;
     w->is_thief = w->index % 8 == 7;
+    w->is_plain = getenv("SOAK_PLAIN") != NULL;
     w->in_flight_file = -1;
     for (int class = 0; class < CLASS_COUNT; class++) w->scratch[class] = -1;
     memset(w->slot->published, 0xff, sizeof w->slot->published);

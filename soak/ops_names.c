@@ -189,7 +189,7 @@ OPERATION(op_link) {
     if (!f->has_name) return;
     char from[700], to[700];
     path_of(w, f, from, sizeof from);
-    snprintf(to, sizeof to, "%sC/l%u", w->prefix, f->id & 0xfffff);
+    second_path_of(w, f, to, sizeof to);
     struct attempt a = begin(w, operation, f, NEED_NOTHING);
     if (f->has_second_name) {
         // By the other name it is the same file, of the same class.

@@ -169,7 +169,10 @@ OPERATION(op_steal) {
     close(descriptor);
     // Neither what B's owner may still do nor what was made in a boot is known here.
     if (!is_unchanged(&v) || got == 0 || (a.class == CLASS_B && got < 0)) return;
-    finish(w, &a, outcome_of(got, error), error, reopens ? "/proc/PID/fd" : "pidfd_getfd");
+    // An entry from before the lock does not know what was accepted last.
+    if (got > 0 && kind_of(a.phase) == PHASE_LOCKED && v.entry.phase != a.phase) return;
+    bool echo = got > 0 && is_echo(w, &a, v.entry.accepted_version, w->buffer, got / WORD_BYTES);
+    finish(w, &a, echo ? OUTCOME_UNKNOWN : outcome_of(got, error), error, reopens ? "/proc/PID/fd" : "pidfd_getfd");
     check_stolen(w, &v, first, got, "stolen descriptor");
 }
 
@@ -201,6 +204,8 @@ OPERATION(op_steal_memory) {
     }
     int error = errno;
     if (!is_unchanged(&v) || got == 0 || (got < 0 && error != EFAULT) || (a.class == CLASS_B && got < 0)) return;
-    finish(w, &a, outcome_of(got, error), error, by_call ? "process_vm_readv" : "/proc/PID/mem");
+    if (got > 0 && kind_of(a.phase) == PHASE_LOCKED && v.entry.phase != a.phase) return;
+    bool echo = got > 0 && is_echo(w, &a, v.entry.accepted_version, w->buffer, got / WORD_BYTES);
+    finish(w, &a, echo ? OUTCOME_UNKNOWN : outcome_of(got, error), error, by_call ? "process_vm_readv" : "/proc/PID/mem");
     check_stolen(w, &v, first, got, "stolen memory");
 }

@@ -44,6 +44,8 @@ struct published {
     uint32_t words;
     uint64_t address;
     uint64_t bytes;
+    uint32_t accepted_version;
+    uint32_t phase;  // when this was written
 };
 
 struct slot {
@@ -58,6 +60,7 @@ struct slot {
     uint64_t judged_locked[MAX_OPERATIONS];  // refusals that had to be
     uint64_t leaks[MAX_OPERATIONS];
     uint64_t unavailable[MAX_OPERATIONS];  // the kernel does not offer it here
+    uint64_t echoes;  // data of refused writes, seen (judge.c)
     uint64_t losses;
     uint64_t wrong;
     uint64_t verified_files;
@@ -120,7 +123,8 @@ struct file {
     bool is_striped;        // several processes write it: no change of size, no O_DIRECT
     uint32_t stripes, stripe;
     uint32_t id;
-    uint32_t version;  // the newest that was tried
+    uint32_t version;           // the newest that was tried
+    uint32_t accepted_version;  // the newest of which anything was acknowledged
     enum protection_class class;
     size_t bytes;
     char name[96], second_name[96];
@@ -151,6 +155,7 @@ struct worker {
     pid_t child;
     int child_slot;  // -1: none
     bool is_thief;
+    bool is_plain;  // SOAK_PLAIN: on a plain directory, where nothing is refused
     bool is_child;
     bool only_reads;
     int trace;  // where every finished operation is told (SOAK_TRACE), -1: nowhere
@@ -192,6 +197,10 @@ struct attempt begin_class(struct worker *w, int operation, enum protection_clas
 enum outcome finish(struct worker *w, const struct attempt *a, enum outcome outcome, int error, const char *what);
 // Whether the attempt, judged now, would have to succeed.
 bool must_work(const struct worker *w, const struct attempt *a);
+// Whether what was read while locked is nothing but data of writes that were refused. The kernel puts the data of a
+// write(2) into its page before it asks the daemon, and another process may look at the page at that moment: it sees what a
+// program just tried to write, and never what the file holds. The daemon has such pages dropped.
+bool is_echo(struct worker *w, const struct attempt *a, uint32_t accepted_version, const void *words, size_t count);
 // The outcome of a system call that returned `result`.
 enum outcome outcome_of(ssize_t result, int error);
 void report_loss(struct worker *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -228,6 +237,8 @@ static inline size_t below(struct worker *w, size_t bound) { return bound ? next
 extern const char *const class_letters[CLASS_COUNT];
 extern const char *const class_names[CLASS_COUNT];  // as `user.ward.class` says them
 void path_of(const struct worker *w, const struct file *f, char *out, size_t bytes);
+// The hard link's, in the directory of class C.
+void second_path_of(const struct worker *w, const struct file *f, char *out, size_t bytes);
 struct file *free_file(struct worker *w);
 // An empty record in the place of a file that is not used.
 void clear_file(struct worker *w, struct file *f, enum protection_class class);

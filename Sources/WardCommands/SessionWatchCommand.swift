@@ -32,20 +32,19 @@ struct SessionWatchCommand: ParsableCommand {
     /// Watches until the daemon ends: then true.
     private func watch() throws(Errno) -> Bool {
         let bus = try SystemBus(sessions: screen)
-        let why = "Lock the protected files in \(mountPoint)"
-        // Without a login manager there is no lock to take, and no signal either.
-        var delay = try? bus.delayLock(why)
+        var delay = DelayLock("Lock the protected files in \(mountPoint)")
+        delay.take(bus)
         while true {
             while let signal = try bus.next() {
                 switch signal {
                 case .sleep(begins: true):
                     lock(now: true, reason: "the machine goes to sleep")
-                    delay = nil
+                    delay.release()
                 case .shutdown(begins: true):
                     lock(now: true, reason: "the machine shuts down")
-                    delay = nil
+                    delay.release()
                 case .sleep(begins: false), .shutdown(begins: false):
-                    delay = try? bus.delayLock(why)
+                    delay.take(bus)
                 case .screenLocked(let session):
                     if concernsUs(session, bus) {
                         lock(now: false, reason: "the screen was locked")
@@ -58,10 +57,7 @@ struct SessionWatchCommand: ParsableCommand {
             _ = waiting.withUnsafeMutableBufferPointer {
                 try? Syscall.poll($0, timeoutMilliseconds: timeout)
             }
-            if waiting[1].revents != 0 {
-                delay = nil
-                return true
-            }
+            if waiting[1].revents != 0 { return true }
         }
     }
 
@@ -85,4 +81,20 @@ struct SessionWatchCommand: ParsableCommand {
         }
         return waiting[0].revents != 0
     }
+}
+
+/// What makes sleep and shutdown wait for this process, while it is held; for some seconds at most.
+private struct DelayLock: ~Copyable {
+    private let why: String
+    private var descriptor: OwnedDescriptor?
+
+    init(_ why: String) {
+        self.why = why
+        descriptor = nil
+    }
+
+    /// Without a login manager there is no lock to take, and no signal either.
+    mutating func take(_ bus: borrowing SystemBus) { descriptor = try? bus.delayLock(why) }
+
+    mutating func release() { descriptor = nil }
 }

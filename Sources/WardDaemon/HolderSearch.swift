@@ -11,7 +11,7 @@ import WardVolume
 /// call and is waited for until a deadline: reading a process's mappings waits for its address space, which may hang in a
 /// page fault for as long as it likes. Such a thread is left behind, and its process is left out until it comes back.
 final class HolderSearch: Sendable {
-    static let deadline = Duration.seconds(3)
+    static let deadline = Duration.seconds(5)
     /// Threads left behind before mappings are not looked at any more.
     static let maximumThreads = 4
     /// An answer takes 256 KiB.
@@ -162,13 +162,15 @@ final class HolderScan: Sendable {
             }
             for number in descriptors {
                 guard isWanted else { return }
-                guard let descriptor = process.descriptor(number),
+                // Sockets, pipes and the like have no path; this is asked first because it costs least.
+                guard let target = process.target(ofDescriptor: number), target.hasPrefix("/"),
+                    target != "/dev/null", let descriptor = process.descriptor(number),
                     mounts.contains(descriptor.mountID)
                 else { continue }
-                let path = process.target(ofDescriptor: number).flatMap { inside($0, table) }
                 add(
                     Usage(
-                        pid: process.pid, inode: descriptor.inode, path: path, use: descriptor.use))
+                        pid: process.pid, inode: descriptor.inode, path: inside(target, table),
+                        use: descriptor.use))
             }
         }
     }

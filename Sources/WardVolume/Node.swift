@@ -32,6 +32,8 @@ final class Node: @unchecked Sendable {
     private let classCache = Atomic<UInt8>(0)
     /// Content may be in the kernel's page cache since the last eviction.
     let hasCachedPages = Atomic<Bool>(false)
+    /// Pages of refused writes are about to be dropped (`Volume.dropRefused`).
+    let isDroppingRefused = Atomic<Bool>(false)
     /// Counts names made, and how far their directories were synced. Not a flag: who finds it cleared by a sync that is
     /// under way would promise what is not on disk yet.
     private let namesMade = Atomic<UInt32>(0)
@@ -309,8 +311,8 @@ final class NodeTable: Sendable {
         }
     }
 
-    /// All nodes, at some moment.
-    func all() -> [Node] {
-        shards.flatMap { box in box.lock.withLock { Array($0.nodes.values) } }
+    /// All nodes, at some moment, for which `isMeant` says so; it must not ask the table.
+    func all(where isMeant: @Sendable (Node) -> Bool) -> [Node] {
+        shards.flatMap { box in box.lock.withLock { $0.nodes.values.filter(isMeant) } }
     }
 }

@@ -162,9 +162,14 @@ extension Volume {
                 throw error
             }
         } else {
-            try store(
-                file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count, .write,
-                caller, context)
+            do throws(Errno) {
+                try store(
+                    file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count,
+                    .write, caller, context)
+            } catch {
+                if gate.state(of: file.protectionClass) != .open { dropRefused(file.node) }
+                throw error
+            }
         }
         if flags.contains(.dropPrivilegeBits) { try dropPrivileges(file) }
     }

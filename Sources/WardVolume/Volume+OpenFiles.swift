@@ -207,4 +207,15 @@ extension Volume {
             kernel.invalidateContent(of: node.id)
         }
     }
+
+    /// Drops what a refused write left with the kernel, which puts the data into its pages before it asks: a mapping may
+    /// have caught a page meanwhile, and would go on showing, and write back one day, what was never accepted.
+    func dropRefused(_ node: Node) {
+        guard let kernel, !node.isDroppingRefused.exchange(true, ordering: .relaxed) else { return }
+        background.run {
+            // Before the pages go: what is refused from here on asks again.
+            node.isDroppingRefused.store(false, ordering: .relaxed)
+            kernel.invalidateContent(of: node.id)
+        }
+    }
 }

@@ -206,4 +206,14 @@ import WardControl
         WatchFeed.add(again, to: &events)
         #expect(events.map(\.sequence) == [2, 3, 1])
     }
+
+    @Test("letters inside of what special keys send are no commands")
+    func keys() {
+        func keys(_ typed: String) -> String {
+            String(decoding: WatchCommand.plainKeys(ArraySlice(typed.utf8)), as: UTF8.self)
+        }
+        #expect(keys("lL") == "lL")
+        #expect(keys("\u{1B}[1;5Lq\u{1B}OL\u{1B}[A\u{1B}l") == "q")
+        #expect(keys("\u{1B}") == "" && keys("\u{1B}[") == "" && keys("\u{1B}O") == "")
+    }
 }

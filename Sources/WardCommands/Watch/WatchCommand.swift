@@ -111,13 +111,32 @@ struct WatchCommand: ParsableCommand {
         }
     }
 
-    /// What was typed; nil at the end of input. Longer sequences (arrows, pasted text) are no commands.
+    /// The keys that were typed; nil at the end of input.
     private static func keys() -> [UInt8]? {
-        var bytes = [UInt8](repeating: 0, count: 64)
+        var bytes = [UInt8](repeating: 0, count: 256)
         let count = read(STDIN_FILENO, &bytes, bytes.count)
         if count < 0 { return errno == EINTR || errno == EAGAIN ? [] : nil }
-        if count == 0 { return nil }
-        return count == 1 ? [bytes[0]] : []
+        return count == 0 ? nil : plainKeys(bytes[..<count])
+    }
+
+    /// Without the sequences that arrows and function keys send (ECMA-48: ESC, perhaps [ or O, parameters, a letter):
+    /// the letters in them are no commands.
+    static func plainKeys(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
+        var rest = bytes
+        var keys: [UInt8] = []
+        while let byte = rest.popFirst() {
+            guard byte == 0x1B else {
+                keys.append(byte)
+                continue
+            }
+            switch rest.popFirst() {
+            case UInt8(ascii: "["):
+                while let next = rest.popFirst(), !(0x40...0x7E).contains(next) {}
+            case UInt8(ascii: "O"): _ = rest.popFirst()
+            default: break
+            }
+        }
+        return keys
     }
 }
 

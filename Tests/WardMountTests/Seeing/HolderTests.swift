@@ -1,0 +1,143 @@
+import Foundation
+import Testing
+
+extension MountSuite {
+    /// Issue 4, point 6: `ward holders` tells who has files open, and delays nothing.
+    @Suite struct HolderTests {
+        private func holders(
+            _ volume: MountedVolume, _ more: String...
+        ) throws -> [[String: Any]] {
+            let done = try Child.run(
+                volume.user.prefix + [
+                    TestEnvironment.shared.ward, "holders", volume.mountPoint, "--json",
+                ] + more, environment: volume.environment)
+            #expect(done.succeeded, "\(done.everything)")
+            return try done.output.split(separator: "\n").map {
+                let object = try JSONSerialization.jsonObject(with: Data($0.utf8))
+                return try #require(object as? [String: Any])
+            }
+        }
+
+        /// "A /A/f readWrite", sorted.
+        private func lines(_ holders: [[String: Any]], of process: pid_t) -> [String] {
+            holders.filter { $0["pid"] as? Int == Int(process) }.map {
+                "\($0["protectionClass"] ?? "-") \($0["path"] ?? "?") \($0["use"] ?? "?")"
+            }.sorted()
+        }
+
+        /// Runs Python with the mount point as its working directory; returns when it says that it is ready.
+        private func python(
+            _ volume: MountedVolume, _ script: String, wrapper: [String] = []
+        ) throws -> Child {
+            let output = try Child.pipe()
+            let child = try Child(
+                wrapper + volume.user.prefix + [
+                    TestEnvironment.shared.python, "-c",
+                    """
+                    import mmap, os, sys, time
+                    os.chdir(sys.argv[1])
+                    \(script)
+                    print("ready", flush=True)
+                    time.sleep(120)
+                    """, volume.mountPoint,
+                ], environment: volume.environment, output: output.writing, errors: STDERR_FILENO)
+            close(output.writing)
+            defer { close(output.reading) }
+            var byte: UInt8 = 0
+            try #require(read(output.reading, &byte, 1) == 1, "the program has ended")
+            return child
+        }
+
+        @Test(
+            "descriptors, mappings, directories, unlinked files, odd names, a stopped process",
+            arguments: User.available)
+        func uses(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            for fileClass in [FileClass.complete, .none] {
+                try StateWalk.makeDirectory(of: fileClass, with: probe)
+            }
+            let holder = try python(
+                volume,
+                """
+                a = open("A/f", "r+b"); m = mmap.mmap(a.fileno(), 0)
+                q = open("D/f", "rb"); p = mmap.mmap(q.fileno(), 0, prot=mmap.PROT_READ)
+                b = open("A/a\\nb\\033[2J", "w")
+                u = open("A/unlinked", "w"); os.unlink("A/unlinked")
+                d = os.open("A", os.O_RDONLY); n = os.open("D/f", os.O_PATH)
+                os.chdir("D")
+                """)
+            kill(holder.process, SIGSTOP)
+            let expected = [
+                "- /D workingDirectory", "A /A read", "A /A/a\nb\u{1B}[2J write",
+                "A /A/f mappedForWriting", "A /A/f readWrite", "A /A/unlinked (deleted) write",
+                "D /D/f mapped", "D /D/f path", "D /D/f read",
+            ]
+            for state in [LockState.unlocked, .locked] {
+                try volume.enter(state)
+                let seen = try holders(volume)
+                #expect(lines(seen, of: holder.process) == expected, "\(state)")
+                #expect(seen.allSatisfy { $0["uid"] as? Int == Int(user.userID) })
+                #expect(seen.first?["program"] as? String == "python3")
+            }
+            let ofA = try holders(volume, "--class", "A")
+            #expect(lines(ofA, of: holder.process) == expected.filter { $0.hasPrefix("A") })
+            let text = try volume.ward("holders", volume.mountPoint)
+            #expect(text.output.split(separator: "\n").count == 1 + expected.count)
+            #expect(!text.errors.contains("belong"), "\(text.errors)")
+            holder.kill()
+            #expect(try holders(volume).isEmpty)
+        }
+
+        @Test("a process in another mount namespace, by another path", .enabled(if: geteuid() == 0))
+        func namespace() throws {
+            let volume = try MountedVolume(as: .root)
+            let probe = try volume.probe()
+            try StateWalk.makeDirectory(of: .complete, with: probe)
+            let other = volume.directory + "/home/elsewhere"
+            Glibc.mkdir(other, 0o700)
+            let holder = try python(
+                volume,
+                """
+                os.chdir("\(other)/A")
+                f = open("f")
+                """,
+                wrapper: [
+                    "unshare", "-m", "sh", "-c",
+                    "mount --bind '\(volume.mountPoint)' '\(other)' && exec \"$@\"", "sh",
+                ])
+            #expect(
+                lines(try holders(volume), of: holder.process) == [
+                    "- /A workingDirectory", "A /A/f read",
+                ])
+            // It vetoes nothing.
+            try volume.lockNow()
+            holder.kill()
+        }
+
+        @Test(
+            "what can't be seen is counted: processes of others, and their open files",
+            .enabled(if: geteuid() == 0))
+        func ofOthers() throws {
+            let volume = try MountedVolume(as: .ordinaryUser)
+            let probe = try volume.probe()
+            #expect(probe.writeFile("f", "x") == .ok)
+            #expect(probe.open("f", "r", as: "fd") == .ok)
+            // A descriptor on its way through a socket belongs to no process that can be seen.
+            let sender = try python(
+                volume,
+                """
+                import socket
+                left, right = socket.socketpair()
+                f = open("f")
+                g = open("g", "w")
+                socket.send_fds(left, [b"x"], [g.fileno()])
+                g.close()
+                """)
+            let text = try volume.ward("holders", volume.mountPoint)
+            #expect(text.errors.contains("could not be looked at"), "\(text.everything)")
+            #expect(text.errors.contains("1 open file belongs to no process"), "\(text.everything)")
+            sender.kill()
+        }
+    }
+}

@@ -1,0 +1,146 @@
+import Foundation
+import Testing
+
+extension MountSuite {
+    /// Issue 4, point 6: `ward status` and `ward ls`.
+    @Suite struct StatusTests {
+        private func status(_ volume: MountedVolume) throws -> [String: Any] {
+            let done = try volume.ward("status", volume.mountPoint, "--json")
+            let object = try JSONSerialization.jsonObject(with: Data(done.output.utf8))
+            return try #require(object as? [String: Any], "\(done.everything)")
+        }
+
+        @Test(
+            "L8: protected data is available exactly while A and B can be opened; what is left",
+            arguments: User.available)
+        func states(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            for fileClass in FileClass.allCases {
+                try StateWalk.makeDirectory(of: fileClass, with: probe)
+            }
+            for state in LockState.walk {
+                try volume.enter(state)
+                let status = try status(volume)
+                let opens = [FileClass.complete, .completeUnlessOpen].allSatisfy {
+                    let key = "\(state.rawValue) \($0.letter)"
+                    let outcome = probe.open("\($0.letter)/f", "r", as: key)
+                    return outcome == .ok && probe.close(key) == .ok
+                }
+                #expect(status["protectedDataAvailable"] as? Bool == opens, "\(state)")
+                #expect(
+                    status["firstUnlockHappened"] as? Bool
+                        == state.opens(
+                            .completeUntilFirstUserAuthentication))
+                #expect(
+                    status["graceRemainingSeconds"] as? Double == (state == .locking ? 10 : nil))
+                // It is a day from the unlock; the lock's ten seconds have passed in S4.
+                let inactive: Double? =
+                    switch state {
+                    case .unlocked, .locking: 86_400
+                    case .locked: 86_390
+                    default: nil
+                    }
+                #expect(status["userInactiveRemainingSeconds"] as? Double == inactive, "\(state)")
+                let classes = try #require(status["classes"] as? [[String: Any]])
+                for (fileClass, entry) in zip(
+                    [
+                        FileClass.complete, .completeUnlessOpen,
+                        .completeUntilFirstUserAuthentication, .none, .completeWhenUserInactive,
+                    ], classes)
+                {
+                    #expect(entry["available"] as? Bool == state.opens(fileClass), "\(state)")
+                }
+            }
+        }
+
+        @Test("L6: tries left, and when the next may be", arguments: User.available)
+        func tries(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            #expect(try status(volume)["triesLeft"] as? Int == 10)
+            for (index, wrong) in ["1", "2", "3", "4"].enumerated() {
+                #expect(try status(volume)["retrySeconds"] == nil)
+                try volume.writePasscode(wrong, to: volume.passcodeFile)
+                try volume.ward("unlock", volume.mountPoint, "--passcode-file", volume.passcodeFile)
+                #expect(try status(volume)["triesLeft"] as? Int == 9 - index)
+            }
+            #expect(try status(volume)["retrySeconds"] as? Double == 60)
+            try volume.advance(seconds: 45)
+            #expect(try status(volume)["retrySeconds"] as? Double == 15)
+            let text = try volume.ward("status", volume.mountPoint).output
+            #expect(text.contains("6 tries left, then it is disabled, the next in 15 s"), "\(text)")
+        }
+
+        @Test("a damaged file and refused opens are counted", arguments: User.available)
+        func counts(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            #expect(probe.writeFile("f", String(repeating: "x", count: 20_000)) == .ok)
+            try volume.unmount()
+            try volume.shell(
+                """
+                file=$(find '\(volume.volume)' -type f -size +3 ! -name 'ward.*' ! -name README)
+                printf 'not what was there' | dd of="$file" bs=1 seek=9000 conv=notrunc 2>/dev/null
+                """)
+            try volume.mount()
+            try volume.unlock()
+            let after = try volume.probe()
+            #expect(after.readFile("f") == .failure("EIO"))
+            try StateWalk.makeDirectory(of: .complete, with: after)
+            try volume.lockNow()
+            #expect(after.readFile("A/f") == .eperm)
+            #expect(after.readFile("A/f") == .eperm)
+            let status = try status(volume)
+            #expect(status["integrityFailures"] as? Int ?? 0 > 0)
+            #expect(status["denied"] as? Int == 2)
+            #expect(status["lost"] as? Int == 0)
+        }
+
+        @Test(
+            "a volume that is not mounted says so, with the next command", arguments: User.available
+        )
+        func unmounted(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.unmount()
+            let text = try volume.ward("status", volume.volume)
+            #expect(text.status == 69)
+            #expect(text.output.contains("not mounted"), "\(text.everything)")
+            #expect(text.output.contains("ward mount \(volume.volume) MOUNTPOINT"))
+            let json = try volume.ward("status", volume.volume, "--json")
+            #expect(
+                json.output == "{\"volume\":\"\(volume.volume)\",\"state\":\"unmounted\"}\n")
+            try volume.mount()
+            #expect(try volume.ward("status", volume.volume).succeeded, "mounted, by its directory")
+        }
+
+        @Test(
+            "ls: classes and what can be read now, while locked, whatever is in a name",
+            arguments: User.available)
+        func list(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            for fileClass in [FileClass.complete, .none] {
+                try StateWalk.makeDirectory(of: fileClass, with: probe)
+            }
+            #expect(probe.writeFile("A/a\nb\u{1B}[2J", "12345") == .ok)
+            #expect(probe.call("symlink", "f", "A/link") == .ok)
+            try volume.lockNow()
+            let top = try volume.ward("ls", volume.mountPoint).output
+            #expect(top == "A   -    A/\nD   -    D/\n")
+            let inside = try volume.ward("ls", "-l", volume.mountPoint + "/A").output
+            let lines = inside.split(separator: "\n")
+            #expect(lines.count == 3, "\(inside)")
+            #expect(lines[0].hasPrefix("A   no   -rw-r--r--  "))
+            #expect(lines[0].hasSuffix("  a\\nb\\u{1b}[2J"))
+            #expect(lines[2].hasPrefix("-   -    lrwxrwxrwx  ") && lines[2].hasSuffix("link -> f"))
+            let json = try volume.ward("ls", "--json", volume.mountPoint + "/A").output
+            let first = try JSONSerialization.jsonObject(
+                with: Data(json.split(separator: "\n")[0].utf8))
+            let entry = try #require(first as? [String: Any])
+            #expect(entry["name"] as? String == "a\nb\u{1B}[2J")
+            #expect(entry["readable"] as? Bool == false && entry["sizeBytes"] as? Int == 5)
+            let itself = try volume.ward("ls", "-d", volume.mountPoint + "/D").output
+            #expect(itself.hasPrefix("D   -    "), "\(itself)")
+        }
+    }
+}

@@ -1,0 +1,97 @@
+import Foundation
+import Glibc
+import Synchronization
+import Testing
+import WardFormat
+import WardKeys
+import WardSystem
+
+@testable import WardVolume
+
+/// What the kernel may still have in its pages after a lock (row L1), and the volume has to make it drop. Both were found by
+/// `make soak`.
+@Suite struct PagesAtLockTests {
+    @Test("Row O4: at a reboot no page of class B can be filled once the last were dropped")
+    func rebootLeavesNoRoomForReads() throws {
+        let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
+        let (_, log) = try harness.create("log")
+        try harness.write(log, 0, [1, 2, 3])
+        let (node, plain) = try harness.create("plain")
+        try harness.setClass(node, "D")
+        try harness.write(plain, 0, [4])
+        // A request that holds up the wiping: it is answered, and not finished, when pages are dropped for the last time.
+        let (begins, isAnswered, mayFinish) = (
+            DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0)
+        )
+        let (volume, caller) = (harness.volume, harness.caller)
+        Thread.detachNewThread {
+            let slow = WorkerContext(volume: volume)
+            begins.wait()
+            _ = try? volume.read(plain, offsetBytes: 0, count: 1, caller: caller, slow)
+            isAnswered.signal()
+            mayFinish.wait()
+            slow.finishRequest()
+        }
+        let kernel = RecordingKernel { round in
+            guard round == 2 else { return }
+            begins.signal()
+            isAnswered.wait()
+        }
+        harness.volume.setNotifier(kernel)
+        let done = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            _ = volume.evict([.a, .b, .c, .cx], keepOpenFiles: [], deadline: .seconds(5))
+            done.signal()
+        }
+        while kernel.rounds < 2 || volume.gate.state(of: .completeUnlessOpen) == .closing {
+            usleep(100)
+        }
+        #expect(throws: Errno.notPermitted) { try harness.read(log, 0, 3) }
+        mayFinish.signal()
+        #expect(done.wait(timeout: .now() + 30) == .success)
+        #expect(throws: Errno.notPermitted) { try harness.read(log, 0, 3) }
+        let (_, made) = try harness.create("made before the first unlock")
+        try harness.write(made, 0, [5])
+        #expect(try harness.read(made, 0, 1) == [5])
+        for handle in [log, plain, made] { harness.volume.release(handle, harness.context) }
+    }
+
+    @Test("Row O5: what a refused write put into the kernel's pages is dropped")
+    func refusedWriteLeavesNoPage() throws {
+        let harness = try VolumeHarness(defaultClass: .complete)
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        let kernel = RecordingKernel { _ in }
+        harness.volume.setNotifier(kernel)
+        harness.lock()
+        let before = kernel.rounds
+        #expect(throws: Errno.notPermitted) { try harness.write(handle, 0, [9]) }
+        harness.volume.background.drain()
+        #expect(kernel.rounds == before + 1)
+        try harness.unlock()
+        try harness.write(handle, 0, [4])
+        harness.volume.background.drain()
+        #expect(kernel.rounds == before + 1, "a write that was accepted drops nothing")
+        harness.volume.release(handle, harness.context)
+    }
+}
+
+/// Counts invalidations, and does something at each.
+private final class RecordingKernel: KernelNotifier, @unchecked Sendable {
+    // Sendable: `act` is called by one thread at a time, that of the eviction.
+    private let count = Atomic<Int>(0)
+    private let act: (Int) -> Void
+
+    init(_ act: @escaping (Int) -> Void) { self.act = act }
+
+    var rounds: Int { count.load(ordering: .sequentiallyConsistent) }
+
+    func invalidateContent(of node: NodeID) {
+        let round = count.load(ordering: .sequentiallyConsistent) + 1
+        act(round)
+        count.store(round, ordering: .sequentiallyConsistent)
+    }
+
+    func invalidateAttributes(of node: NodeID) {}
+    func invalidateName(_ name: [UInt8], in parent: NodeID) {}
+}
