@@ -245,7 +245,13 @@ static void open_scratch(struct worker *w) {
         if (w->scratch[class] >= 0) continue;
         char path[700];
         snprintf(path, sizeof path, "%s%s/scratch", w->prefix, class_letters[class]);
-        w->scratch[class] = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        // An empty file has no key yet, and class B gives it one in every state.
+        if (descriptor >= 0 && pwrite(descriptor, w->buffer, PAGE, 0) != PAGE) {
+            close(descriptor);
+            descriptor = -1;
+        }
+        w->scratch[class] = descriptor;
     }
 }
 

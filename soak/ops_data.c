@@ -87,7 +87,7 @@ OPERATION(op_append) {
     int error = errno;
     note_write(w, f, done, first, count, version);
     if (done == (ssize_t)(count * WORD_BYTES)) set_size(f, f->bytes + done);
-    else settle_size(w, f, (first + count) * WORD_BYTES);
+    else settle_size(w, f, done > 0 ? f->bytes + done : (first + count) * WORD_BYTES);
     finish(w, &a, outcome_of(done, error), error, "append");
 }
 

@@ -111,6 +111,8 @@ final class ControlService: ControlHandler {
             }
             status.eraseAfterTries = store.policy.erasesAfterTenWrongPasscodes
         }
+        status.unsyncedBytes = volume.unsyncedBytes
+        status.pendingStoreBytes = volume.pendingStoreBytes
         status.lost = counts.lost
         status.lostPaths = counts.lostPaths
         status.integrityFailures = counts.integrityFailures
