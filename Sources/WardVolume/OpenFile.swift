@@ -17,8 +17,13 @@ final class OpenFile: @unchecked Sendable {
     /// False where the backing file could only be opened for reading.
     let isWritable: Bool
 
-    /// What the file is or will be: changes under `lock` and the content lock.
-    var protectionClass: ProtectionClass
+    /// What the file is or will be: changes under `lock` and the content lock, and is looked at by the lock thread, which
+    /// holds neither and looks again once it has had every content lock.
+    var protectionClass: ProtectionClass {
+        get { ProtectionClass(rawValue: classValue.load(ordering: .acquiring))! }
+        set { classValue.store(newValue.rawValue, ordering: .releasing) }
+    }
+    private let classValue: Atomic<UInt8>
     /// As on disk; nil where the file has no header yet.
     var header: FileHeader?
     /// The header's 256 bytes as on disk; empty where there is none.
@@ -79,7 +84,7 @@ final class OpenFile: @unchecked Sendable {
         self.storage = storage
         self.descriptor = descriptor
         self.isWritable = isWritable
-        self.protectionClass = protectionClass
+        classValue = Atomic(protectionClass.rawValue)
         self.header = header
         self.directoryID = directoryID
     }
