@@ -200,7 +200,9 @@ static void verify_file(struct worker *w, struct file *f) {
     int error = errno;
     if (finish(w, &a, outcome_of(got, error), error, "verification") != OUTCOME_DONE) return;
     if ((size_t)got != f->bytes) {
-        if (current_phase(w) == a.phase) report_loss(w, "%s: %zd of %zu bytes", f->name, got, f->bytes);
+        if (kind_of(a.phase) == PHASE_UNLOCKED && current_phase(w) == a.phase) {
+            report_loss(w, "%s: %zd of %zu bytes", f->name, got, f->bytes);
+        }
         return;
     }
     bool is_whole = check_words(w, f, w->buffer, 0, got / WORD_BYTES, true, "verification");
