@@ -50,6 +50,18 @@ struct SecretMemoryTests {
         #expect(sameHead && !sameWhole)
     }
 
+    @Test("at the end of a process all of a heap is wiped, slots in use too")
+    func wipingEverything() throws {
+        let heap = SecretHeap()
+        let slots = try [32, 640, 5000].map { count in
+            let slot = try heap.allocate(count)
+            SystemRandom.fill(UnsafeMutableRawBufferPointer(start: slot, count: count))
+            return UnsafeRawBufferPointer(start: slot, count: count)
+        }
+        heap.wipeEverything()
+        for slot in slots { #expect(slot.allSatisfy { $0 == 0 }) }
+    }
+
     @Test("random secrets differ, zeroed ones are zero even in a slot used before")
     func contents() throws {
         for _ in 0..<100 {
