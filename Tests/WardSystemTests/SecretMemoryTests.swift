@@ -1,7 +1,8 @@
 import CWardLinux
 import Glibc
 import Testing
-import WardSystem
+
+@testable import WardSystem
 
 /// fork(2), which Swift hides because most of its runtime is not usable in the child of a process with threads. The
 /// children here only touch memory, write to a pipe and end.
