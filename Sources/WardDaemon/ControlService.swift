@@ -58,6 +58,7 @@ final class ControlService: ControlHandler {
     /// Finishes what was begun; passcodes that wait for their turn are not tried any more.
     func stop() {
         passcodes.discardWaiting()
+        passcodes.add(always: true) { [self] in try? store.notePasscodeDelay() }
         passcodes.stop()
         ending.stop()
         searches.stop()

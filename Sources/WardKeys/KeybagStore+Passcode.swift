@@ -31,6 +31,20 @@ extension KeybagStore {
         }
     }
 
+    /// The daemon ends: a delay that is over is written down as over. A restart begins only one that still ran (L6), and
+    /// on the clock of the next boot nobody could tell.
+    public func notePasscodeDelay() throws(KeybagError) {
+        try operations.withLock { _ throws(KeybagError) in
+            guard hasPasscode else { return }
+            try context.withLock { () throws(KeybagError) in
+                var attempts = try context.ledger.settled()
+                guard attempts.endDelay(now: context.clock.now()) else { return }
+                try context.ledger.store(attempts)
+                published.withLock { $0.attempts = attempts }
+            }
+        }
+    }
+
     /// Sets the first passcode: existing files of classes A, B, C and CX are protected by it at once. No file is touched.
     ///
     /// `cost`: by default what was chosen when the volume was made. Throws `passcodeAlreadySet`.
