@@ -44,7 +44,7 @@ struct LintTests {
         #expect(
             findings(
                 """
-                import DataProtection
+                import \(LintRules.library)
                 public import Foundation
                 @preconcurrency import FoundationEssentials; import XCTest
                 import class XCTest.XCTestCase
@@ -80,7 +80,7 @@ struct LintTests {
             findings(
                 """
                 #if os(Linux) && !DEBUG || canImport(DataProtection)
-                import DataProtection
+                import \(LintRules.library)
                 #else
                 import Foundation
                 #endif
