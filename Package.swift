@@ -12,7 +12,8 @@ let swiftSettings: [SwiftSetting] = [
 let package = Package(
     name: "ward",
     products: [
-        .executable(name: "ward", targets: ["ward"])
+        .executable(name: "ward", targets: ["ward"]),
+        .library(name: "DataProtection", targets: ["DataProtection"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -51,6 +52,15 @@ let package = Package(
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardControlTests", dependencies: ["CWardLinux", "WardControl", "WardSystem"],
+            swiftSettings: swiftSettings),
+        .target(
+            name: "DataProtectionLinux", dependencies: ["CWardLinux", "WardSystem", "WardControl"],
+            swiftSettings: swiftSettings),
+        .target(
+            name: "DataProtection",
+            dependencies: [
+                .target(name: "DataProtectionLinux", condition: .when(platforms: [.linux]))
+            ],
             swiftSettings: swiftSettings),
         .target(
             name: "WardDaemon",
