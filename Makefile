@@ -7,6 +7,7 @@
 # make bench      speed beside gocryptfs and plain tmpfs, and memory; rewrites docs/performance.md (15 minutes)
 # make soak       attacks the lock for ten minutes: make soak MINUTES=60 SEED=7 PROCESSES=24 (docs/hacking.md)
 # make soak-tsan  the same for three minutes with a debug program under ThreadSanitizer
+# make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
 # make install    installs the built program and its shell completions under PREFIX (and DESTDIR)
 # make uninstall  takes them away again
 # make clean      removes everything that was built or fetched
@@ -22,6 +23,7 @@ DESTDIR ?=
 TEST    ?=
 BENCH   ?=
 MEMORY  ?=
+LOCK    ?=
 SEED    ?=
 PROCESSES ?=
 
@@ -29,7 +31,7 @@ RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests)
 SHELL_SCRIPTS := scripts/setup .ci/run
-PYTHON_SCRIPTS := scripts/check-layering soak/run $(wildcard benchmarks/compare benchmarks/memory)
+PYTHON_SCRIPTS := scripts/check-layering soak/run $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock)
 SOAK = $(if $(SEED),--seed $(SEED)) $(if $(PROCESSES),--processes $(PROCESSES))
 
 bin := $(DESTDIR)$(PREFIX)/bin/ward
@@ -94,6 +96,11 @@ soak-tsan:
 	@scripts/setup test
 	$(SWIFT) build --sanitize=thread --scratch-path .build-tsan --product ward
 	soak/run --ward .build-tsan/debug/ward --minutes $(MINUTES) $(SOAK)
+
+bench-lock:
+	@scripts/setup bench
+	$(RELEASE)
+	benchmarks/lock --write docs/performance.md $(LOCK)
 
 # Builds nothing, so that `make && sudo make install` leaves no files of root's in .build.
 install:

@@ -135,8 +135,9 @@ bool write_words(struct worker *w, struct file *f, int operation, size_t first, 
     maybe(f, first + whole, count - whole, version);
     size_t end = (first + count) * WORD_BYTES;
     if (end > f->bytes) {
+        // One that was cut short says how far it came.
         if (whole == count) f->bytes = end;
-        else settle_size(w, f, end);
+        else settle_size(w, f, done > 0 ? first * WORD_BYTES + done : end);
     }
     return finish(w, &a, outcome_of(done, error), error, "pwrite") == OUTCOME_DONE && whole == count;
 }

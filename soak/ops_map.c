@@ -73,6 +73,7 @@ OPERATION(op_store) {
     }
     // A store that raised no signal is accepted (row L2); the one that did, did not happen.
     commit(f, first, done, version);
+    f->is_mapped_dirty = true;
     if (below(w, 3)) return;
     struct attempt b = begin(w, operation, f, NEED_NOTHING);
     int result = msync(m->address, m->bytes, below(w, 2) ? MS_SYNC : MS_ASYNC);

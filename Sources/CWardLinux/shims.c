@@ -46,13 +46,7 @@ int ward_close_range(unsigned first, unsigned last, unsigned flags) {
 }
 int ward_prctl(int option, unsigned long argument) { return prctl(option, argument, 0, 0, 0); }
 
-int ward_memfd_secret(unsigned flags) {
-#ifdef SYS_memfd_secret
-    return (int)syscall(SYS_memfd_secret, flags);
-#else
-    return (int)syscall(447, flags);
-#endif
-}
+int ward_mlock_on_fault(const void *memory, size_t count) { return mlock2(memory, count, MLOCK_ONFAULT); }
 
 #if defined(__x86_64__)
 #define LOW_REGISTERS "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7"

@@ -1,40 +1,56 @@
-// Only in builds with -fsanitize=thread: what ThreadSanitizer has to be told of Swift's Mutex.
+// Only in builds with -fsanitize=thread: Swift's Mutex as ThreadSanitizer can follow it.
 //
-// `Synchronization.Mutex` hands a contended lock over through the kernel (FUTEX_LOCK_PI), by libc's syscall(2) from a
-// library that is not instrumented. ThreadSanitizer sees neither side and takes what the mutex guards for a race. This
-// `syscall` takes the place of libc's in the program and says what happens.
-#define _GNU_SOURCE
+// What is inlined of `Synchronization.Mutex` is instrumented. A contended lock is taken in the library (LinuxImpl.swift of
+// the standard library), by spinning and by futex(2), which is not: ThreadSanitizer would take what the mutex guards for a
+// race. These functions take the place of the library's in the program and say what happens.
 #if defined(__has_feature)
-#if __has_feature(thread_sanitizer) && defined(__x86_64__)
+#if __has_feature(thread_sanitizer)
+#define _GNU_SOURCE
 #include <errno.h>
 #include <linux/futex.h>
-#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
 
-__attribute__((visibility("default"))) long syscall(long number, ...) {
-    va_list arguments;
-    va_start(arguments, number);
-    long a[6];
-    for (int i = 0; i < 6; i++) a[i] = va_arg(arguments, long);
-    va_end(arguments);
-    long command = a[1] & FUTEX_CMD_MASK, result;
-    if (number == SYS_futex && command == FUTEX_UNLOCK_PI) __tsan_release((void *)a[0]);
-    register long r10 __asm__("r10") = a[3];
-    register long r8 __asm__("r8") = a[4];
-    register long r9 __asm__("r9") = a[5];
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"(number), "D"(a[0]), "S"(a[1]), "d"(a[2]), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
-    if (result < 0 && result > -4096) {
-        errno = (int)-result;
-        return -1;
+#define SWIFT_METHOD __attribute__((swiftcall, visibility("default"), used))
+#define SWIFT_SELF __attribute__((swift_context)) void *
+
+static bool futex(void *word, int operation) {
+    while (syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, 0, 0) != 0) {
+        if (errno == EINTR || (errno == EAGAIN && operation == FUTEX_LOCK_PI)) continue;
+        if (operation == FUTEX_TRYLOCK_PI) return false;
+        abort();
     }
-    if (number == SYS_futex && (command == FUTEX_LOCK_PI || command == FUTEX_TRYLOCK_PI)) __tsan_acquire((void *)a[0]);
-    return result;
+    return true;
+}
+
+// _MutexHandle._lockSlow(_: UInt32)
+SWIFT_METHOD void ward_mutex_lock(uint32_t thread, SWIFT_SELF word) __asm__(
+    "$s15Synchronization12_MutexHandleV9_lockSlowyys6UInt32VF");
+SWIFT_METHOD void ward_mutex_lock(uint32_t thread, SWIFT_SELF word) {
+    (void)thread;
+    futex(word, FUTEX_LOCK_PI);
+    __tsan_acquire(word);
+}
+
+// _MutexHandle._tryLockSlow() -> Bool
+SWIFT_METHOD bool ward_mutex_try(SWIFT_SELF word) __asm__("$s15Synchronization12_MutexHandleV12_tryLockSlowSbyF");
+SWIFT_METHOD bool ward_mutex_try(SWIFT_SELF word) {
+    bool taken = futex(word, FUTEX_TRYLOCK_PI);
+    if (taken) __tsan_acquire(word);
+    return taken;
+}
+
+// _MutexHandle._unlockSlow()
+SWIFT_METHOD void ward_mutex_unlock(SWIFT_SELF word) __asm__("$s15Synchronization12_MutexHandleV11_unlockSlowyyF");
+SWIFT_METHOD void ward_mutex_unlock(SWIFT_SELF word) {
+    __tsan_release(word);
+    futex(word, FUTEX_UNLOCK_PI);
 }
 #endif
 #endif

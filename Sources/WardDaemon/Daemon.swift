@@ -37,6 +37,7 @@ public enum Daemon {
         ward_scrub_thread()
         service.serve()
         service.finish()
+        SecretHeap.shared.wipeEverything()
         // Until here no other daemon may begin.
         _ = consume lock
     }

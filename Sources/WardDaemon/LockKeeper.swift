@@ -124,6 +124,12 @@ final class LockKeeper: @unchecked Sendable {
         }
     }
 
+    /// Before an unmount: no helper process is to be in its way.
+    func leaveMount() {
+        flusher?.end()
+        flusher?.waitUntilIdle()
+    }
+
     func stop() {
         let thread = jobs.withLock { jobs in
             jobs.isStopping = true

@@ -146,6 +146,7 @@ final class MountedService: @unchecked Sendable {
     @discardableResult
     func end(force: Bool) -> String? {
         if !force {
+            keeper.leaveMount()
             do throws(FUSEError) {
                 try connection.unmount(lazy: false)
             } catch {
@@ -157,6 +158,7 @@ final class MountedService: @unchecked Sendable {
         guard !isEnding.exchange(true, ordering: .relaxed) else { return nil }
         hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
         keeper.perform(.lock(grace: .zero))
+        keeper.leaveMount()
         if (try? connection.unmount(lazy: false)) == nil { try? connection.unmount(lazy: true) }
         cutOff(after: .milliseconds(500))
         return nil

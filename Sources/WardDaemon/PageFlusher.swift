@@ -1,3 +1,4 @@
+import Glibc
 import Synchronization
 import WardFUSE
 import WardFormat
@@ -61,6 +62,11 @@ final class PageFlusher: Sendable {
     /// One pass beside the eviction, which goes page by page.
     func assist() {
         start { [self] in pass() }
+    }
+
+    /// Waits, not for long, until no helper is in the mount: it would make an unmount fail.
+    func waitUntilIdle() {
+        for _ in 0..<500 where isFlushing.load(ordering: .relaxed) { usleep(2000) }
     }
 
     /// Without a thread to be had there is the eviction alone.

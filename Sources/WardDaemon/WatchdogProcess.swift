@@ -21,19 +21,18 @@ final class WatchdogProcess: Sendable {
     init?(connectionID: UInt32, mountPoint: String, volumePath: String) {
         guard let ends = try? Syscall.pipe() else { return nil }
         defer { Syscall.close(ends.reading) }
-        let abort = try? OwnedDescriptor(
-            opening: "/sys/fs/fuse/connections/\(connectionID)/abort", O_WRONLY)
+        let abort =
+            (try? Syscall.open("/sys/fs/fuse/connections/\(connectionID)/abort", O_WRONLY)) ?? -1
+        defer { if abort >= 0 { Syscall.close(abort) } }
         var words = [
             "watchdog", "--connection", "\(connectionID)", "--mount-point", mountPoint, "--volume",
             volumePath, "--daemon", "\(getpid())", "--fd", "3",
         ]
         var descriptors = [ends.reading]
-        if let abort {
-            descriptors.append(abort.rawValue)
+        canAbort = abort >= 0
+        if canAbort {
+            descriptors.append(abort)
             words += ["--abort-fd", "4"]
-            canAbort = true
-        } else {
-            canAbort = false
         }
         // A session of its own: what ends the daemon by its terminal or group must not end this too.
         guard let child = OwnProgram.start(words, descriptors: descriptors, ownSession: true) else {

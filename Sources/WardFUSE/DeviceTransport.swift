@@ -65,13 +65,7 @@ final class DeviceTransport: RequestTransport {
     init(_ share: DeviceShare, _ wipeProgress: WipeProgress) throws(Errno) {
         self.share = share
         self.wipeProgress = wipeProgress
-        let memory = mmap(
-            nil, DeviceTransport.bufferBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-            -1, 0)
-        guard let memory, memory != MAP_FAILED else { throw .noMemory }
-        // Plaintext passes through here: not into core dumps.
-        _ = madvise(memory, DeviceTransport.bufferBytes, MADV_DONTDUMP)
-        buffer = memory
+        buffer = try TransferMemory.map(DeviceTransport.bufferBytes)
     }
 
     deinit {

@@ -17,6 +17,8 @@ public final class SecretHeap: Sendable {
         /// Free slots by size class, addresses.
         var free: [[UInt]] = Array(repeating: [], count: SecretHeap.slotSizes.count)
         var lockedBytes = 0
+        /// Every chunk there is, addresses.
+        var chunks: [UInt] = []
     }
 
     private let state = Mutex(State())
@@ -37,6 +39,7 @@ public final class SecretHeap: Sendable {
             if let slot = state.free[sizeClass].popLast() { return slot }
             let chunk = UInt(bitPattern: try SecretHeap.mapLocked(SecretHeap.chunkBytes))
             state.lockedBytes += SecretHeap.chunkBytes
+            state.chunks.append(chunk)
             let size = UInt(SecretHeap.slotSizes[sizeClass])
             var slot = chunk + UInt(SecretHeap.chunkBytes)
             while slot > chunk + size {
@@ -58,6 +61,14 @@ public final class SecretHeap: Sendable {
         explicit_bzero(slot, SecretHeap.slotSizes[sizeClass])
         let address = UInt(bitPattern: slot)
         state.withLock { $0.free[sizeClass].append(address) }
+    }
+
+    /// Wipes all slots, used or not: the last thing a process does, which will touch no secret any more. The kernel zeroes
+    /// the pages of a process that ended only when somebody else gets them.
+    public func wipeEverything() {
+        state.withLock { state in
+            for chunk in state.chunks { explicit_bzero(chunk.pointer, SecretHeap.chunkBytes) }
+        }
     }
 
     private static func roundToPages(_ count: Int) -> Int { (count + 4095) & ~4095 }

@@ -311,8 +311,8 @@ final class NodeTable: Sendable {
         }
     }
 
-    /// All nodes, at some moment.
-    func all() -> [Node] {
-        shards.flatMap { box in box.lock.withLock { Array($0.nodes.values) } }
+    /// All nodes, at some moment, for which `isMeant` says so; it must not ask the table.
+    func all(where isMeant: @Sendable (Node) -> Bool) -> [Node] {
+        shards.flatMap { box in box.lock.withLock { $0.nodes.values.filter(isMeant) } }
     }
 }

@@ -17,8 +17,13 @@ final class OpenFile: @unchecked Sendable {
     /// False where the backing file could only be opened for reading.
     let isWritable: Bool
 
-    /// What the file is or will be: changes under `lock` and the content lock.
-    var protectionClass: ProtectionClass
+    /// What the file is or will be: changes under `lock` and the content lock, and is looked at by the lock thread, which
+    /// holds neither and looks again once it has had every content lock.
+    var protectionClass: ProtectionClass {
+        get { ProtectionClass(rawValue: classValue.load(ordering: .acquiring))! }
+        set { classValue.store(newValue.rawValue, ordering: .releasing) }
+    }
+    private let classValue: Atomic<UInt8>
     /// As on disk; nil where the file has no header yet.
     var header: FileHeader?
     /// The header's 256 bytes as on disk; empty where there is none.
@@ -32,24 +37,45 @@ final class OpenFile: @unchecked Sendable {
     private let keyLock = TryableLock()
     private static let serials = Atomic<UInt64>(0)
 
-    /// Logical size, bytes.
-    var sizeBytes = 0
-    /// The last page was authenticated since the file was opened, or the file was made by us.
-    var isEndVerified = false
+    /// Logical size, bytes. Attributes are answered without the lock.
+    var sizeBytes: Int {
+        get { sizeBytesValue.load(ordering: .acquiring) }
+        set { sizeBytesValue.store(newValue, ordering: .releasing) }
+    }
+    private let sizeBytesValue = Atomic<Int>(0)
+    /// The last page was authenticated since the file was opened, or the file was made by us. An open looks before it
+    /// takes the lock.
+    var isEndVerified: Bool {
+        get { isEndVerifiedValue.load(ordering: .acquiring) }
+        set { isEndVerifiedValue.store(newValue, ordering: .releasing) }
+    }
+    private let isEndVerifiedValue = Atomic<Bool>(false)
     /// The last page is not as the format wants it (power cut, accepted): what to write first.
     var needsMending = false
 
     /// The backing file does not end with the last page: the size hint is there, or pages that a failed call or a power
     /// cut left behind. It is cut before the size changes.
     var hasHint = false
-    /// Content changed since the hint was right.
-    var needsHint = false
+    /// Content changed since the hint was right. A `stat` looks before it takes the lock.
+    var needsHint: Bool {
+        get { needsHintValue.load(ordering: .acquiring) }
+        set { needsHintValue.store(newValue, ordering: .releasing) }
+    }
+    private let needsHintValue = Atomic<Bool>(false)
     /// The hint was put back once already for a `stat`; the next one waits for the last close.
-    var hintWasShown = false
+    var hintWasShown: Bool {
+        get { hintWasShownValue.load(ordering: .acquiring) }
+        set { hintWasShownValue.store(newValue, ordering: .releasing) }
+    }
+    private let hintWasShownValue = Atomic<Bool>(false)
     /// When content last changed, `CLOCK_MONOTONIC_COARSE` nanoseconds.
     var lastChange: UInt64 = 0
     /// A `stat` was answered since content last changed: nothing may move the times any more.
-    var timesWereShown = false
+    var timesWereShown: Bool {
+        get { timesWereShownValue.load(ordering: .acquiring) }
+        set { timesWereShownValue.store(newValue, ordering: .releasing) }
+    }
+    private let timesWereShownValue = Atomic<Bool>(false)
 
     /// It was seen to be an SQLite database. Once true it stays.
     var isKnownDatabase = false
@@ -79,7 +105,7 @@ final class OpenFile: @unchecked Sendable {
         self.storage = storage
         self.descriptor = descriptor
         self.isWritable = isWritable
-        self.protectionClass = protectionClass
+        classValue = Atomic(protectionClass.rawValue)
         self.header = header
         self.directoryID = directoryID
     }

@@ -4,7 +4,7 @@ import WardSystem
 
 /// Ciphertext of mapped pages that was accepted while its class was closing and has not reached the store yet.
 ///
-/// Storing needs no key, so a lock does not wait for it (decision 0011). Each page is kept once, in its latest version;
+/// Storing needs no key, so a lock does not wait for it (decision 0012). Each page is kept once, in its latest version;
 /// one thread takes runs of pages out and stores them, so versions of a page reach the store in their order.
 ///
 /// Concurrency: any thread; everything is guarded by `lock`, which is never held across a call to the store. Pages of a

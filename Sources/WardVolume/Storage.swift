@@ -93,9 +93,27 @@ public protocol Storage: AnyObject, Sendable {
 public final class PosixStorage: Storage {
     public init() {}
 
+    /// Descriptors that programs can't use up by opening files: the control socket and the keybag need some.
+    static let reservedDescriptors: Int32 = 128
+    /// The first number that is reserved; the kernel gives the lowest that is free.
+    private static let descriptorLimit: Int32 = {
+        var limit = rlimit()
+        guard getrlimit(__rlimit_resource_t(7) /* RLIMIT_NOFILE */, &limit) == 0 else {
+            return .max
+        }
+        return max(64, Int32(clamping: limit.rlim_cur) - reservedDescriptors)
+    }()
+
     public func openat(
         _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, mode: mode_t
-    ) throws(Errno) -> Int32 { try Syscall.openat(directory, path, flags, mode: mode) }
+    ) throws(Errno) -> Int32 {
+        let descriptor = try Syscall.openat(directory, path, flags, mode: mode)
+        guard descriptor < PosixStorage.descriptorLimit else {
+            Syscall.close(descriptor)
+            throw Errno(rawValue: EMFILE)
+        }
+        return descriptor
+    }
     public func close(_ descriptor: Int32) { Syscall.close(descriptor) }
     public func pread(
         _ descriptor: Int32, _ buffer: UnsafeMutableRawPointer, _ count: Int, at offsetBytes: Int

@@ -288,18 +288,22 @@ extension Volume {
     }
 
     /// Whether an open file begins as SQLite's do ("SQLite format 3\0", sqlite.org/fileformat.html).
+    ///
+    /// One that can't be looked at now is taken for one: a journal that would hold what it holds must not be of a weaker
+    /// class for want of a look.
     private func isDatabase(_ file: OpenFile, _ context: WorkerContext) -> Bool {
         if file.isKnownDatabase { return true }
         file.lock.lockRead()
         defer { file.lock.unlock() }
-        guard file.sizeBytes >= 16, gate.state(of: file.protectionClass) == .open || file.hasKey,
-            (try? readPage(file, 0, to: context.sealed)) != nil,
+        guard file.sizeBytes >= 16 else { return false }
+        guard gate.state(of: file.protectionClass) == .open || file.hasKey else { return true }
+        guard (try? readPage(file, 0, to: context.sealed)) != nil,
             (try? examine(file, page: 0, context.sealed, .read, Volume.ownCaller, context)) != nil
         else { return false }
         defer { context.forgetExcuses() }
         context.lockContent()
         defer { context.unlockContent() }
-        guard gate.state(of: file.protectionClass) == .open || file.hasKey else { return false }
+        guard gate.state(of: file.protectionClass) == .open || file.hasKey else { return true }
         context.usePlain(layout.pageBytes)
         guard (try? decode(file, page: 0, context.sealed, to: context.plain, context)) != nil else {
             return false

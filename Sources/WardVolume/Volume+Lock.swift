@@ -8,6 +8,8 @@ import WardSystem
 extension Volume {
     /// How long `evict` waits, once the keys are gone, for the store to take what was accepted.
     static let storePatience = Duration.seconds(2)
+    /// Threads that have the kernel drop pages. One that waits for a write-back leaves the others.
+    static let invalidationThreads = 3
     /// For threads at a request, past the deadline, all of them together.
     static let wipePatience = Duration.milliseconds(500)
 
@@ -39,12 +41,16 @@ extension Volume {
             if !$0.drain(wiping: false, patience: end - SystemClock.monotonic()) { isLate = true }
         }
 
-        let targets = nodesToInvalidate(closing: closing, kept: kept)
+        let targets = nodesToInvalidate(closing: closing, kept: kept, closed: true)
         report.invalidatedFiles = targets.count
         report.deadlinePassed = !invalidate(targets, until: end) || isLate
         // Once more for pages that came back between the two.
         if !report.deadlinePassed {
-            let again = nodesToInvalidate(closing: closing, kept: kept)
+            var again = nodesToInvalidate(closing: closing, kept: kept, closed: false)
+            // And what was open then, and is not now.
+            again += targets.filter {
+                $0.file == nil && $0.hasCachedPages.exchange(false, ordering: .relaxed)
+            }
             report.deadlinePassed = !invalidate(again, until: end)
         }
         // Who waits for room among the pages to be stored is not waited for any more.
@@ -159,15 +165,12 @@ extension Volume {
     }
 
     /// Nodes whose pages may be in the kernel's cache: all of `closing`, and those of `kept` that nobody has open.
+    ///
+    /// `closed`: of files that nobody has open, too; once the gate is closing none of them can get pages again.
     private func nodesToInvalidate(
-        closing: ProtectionClassSet, kept: ProtectionClassSet
+        closing: ProtectionClassSet, kept: ProtectionClassSet, closed: Bool
     ) -> [Node] {
-        openNodesLock.lockNow()
-        var nodes = Array(openNodes.values)
-        openNodesLock.unlock()
-        let open = Set(nodes.map(ObjectIdentifier.init))
-        for node in table.all() where !open.contains(ObjectIdentifier(node)) { nodes.append(node) }
-        return nodes.filter { node in
+        func isMeant(_ node: Node) -> Bool {
             guard node.isRegular, let protectionClass = node.protectionClass else { return false }
             if closing.contains(protectionClass) {
                 // An open file can get pages again at any moment until the gate is closed.
@@ -178,30 +181,40 @@ extension Volume {
             }
             return false
         }
+        openNodesLock.lockNow()
+        let open = openNodes
+        openNodesLock.unlock()
+        var nodes = open.values.filter(isMeant)
+        guard closed else { return nodes }
+        // Hardly any of the many that the kernel knows has pages.
+        nodes += table.all { $0.hasCachedPages.load(ordering: .relaxed) }
+            .filter { open[ObjectIdentifier($0)] == nil && isMeant($0) }
+        return nodes
     }
 
-    /// Has the kernel drop the nodes' pages, on a thread of its own: a write-back that never ends must not hold the
-    /// lock. False where `end` came first; then what may be lost is reported.
+    /// Has the kernel drop the nodes' pages, on threads of its own: a write-back that never ends must not hold the lock,
+    /// nor other files' pages. False where `end` came first; then what may be lost is reported.
     private func invalidate(_ nodes: [Node], until end: Duration) -> Bool {
         guard let kernel, !nodes.isEmpty else { return true }
-        let progress = InvalidationProgress()
+        let progress = InvalidationProgress(count: nodes.count)
         let body: @Sendable () -> Void = {
-            for node in nodes {
-                if progress.isCancelled.load(ordering: .relaxed) { break }
-                kernel.invalidateContent(of: node.id)
-                progress.done.wrappingAdd(1, ordering: .releasing)
+            while let index = progress.next() {
+                kernel.invalidateContent(of: nodes[index].id)
+                progress.finish(index)
             }
         }
-        if let thread = try? SystemThread("ward-evict", body) {
+        var threads = 0
+        for _ in 0..<min(Volume.invalidationThreads, nodes.count) {
+            guard let thread = try? SystemThread("ward-evict", body) else { break }
             thread.detach()
-        } else {
-            // Without a thread to be had it is done here; who waits for this eviction is bounded once more.
-            body()
+            threads += 1
         }
-        while progress.done.load(ordering: .acquiring) < nodes.count {
+        // Without a thread to be had it is done here; who waits for this eviction is bounded once more.
+        if threads == 0 { body() }
+        while !progress.isDone {
             if SystemClock.monotonic() >= end {
-                progress.isCancelled.store(true, ordering: .relaxed)
-                reportLost(nodes[progress.done.load(ordering: .acquiring)...])
+                let rest = progress.cancel()
+                reportLost(rest.map { nodes[$0] })
                 return false
             }
             usleep(100)
@@ -211,7 +224,7 @@ extension Volume {
 
     /// Files whose mapped pages the kernel could not be made to write back in time. Their names may have to be read from
     /// the store, which may hang: not here.
-    private func reportLost(_ nodes: ArraySlice<Node>) {
+    private func reportLost(_ nodes: [Node]) {
         let written = nodes.filter {
             ($0.file?.mappableHandles.load(ordering: .relaxed) ?? 0) > 0
         }
@@ -228,8 +241,38 @@ extension Volume {
         }
     }
 
+    /// Who of the threads does which node, and which are done.
     private final class InvalidationProgress: Sendable {
-        let done = Atomic<Int>(0)
-        let isCancelled = Atomic<Bool>(false)
+        private struct State {
+            var next = 0
+            var doing: Set<Int> = []
+            var isCancelled = false
+        }
+
+        private let count: Int
+        private let state = Mutex(State())
+
+        init(count: Int) { self.count = count }
+
+        func next() -> Int? {
+            state.withLock { state in
+                guard state.next < count, !state.isCancelled else { return nil }
+                defer { state.next += 1 }
+                state.doing.insert(state.next)
+                return state.next
+            }
+        }
+
+        func finish(_ index: Int) { state.withLock { _ = $0.doing.remove(index) } }
+
+        var isDone: Bool { state.withLock { $0.next == count && $0.doing.isEmpty } }
+
+        /// Nothing more is begun. The indices of nodes that are not done.
+        func cancel() -> [Int] {
+            state.withLock { state in
+                state.isCancelled = true
+                return state.doing.sorted() + Array(state.next..<count)
+            }
+        }
     }
 }

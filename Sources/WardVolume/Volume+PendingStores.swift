@@ -2,7 +2,7 @@ import Glibc
 import Synchronization
 import WardSystem
 
-// What is accepted while a class is closing, and stored afterwards (decision 0011).
+// What is accepted while a class is closing, and stored afterwards (decision 0012).
 extension Volume {
     /// How long `close` waits for a store that does not answer.
     static let closePatience = Duration.seconds(30)

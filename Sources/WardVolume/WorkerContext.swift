@@ -46,12 +46,9 @@ public final class WorkerContext: @unchecked Sendable {
 
     public init(volume: Volume) {
         self.volume = volume
-        let memory = mmap(
-            nil, 2 * WorkerContext.bufferBytes, PROT_READ | PROT_WRITE,
-            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)!
-        precondition(memory != MAP_FAILED, "no memory for a request buffer")
-        // Plaintext stays out of core dumps; locked it need not be, keys are.
-        madvise(memory, 2 * WorkerContext.bufferBytes, MADV_DONTDUMP)
+        guard let memory = try? TransferMemory.map(2 * WorkerContext.bufferBytes) else {
+            preconditionFailure("no memory for a request buffer")
+        }
         sealed = memory
         plain = memory + WorkerContext.bufferBytes
         nameA = .allocate(capacity: 512)

@@ -77,8 +77,9 @@ import WardControl
                   class                            readable  open files
                   A      complete                  no        0
                   CX     completeWhenUserInactive  yes       2  closes in 2 h without an unlock
-                  next       ward unlock /m
-                """)
+                """, "no next command while the next try has to wait")
+        status.retrySeconds = nil
+        #expect(StatusText.render(status, plain).hasSuffix("\n  next       ward unlock /m"))
     }
 
     @Test("holders: class A first, and what could not be seen")

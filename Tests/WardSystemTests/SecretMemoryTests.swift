@@ -1,7 +1,8 @@
 import CWardLinux
 import Glibc
 import Testing
-import WardSystem
+
+@testable import WardSystem
 
 /// fork(2), which Swift hides because most of its runtime is not usable in the child of a process with threads. The
 /// children here only touch memory, write to a pipe and end.
@@ -48,6 +49,18 @@ struct SecretMemoryTests {
         let head = try copy.slice(0..<10)
         let (sameHead, sameWhole) = (head == secret, copy == secret)
         #expect(sameHead && !sameWhole)
+    }
+
+    @Test("at the end of a process all of a heap is wiped, slots in use too")
+    func wipingEverything() throws {
+        let heap = SecretHeap()
+        let slots = try [32, 640, 5000].map { count in
+            let slot = try heap.allocate(count)
+            SystemRandom.fill(UnsafeMutableRawBufferPointer(start: slot, count: count))
+            return UnsafeRawBufferPointer(start: slot, count: count)
+        }
+        heap.wipeEverything()
+        for slot in slots { #expect(slot.allSatisfy { $0 == 0 }) }
     }
 
     @Test("random secrets differ, zeroed ones are zero even in a slot used before")

@@ -93,8 +93,8 @@ int ward_renameat2(int old_dir, const char *old_path, int new_dir, const char *n
 int ward_close_range(unsigned first, unsigned last, unsigned flags);
 /* PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, PR_SET_NAME: prctl(2) is variadic. */
 int ward_prctl(int option, unsigned long argument);
-/* memfd_secret(2) has no libc wrapper. */
-int ward_memfd_secret(unsigned flags);
+/* mlock2(2) with MLOCK_ONFAULT: pages are locked as they come to be. Declared by glibc only under _GNU_SOURCE. */
+int ward_mlock_on_fault(const void *memory, size_t count);
 
 /* Zeroes every vector register: ciphers leave round keys and plaintext there, and whatever saves registers (a context
  * switch, a signal, the dynamic linker at the first call of a function, clone(2)) spreads them. Some 3 ns. */

@@ -95,7 +95,8 @@ enum StatusText {
         switch status.state {
         case "noPasscode": return "ward passcode set \(place)"
         case "beforeFirstUnlock", "locked":
-            return status.triesLeft == 0 ? nil : "ward unlock \(place)"
+            return status.triesLeft == 0 || status.retrySeconds != nil
+                ? nil : "ward unlock \(place)"
         default: return nil
         }
     }

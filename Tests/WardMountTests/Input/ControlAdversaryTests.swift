@@ -90,6 +90,30 @@ extension MountSuite {
             for child in more { #expect(child.wait(seconds: 30) != nil) }
         }
 
+        @Test("Programs that open as many files as they can leave a descriptor for a lock")
+        func descriptorsUsedUp() throws {
+            let user = try #require(User.available.last)
+            let volume = try MountedVolume(directoryOnlyAs: user)
+            try volume.initialize()
+            try volume.shell(
+                "ulimit -n 500; exec '\(TestEnvironment.shared.ward)' mount '\(volume.volume)' "
+                    + "\"$MNT\" --manual-clock")
+            try volume.unlock()
+            let probe = try volume.probe()
+            var opened = 0
+            while opened < 1000, probe.open("f\(opened)", "rw+c", as: "fd\(opened)") == .ok {
+                opened += 1
+            }
+            #expect((100..<500).contains(opened), "\(opened) files were opened")
+            let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 60)
+            #expect(locked.succeeded, "\(locked.everything)")
+            for _ in 0..<3 { try volume.unlock() }
+            #expect(probe.open("D", "rw+c", as: "more") == .failure("EMFILE"))
+            #expect(probe.write("fd0", "still served") == .number(12))
+            probe.kill()
+            try volume.unmount()
+        }
+
         @Test(
             "Another user is refused by what the kernel says of them", .enabled(if: geteuid() == 0))
         func otherUser() throws {

@@ -244,5 +244,34 @@ extension MountSuite {
                 #expect(probe.close("plain") == .ok)
             }
         }
+
+        @Test(
+            "I12: beside an open database that can't be looked at, nothing gets a weaker class",
+            arguments: User.available)
+        func i12Locked(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            #expect(probe.mkdir("d") == .ok)
+            #expect(probe.setClass("d", "D") == .ok)
+            try volume.shell("sqlite3 \"$MNT/d/db\" 'create table t(x)'")
+            #expect(probe.setClass("d/db", "A") == .ok)
+            // Mounted anew: nobody has seen yet what it is.
+            try volume.remount()
+            let second = try volume.probe()
+            #expect(second.open("d/db", "rw", as: "db") == .ok)
+            try volume.lockNow()
+            for name in ["d/db-journal", "d/db-wal"] {
+                #expect(second.open(name, "rw+c", as: "side") == .eperm)
+                #expect(!second.exists(name))
+            }
+            #expect(second.writeFile("d/db-shm", "shared") == .ok)
+            #expect(
+                second.protectionClass("d/db-shm")
+                    == .data(FileClass.completeUntilFirstUserAuthentication.apple))
+            #expect(second.writeFile("d/other-journal", "x") == .ok)
+            try volume.unlock()
+            #expect(second.writeFile("d/db-journal", "x") == .ok)
+            #expect(second.protectionClass("d/db-journal") == .data(FileClass.complete.apple))
+        }
     }
 }

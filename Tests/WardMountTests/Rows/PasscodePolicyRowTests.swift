@@ -70,8 +70,8 @@ extension MountSuite {
                     try volume.mount()
                 },
             ]
+            try volume.advance(seconds: 299)
             for restart in restarts {
-                try volume.advance(seconds: 299)
                 try restart()
                 try volume.advance(seconds: 299)
                 let early = try unlock(volume, MountedVolume.passcode)

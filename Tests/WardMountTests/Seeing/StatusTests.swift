@@ -96,6 +96,16 @@ extension MountSuite {
             #expect(status["lost"] as? Int == 0)
         }
 
+        @Test("what is written and not yet durable is counted", arguments: User.available)
+        func unsynced(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            #expect(try status(volume)["pendingStoreBytes"] as? Int == 0)
+            let before = try #require(try status(volume)["unsyncedBytes"] as? Int)
+            #expect(probe.writeFile("f", String(repeating: "x", count: 100_000)) == .ok)
+            #expect(try #require(try status(volume)["unsyncedBytes"] as? Int) >= before + 100_000)
+        }
+
         @Test(
             "a volume that is not mounted says so, with the next command", arguments: User.available
         )

@@ -1,0 +1,82 @@
+import Foundation
+import Testing
+
+extension MountSuite {
+    /// Issue point "Memory": no core dump, no swap, no log line, no output holds a secret.
+    @Suite struct HardeningTests {
+        @Test(
+            "Secrets and buffers are locked, and left out of core dumps",
+            .enabled(if: ProcessMemory.mayBeRead, "only root reads the mappings of the daemon"),
+            arguments: User.available)
+        func mappings(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            #expect(probe.writeFile("f", String(repeating: "content ", count: 100_000)) == .ok)
+            #expect(probe.call("digest", "f").succeeded)
+            let daemon = try #require(volume.daemonProcess())
+            let regions = try ProcessMemory(process: daemon).regions()
+            let secret = regions.filter(\.isSecret)
+            #expect(!secret.isEmpty)
+            for region in secret {
+                #expect(region.lockedBytes == region.anonymousBytes && region.swappedBytes == 0)
+            }
+            // Two buffers of a megabyte and more for each thread that serves; neighbours may be one mapping.
+            let buffers = regions.filter {
+                $0.flags.contains("dd") && !$0.isSecret && $0.anonymousBytes > 0
+            }
+            #expect(!buffers.isEmpty)
+            let limits = try text("/proc/\(daemon)/limits")
+            #expect(
+                limits.split(separator: "\n").contains {
+                    $0.hasPrefix("Max core file size")
+                        && $0.split(separator: " ").suffix(3).prefix(2) == ["0", "0"]
+                }, "\(limits)")
+            // Root in this machine's own name space may lock what it likes, and does.
+            if user == .root { #expect(buffers.allSatisfy { $0.flags.contains("lo") }) }
+        }
+
+        @Test("Its own user reads neither memory nor environment of the daemon")
+        func notDumpable() throws {
+            let volume = try MountedVolume(as: .ordinaryUser)
+            let daemon = try #require(volume.daemonProcess())
+            for name in ["mem", "environ", "maps", "pagemap"] {
+                let read = try Child.run(
+                    User.ordinaryUser.prefix + ["head", "-c", "1", "/proc/\(daemon)/\(name)"],
+                    environment: volume.environment)
+                #expect(!read.succeeded && read.output.isEmpty, "\(name): \(read.everything)")
+            }
+        }
+
+        @Test(
+            "A daemon that crashes leaves no core dump and says nothing", arguments: User.available)
+        func crash(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let daemon = try #require(volume.daemonProcess())
+            let log = try volume.deviceDirectory() + "/ward.log"
+            let logged = try text(log)
+            let before = cores(volume)
+            #expect(Glibc.kill(daemon, SIGSEGV) == 0)
+            for _ in 0..<500 where MountedVolume.isRunning(daemon) { usleep(10_000) }
+            #expect(!MountedVolume.isRunning(daemon))
+            #expect(cores(volume) == before)
+            #expect(try text(log) == logged, "no backtrace, no registers")
+            volume.detach()
+        }
+
+        /// Where a core_pattern without a directory puts them: the working directory of the daemon, and of others.
+        private func cores(_ volume: MountedVolume) -> Set<String> {
+            var found: Set<String> = []
+            for directory in ["/", "/tmp", volume.directory, volume.volume] {
+                let names = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
+                for name in names where name.hasPrefix("core") {
+                    found.insert(directory + "/" + name)
+                }
+            }
+            return found
+        }
+
+        private func text(_ path: String) throws -> String {
+            String(decoding: try ProcessMemory.File(path).contents(), as: UTF8.self)
+        }
+    }
+}
