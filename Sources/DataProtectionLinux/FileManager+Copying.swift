@@ -87,10 +87,9 @@ struct ProtectedCopy {
     private func copyFile(
         _ source: String, _ destination: String, _ status: FileStatus
     ) throws {
-        let input: OwnedDescriptor
+        let input = try opened(source)
         let protection: FileProtectionType?
         do throws(Errno) {
-            input = try OwnedDescriptor(opening: source, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
             protection = try VolumeAttributes.protection(
                 ofItemAt: "/proc/self/fd/\(input.rawValue)")
         } catch {
@@ -105,6 +104,14 @@ struct ProtectedCopy {
             try output.link(to: destination)
         } catch {
             throw FileFailure.error(error, destination, .writing, asking: protection)
+        }
+    }
+
+    private func opened(_ source: String) throws -> OwnedDescriptor {
+        do throws(Errno) {
+            return try OwnedDescriptor(opening: source, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+        } catch {
+            throw FileFailure.error(error, source, .reading)
         }
     }
 
