@@ -1,3 +1,5 @@
+internal import WardSystem
+
 /// What Foundation's errors don't tell: that a file is there, whole, and can't be opened *now*.
 ///
 /// The calls throw `CocoaError` as on iOS, 257 (`fileReadNoPermission`) and 513 (`fileWriteNoPermission`), with the POSIX
@@ -41,7 +43,7 @@ public enum DataProtectionError: Error, Hashable, Sendable {
         self = locked
     }
 
-    private static func posixCode(of error: NSError) -> Int32? {
+    static func posixCode(of error: NSError) -> Int32? {
         if error.domain == NSPOSIXErrorDomain { return Int32(error.code) }
         guard let underlying = error.userInfo[NSUnderlyingErrorKey] as? any Error else {
             return nil
@@ -56,15 +58,36 @@ public enum DataProtectionError: Error, Hashable, Sendable {
 
     /// `locked` where the file's class, or the one it would be created with, can't be opened now.
     static func lookUp(_ path: String, asking wanted: FileProtectionType? = nil) -> Self? {
-        let directory = (path as NSString).deletingLastPathComponent
-        let place = VolumeAttributes.isOnVolume(path) ? path : directory
-        guard let status = ProtectedData.Snapshot(ofVolumeAt: place) else { return nil }
+        let isThere = VolumeAttributes.isOnVolume(path)
+        let place = isThere ? path : Paths.directory(of: path)
+        guard VolumeAttributes.isOnVolume(place) else { return nil }
+        // Files have keys, directories have none.
+        let isFile = (try? Syscall.stat(place)).map { $0.st_mode & S_IFMT == S_IFREG } ?? false
         let present = try? VolumeAttributes.protection(ofItemAt: place)
-        for protection in [wanted, present].compactMap({ $0 })
-        where !status.isAvailable(for: protection) {
-            return .locked(class: protection, state: status.state)
+        var candidates: [FileProtectionType] = []
+        if let present, isFile { candidates.append(present) }
+        if let needed = wanted ?? (isThere ? nil : present), needed != .completeUnlessOpen {
+            // A new file of class B needs no secret.
+            candidates.append(needed)
         }
-        return nil
+        guard let status = ProtectedData.Snapshot(ofVolumeAt: place) else {
+            // The daemon does not talk to us. Nothing but a lock refuses to open a file for reading with EPERM.
+            guard isFile, let present, refusesToOpen(place) else { return nil }
+            return .locked(class: present, state: .unknown)
+        }
+        return candidates.first { !status.isAvailable(for: $0) }
+            .map { .locked(class: $0, state: status.state) }
+    }
+}
+
+extension DataProtectionError {
+    private static func refusesToOpen(_ path: String) -> Bool {
+        do throws(Errno) {
+            _ = try OwnedDescriptor(opening: path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+            return false
+        } catch {
+            return error == .notPermitted
+        }
     }
 }
 

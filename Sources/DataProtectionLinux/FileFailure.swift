@@ -9,18 +9,22 @@ enum FileFailure {
     static func error(
         _ reason: Errno, _ path: String, _ purpose: Purpose, asking wanted: FileProtectionType? = nil
     ) -> CocoaError {
-        var information: [String: Any] = [
-            NSFilePathErrorKey: path, NSURLErrorKey: URL(fileURLWithPath: path),
-            NSUnderlyingErrorKey: NSError(
-                domain: NSPOSIXErrorDomain, code: Int(reason.rawValue)),
-        ]
-        if reason == .notPermitted,
+        let error = plain(reason, path, purpose)
+        guard reason == .notPermitted,
             let locked = DataProtectionError.lookUp(path, asking: wanted)
-        {
-            information[DataProtectionError.userInfoKey] = locked
-            information[NSLocalizedFailureReasonErrorKey] = locked.errorDescription
-        }
-        return CocoaError(code(reason, purpose), userInfo: information)
+        else { return error }
+        return error.adding(locked)
+    }
+
+    /// The same without asking the volume.
+    static func plain(_ reason: Errno, _ path: String, _ purpose: Purpose) -> CocoaError {
+        CocoaError(
+            code(reason, purpose),
+            userInfo: [
+                NSFilePathErrorKey: path, NSURLErrorKey: URL(fileURLWithPath: path),
+                NSUnderlyingErrorKey: NSError(
+                    domain: NSPOSIXErrorDomain, code: Int(reason.rawValue)),
+            ])
     }
 
     /// Foundation's own table (`CocoaError.errorWithFilePath`).
@@ -35,6 +39,7 @@ enum FileFailure {
         case (.fileExists, .writing): .fileWriteFileExists
         case (.noSpace, .writing), (.diskQuotaExceeded, .writing): .fileWriteOutOfSpace
         case (.readOnlyFileSystem, .writing): .fileWriteVolumeReadOnly
+        case (.notSupported, _): .featureUnsupported
         case (_, .reading): .fileReadUnknown
         case (_, .writing): .fileWriteUnknown
         }
@@ -60,13 +65,18 @@ enum FileFailure {
         guard let cocoa = error as? CocoaError,
             cocoa.code == .fileWriteNoPermission || cocoa.code == .fileReadNoPermission,
             cocoa.userInfo[DataProtectionError.userInfoKey] == nil,
-            (cocoa.underlying as? POSIXError)?.code == .EPERM
-                || (cocoa.underlying as NSError?)?.code == Int(EPERM),
+            DataProtectionError.posixCode(of: cocoa as NSError) == EPERM,
             let locked = DataProtectionError.lookUp(path, asking: wanted)
         else { return error }
-        var information = cocoa.userInfo
+        return cocoa.adding(locked)
+    }
+}
+
+extension CocoaError {
+    fileprivate func adding(_ locked: DataProtectionError) -> CocoaError {
+        var information = userInfo
         information[DataProtectionError.userInfoKey] = locked
         information[NSLocalizedFailureReasonErrorKey] = locked.errorDescription
-        return CocoaError(cocoa.code, userInfo: information)
+        return CocoaError(code, userInfo: information)
     }
 }

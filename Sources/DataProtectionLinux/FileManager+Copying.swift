@@ -34,7 +34,13 @@ extension FileManager {
             return try self.FoundationEssentials::moveItem(
                 atPath: source, toPath: destination)
         }
-        try copyItem(atPath: source, toPath: destination)
+        let existed = Paths.mode(destination) != nil
+        do {
+            try copyItem(atPath: source, toPath: destination)
+        } catch {
+            if !existed { try? removeItem(atPath: destination) }
+            throw error
+        }
         try removeItem(atPath: source)
     }
 
@@ -78,8 +84,12 @@ struct ProtectedCopy {
         switch status.st_mode & S_IFMT {
         case S_IFREG: try copyFile(source, destination, status)
         case S_IFDIR: try copyDirectory(source, destination, status)
+        case S_IFLNK:
+            try manager.createSymbolicLink(
+                atPath: destination,
+                withDestinationPath: manager.destinationOfSymbolicLink(atPath: source))
         default:
-            // Links and special files have no class.
+            // Special files have no class.
             try manager.FoundationEssentials::copyItem(atPath: source, toPath: destination)
         }
     }
@@ -96,7 +106,7 @@ struct ProtectedCopy {
             throw FileFailure.error(error, source, .reading)
         }
         do throws(Errno) {
-            if access(destination, F_OK) == 0 { throw .fileExists }
+            if Paths.mode(destination) != nil { throw .fileExists }
             let output = try UnnamedFile(
                 in: Paths.directory(of: destination), protection: protection, mode: 0o600)
             try transfer(from: input.rawValue, to: output.descriptor.rawValue)

@@ -57,19 +57,20 @@ extension FileManager {
                 attributes: attributes)
         }
         let missing = Paths.missing(path)
-        guard let first = missing.first,
-            try DataProtection.applies(
-                protection, inDirectory: Paths.directory(of: first), path: path)
+        let anchor = missing.first.map(Paths.directory(of:)) ?? path
+        guard try DataProtection.applies(protection, inDirectory: anchor, path: path),
+            !missing.isEmpty
         else {
             return try self.FoundationEssentials::createDirectory(
-                atPath: path, withIntermediateDirectories: createIntermediates, attributes: others)
+                atPath: path, withIntermediateDirectories: createIntermediates,
+                attributes: others.isEmpty ? nil : others)
         }
         // From the top: what is created in one of them finds its class set.
         for (index, directory) in (createIntermediates ? missing : [path]).enumerated() {
             let existed = access(directory, F_OK) == 0
             try self.FoundationEssentials::createDirectory(
                 atPath: directory, withIntermediateDirectories: createIntermediates && index > 0,
-                attributes: others)
+                attributes: others.isEmpty ? nil : others)
             if existed { continue }
             do throws(Errno) {
                 try VolumeAttributes.setProtection(protection, ofItemAt: directory)

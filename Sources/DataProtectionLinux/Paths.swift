@@ -1,3 +1,5 @@
+internal import WardSystem
+
 /// Where things lie, in words.
 enum Paths {
     /// The directory that an item is made in.
@@ -19,10 +21,27 @@ enum Paths {
         return result
     }
 
-    /// Where a symbolic link leads; the path itself where it is none, or leads nowhere.
-    static func resolved(_ path: String) -> String {
-        guard let real = realpath(path, nil) else { return path }
-        defer { free(real) }
-        return String(cString: real)
+    /// Where a symbolic link leads, also where nothing is there yet; the path itself where it is none.
+    static func target(_ path: String) -> String {
+        var place = path
+        // As many as the kernel follows, path_resolution(7); it refuses what is left of a loop.
+        for _ in 0..<40 {
+            guard let mode = mode(place), mode & S_IFMT == S_IFLNK,
+                let next = try? FileManager.default.destinationOfSymbolicLink(atPath: place)
+            else { break }
+            place = next.hasPrefix("/") ? next : directory(of: place) + "/" + next
+        }
+        return place
+    }
+
+    /// `st_mode` of what has this name, links not followed; nil where nothing can be seen there.
+    static func mode(_ path: String) -> mode_t? {
+        var status = FileStatus()
+        return lstat(path, &status) == 0 ? status.st_mode : nil
+    }
+
+    /// Whether a symbolic link has this name.
+    static func isLink(_ path: String) -> Bool {
+        mode(path).map { $0 & S_IFMT == S_IFLNK } ?? false
     }
 }

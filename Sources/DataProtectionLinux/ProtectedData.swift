@@ -3,12 +3,22 @@ internal import WardSystem
 
 /// The lock state of a ward volume, as `UIApplication.isProtectedDataAvailable` and its notifications tell it on iOS.
 ///
-/// Asking connects to the volume's control socket, and costs nothing while nobody asks. Off a ward volume, and while no
-/// daemon serves it, there is nothing that is protected and could be opened: `snapshot` is nil and `isAvailable` false.
+/// Each question is one call of the volume's control socket, which answers the user who mounted the volume and root; while
+/// nobody asks it costs nothing. Off a ward volume, while no daemon serves it, and for other users' programs `snapshot` is
+/// nil and nothing is available.
+///
+/// To be told of changes: `events`, `performWhenAvailable`, `postNotifications`.
 public struct ProtectedData: Sendable {
-    /// A state of semantics.md.
+    /// The states of semantics.md.
     public enum State: String, Hashable, Sendable {
-        case noPasscode, beforeFirstUnlock, unlocked, locking, locked
+        /// Nothing is ever withheld.
+        case noPasscode
+        case beforeFirstUnlock, unlocked
+        /// Locked; files can be opened until the grace period is over.
+        case locking
+        case locked
+        /// In an error only: the daemon does not tell this program.
+        case unknown
     }
 
     /// An item on the volume.
@@ -17,17 +27,17 @@ public struct ProtectedData: Sendable {
     /// The volume that holds `url`.
     public init(at url: URL) { self.url = url }
 
-    /// The volume of the home directory; that of `$WARD_TEST_VOLUME` for a program run by `ward test`.
+    /// The volume of the home directory; that of `$WARD_TEST_VOLUME` where it is set.
     public static var shared: ProtectedData {
         let environment = ProcessInfo.processInfo.environment
         return ProtectedData(
             at: URL(fileURLWithPath: environment["WARD_TEST_VOLUME"] ?? NSHomeDirectory()))
     }
 
-    /// What holds now; nil where nobody serves the volume, or there is none.
+    /// What holds now.
     public var snapshot: Snapshot? { Snapshot(ofVolumeAt: url.path) }
 
-    /// Row L8: false exactly while files of class A and B can't be opened.
+    /// False exactly while files of class A and B can't be opened (row L8 of semantics.md).
     public var isAvailable: Bool { snapshot?.isAvailable ?? false }
 
     /// Whether files of a class can be opened now.
@@ -42,23 +52,29 @@ public struct ProtectedData: Sendable {
 
     /// What holds at one moment.
     public struct Snapshot: Hashable, Sendable {
-        public let state: State
-        /// Row L8.
-        public let isAvailable: Bool
-        public let hasBeenUnlockedSinceBoot: Bool
-        public let isPasscodeSet: Bool
+        public internal(set) var state: State
+        public internal(set) var isPasscodeSet: Bool
         /// Classes whose files can be opened.
-        public let availableClasses: Set<FileProtectionType>
+        public internal(set) var availableClasses: Set<FileProtectionType>
+
+        /// See `ProtectedData.isAvailable`.
+        public var isAvailable: Bool {
+            availableClasses.isSuperset(of: [.complete, .completeUnlessOpen])
+        }
+
+        /// See `ProtectedData.hasBeenUnlockedSinceBoot`.
+        public var hasBeenUnlockedSinceBoot: Bool {
+            availableClasses.contains(.completeUntilFirstUserAuthentication)
+        }
 
         public func isAvailable(for protection: FileProtectionType) -> Bool {
             availableClasses.contains(protection)
         }
 
+        /// Nil for a state that this version does not know.
         init?(_ status: VolumeStatus) {
             guard let state = State(rawValue: status.state) else { return nil }
             self.state = state
-            isAvailable = status.protectedDataAvailable
-            hasBeenUnlockedSinceBoot = status.firstUnlockHappened
             isPasscodeSet = status.passcodeSet
             availableClasses = Set(
                 status.classes.filter(\.available).compactMap {
@@ -66,6 +82,7 @@ public struct ProtectedData: Sendable {
                 })
         }
 
+        /// Nil where nobody serves the volume, or does not answer this user within ten seconds.
         init?(ofVolumeAt path: String) {
             guard let socket = try? VolumeAttributes.text(VolumeAttributes.socket, at: path),
                 let status = try? ControlClient(socketPath: socket, timeout: .seconds(10)).status()

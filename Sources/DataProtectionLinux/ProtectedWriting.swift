@@ -6,23 +6,24 @@ enum ProtectedWriting {
     /// New files, before the umask.
     static let usualMode: mode_t = 0o666
 
-    /// Writes `bytes` to the file at `path`, which has `protection` from its first byte on.
+    /// Writes `bytes` to the file at `path`, which has `protection` from its first byte on, and syncs them, as Foundation's
+    /// `write(to:options:)` does.
     ///
-    /// With `.atomic` what was there is replaced in one step; with `.withoutOverwriting` only a new file is made. Otherwise a
-    /// file that is there is given the class (which needs both keys, row I8) before anything of it is changed. `mode`: for
-    /// a file that is made; by default that of the one it replaces.
+    /// With `.withoutOverwriting` only a new file is made. With `.atomic` what is there is replaced in one step, a symbolic
+    /// link itself and not what it leads to, and the new file has the mode of the old one, as on Apple's platforms (not its
+    /// owner or attributes). Otherwise a file that is there is given the class, which needs both keys (row I8), before
+    /// anything of it is changed. `mode`: that of a file which is made, in place of the usual one.
     static func write(
         _ bytes: UnsafeRawBufferPointer, to path: String, _ protection: FileProtectionType,
         _ options: Data.WritingOptions, mode: mode_t? = nil
     ) throws {
-        let target = Paths.resolved(path)
         do throws(Errno) {
             if options.contains(.withoutOverwriting) {
-                try create(bytes, target, protection, mode ?? usualMode)
+                try create(bytes, path, protection, mode ?? usualMode)
             } else if options.contains(.atomic) {
-                try replace(bytes, target, protection, mode)
+                try replace(bytes, path, protection, mode)
             } else {
-                try overwrite(bytes, target, protection, mode ?? usualMode)
+                try overwrite(bytes, Paths.target(path), protection, mode ?? usualMode)
             }
         } catch {
             throw FileFailure.error(error, path, .writing, asking: protection)
@@ -33,7 +34,8 @@ enum ProtectedWriting {
         _ bytes: UnsafeRawBufferPointer, _ path: String, _ protection: FileProtectionType,
         _ mode: mode_t
     ) throws(Errno) {
-        if access(path, F_OK) == 0 { throw .fileExists }
+        // Refused before anything is written; linkat(2) decides.
+        if Paths.mode(path) != nil { throw .fileExists }
         let file = try UnnamedFile(
             in: Paths.directory(of: path), protection: protection, mode: mode)
         try file.write(bytes)
@@ -44,12 +46,13 @@ enum ProtectedWriting {
         _ bytes: UnsafeRawBufferPointer, _ path: String, _ protection: FileProtectionType,
         _ mode: mode_t?
     ) throws(Errno) {
-        let before = try? Syscall.stat(path)
-        if let before, before.st_mode & S_IFMT == S_IFDIR { throw .isDirectory }
+        let before = Paths.mode(path)
+        if let before, before & S_IFMT == S_IFDIR { throw .isDirectory }
         let file = try UnnamedFile(
             in: Paths.directory(of: path), protection: protection, mode: mode ?? usualMode)
-        if mode == nil, let before {
-            try Syscall.fchmod(file.descriptor.rawValue, before.st_mode & 0o7777)
+        if mode == nil, let before, before & S_IFMT == S_IFREG {
+            // Without set-user-ID: the new file may have another owner.
+            try Syscall.fchmod(file.descriptor.rawValue, before & 0o777)
         }
         try file.write(bytes)
         if before == nil {
@@ -69,14 +72,7 @@ enum ProtectedWriting {
     ) throws(Errno) {
         for _ in 0..<100 {
             do throws(Errno) {
-                let file = try OwnedDescriptor(opening: path, O_WRONLY | O_CLOEXEC)
-                let name = "/proc/self/fd/\(file.rawValue)"
-                if try VolumeAttributes.protection(ofItemAt: name) != protection {
-                    try VolumeAttributes.setProtection(protection, ofItemAt: name)
-                }
-                try Syscall.ftruncate(file.rawValue, 0)
-                guard let start = bytes.baseAddress else { return }
-                return try Syscall.writeAll(file.rawValue, start, bytes.count)
+                return try overwriteExisting(bytes, path, protection)
             } catch {
                 guard error == .noSuchFileOrDirectory else { throw error }
             }
@@ -88,5 +84,19 @@ enum ProtectedWriting {
             }
         }
         throw .fileExists
+    }
+
+    private static func overwriteExisting(
+        _ bytes: UnsafeRawBufferPointer, _ path: String, _ protection: FileProtectionType
+    ) throws(Errno) {
+        let file = try OwnedDescriptor(opening: path, O_WRONLY | O_CLOEXEC)
+        let name = "/proc/self/fd/\(file.rawValue)"
+        if try VolumeAttributes.protection(ofItemAt: name) != protection {
+            try VolumeAttributes.setProtection(protection, ofItemAt: name)
+        }
+        try Syscall.ftruncate(file.rawValue, 0)
+        guard let start = bytes.baseAddress, !bytes.isEmpty else { return }
+        try Syscall.writeAll(file.rawValue, start, bytes.count)
+        try Syscall.fsync(file.rawValue)
     }
 }

@@ -49,6 +49,10 @@ enum ProtectionResources {
     static func set(
         _ value: Any?, _ key: URLResourceKey, ofItemAt path: String
     ) throws -> Bool {
+        if keys.contains(key), Paths.isLink(path) {
+            // Resource values are the link's own, and it can have none of these (row I10).
+            throw FileFailure.plain(.notPermitted, path, .writing)
+        }
         switch (key, value) {
         case (.fileProtectionKey, let value?):
             let protection: FileProtectionType

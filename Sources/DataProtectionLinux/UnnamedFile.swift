@@ -61,9 +61,11 @@ struct UnnamedFile: ~Copyable {
         return staging
     }
 
+    /// Writes and syncs.
     func write(_ bytes: UnsafeRawBufferPointer) throws(Errno) {
-        guard let start = bytes.baseAddress else { return }
+        guard let start = bytes.baseAddress, !bytes.isEmpty else { return }
         try Syscall.writeAll(descriptor.rawValue, start, bytes.count)
+        try Syscall.fsync(descriptor.rawValue)
     }
 
     /// Gives it a name. Throws `EEXIST` where that is taken.
@@ -79,8 +81,7 @@ struct UnnamedFile: ~Copyable {
 
     /// Gives it the name of what is there, which is replaced in one step.
     func replace(_ path: String) throws(Errno) {
-        let directory = (path as NSString).deletingLastPathComponent
-        let temporary = "\(directory)/.ward-new-\(UUID().uuidString)"
+        let temporary = "\(Paths.directory(of: path))/.ward-new-\(UUID().uuidString)"
         try link(to: temporary)
         do throws(Errno) {
             try Syscall.renameat(AT_FDCWD, temporary, AT_FDCWD, path)
