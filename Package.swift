@@ -112,11 +112,22 @@ let package = Package(
             name: "WardCommandsTests", dependencies: ["WardCommands", "WardControl"],
             swiftSettings: swiftSettings),
         .target(name: "CMemorySearch", path: "Tests/CMemorySearch"),
+        // Volumes served by the built program, for the tests that need real mounts.
+        .target(
+            name: "WardTestSupport", path: "Tests/WardTestSupport", swiftSettings: swiftSettings),
+        .testTarget(
+            name: "DataProtectionTests",
+            dependencies: [
+                "CWardLinux", "DataProtection", "DataProtectionLinux", "WardTestSupport",
+            ],
+            exclude: ["Outside"],
+            swiftSettings: swiftSettings),
         // Runs the built program. Imports of it only what Memory/ needs to know the secrets that must not be found.
         .testTarget(
             name: "WardMountTests",
             dependencies: [
                 "CMemorySearch", "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys",
+                "WardTestSupport",
             ],
             exclude: ["Scripts", "Transcripts"],
             swiftSettings: swiftSettings),

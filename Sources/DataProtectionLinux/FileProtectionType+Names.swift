@@ -64,3 +64,7 @@ extension [FileAttributeKey: Any] {
         return try FileProtectionType(attribute: value)
     }
 }
+
+/// Core Data's option for the class of a store; there is no Core Data on Linux, code that names it compiles. Its value is a
+/// `FileProtectionType`.
+public let NSPersistentStoreFileProtectionKey = "NSPersistentStoreFileProtectionKey"

@@ -70,25 +70,27 @@ public struct ProtectedData: Sendable {
         public func isAvailable(for protection: FileProtectionType) -> Bool {
             availableClasses.contains(protection)
         }
+    }
+}
 
-        /// Nil for a state that this version does not know.
-        init?(_ status: VolumeStatus) {
-            guard let state = State(rawValue: status.state) else { return nil }
-            self.state = state
-            isPasscodeSet = status.passcodeSet
-            availableClasses = Set(
-                status.classes.filter(\.available).compactMap {
-                    FileProtectionType(letter: $0.letter)
-                })
-        }
+extension ProtectedData.Snapshot {
+    /// Nil for a state that this version does not know.
+    init?(_ status: VolumeStatus) {
+        guard let state = ProtectedData.State(rawValue: status.state) else { return nil }
+        self.state = state
+        isPasscodeSet = status.passcodeSet
+        availableClasses = Set(
+            status.classes.filter(\.available).compactMap {
+                FileProtectionType(letter: $0.letter)
+            })
+    }
 
-        /// Nil where nobody serves the volume, or does not answer this user within ten seconds.
-        init?(ofVolumeAt path: String) {
-            guard let socket = try? VolumeAttributes.text(VolumeAttributes.socket, at: path),
-                let status = try? ControlClient(socketPath: socket, timeout: .seconds(10)).status()
-            else { return nil }
-            self.init(status)
-        }
+    /// Nil where nobody serves the volume, or does not answer this user within ten seconds.
+    init?(ofVolumeAt path: String) {
+        guard let socket = try? VolumeAttributes.text(VolumeAttributes.socket, at: path),
+            let status = try? ControlClient(socketPath: socket, timeout: .seconds(10)).status()
+        else { return nil }
+        self.init(status)
     }
 }
 

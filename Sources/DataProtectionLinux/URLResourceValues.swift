@@ -1,63 +1,48 @@
-/// Foundation's resource values, and those that it does not know on Linux.
-///
-/// Every property of Foundation's is there, to read and to set.
-@dynamicMemberLookup
-public struct URLResourceValues {
-    var base: Foundation.URLResourceValues
-    private var protection: URLFileProtection?
-    private var supportsProtection: Bool?
-    private var excluded: Bool?
-
-    public init() { base = Foundation.URLResourceValues() }
-
-    init(_ base: Foundation.URLResourceValues, _ ours: [URLResourceKey: Any]) {
-        self.base = base
-        protection = ours[.fileProtectionKey] as? URLFileProtection
-        supportsProtection = ours[.volumeSupportsFileProtectionKey] as? Bool
-        excluded = ours[.isExcludedFromBackupKey] as? Bool
+extension URLResourceValues {
+    /// The class of the file, or the one that a directory gives; nil off a ward volume, and where the key was not asked for.
+    /// To be set by `NSURL.setResourceValue(_:forKey:)`, as on iOS.
+    public var fileProtection: URLFileProtection? {
+        carried[.fileProtectionKey] as? URLFileProtection
     }
-
-    /// The class of the file, or the one that a directory gives; nil off a ward volume. To be set by
-    /// `NSURL.setResourceValue(_:forKey:)`, as on iOS.
-    public var fileProtection: URLFileProtection? { protection }
 
     /// Whether the item lies on a ward volume.
-    public var volumeSupportsFileProtection: Bool? { supportsProtection }
-
-    /// Whether backups leave the file out. The mark belongs to the file, and goes when the file is replaced.
-    public var isExcludedFromBackup: Bool? {
-        get { excluded }
-        set { excluded = newValue }
+    public var volumeSupportsFileProtection: Bool? {
+        carried[.volumeSupportsFileProtectionKey] as? Bool
     }
 
+    /// As Foundation's, with the values of this module.
     public var allValues: [URLResourceKey: Any] {
-        var all = base.allValues
-        all[.fileProtectionKey] = protection
-        all[.volumeSupportsFileProtectionKey] = supportsProtection
-        all[.isExcludedFromBackupKey] = excluded
-        return all
+        var all = self.Foundation::allValues
+        guard !carried.isEmpty else { return all }
+        all[.quarantinePropertiesKey] = nil
+        return all.merging(carried) { $1 }
     }
 
-    public subscript<Value>(
-        dynamicMember path: KeyPath<Foundation.URLResourceValues, Value>
-    ) -> Value { base[keyPath: path] }
-
-    public subscript<Value>(
-        dynamicMember path: WritableKeyPath<Foundation.URLResourceValues, Value>
-    ) -> Value {
-        get { base[keyPath: path] }
-        set { base[keyPath: path] = newValue }
+    /// Foundation's type has no place for keys that it does not know, and it must stay Foundation's type: a call with another
+    /// result would not be preferred to Foundation's, but be ambiguous. The only property for values of any kind is that for
+    /// quarantine, which means nothing on Linux.
+    var carried: [URLResourceKey: Any] {
+        get { quarantineProperties?[Self.carrierName] as? [URLResourceKey: Any] ?? [:] }
+        set { quarantineProperties = [Self.carrierName: newValue] }
     }
+
+    private static let carrierName = "org.ward.values"
 }
 
 extension URL {
     /// As Foundation's, with `.fileProtectionKey`, `.volumeSupportsFileProtectionKey` and `.isExcludedFromBackupKey`.
     public func resourceValues(forKeys keys: Set<URLResourceKey>) throws -> URLResourceValues {
         let others = keys.subtracting(ProtectionResources.keys)
-        let ours =
-            isFileURL && others.count < keys.count
-            ? try ProtectionResources.values(keys, ofItemAt: path) : [:]
-        return URLResourceValues(try self.Foundation::resourceValues(forKeys: others), ours)
+        guard isFileURL, others.count < keys.count else {
+            return try self.Foundation::resourceValues(forKeys: keys)
+        }
+        var ours = try ProtectionResources.values(keys, ofItemAt: path)
+        var values = try self.Foundation::resourceValues(forKeys: others)
+        if let isExcluded = ours.removeValue(forKey: .isExcludedFromBackupKey) as? Bool {
+            values.isExcludedFromBackup = isExcluded
+        }
+        if !ours.isEmpty { values.carried = ours }
+        return values
     }
 
     /// As Foundation's, with `isExcludedFromBackup`.
@@ -65,6 +50,8 @@ extension URL {
         if isFileURL, let excluded = values.isExcludedFromBackup {
             _ = try ProtectionResources.set(excluded, .isExcludedFromBackupKey, ofItemAt: path)
         }
-        try self.Foundation::setResourceValues(values.base)
+        var others = values
+        if !values.carried.isEmpty { others.quarantineProperties = nil }
+        try self.Foundation::setResourceValues(others)
     }
 }

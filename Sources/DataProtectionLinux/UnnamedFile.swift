@@ -11,10 +11,12 @@ struct UnnamedFile: ~Copyable {
     private let staging: String?
 
     /// Created in `directory`; its class is the directory's unless one is given. `mode` as of open(2), with the umask.
+    /// `staged`: in a hidden directory, as on kernels that need it.
     init(
-        in directory: String, protection: FileProtectionType?, mode: mode_t
+        in directory: String, protection: FileProtectionType?, mode: mode_t, staged: Bool = false
     ) throws(Errno) {
         do throws(Errno) {
+            if staged { throw .notSupported }
             let file = try OwnedDescriptor(
                 opening: directory, O_TMPFILE_ | O_RDWR | O_CLOEXEC, mode: mode)
             if let protection {
