@@ -6,11 +6,18 @@ extension Data {
     /// one the file has its directory's.
     public func write(to url: URL, options: Data.WritingOptions = []) throws {
         guard url.isFileURL else {
-            return try self.FoundationEssentials::write(to: url, options: options)
+            return try writeByFoundation(to: url, options: options)
         }
-        try withUnsafeBytes { try Data.write($0, to: url.path, options) { plain in
-            try self.FoundationEssentials::write(to: url, options: plain)
-        } }
+        try withUnsafeBytes { bytes in
+            try Data.write(bytes, to: url.path, options) { plain in
+                try writeByFoundation(to: url, options: plain)
+            }
+        }
+    }
+
+    /// A method of its own: in a closure within a closure Swift 6.3.1 loses the module selector, and calls this module's.
+    private func writeByFoundation(to url: URL, options: Data.WritingOptions) throws {
+        try self.FoundationEssentials::write(to: url, options: options)
     }
 
     /// `plain` writes without a class.
@@ -33,7 +40,8 @@ extension Data {
         do {
             try plain(options.withoutProtection)
         } catch {
-            throw FileFailure.explained(error, path)
+            throw FileFailure.explained(
+                error, path, replacing: options.contains(.atomic))
         }
     }
 }
@@ -52,7 +60,11 @@ extension NSData {
         try Data.write(
             UnsafeRawBufferPointer(start: bytes, count: length), to: path, options
         ) { plain in
-            try self.Foundation::write(toFile: path, options: plain)
+            try writeByFoundation(toFile: path, options: plain)
         }
+    }
+
+    private func writeByFoundation(toFile path: String, options: NSData.WritingOptions) throws {
+        try self.Foundation::write(toFile: path, options: options)
     }
 }

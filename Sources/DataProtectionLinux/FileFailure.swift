@@ -58,17 +58,25 @@ enum FileFailure {
             ])
     }
 
-    /// Gives Foundation's own errors of a ward volume what they don't know.
+    /// Gives Foundation's own errors of writing to a ward volume what they don't know. `replacing`: what could not be made
+    /// was a new file, in its directory's class, whatever the old one's is.
     static func explained(
-        _ error: any Error, _ path: String, asking wanted: FileProtectionType? = nil
+        _ error: any Error, _ path: String, replacing: Bool
     ) -> any Error {
         guard let cocoa = error as? CocoaError,
             cocoa.code == .fileWriteNoPermission || cocoa.code == .fileReadNoPermission,
             cocoa.userInfo[DataProtectionError.userInfoKey] == nil,
             DataProtectionError.posixCode(of: cocoa as NSError) == EPERM,
-            let locked = DataProtectionError.lookUp(path, asking: wanted)
+            let locked = DataProtectionError.lookUp(
+                path, asking: replacing ? inherited(by: path) : nil)
         else { return error }
         return cocoa.adding(locked)
+    }
+}
+
+extension FileFailure {
+    private static func inherited(by path: String) -> FileProtectionType? {
+        try? VolumeAttributes.protection(ofItemAt: Paths.directory(of: path))
     }
 }
 

@@ -51,6 +51,8 @@ enum ProtectionChange {
                 protection, inDirectory: Paths.directory(of: path), path: path)
         else { return }
         do throws(Errno) {
+            // As on iOS: what it has already needs no key.
+            if try VolumeAttributes.protection(ofItemAt: path) == protection { return }
             try VolumeAttributes.setProtection(protection, ofItemAt: path)
         } catch {
             throw FileFailure.error(error, path, .writing, asking: protection)

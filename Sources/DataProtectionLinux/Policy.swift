@@ -25,7 +25,12 @@ public enum DataProtection {
     static func applies(
         _ protection: FileProtectionType, inDirectory directory: String, path: String
     ) throws -> Bool {
-        if VolumeAttributes.isOnVolume(directory) { return true }
+        switch VolumeAttributes.place(of: directory) {
+        case .volume: return true
+        // No directory, no right to enter it, a daemon that is gone: the call itself says so.
+        case .unreachable: return true
+        case .elsewhere: break
+        }
         if protection == .none { return false }
         switch policy {
         case .throw:

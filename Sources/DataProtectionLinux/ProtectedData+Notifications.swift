@@ -22,7 +22,7 @@ extension ProtectedData {
             task: Task {
                 var announcer = Announcer()
                 for await event in events {
-                    if let name = announcer.announce(event) {
+                    if let name = announcer.announce(event), !Task.isCancelled {
                         box.center.post(name: name, object: nil)
                     }
                 }

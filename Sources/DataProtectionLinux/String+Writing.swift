@@ -6,7 +6,7 @@ extension StringProtocol {
             try self.FoundationEssentials::write(
                 to: url, atomically: atomically, encoding: encoding)
         } catch {
-            throw FileFailure.explained(error, url.path)
+            throw FileFailure.explained(error, url.path, replacing: atomically)
         }
     }
 
@@ -18,7 +18,7 @@ extension StringProtocol {
             try self.FoundationEssentials::write(
                 toFile: path, atomically: atomically, encoding: encoding)
         } catch {
-            throw FileFailure.explained(error, String(path))
+            throw FileFailure.explained(error, String(path), replacing: atomically)
         }
     }
 }

@@ -12,8 +12,20 @@ enum VolumeAttributes {
     /// Longest value read, bytes: XATTR_SIZE_MAX, xattr(7).
     private static let maximumBytes = 65536
 
-    /// Whether the item at `path`, or what a link there leads to, lies on a mounted ward volume.
-    static func isOnVolume(_ path: String) -> Bool { (try? value(volume, at: path)) != nil }
+    enum Place { case volume, elsewhere, unreachable }
+
+    /// Where the item at `path` lies, or what a link there leads to.
+    static func place(of path: String) -> Place {
+        do throws(Errno) {
+            _ = try value(volume, at: path)
+            return .volume
+        } catch {
+            return error == .noData || error == .notSupported ? .elsewhere : .unreachable
+        }
+    }
+
+    /// Whether it lies on a mounted ward volume.
+    static func isOnVolume(_ path: String) -> Bool { place(of: path) == .volume }
 
     /// The value of an attribute. Throws `ENODATA` or `EOPNOTSUPP` where there is none, and what else getxattr(2) says.
     static func value(_ name: String, at path: String) throws(Errno) -> [UInt8] {

@@ -55,7 +55,9 @@ extension DataProtectionSuite {
             #expect(seen.last?.snapshot?.state == .locking)
             #expect(seen.last?.snapshot?.isAvailable == true)
             try volume.advance(seconds: 10)
-            seen = await events(&iterator) { $0.snapshot?.state == .locked && $0.snapshot?.isAvailable == false }
+            seen = await events(&iterator) {
+                $0.snapshot?.state == .locked && $0.snapshot?.availableClasses.count == 3
+            }
             for protection in [FileProtectionType.complete, .completeUnlessOpen] {
                 #expect(
                     seen.contains {
@@ -104,7 +106,6 @@ extension DataProtectionSuite {
         func sharing() async throws {
             let volume = try MountedVolume.mine()
             let data = ProtectedData(at: volume.url(""))
-            #expect(threads() == 0)
             do {
                 var first = data.events.makeAsyncIterator()
                 var second = data.events.makeAsyncIterator()
@@ -114,18 +115,19 @@ extension DataProtectionSuite {
                 for var iterator in [first, second] {
                     _ = await events(&iterator) { $0.snapshot?.isAvailable == false }
                 }
-                let mine = ProtectedData(at: volume.url(""))
-                #expect(await mine.events.first { _ in true }?.snapshot?.state == .locked)
+                let third = await data.events.first { _ in true }
+                #expect(third?.snapshot?.state == .locked)
+                #expect(try connections(volume) == 1)
             }
+            for _ in 0..<500 where try connections(volume) > 0 { usleep(10_000) }
+            #expect(try connections(volume) == 0)
         }
 
-        /// Threads that follow volumes now.
-        private func threads() -> Int {
-            let tasks = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/task")) ?? []
-            return tasks.count {
-                (try? String(contentsOfFile: "/proc/self/task/\($0)/comm", encoding: .utf8))?
-                    .hasPrefix("ward-watch") == true
-            }
+        /// Connections to its control socket, unix(7): those that were accepted bear the listener's name.
+        private func connections(_ volume: MountedVolume) throws -> Int {
+            let socket = try #require(volume.socketPath())
+            let table = try String(contentsOfFile: "/proc/net/unix", encoding: .utf8)
+            return table.split(separator: "\n").count { $0.hasSuffix(" " + socket) } - 1
         }
 
         @Test("the daemon dies and comes back: ended, began, and events go on", .timeLimit(.minutes(2)))
