@@ -85,6 +85,17 @@ extension ProtectedData.Snapshot {
             })
     }
 
+    /// The event of a state comes before the signals of its classes: what a state says of them holds at once.
+    mutating func enter(_ new: ProtectedData.State) {
+        state = new
+        switch new {
+        case .noPasscode, .unlocked, .locking: availableClasses = Set(FileProtectionType.known)
+        case .locked: availableClasses.subtract([.complete, .completeUnlessOpen])
+        case .beforeFirstUnlock: availableClasses = [FileProtectionType.none]
+        case .unknown: break
+        }
+    }
+
     /// Nil where nobody serves the volume, or does not answer this user within ten seconds.
     init?(ofVolumeAt path: String) {
         guard let socket = try? VolumeAttributes.text(VolumeAttributes.socket, at: path),

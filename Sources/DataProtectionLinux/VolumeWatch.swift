@@ -141,7 +141,7 @@ final class VolumeWatch: Sendable {
             guard var snapshot = state.snapshot else { return }
             let before = snapshot.state
             if let text = event.state, let new = ProtectedData.State(rawValue: text) {
-                snapshot.state = new
+                snapshot.enter(new)
             }
             defer { state.snapshot = snapshot }
             guard let protection = event.protectionClass.flatMap(FileProtectionType.init(letter:)),
