@@ -3,7 +3,7 @@ import WardSystem
 
 /// The last events of a mount, and how many of each there were. Pure: times are given.
 ///
-/// Denials have a ring of their own, so that programs that are refused again and again push no lock and no integrity
+/// Denials, and files removed unread, have a ring of their own, so that programs that are refused again and again push no lock and no integrity
 /// failure out; the same denial within a while is one event with a count; and where different ones come faster than
 /// anybody could read, the rest of them is one event as well. So neither memory, nor the log, nor a client's socket is
 /// filled by a program in a loop.
@@ -42,6 +42,7 @@ struct EventJournal {
 
     /// Denials that are the same to a person. Not the process: a loop in a shell has a new one each time.
     private struct Key: Hashable {
+        var kind: String
         var program: String?
         var uid: Int?
         var path: String?
@@ -92,7 +93,10 @@ struct EventJournal {
 
     mutating func record(_ event: ControlEvent, now: Duration) -> Outcome {
         switch ControlEvent.Kind(rawValue: event.kind) {
-        case .denied: return recordDenial(event, now)
+        case .denied:
+            counts.denied += 1
+            return recordFileEvent(event, now)
+        case .removedUnread: return recordFileEvent(event, now)
         case .integrityFailure: counts.integrityFailures += 1
         case .lost:
             counts.lost += 1
@@ -122,17 +126,19 @@ struct EventJournal {
         return numbered
     }
 
-    private mutating func recordDenial(_ event: ControlEvent, _ now: Duration) -> Outcome {
-        counts.denied += 1
+    /// What a program in a loop can cause as often as it likes.
+    private mutating func recordFileEvent(_ event: ControlEvent, _ now: Duration) -> Outcome {
         let key = Key(
-            program: event.program, uid: event.uid, path: event.path, operation: event.operation,
+            kind: event.kind, program: event.program, uid: event.uid, path: event.path,
+            operation: event.operation,
             state: event.state)
         if let outcome = merge(event, key, now) { return outcome }
         if spend(now) { return append(event, key, now) }
         // Too many different ones: from here on they are one event, until it is quieter.
         var rest = ControlEvent(time: event.time, kind: .denied, state: event.state)
+        rest.kind = event.kind
         rest.detail = "many more, of other files or programs"
-        let restKey = Key(state: event.state)
+        let restKey = Key(kind: event.kind, state: event.state)
         return merge(rest, restKey, now) ?? append(rest, restKey, now)
     }
 
