@@ -72,7 +72,7 @@ let package = Package(
         .target(
             name: "WardCommands",
             dependencies: [
-                "CWardLinux", "WardSystem", "WardFormat", "WardKeys", "WardVolume",
+                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
                 "WardControl", "WardDaemon",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
@@ -87,7 +87,7 @@ let package = Package(
             ],
             swiftSettings: swiftSettings),
         .testTarget(
-            name: "WardSystemTests", dependencies: ["CWardLinux", "WardSystem"],
+            name: "WardSystemTests", dependencies: ["CWardLinux", "WardCrypto", "WardSystem"],
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardKeysTests",

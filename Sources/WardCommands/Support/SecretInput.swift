@@ -1,4 +1,5 @@
 import Glibc
+import WardCrypto
 import WardSystem
 
 /// Reads secrets straight into locked memory.
