@@ -92,7 +92,7 @@ let package = Package(
         .target(
             name: "WardCommands",
             dependencies: [
-                "CWardLinux", "WardSystem", "WardFormat", "WardKeys", "WardVolume",
+                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
                 "WardControl", "WardSimulation", "WardDaemon",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
@@ -117,7 +117,7 @@ let package = Package(
             ],
             swiftSettings: swiftSettings),
         .testTarget(
-            name: "WardSystemTests", dependencies: ["CWardLinux", "WardSystem"],
+            name: "WardSystemTests", dependencies: ["CWardLinux", "WardCrypto", "WardSystem"],
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardKeysTests",

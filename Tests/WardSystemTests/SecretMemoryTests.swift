@@ -2,6 +2,8 @@ import CWardLinux
 import Glibc
 import Testing
 
+import WardCrypto
+
 @testable import WardSystem
 
 /// fork(2), which Swift hides because most of its runtime is not usable in the child of a process with threads. The

@@ -35,7 +35,7 @@ package final class TestEnvironment: Sendable {
             try? manager.copyItem(atPath: Self.scripts + "/" + name, toPath: base + "/" + name)
         }
         ward = base + "/ward"
-        if let built = Self.builtProgram(environment) {
+        if let built = Self.builtProgram {
             try? manager.copyItem(atPath: built, toPath: ward)
             chmod(ward, 0o755)
         }
@@ -131,8 +131,8 @@ package final class TestEnvironment: Sendable {
         String(#filePath.dropLast("TestEnvironment.swift".count)) + "../WardMountTests/Scripts"
 
     /// `WARD_BINARY`, else `ward` beside the test bundle.
-    private static func builtProgram(_ environment: [String: String]) -> String? {
-        if let named = environment["WARD_BINARY"] { return named }
+    package static var builtProgram: String? {
+        if let named = ProcessInfo.processInfo.environment["WARD_BINARY"] { return named }
         let beside = Bundle.allBundles.map(\.bundlePath) + CommandLine.arguments
         return beside.map { ($0 as NSString).deletingLastPathComponent + "/ward" }.first {
             access($0, X_OK) == 0
