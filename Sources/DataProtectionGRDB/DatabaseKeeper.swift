@@ -119,8 +119,10 @@ final class DatabaseKeeper: Sendable {
         if departures != access.departures {
             return state.withLock { $0.isLost } ? error : store.locked(reason)
         }
-        switch access.opened.sentinel.look() {
+        let sentinel = access.opened.sentinel
+        switch sentinel.isElsewhere ? .lost : sentinel.look() {
         case .lost:
+            // The next access finds it on the mount that is there now.
             leave(.unknown, isLost: true)
             return error
         case .locked where ProtectedData(at: store.url).snapshot == nil:

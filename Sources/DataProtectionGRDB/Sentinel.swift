@@ -1,5 +1,5 @@
 import DataProtection
-internal import WardSystem
+import Glibc
 
 /// Says in less than a microsecond whether an open database can be read: SQLite and the news of a lock are slower to know.
 ///
@@ -12,17 +12,19 @@ final class Sentinel: Sendable {
     private let path: String
     /// Of the database, when it was opened.
     private let device: dev_t?
-    /// Nil where there is no `-wal`: then nothing is found out. Closed with the value, after the last look.
-    private let descriptor: OwnedDescriptor?
+    /// Negative where there is no `-wal`: then nothing is found out.
+    private let file: Int32
 
     init(_ path: String) {
         self.path = path
         device = Sentinel.device(path)
-        descriptor = try? OwnedDescriptor(opening: path + "-wal", O_RDONLY | O_CLOEXEC)
+        file = open(path + "-wal", O_RDONLY | O_CLOEXEC)
     }
 
+    deinit { if file >= 0 { Glibc.close(file) } }
+
     func look() -> Finding {
-        guard let file = descriptor?.rawValue else { return .readable }
+        if file < 0 { return .readable }
         var byte: UInt8 = 0
         let count = pread(file, &byte, 1, 0)
         if count == 1 { return .readable }
