@@ -52,7 +52,9 @@ final class DatabaseKeeper: Sendable {
 
     func access<T: Sendable>(_ body: (any DatabaseWriter) async throws -> T) async throws -> T {
         let access =
-            if let access = try enter() { access } else { try await offThePool { try self.begin() } }
+            if let access = try enter() { access } else {
+                try await offThePool { try self.begin() }
+            }
         defer { end() }
         do {
             return try await body(access.opened.writer)
@@ -115,9 +117,14 @@ final class DatabaseKeeper: Sendable {
     /// `locked` where that is the reason, whatever SQLite calls it.
     private func explained(_ error: any Error, _ access: Access) -> any Error {
         guard StoreFailure.mayBeALock(error) else { return error }
-        let (departures, reason) = state.withLock { ($0.departures, $0.reason) }
+        let now = store.volume.snapshot
+        let (departures, reason, isLost) = state.withLock { ($0.departures, $0.reason, $0.isLost) }
         if departures != access.departures {
-            return state.withLock { $0.isLost } ? error : store.locked(reason)
+            guard let now, !store.keepsOpen(in: now) else {
+                // Unlocked again since.
+                return isLost ? error : store.locked(reason)
+            }
+            return store.locked(now.state)
         }
         let sentinel = access.opened.sentinel
         switch sentinel.isElsewhere ? .lost : sentinel.look() {
@@ -125,14 +132,12 @@ final class DatabaseKeeper: Sendable {
             // The next access finds it on the mount that is there now.
             leave(.unknown, isLost: true)
             return error
-        case .locked where ProtectedData(at: store.url).snapshot == nil:
+        case .locked where now == nil:
             leave(.unknown)
             return store.locked(.unknown)
         default: break
         }
-        guard let now = ProtectedData(at: store.url).snapshot, !store.keepsOpen(in: now) else {
-            return error
-        }
+        guard let now, !store.keepsOpen(in: now) else { return error }
         leave(now.state)
         return store.locked(now.state)
     }
@@ -226,7 +231,7 @@ final class DatabaseKeeper: Sendable {
             ($0.opened != nil, !$0.isEnded && ($0.isLeaving || $0.opened == nil))
         }
         guard isNeeded else { return }
-        if let now = ProtectedData(at: store.url).snapshot {
+        if let now = store.volume.snapshot {
             guard isOpen ? store.keepsOpen(in: now) : store.canBeOpened(in: now) else {
                 throw store.locked(now.state)
             }

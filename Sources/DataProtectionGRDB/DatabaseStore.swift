@@ -9,6 +9,9 @@ struct DatabaseStore: Sendable {
 
     var url: URL { URL(fileURLWithPath: path) }
 
+    /// The lock state of its volume, asked of its directory: the file may not be there yet.
+    var volume: ProtectedData { ProtectedData(at: url.deletingLastPathComponent()) }
+
     // MARK: States
 
     /// Whether a database that is open stays so.
@@ -29,8 +32,9 @@ struct DatabaseStore: Sendable {
 
     /// Whether everything of it can be read and written now, as far as anybody says.
     var isReadable: Bool {
-        ProtectedData(at: url).snapshot.map {
-            $0.isAvailable(for: protection) || protection == .completeUnlessOpen && keepsOpen(in: $0)
+        volume.snapshot.map {
+            $0.isAvailable(for: protection)
+                || protection == .completeUnlessOpen && keepsOpen(in: $0)
         } ?? false
     }
 
@@ -68,7 +72,7 @@ struct DatabaseStore: Sendable {
     private enum Preparation { case ready, forSQLiteToMake }
 
     private func prepare() throws -> Preparation {
-        let now = ProtectedData(at: url).snapshot
+        let now = volume.snapshot
         if !FileManager.default.fileExists(atPath: path), !configuration.readonly {
             if kind == .queue, protection == .completeUnlessOpen, now?.state == .locked {
                 // Nobody may open a file of class B a second time now, so whoever makes it has to keep it.
@@ -104,7 +108,7 @@ struct DatabaseStore: Sendable {
     func explained(_ error: any Error) -> any Error {
         if let known = DataProtectionError(error) { return known }
         guard StoreFailure.mayBeALock(error) else { return error }
-        if let now = ProtectedData(at: url).snapshot {
+        if let now = volume.snapshot {
             return canBeOpened(in: now) ? error : locked(now.state)
         }
         // The daemon tells this program nothing; opening may.

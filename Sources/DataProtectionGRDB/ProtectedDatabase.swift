@@ -49,7 +49,8 @@ public final class ProtectedDatabase: Sendable {
     /// can be made at any time); `DatabaseInUseError`; `CocoaError`, `featureUnsupported` off a ward volume among them, and
     /// GRDB's `DatabaseError`.
     public init(
-        path: String, protection: FileProtectionType, configuration: Configuration = Configuration(),
+        path: String, protection: FileProtectionType,
+        configuration: Configuration = Configuration(),
         kind: Kind? = nil
     ) async throws {
         let kind = kind ?? (protection == .completeUnlessOpen ? .queue : .pool)
@@ -61,7 +62,7 @@ public final class ProtectedDatabase: Sendable {
         let keeper = DatabaseKeeper(store)
         self.keeper = keeper
         // Registered before the first look: no lock in between is missed.
-        let events = ProtectedData(at: store.url).events
+        let events = store.volume.events
         following = Task {
             for await event in events { keeper.follow(event) }
         }
@@ -78,7 +79,8 @@ public final class ProtectedDatabase: Sendable {
     ///
     /// Throws `DataProtectionError.unknownClass` as well.
     public convenience init(
-        path: String, options: [String: any Sendable], configuration: Configuration = Configuration(),
+        path: String, options: [String: any Sendable],
+        configuration: Configuration = Configuration(),
         kind: Kind? = nil
     ) async throws {
         try await self.init(

@@ -9,7 +9,7 @@ import Testing
     func isRefusedWhileOpenHere(_ kind: ProtectedDatabase.Kind) async throws {
         let device = SimulatedDevice.current
         let database = try await device.database("db", .completeUntilFirstUserAuthentication, kind)
-        let error = await failure {
+        let error = failure {
             try ProtectedDatabase.setProtection(.complete, ofDatabaseAt: device.file("db"))
         }
         let refusal = try #require(error as? DatabaseInUseError, "\(String(describing: error))")
@@ -36,7 +36,7 @@ import Testing
         try other.run()
         input.fileHandleForWriting.write(Data("SELECT 'open', count(*) FROM note;\n".utf8))
         #expect(!output.fileHandleForReading.availableData.isEmpty)
-        let error = await failure {
+        let error = failure {
             try ProtectedDatabase.setProtection(.complete, ofDatabaseAt: device.file("db"))
         }
         let refusal = try #require(error as? DatabaseInUseError, "\(String(describing: error))")
@@ -57,6 +57,9 @@ import Testing
                 .write(to: URL(fileURLWithPath: device.file("db" + suffix)))
         }
         try database.close()
+        for name in try device.names() where name.hasPrefix("live") {
+            try FileManager.default.removeItem(atPath: device.file(name))
+        }
         #expect(device.protection("db-wal") == .completeUntilFirstUserAuthentication)
         let changed = try await device.database("db", protection, rows: 0)
         #expect(device.protection("db") == protection)

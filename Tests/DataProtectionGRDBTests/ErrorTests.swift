@@ -12,10 +12,10 @@ import Testing
         let plain = try DatabaseQueue(path: device.file("db"))
         try await device.lockAndWait()
         let reading = await failure {
-            _ = try await plain.read { db in try Row.fetchOne(db, sql: "SELECT * FROM note") }
+            _ = try await plain.read { db in try String.fetchAll(db, sql: "SELECT text FROM note") }
         }
         #expect((reading as? DatabaseError)?.resultCode == .SQLITE_IOERR)
-        let opening = await failure { _ = try DatabaseQueue(path: device.file("db")) }
+        let opening = failure { _ = try DatabaseQueue(path: device.file("db")) }
         #expect((opening as? DatabaseError)?.resultCode == .SQLITE_CANTOPEN)
     }
 
@@ -47,7 +47,7 @@ import Testing
         // An error of the program's own, or of SQL, stays what it is.
         struct Own: Error {}
         for error in [Own(), DatabaseError(resultCode: .SQLITE_CONSTRAINT)] as [any Error] {
-            let thrown = await failure {
+            let thrown = failure {
                 try database.withWriter { _ in
                     try block { try await device.lock(.now) }
                     throw error
@@ -65,7 +65,7 @@ import Testing
         let late = try await ProtectedDatabase(path: device.file("late"), protection: .complete)
         try damage(device.file("late"), from: 4096)
         let reading = await failure {
-            _ = try await late.read { db in try Row.fetchAll(db, sql: "SELECT * FROM note") }
+            _ = try await late.read { db in try String.fetchAll(db, sql: "SELECT text FROM note") }
         }
         #expect((reading as? DatabaseError)?.resultCode == .SQLITE_CORRUPT)
         try await device.database("early").close()

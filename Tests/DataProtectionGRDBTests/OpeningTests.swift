@@ -13,13 +13,14 @@ import Testing
         _ protection: FileProtectionType, _ ofDirectory: FileProtectionType
     ) async throws {
         let device = SimulatedDevice.current
-        try FileManager.default.setAttributes(
-            [.protectionKey: ofDirectory], ofItemAtPath: device.path)
-        let database = try await device.database("db", protection, .pool, rows: 50)
-        #expect(device.protection("db") == protection)
-        #expect(device.protection("db-wal") == protection)
+        try FileManager.default.createDirectory(
+            atPath: device.file("d"), withIntermediateDirectories: false,
+            attributes: [.protectionKey: ofDirectory])
+        let database = try await device.database("d/db", protection, .pool, rows: 50)
+        #expect(device.protection("d/db") == protection)
+        #expect(device.protection("d/db-wal") == protection)
         #expect(
-            device.protection("db-shm")
+            device.protection("d/db-shm")
                 == (protection == .none ? protection : .completeUntilFirstUserAuthentication))
         try await device.expectCleanAudit()
         try database.close()
@@ -45,7 +46,8 @@ import Testing
             await expectLocked(protection, state) {
                 _ = try await ProtectedDatabase(path: device.file("new"), protection: protection)
             }
-            #expect(try device.names() == before, "\(protection.rawValue)")
+            let after = try device.names()
+            #expect(after == before, "\(protection.rawValue)")
         }
         try await device.lockAndWait()
         try await check(.complete, .locked)

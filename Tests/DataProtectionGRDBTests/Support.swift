@@ -61,20 +61,36 @@ extension ProtectedDatabase {
 
     /// Until the news of a lock is here, or nothing more is to be waited for.
     func waitUntilLeft() async throws {
-        for _ in 0..<1000 where isAvailable { try await Task.sleep(for: .milliseconds(10)) }
-        #expect(!isAvailable, "the database was not closed")
+        #expect(try await eventually { !isAvailable }, "the database was not closed")
     }
 
     func waitUntilBack() async throws {
-        for _ in 0..<1000 where !isAvailable { try await Task.sleep(for: .milliseconds(10)) }
-        #expect(isAvailable, "the database was not opened again")
+        #expect(try await eventually { isAvailable }, "the database was not opened again")
     }
+}
+
+/// Waits until it is so, ten seconds and more.
+func eventually(_ condition: () async throws -> Bool) async throws -> Bool {
+    for _ in 0..<1000 {
+        if try await condition() { return true }
+        try await Task.sleep(for: .milliseconds(10))
+    }
+    return false
 }
 
 /// What was thrown; nil where it went well.
 func failure(_ body: () async throws -> Void) async -> (any Error)? {
     do {
         try await body()
+        return nil
+    } catch {
+        return error
+    }
+}
+
+func failure(_ body: () throws -> Void) -> (any Error)? {
+    do {
+        try body()
         return nil
     } catch {
         return error
