@@ -1,6 +1,7 @@
 # make            the release program: .build/release/ward (the same as make build)
 # make debug      everything in debug mode, tests included
 # make test       sets up the machine, builds in debug mode, runs every test (mounts real volumes)
+# make examples   builds the Swift package in Examples/ and runs its tests (make test does, too)
 # make check      formatting, layering (docs/architecture.md), tests that the documents name, script syntax; builds nothing
 # make format     formats the Swift sources in place
 # make demo       sets up the machine, builds, and lets ward show itself on a volume of its own
@@ -29,7 +30,7 @@ PROCESSES ?=
 
 RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
-SWIFT_SOURCES := Package.swift $(wildcard Sources Tests)
+SWIFT_SOURCES := Package.swift $(wildcard Sources Tests) Examples/RunTracker
 SHELL_SCRIPTS := scripts/setup .ci/run
 PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run \
     $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock benchmarks/simulator)
@@ -44,14 +45,14 @@ completions := $(addprefix $(DESTDIR)$(PREFIX)/share/, \
 # make soak and make soak-tsan have a default of their own.
 soak: MINUTES ?= 10
 soak-tsan: MINUTES ?= 3
-.PHONY: build debug test check format demo bench soak soak-tsan bench-lock install uninstall clean
+.PHONY: build debug test examples check format demo bench soak soak-tsan bench-lock install uninstall clean
 
 build:
 	@scripts/setup build
 	$(RELEASE)
 
 debug:
-	@scripts/setup build
+	@scripts/setup test
 	$(SWIFT) build --build-tests
 
 test:
@@ -62,7 +63,13 @@ ifdef TEST
 else
 	$(SWIFT) test --skip-build --skip WardMountTests
 	$(SWIFT) test --skip-build --filter WardMountTests
+	$(MAKE) examples
 endif
+
+# A package of its own: what it builds of ward it builds for itself, as any package would that depends on it.
+examples:
+	@scripts/setup test
+	$(SWIFT) test --package-path Examples/RunTracker --scratch-path .build-examples
 
 check:
 	$(SWIFT) format lint --strict --parallel --recursive $(SWIFT_SOURCES)

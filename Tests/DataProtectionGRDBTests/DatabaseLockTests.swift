@@ -5,7 +5,7 @@ import Dispatch
 import Testing
 
 /// Issue 5, point 3: closed before the lock, opened again after the unlock, `locked` in between.
-@Suite struct LockTests {
+@Suite struct DatabaseLockTests {
     /// What a database of each class can do in each state, with both kinds.
     @Test(
         .simulatedDevice(), arguments: classes,

@@ -4,7 +4,7 @@ import DataProtectionTesting
 import Testing
 
 /// Issue 5, point 3: one call gives a database and its side files a class.
-@Suite struct OpeningTests {
+@Suite struct DatabaseOpeningTests {
     /// Row I12 and the call's own promise, whatever the directory's class.
     @Test(
         .simulatedDevice(), arguments: classes,

@@ -4,7 +4,7 @@ import DataProtectionTesting
 import Testing
 
 /// Issue 5, point 3: a lock is never mistaken for corruption, and corruption never for a lock.
-@Suite struct ErrorTests {
+@Suite struct DatabaseErrorTests {
     /// What SQLite calls a lock where nobody translates it: errors that programs have taken for damage.
     @Test(.simulatedDevice()) func plainSQLiteCallsItDamage() async throws {
         let device = SimulatedDevice.current
