@@ -66,10 +66,10 @@ else
 	$(MAKE) examples
 endif
 
-# A package of its own: what it builds of ward it builds for itself, as any package would that depends on it.
+# A package of its own; in the same scratch directory it finds what is built of ward (13 s instead of 200).
 examples:
 	@scripts/setup test
-	$(SWIFT) test --package-path Examples/RunTracker --scratch-path .build-examples
+	$(SWIFT) test --package-path Examples/RunTracker --scratch-path .build
 
 check:
 	$(SWIFT) format lint --strict --parallel --recursive $(SWIFT_SOURCES)

@@ -47,8 +47,10 @@ public actor RunTracker {
         recorder = nil
         do {
             try await importTracks()
-        } catch DataProtectionError.locked {
-            // Not an error here: `followUnlocks` comes back to it.
+        } catch {
+            // Locked is not an error here: `followUnlocks` comes back to it. Files say so by Foundation's 257, a database by
+            // `locked` itself; this asks both.
+            guard case .locked? = DataProtectionError(error) else { throw error }
         }
     }
 
@@ -57,7 +59,7 @@ public actor RunTracker {
     /// All runs, the latest first. Throws `DataProtectionError.locked` while it can't be opened: show a lock, not "no runs".
     public func runs() async throws -> [Run] { try await history().runs() }
 
-    /// Takes finished tracks into the history; how many there were. Throws `locked` as `runs` does.
+    /// Takes finished tracks into the history; how many there were. Throws, while they can't be read, what `DataProtectionError(_:)` takes for `locked`.
     @discardableResult
     public func importTracks() async throws -> Int {
         let history = try await history()
