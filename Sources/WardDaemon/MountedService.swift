@@ -41,7 +41,7 @@ final class MountedService: @unchecked Sendable {
             options, placement, manualClock: options.manualClock ? .manual { time.now } : nil)
         let store = opened.store
         uuid = store.parameters.uuidString
-        log = try LogWriter(options, fallbackPath: store.stateDirectory.path + "/ward.log")
+        log = try LogWriter(options, fallbackPath: store.stateDirectory.logPath)
         hub = EventHub(log: log)
         for note in opened.notes { log.write(.warning, note) }
         do throws(VolumeOpenError) {
