@@ -70,6 +70,26 @@ public final class ClassKeyring: Sendable {
         }
     }
 
+    /// Gives every key to `other`. Needs no memory, so none can be left behind.
+    public func moveAll(to other: ClassKeyring) {
+        for protectionClass in ProtectionClass.allCases {
+            if let key = take(protectionClass) { other.install(key, for: protectionClass) }
+        }
+    }
+
+    private func take(_ protectionClass: ProtectionClass) -> SecretBytes? {
+        state.withLock { state in
+            state.available.subtract(ProtectionClassSet(protectionClass))
+            return switch protectionClass {
+            case .complete: state.a.take()
+            case .completeUnlessOpen: state.b.take()
+            case .completeUntilFirstUserAuthentication: state.c.take()
+            case .none: state.d.take()
+            case .completeWhenUserInactive: state.cx.take()
+            }
+        }
+    }
+
     /// Lends a class key (for B: the private half), for sealing a slot.
     public func withKey<R>(
         of protectionClass: ProtectionClass, _ body: (borrowing SecretBytes) -> sending R
