@@ -226,12 +226,15 @@ final class ControlService: ControlHandler {
                 fail(call, "unlock", error)
                 return
             }
-            guard locksBefore == locks.load(ordering: .relaxed) else {
-                call.fail(.busy(reason: "it was locked while the passcode was being tried"))
-                return
-            }
-            install(keys, andHandle: .unlocked, arrival: arrival) {
-                call.reply(ControlService.state($0))
+            install(
+                keys, andHandle: .unlocked, arrival: arrival,
+                ifStill: { [self] in locksBefore == locks.load(ordering: .relaxed) }
+            ) {
+                if let state = $0 {
+                    call.reply(ControlService.state(state))
+                } else {
+                    call.fail(.busy(reason: "it was locked while the passcode was being tried"))
+                }
             }
         }
     }
@@ -326,25 +329,29 @@ final class ControlService: ControlHandler {
         }
     }
 
-    /// Moves keys into the volume's keyring on the lock thread, so that an eviction under way does not take them.
+    /// Moves keys into the volume's keyring on the lock thread, so that an eviction under way does not take them, and
+    /// handles the event; neither where it is not wanted any more by then, and `done` gets no state.
     private func install(
         _ keys: ClassKeyring, andHandle event: LockStateMachine.Event, arrival: Duration? = nil,
-        done: @escaping @Sendable (String) -> Void
+        ifStill isStillWanted: @escaping @Sendable () -> Bool = { true },
+        done: @escaping @Sendable (String?) -> Void
     ) {
         let keyring = volume.keyring
+        let outcome = InstallOutcome()
         keeper.post(
             event, arrival: arrival,
             prepare: {
-                for protectionClass in keys.available.classes {
-                    try? keys.withKey(of: protectionClass) { key in
-                        // Locked memory for it is there: the scratch keyring has as much.
-                        if let copy = try? key.copy() {
-                            keyring.install(copy, for: protectionClass)
-                        }
-                    }
+                guard isStillWanted() else {
+                    outcome.isVoid.store(true, ordering: .relaxed)
+                    return false
                 }
-                keys.evict(.all)
-            }, done: done)
+                keys.moveAll(to: keyring)
+                return true
+            }, done: { done(outcome.isVoid.load(ordering: .relaxed) ? nil : $0) })
+    }
+
+    private final class InstallOutcome: Sendable {
+        let isVoid = Atomic(false)
     }
 
     func fail(_ call: ControlCall, _ what: String, _ error: KeybagError) {

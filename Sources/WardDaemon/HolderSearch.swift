@@ -40,7 +40,7 @@ final class HolderSearch: Sendable {
             state.threads += 1
             return state.threads <= HolderSearch.maximumThreads
         }
-        SystemThread.startDetached("ward-holders") { [self] in
+        let body: @Sendable () -> Void = { [self] in
             scan.lookAtDescriptors()
             if mayWait {
                 scan.lookAtMappings { pid, look in
@@ -54,6 +54,12 @@ final class HolderSearch: Sendable {
             }
             state.withLock { $0.threads -= 1 }
             scan.finish()
+        }
+        if let thread = try? SystemThread("ward-holders", body) {
+            thread.detach()
+        } else {
+            // Nothing is looked at, and the report is incomplete.
+            state.withLock { $0.threads -= 1 }
         }
         return report(of: scan.wait(until: HolderSearch.deadline), protectionClass)
     }
