@@ -241,8 +241,8 @@ import WardSystem
     @Test func aMappedPageWrittenBackAfterATruncationDoesNotComeBack() throws {
         let harness = try VolumeHarness()
         let (node, handle) = try harness.create("file")
-        func writeBack(_ offset: UInt64, _ bytes: [UInt8]) throws(Errno) {
-            try bytes.withUnsafeBytes { bytes throws(Errno) in
+        func writeBack(_ offset: UInt64, _ bytes: [UInt8]) throws {
+            try bytes.withUnsafeBytes { bytes in
                 try harness.volume.write(
                     handle, offsetBytes: offset, bytes, flags: .fromPageCache,
                     caller: harness.caller, harness.context)
