@@ -77,7 +77,15 @@ final class TestEnvironment: Sendable {
 
     /// Mount points below the base, the deepest first.
     func mounts() -> [String] {
-        let table = (try? String(contentsOfFile: "/proc/self/mountinfo", encoding: .utf8)) ?? ""
+        // To its end: Foundation takes a short read, which this file answers with, for it.
+        guard let file = fopen("/proc/self/mountinfo", "r") else { return [] }
+        defer { fclose(file) }
+        var bytes: [UInt8] = []
+        var chunk = [UInt8](repeating: 0, count: 1 << 16)
+        while case let count = fread(&chunk, 1, chunk.count, file), count > 0 {
+            bytes += chunk.prefix(count)
+        }
+        let table = String(decoding: bytes, as: UTF8.self)
         return table.split(separator: "\n").compactMap { line in
             let fields = line.split(separator: " ")
             return fields.count > 4 && fields[4].hasPrefix(base) ? String(fields[4]) : nil
