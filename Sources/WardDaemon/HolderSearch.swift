@@ -40,7 +40,7 @@ final class HolderSearch: Sendable {
             state.threads += 1
             return state.threads <= HolderSearch.maximumThreads
         }
-        let body: @Sendable () -> Void = { [self] in
+        let thread = try? SystemThread("ward-holders") { [self] in
             scan.lookAtDescriptors()
             if mayWait {
                 scan.lookAtMappings { pid, look in
@@ -55,11 +55,13 @@ final class HolderSearch: Sendable {
             state.withLock { $0.threads -= 1 }
             scan.finish()
         }
-        if let thread = try? SystemThread("ward-holders", body) {
+        if let thread {
             thread.detach()
         } else {
-            // Nothing is looked at, and the report is incomplete.
+            // No thread to be had, and this one must not wait for a process.
             state.withLock { $0.threads -= 1 }
+            scan.leaveOut()
+            scan.finish()
         }
         return report(of: scan.wait(until: HolderSearch.deadline), protectionClass)
     }

@@ -17,7 +17,6 @@ extension Volume {
 
     /// After the last request: writes hints, makes a durable point and marks the volume clean.
     public func close() throws(Errno) {
-        storer.nudge()
         finishPending(within: Volume.closePatience)
         background.drain()
         openNodesLock.lockNow()
@@ -47,7 +46,7 @@ extension Volume {
         while isWriting(before: now) { usleep(50) }
         // So are pages that were accepted at a lock; at the end, only as long as `close` did.
         while !closing, pending.holdsPages(before: now) {
-            storer.nudge()
+            storer.retry()
             usleep(500)
         }
         do throws(Errno) {

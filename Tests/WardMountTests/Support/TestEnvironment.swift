@@ -77,7 +77,8 @@ final class TestEnvironment: Sendable {
 
     /// Mount points below the base, the deepest first.
     func mounts() -> [String] {
-        // To its end: Foundation takes a short read, which this file answers with, for it.
+        // To its end: Foundation takes a short read, which this file answers with, for it. Whoever else is mounted there
+        // may have a name that is not UTF-8.
         guard let file = fopen("/proc/self/mountinfo", "r") else { return [] }
         defer { fclose(file) }
         var bytes: [UInt8] = []
