@@ -67,11 +67,11 @@ final class MountedService: @unchecked Sendable {
             throw DaemonError(error)
         }
         volume.setNotifier(connection)
+        let noteHelper: @Sendable (String) -> Void = { [log] in log.write(.warning, $0) }
         watchdog =
             options.usesWatchdog
             ? WatchdogProcess(
-                connectionID: connection.connectionID, mountPoint: connection.mountPoint,
-                volumePath: placement.volumePath) : nil
+                connection, volumePath: placement.volumePath, report: noteHelper) : nil
         maintenance = Maintenance(volume: volume, log: log)
         let machine = LockStateMachine(
             hasPasscode: store.hasPasscode, userInactivePeriod: store.policy.userInactivePeriod,
@@ -108,7 +108,7 @@ final class MountedService: @unchecked Sendable {
             SessionWatchProcess.isUseful
             ? SessionWatchProcess(
                 socketPath: socketPath, mountPoint: connection.mountPoint,
-                locksWithScreen: options.locksWithScreen) : nil
+                locksWithScreen: options.locksWithScreen, report: noteHelper) : nil
         ending.owner = self
         hub.emit(
             ControlEvent(
@@ -195,6 +195,8 @@ final class MountedService: @unchecked Sendable {
         if !isEnding.load(ordering: .relaxed) {
             hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
         }
+        // First of all: what follows may wait for a store that hangs.
+        volume.keyring.evict(.all)
         watchdog?.stop()
         sessionWatch?.stop()
         maintenance.stop()

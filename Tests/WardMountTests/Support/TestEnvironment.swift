@@ -77,8 +77,15 @@ final class TestEnvironment: Sendable {
 
     /// Mount points below the base, the deepest first.
     func mounts() -> [String] {
-        // Whoever else is mounted there may have a name that is not UTF-8.
-        let bytes = FileManager.default.contents(atPath: "/proc/self/mountinfo") ?? Data()
+        // To its end: Foundation takes a short read, which this file answers with, for it. Whoever else is mounted there
+        // may have a name that is not UTF-8.
+        guard let file = fopen("/proc/self/mountinfo", "r") else { return [] }
+        defer { fclose(file) }
+        var bytes: [UInt8] = []
+        var chunk = [UInt8](repeating: 0, count: 1 << 16)
+        while case let count = fread(&chunk, 1, chunk.count, file), count > 0 {
+            bytes += chunk.prefix(count)
+        }
         let table = String(decoding: bytes, as: UTF8.self)
         return table.split(separator: "\n").compactMap { line in
             let fields = line.split(separator: " ")
