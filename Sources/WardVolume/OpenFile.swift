@@ -185,7 +185,7 @@ final class FileHandle: Sendable {
         self.file = file
         self.flags = flags
         reportedSyncFailures = Atomic(file.syncFailures)
-        file.kernelHandles.add(1, ordering: .acquiringAndReleasing)
+        file.kernelHandles.add(1, ordering: .sequentiallyConsistent)
         // A shared mapping that is stored to needs a descriptor for reading and writing, mmap(2).
         if flags & O_ACCMODE == O_RDWR { file.mappableHandles.add(1, ordering: .relaxed) }
     }
@@ -197,7 +197,7 @@ final class FileHandle: Sendable {
     func end() -> Bool {
         guard !hasEnded.exchange(true, ordering: .acquiringAndReleasing) else { return false }
         if flags & O_ACCMODE == O_RDWR { file.mappableHandles.subtract(1, ordering: .relaxed) }
-        return file.kernelHandles.subtract(1, ordering: .acquiringAndReleasing).newValue == 0
+        return file.kernelHandles.subtract(1, ordering: .sequentiallyConsistent).newValue == 0
     }
 }
 

@@ -12,6 +12,8 @@ extension Volume {
     static let invalidationThreads = 3
     /// For write-backs that the kernel has begun and not sent yet, where it does not wait for them itself.
     static let lateWriteBackPatience = Duration.milliseconds(400)
+    /// For requests that hold files of which a key is to be loaded, all of them together.
+    static let keyPatience = Duration.milliseconds(20)
     /// For threads at a request, past the deadline, all of them together.
     static let wipePatience = Duration.milliseconds(500)
 
@@ -31,7 +33,7 @@ extension Volume {
         let kept = keepOpenFiles.intersection(classes)
         let closing = classes.subtracting(kept)
         let eviction = beginEviction()
-        loadKeys(of: kept)
+        loadKeys(of: kept, patience: Volume.keyPatience)
         step(of: eviction) {
             pending.refuse(false)
             for protectionClass in closing.classes { gate.set(.closing, for: protectionClass) }
@@ -64,6 +66,7 @@ extension Volume {
 
         step(of: eviction) {
             close(closing)
+            loadKeys(of: kept, patience: .zero)
             keyring.evict(classes)
             forgetUnusedKeys(of: kept)
         }
@@ -101,7 +104,8 @@ extension Volume {
 
     /// Of files that no program has open.
     private func forgetUnusedKeys(of kept: ProtectionClassSet) {
-        for file in openFiles(of: kept) where file.kernelHandles.load(ordering: .acquiring) == 0 {
+        for file in openFiles(of: kept)
+        where file.kernelHandles.load(ordering: .sequentiallyConsistent) == 0 {
             file.forgetKey()
         }
     }
@@ -173,11 +177,18 @@ extension Volume {
     }
 
     /// Files that stay usable while locked need their keys now: a descriptor from before a reboot may not have been used
-    /// since the unlock (row O4).
-    private func loadKeys(of kept: ProtectionClassSet) {
+    /// since the unlock (row O4). A file that a request holds is tried again for `patience`: that request may be waiting for
+    /// the store.
+    private func loadKeys(of kept: ProtectionClassSet, patience: Duration) {
+        let end = SystemClock.monotonic() + patience
         for file in openFiles(of: kept)
-        where !file.hasKey && file.kernelHandles.load(ordering: .acquiring) > 0 {
-            guard file.lock.tryLockRead() else { continue }
+        where !file.hasKey && file.kernelHandles.load(ordering: .sequentiallyConsistent) > 0 {
+            var isLocked = file.lock.tryLockRead()
+            while !isLocked, SystemClock.monotonic() < end {
+                usleep(100)
+                isLocked = file.lock.tryLockRead()
+            }
+            guard isLocked else { continue }
             defer { file.lock.unlock() }
             if file.header?.wrappedKey.isEmpty == false {
                 try? file.withKey(load: { () throws(Errno) in try loadKey(file, nil) }) { _ in }

@@ -39,7 +39,9 @@ extension Volume {
     /// Gives a handle of the kernel's back.
     func end(_ handle: FileHandle, _ context: WorkerContext) {
         let file = handle.file
+        // Asked for others after the gate: an open that it let through counted before.
         if handle.end(), gate.state(of: file.protectionClass) != .open,
+            file.kernelHandles.load(ordering: .sequentiallyConsistent) == 0,
             file.hasKey || file.node.hasCachedPages.load(ordering: .relaxed)
         {
             // Row L3, also where the daemon itself still has the file open.
