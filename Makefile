@@ -1,7 +1,7 @@
 # make            the release program: .build/release/ward (the same as make build)
 # make debug      everything in debug mode, tests included
 # make test       sets up the machine, builds in debug mode, runs every test (mounts real volumes)
-# make check      formatting, layering (docs/architecture.md) and script syntax; builds nothing
+# make check      formatting, layering (docs/architecture.md), tests that the documents name, script syntax; builds nothing
 # make format     formats the Swift sources in place
 # make demo       sets up the machine, builds, and lets ward show itself on a volume of its own
 # make bench      speed beside gocryptfs and plain tmpfs, and memory; rewrites docs/performance.md (15 minutes)
@@ -32,7 +32,7 @@ RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests benchmarks/dataprotection)
 SHELL_SCRIPTS := scripts/setup .ci/run benchmarks/dataprotection/run
-PYTHON_SCRIPTS := scripts/check-layering soak/run $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock)
+PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock)
 SOAK = $(if $(SEED),--seed $(SEED)) $(if $(PROCESSES),--processes $(PROCESSES))
 
 bin := $(DESTDIR)$(PREFIX)/bin/ward
@@ -44,7 +44,7 @@ completions := $(addprefix $(DESTDIR)$(PREFIX)/share/, \
 # make soak and make soak-tsan have a default of their own.
 soak: MINUTES ?= 10
 soak-tsan: MINUTES ?= 3
-.PHONY: build debug test check format demo bench bench-swift soak soak-tsan install uninstall clean
+.PHONY: build debug test check format demo bench bench-swift soak soak-tsan bench-lock install uninstall clean
 
 build:
 	@scripts/setup build
@@ -69,6 +69,8 @@ check:
 	$(SWIFT) format lint --strict --parallel --recursive $(SWIFT_SOURCES)
 	scripts/check-layering --self-test
 	scripts/check-layering
+	scripts/check-claims --self-test
+	scripts/check-claims
 	for script in $(SHELL_SCRIPTS); do sh -n "$$script" || exit 1; done
 	for script in $(PYTHON_SCRIPTS); do \
 	    python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$$script" || exit 1; \

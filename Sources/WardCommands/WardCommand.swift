@@ -48,7 +48,7 @@ public struct WardCommand: ParsableCommand {
             CommandGroup(
                 name: "More",
                 subcommands: [
-                    DemoCommand.self, VersionCommand.self, AdvanceCommand.self,
+                    DemoCommand.self, LintCommand.self, VersionCommand.self, AdvanceCommand.self,
                     WatchdogCommand.self, SessionWatchCommand.self, WriteBackCommand.self,
                 ]),
         ])

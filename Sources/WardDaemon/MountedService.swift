@@ -37,13 +37,13 @@ final class MountedService: @unchecked Sendable {
         self.options = options
         self.runtime = runtime
         let time: any TimeSource = options.manualClock ? ManualTime() : SystemTime()
-        let clock: DeviceClock = options.manualClock ? .manual { time.now } : .system
-        let opened = try OpenedKeys.open(options, placement, clock)
+        let opened = try OpenedKeys.open(
+            options, placement, manualClock: options.manualClock ? .manual { time.now } : nil)
         let store = opened.store
         uuid = store.parameters.uuidString
-        log = try LogWriter(options, fallbackPath: store.stateDirectory.path + "/ward.log")
+        log = try LogWriter(options, fallbackPath: store.stateDirectory.logPath)
         hub = EventHub(log: log)
-        for note in store.notes { log.write(.warning, note) }
+        for note in opened.notes { log.write(.warning, note) }
         do throws(VolumeOpenError) {
             volume = try Volume(
                 backingPath: placement.volumePath, parameters: store.parameters,
@@ -67,11 +67,11 @@ final class MountedService: @unchecked Sendable {
             throw DaemonError(error)
         }
         volume.setNotifier(connection)
+        let noteHelper: @Sendable (String) -> Void = { [log] in log.write(.warning, $0) }
         watchdog =
             options.usesWatchdog
             ? WatchdogProcess(
-                connectionID: connection.connectionID, mountPoint: connection.mountPoint,
-                volumePath: placement.volumePath) : nil
+                connection, volumePath: placement.volumePath, report: noteHelper) : nil
         maintenance = Maintenance(volume: volume, log: log)
         let machine = LockStateMachine(
             hasPasscode: store.hasPasscode, userInactivePeriod: store.policy.userInactivePeriod,
@@ -108,7 +108,7 @@ final class MountedService: @unchecked Sendable {
             SessionWatchProcess.isUseful
             ? SessionWatchProcess(
                 socketPath: socketPath, mountPoint: connection.mountPoint,
-                locksWithScreen: options.locksWithScreen) : nil
+                locksWithScreen: options.locksWithScreen, report: noteHelper) : nil
         ending.owner = self
         hub.emit(
             ControlEvent(
@@ -169,7 +169,7 @@ final class MountedService: @unchecked Sendable {
     /// umount(2) neither sees nor takes away. What they mapped is written back first.
     private func cutOff(after grace: Duration) {
         guard !isCuttingOff.exchange(true, ordering: .relaxed) else { return }
-        SystemThread.start("ward-cut") { [self] in
+        let body: @Sendable () -> Void = { [self] in
             if served.wait(timeout: grace) { return }
             hub.emit(
                 ControlEvent(
@@ -181,7 +181,9 @@ final class MountedService: @unchecked Sendable {
             // No way to abort: the kernel does it when the last descriptor of the device closes.
             finish()
             _exit(0)
-        }.detach()
+        }
+        // Without a thread to be had the caller waits.
+        if let thread = try? SystemThread("ward-cut", body) { thread.detach() } else { body() }
     }
 
     /// After the last request: makes everything durable, wipes the keys, removes socket and record.
@@ -193,6 +195,8 @@ final class MountedService: @unchecked Sendable {
         if !isEnding.load(ordering: .relaxed) {
             hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
         }
+        // First of all: what follows may wait for a store that hangs.
+        volume.keyring.evict(.all)
         watchdog?.stop()
         sessionWatch?.stop()
         maintenance.stop()
@@ -239,14 +243,23 @@ private struct OpenedKeys: ~Copyable {
     let store: KeybagStore
     let keyring: ClassKeyring
     let volumeKey: SecretBytes
+    /// What was put right on the way.
+    let notes: [String]
 
+    /// `manualClock`: for the delays after wrong passcodes, where the volume is one for tests. Else nobody gets around them
+    /// by a mount whose clock can be moved.
     static func open(
-        _ options: MountOptions, _ placement: Placement, _ clock: DeviceClock
+        _ options: MountOptions, _ placement: Placement, manualClock: DeviceClock?
     ) throws(DaemonError) -> OpenedKeys {
-        let store = try openStore(options, placement, clock)
+        var store = try openStore(options, placement, .system)
+        var notes = store.notes
+        if let manualClock, store.isForTests {
+            store = try openStore(options, placement, manualClock)
+            notes += store.notes
+        }
         let keyring = ClassKeyring(classBPublicKey: store.classBPublicKey)
         let volumeKey = try openDeviceSlot(of: store, into: keyring, options)
-        return OpenedKeys(store: store, keyring: keyring, volumeKey: volumeKey)
+        return OpenedKeys(store: store, keyring: keyring, volumeKey: volumeKey, notes: notes)
     }
 
     private static func openStore(

@@ -66,7 +66,7 @@ public final class KeybagStore: Sendable {
         if attempts.isExhausted, loaded.policy.erasesAfterTenWrongPasscodes,
             loaded.keybag.passcodeSlot != nil
         {
-            try loaded.context.effaceable.destroy()
+            try loaded.context.erase()
             throw .erasedAfterTen(loaded.context.volumePath)
         }
         return attempts
@@ -87,6 +87,15 @@ public final class KeybagStore: Sendable {
     public var policy: KeybagPolicy { published.withLock { $0.policy } }
     /// Wrong passcodes so far, and the delay that runs.
     public var attempts: PasscodePolicy { published.withLock { $0.attempts } }
+    /// Whether a passcode may be tried now, on the clock that delays are measured with.
+    public var verdict: PasscodePolicy.Verdict { attempts.verdict(now: context.clock.now()) }
+    /// The passcode costs less than any that is chosen for use: only such a volume may have its delays on a clock that
+    /// somebody can move.
+    public var isForTests: Bool {
+        let (keybag, policy) = published.withLock { ($0.keybag, $0.policy) }
+        let cost = keybag.passcodeSlot?.derivation?.cost ?? policy.passcodeCost
+        return cost.n < ScryptCost.minimum.n
+    }
 
     // MARK: Opening
 
@@ -144,7 +153,7 @@ public final class KeybagStore: Sendable {
     /// A recovery kit made before opens what is left all the same: it holds the keys themselves. After a power cut in the
     /// middle the volume is as before or erased, and erasing can be repeated.
     public func erase() throws(KeybagError) {
-        try context.withLock { () throws(KeybagError) in try context.effaceable.destroy() }
+        try context.withLock { () throws(KeybagError) in try context.erase() }
     }
 
     /// The UUID that the keybag in this directory names, or its copy, whether authentic or not; nil where neither can be
@@ -166,6 +175,6 @@ public final class KeybagStore: Sendable {
         let context = KeybagContext(
             volumePath: "/", stateRoot: stateRoot, uuid: volumeUUID, storage: DiskKeyStorage(),
             clock: .system)
-        try context.withLock { () throws(KeybagError) in try context.effaceable.destroy() }
+        try context.withLock { () throws(KeybagError) in try context.erase() }
     }
 }

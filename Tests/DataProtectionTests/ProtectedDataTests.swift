@@ -136,7 +136,7 @@ extension DataProtectionSuite {
         /// Connections to its control socket, unix(7): those that were accepted bear the listener's name.
         private func connections(_ volume: MountedVolume) throws -> Int {
             let socket = try #require(volume.socketPath())
-            let table = try String(contentsOfFile: "/proc/net/unix", encoding: .utf8)
+            let table = TestEnvironment.contents(ofKernelFile: "/proc/net/unix")
             return table.split(separator: "\n").count { $0.hasSuffix(" " + socket) } - 1
         }
 

@@ -46,16 +46,10 @@ final class WatchFeed: Sendable {
     /// Starts the threads.
     func start() {
         SystemThread.startDetached("ward-events") { [self] in
-            while true {
-                followEvents()
-                sleep(1)
-            }
+            while true { followEvents() }
         }
         SystemThread.startDetached("ward-status") { [self] in
-            while true {
-                followStatus()
-                sleep(1)
-            }
+            while true { followStatus() }
         }
     }
 
@@ -127,7 +121,11 @@ final class WatchFeed: Sendable {
         }
     }
 
+    /// Follows the daemon until it is gone, and a second longer. Not inlined: the optimizer of Swift 6.3 does not come to an
+    /// end with the loops of the two in one another.
+    @inline(never)
     private func followEvents() {
+        defer { sleep(1) }
         do throws(ControlError) {
             let client = try ControlClient(socketPath: socketPath, timeout: nil)
             update { $0.scene.events = [] }
@@ -152,7 +150,10 @@ final class WatchFeed: Sendable {
         if events.count > maximumEvents { events.removeFirst() }
     }
 
+    /// As `followEvents`.
+    @inline(never)
     private func followStatus() {
+        defer { sleep(1) }
         do throws(ControlError) {
             let client = try ControlClient(socketPath: socketPath, timeout: WatchFeed.patience)
             var holdersAt = Duration.zero

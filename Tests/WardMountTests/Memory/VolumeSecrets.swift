@@ -11,7 +11,6 @@ struct VolumeSecrets {
     private(set) var stretched: [UInt8] = []
     private(set) var entangled: [UInt8] = []
     private(set) var passcodeKEK: [UInt8] = []
-    private(set) var wrongTag: [UInt8] = []
     private(set) var classKeys: [FileClass: [UInt8]] = [:]
     private(set) var volumeKey: [UInt8] = []
     private let classBPublicKey: [UInt8]
@@ -50,7 +49,6 @@ struct VolumeSecrets {
         entangled = Self.bytes(bound)
         let kek = try context.hierarchy.passcodeKEK(bound)
         passcodeKEK = Self.bytes(kek)
-        wrongTag = Self.bytes(try context.hierarchy.wrongPasscodeTag(bound))
         if let set = try context.open(slot, kek: kek, identity: identity) { take(set) }
     }
 
