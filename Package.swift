@@ -12,7 +12,8 @@ let swiftSettings: [SwiftSetting] = [
 let package = Package(
     name: "ward",
     products: [
-        .executable(name: "ward", targets: ["ward"])
+        .executable(name: "ward", targets: ["ward"]),
+        .library(name: "DataProtection", targets: ["DataProtection"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -53,6 +54,15 @@ let package = Package(
             name: "WardControlTests", dependencies: ["CWardLinux", "WardControl", "WardSystem"],
             swiftSettings: swiftSettings),
         .target(
+            name: "DataProtectionLinux", dependencies: ["CWardLinux", "WardSystem", "WardControl"],
+            swiftSettings: swiftSettings),
+        .target(
+            name: "DataProtection",
+            dependencies: [
+                .target(name: "DataProtectionLinux", condition: .when(platforms: [.linux]))
+            ],
+            swiftSettings: swiftSettings),
+        .target(
             name: "WardDaemon",
             dependencies: [
                 "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
@@ -62,7 +72,7 @@ let package = Package(
         .target(
             name: "WardCommands",
             dependencies: [
-                "CWardLinux", "WardSystem", "WardFormat", "WardKeys", "WardVolume",
+                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
                 "WardControl", "WardDaemon",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
@@ -77,7 +87,7 @@ let package = Package(
             ],
             swiftSettings: swiftSettings),
         .testTarget(
-            name: "WardSystemTests", dependencies: ["CWardLinux", "WardSystem"],
+            name: "WardSystemTests", dependencies: ["CWardLinux", "WardCrypto", "WardSystem"],
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardKeysTests",
@@ -102,11 +112,22 @@ let package = Package(
             name: "WardCommandsTests", dependencies: ["WardCommands", "WardControl"],
             swiftSettings: swiftSettings),
         .target(name: "CMemorySearch", path: "Tests/CMemorySearch"),
+        // Volumes served by the built program, for the tests that need real mounts.
+        .target(
+            name: "WardTestSupport", path: "Tests/WardTestSupport", swiftSettings: swiftSettings),
+        .testTarget(
+            name: "DataProtectionTests",
+            dependencies: [
+                "CWardLinux", "DataProtection", "DataProtectionLinux", "WardTestSupport",
+            ],
+            exclude: ["Outside"],
+            swiftSettings: swiftSettings),
         // Runs the built program. Imports of it only what Memory/ needs to know the secrets that must not be found.
         .testTarget(
             name: "WardMountTests",
             dependencies: [
                 "CMemorySearch", "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys",
+                "WardTestSupport",
             ],
             exclude: ["Scripts", "Transcripts"],
             swiftSettings: swiftSettings),

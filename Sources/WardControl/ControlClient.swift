@@ -172,6 +172,13 @@ public final class ControlClient {
         }
     }
 
+    /// What ends this connection from another thread.
+    public func interrupter() throws(ControlError) -> ControlInterrupter {
+        let copy = ward_fcntl_int(socket.rawValue, F_DUPFD_CLOEXEC, 0)
+        guard copy >= 0 else { throw failure(errno) }
+        return ControlInterrupter(OwnedDescriptor(adopting: copy))
+    }
+
     /// Calls any method by its full name; the answer's parameters.
     public func call(
         qualified method: String, _ parameters: JSONValue = .object([])

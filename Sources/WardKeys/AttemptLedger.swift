@@ -1,3 +1,4 @@
+import WardCrypto
 import WardFormat
 import WardSystem
 

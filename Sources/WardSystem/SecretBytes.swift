@@ -64,12 +64,6 @@ public struct SecretBytes: ~Copyable, @unchecked Sendable {
             copying: UnsafeRawBufferPointer(start: base + range.lowerBound, count: range.count))
     }
 
-    /// Whether both hold the same bytes, in time that depends only on their lengths.
-    public static func == (left: borrowing SecretBytes, right: borrowing SecretBytes) -> Bool {
-        guard left.count == right.count else { return false }
-        return CCryptoBoringSSL_CRYPTO_memcmp(left.base, right.base, left.count) == 0
-    }
-
     deinit {
         SecretHeap.shared.deallocate(base, capacity)
     }

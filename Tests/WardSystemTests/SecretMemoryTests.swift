@@ -1,6 +1,7 @@
 import CWardLinux
 import Glibc
 import Testing
+import WardCrypto
 
 @testable import WardSystem
 

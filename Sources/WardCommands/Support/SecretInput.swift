@@ -1,5 +1,6 @@
 import CWardLinux
 import Glibc
+import WardCrypto
 import WardSystem
 
 /// Reads secrets straight into locked memory.

@@ -2,20 +2,20 @@ import Foundation
 import Testing
 
 /// Who runs the daemon and the programs that use its mount.
-enum User: String, CaseIterable, CustomTestStringConvertible, Sendable {
+package enum User: String, CaseIterable, CustomTestStringConvertible, Sendable {
     case root
     case ordinaryUser = "ordinary user"
 
-    var testDescription: String { rawValue }
+    package var testDescription: String { rawValue }
 
     /// Everybody whom this process can become: both for root, else only itself.
-    static var available: [User] { geteuid() == 0 ? allCases : [.ordinaryUser] }
+    package static var available: [User] { geteuid() == 0 ? allCases : [.ordinaryUser] }
 
-    var userID: uid_t { self == .root ? 0 : geteuid() == 0 ? 65534 : geteuid() }
-    var groupID: gid_t { self == .root ? 0 : geteuid() == 0 ? 65534 : getegid() }
+    package var userID: uid_t { self == .root ? 0 : geteuid() == 0 ? 65534 : geteuid() }
+    package var groupID: gid_t { self == .root ? 0 : geteuid() == 0 ? 65534 : getegid() }
 
     /// What to put before a command so that this user runs it.
-    var prefix: [String] {
+    package var prefix: [String] {
         guard self == .ordinaryUser, geteuid() == 0 else { return [] }
         return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
     }

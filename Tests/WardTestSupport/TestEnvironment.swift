@@ -1,19 +1,18 @@
 import Foundation
-import Testing
 
 /// What every test on a mount shares: the programs it runs, one temporary directory for all, and the final clean-up.
-final class TestEnvironment: Sendable {
-    static let shared = TestEnvironment()
+package final class TestEnvironment: Sendable {
+    package static let shared = TestEnvironment()
 
     /// Where all temporary files of this run are; readable by all users.
-    let base: String
+    package let base: String
     /// The program under test, copied to where an ordinary user may run it.
-    let ward: String
-    let python: String
+    package let ward: String
+    package let python: String
     /// Set (`WARD_TEST_PLAIN=1`) to run what does not need ward on a plain directory instead: tests the tests.
-    let isPlain: Bool
+    package let isPlain: Bool
     /// The environment of every child, but for the directories of its volume.
-    let variables: [String: String]
+    package let variables: [String: String]
 
     private init() {
         let environment = ProcessInfo.processInfo.environment
@@ -36,7 +35,7 @@ final class TestEnvironment: Sendable {
             try? manager.copyItem(atPath: Self.scripts + "/" + name, toPath: base + "/" + name)
         }
         ward = base + "/ward"
-        if let built = Self.builtProgram(environment) {
+        if let built = Self.builtProgram {
             try? manager.copyItem(atPath: built, toPath: ward)
             chmod(ward, 0o755)
         }
@@ -44,10 +43,10 @@ final class TestEnvironment: Sendable {
     }
 
     /// The path of one of the scripts beside this file, as any user can read it.
-    func script(_ name: String) -> String { base + "/" + name }
+    package func script(_ name: String) -> String { base + "/" + name }
 
     /// A new directory below the base.
-    func makeDirectory(_ name: String) throws -> String {
+    package func makeDirectory(_ name: String) throws -> String {
         var template = Array("\(base)/\(name)-XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else {
             throw SupportError("can't make a directory in \(base)")
@@ -58,7 +57,7 @@ final class TestEnvironment: Sendable {
     }
 
     /// Throws where no mount can be served: a machine without FUSE can't pass, it has to be given FUSE.
-    func requireMounts() throws {
+    package func requireMounts() throws {
         guard !isPlain else { return }
         guard access("/dev/fuse", F_OK) == 0 else {
             throw SupportError(
@@ -71,22 +70,26 @@ final class TestEnvironment: Sendable {
     }
 
     /// What this run has left on the machine: mounts, processes (but for those of running tests), files.
-    func leaks() -> [String] {
+    package func leaks() -> [String] {
         mounts().map { "mount \($0)" } + processes().map { "process \($0)" } + files()
     }
 
-    /// Mount points below the base, the deepest first.
-    func mounts() -> [String] {
-        // To its end: Foundation takes a short read, which this file answers with, for it. Whoever else is mounted there
-        // may have a name that is not UTF-8.
-        guard let file = fopen("/proc/self/mountinfo", "r") else { return [] }
+    /// To its end: Foundation takes a short read, which files of the kernel answer with, for it. What is not UTF-8 in it may
+    /// be the name of somebody else's mount.
+    package static func contents(ofKernelFile path: String) -> String {
+        guard let file = fopen(path, "r") else { return "" }
         defer { fclose(file) }
         var bytes: [UInt8] = []
         var chunk = [UInt8](repeating: 0, count: 1 << 16)
         while case let count = fread(&chunk, 1, chunk.count, file), count > 0 {
             bytes += chunk.prefix(count)
         }
-        let table = String(decoding: bytes, as: UTF8.self)
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    /// Mount points below the base, the deepest first.
+    package func mounts() -> [String] {
+        let table = Self.contents(ofKernelFile: "/proc/self/mountinfo")
         return table.split(separator: "\n").compactMap { line in
             let fields = line.split(separator: " ")
             return fields.count > 4 && fields[4].hasPrefix(base) ? String(fields[4]) : nil
@@ -94,7 +97,7 @@ final class TestEnvironment: Sendable {
     }
 
     /// Processes that name the base in their command line or run the program copied there: daemons, watchdogs, probes.
-    func processes() -> [String] {
+    package func processes() -> [String] {
         let manager = FileManager.default
         let entries = (try? manager.contentsOfDirectory(atPath: "/proc")) ?? []
         return entries.compactMap { entry in
@@ -110,7 +113,7 @@ final class TestEnvironment: Sendable {
     }
 
     /// Those of them that `parent` started.
-    func children(of parent: pid_t) -> [pid_t] {
+    package func children(of parent: pid_t) -> [pid_t] {
         processes().compactMap { pid_t($0.prefix { $0.isNumber }) }.filter { process in
             let stat = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8)
             let fields = stat?.split(separator: ")").last?.split(separator: " ") ?? []
@@ -136,11 +139,11 @@ final class TestEnvironment: Sendable {
     }
 
     private static let scripts =
-        String(#filePath.dropLast("TestEnvironment.swift".count)) + "../Scripts"
+        String(#filePath.dropLast("TestEnvironment.swift".count)) + "../WardMountTests/Scripts"
 
     /// `WARD_BINARY`, else `ward` beside the test bundle.
-    private static func builtProgram(_ environment: [String: String]) -> String? {
-        if let named = environment["WARD_BINARY"] { return named }
+    package static var builtProgram: String? {
+        if let named = ProcessInfo.processInfo.environment["WARD_BINARY"] { return named }
         let beside = Bundle.allBundles.map(\.bundlePath) + CommandLine.arguments
         return beside.map { ($0 as NSString).deletingLastPathComponent + "/ward" }.first {
             access($0, X_OK) == 0

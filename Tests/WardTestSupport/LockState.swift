@@ -1,14 +1,14 @@
 import Testing
 
 /// The protection classes by their letters.
-enum FileClass: String, CaseIterable, CustomTestStringConvertible, Sendable {
+package enum FileClass: String, CaseIterable, CustomTestStringConvertible, Sendable {
     case complete
     case completeUnlessOpen
     case completeUntilFirstUserAuthentication
     case none
     case completeWhenUserInactive
 
-    var letter: String {
+    package var letter: String {
         switch self {
         case .complete: "A"
         case .completeUnlessOpen: "B"
@@ -18,14 +18,14 @@ enum FileClass: String, CaseIterable, CustomTestStringConvertible, Sendable {
         }
     }
     /// What `user.ward.class` answers, Apple's string.
-    var apple: String {
+    package var apple: String {
         "NSFileProtection" + rawValue.prefix(1).uppercased() + rawValue.dropFirst()
     }
-    var testDescription: String { letter }
+    package var testDescription: String { letter }
 }
 
 /// The lock states of semantics.md, with the two of S4 for class CX told apart.
-enum LockState: String, CaseIterable, CustomTestStringConvertible, Sendable {
+package enum LockState: String, CaseIterable, CustomTestStringConvertible, Sendable {
     case noPasscode = "S0"
     case beforeFirstUnlock = "S1"
     case unlocked = "S2"
@@ -33,15 +33,15 @@ enum LockState: String, CaseIterable, CustomTestStringConvertible, Sendable {
     case locked = "S4"
     case lockedInactive = "S4 after CX's period"
 
-    var testDescription: String { rawValue }
+    package var testDescription: String { rawValue }
 
     /// Those that a volume with a passcode can be in, in an order that is quick to walk.
-    static let walk: [LockState] = [
+    package static let walk: [LockState] = [
         .unlocked, .locking, .locked, .lockedInactive, .beforeFirstUnlock,
     ]
 
     /// Whether the secret class key of `fileClass` is in memory: an existing file can be opened.
-    func opens(_ fileClass: FileClass) -> Bool {
+    package func opens(_ fileClass: FileClass) -> Bool {
         switch (self, fileClass) {
         case (.noPasscode, _), (.unlocked, _), (.locking, _), (_, .none): true
         case (.locked, .completeUntilFirstUserAuthentication): true
@@ -52,13 +52,13 @@ enum LockState: String, CaseIterable, CustomTestStringConvertible, Sendable {
     }
 
     /// Whether a new file of `fileClass` can be made (O3): for B the public key is enough.
-    func creates(_ fileClass: FileClass) -> Bool {
+    package func creates(_ fileClass: FileClass) -> Bool {
         fileClass == .completeUnlessOpen || opens(fileClass)
     }
 
     /// Whether a descriptor opened while everything was open still works (O4 to O8): B's keep their keys over a lock,
     /// not over a reboot.
-    func serves(_ fileClass: FileClass) -> Bool {
+    package func serves(_ fileClass: FileClass) -> Bool {
         opens(fileClass)
             || (fileClass == .completeUnlessOpen && (self == .locked || self == .lockedInactive))
     }
@@ -66,7 +66,7 @@ enum LockState: String, CaseIterable, CustomTestStringConvertible, Sendable {
 
 extension Outcome {
     /// `expected` where the class allows it now, EPERM where it doesn't.
-    static func allowed(_ allowed: Bool, _ expected: Outcome = .ok) -> Outcome {
+    package static func allowed(_ allowed: Bool, _ expected: Outcome = .ok) -> Outcome {
         allowed ? expected : .eperm
     }
 }

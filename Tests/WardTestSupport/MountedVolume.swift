@@ -1,22 +1,21 @@
 import Foundation
-import Testing
 
 /// A volume in a directory of its own, served by the built program in a child process, with a clock that only the test
 /// moves. Unmounted, its daemon ended and its files deleted when the last reference goes.
-final class MountedVolume {
-    static let passcode = "correct horse"
+package final class MountedVolume {
+    package static let passcode = "correct horse"
 
-    let user: User
+    package let user: User
     /// Everything of this volume: the backing directory, the mount point, state, sockets.
-    let directory: String
-    let volume: String
-    let mountPoint: String
-    var passcodeFile: String { directory + "/passcode" }
-    var stateDirectory: String { directory + "/state" }
-    var runtimeDirectory: String { directory + "/run" }
+    package let directory: String
+    package let volume: String
+    package let mountPoint: String
+    package var passcodeFile: String { directory + "/passcode" }
+    package var stateDirectory: String { directory + "/state" }
+    package var runtimeDirectory: String { directory + "/run" }
     /// Beside the usual ones.
-    var variables: [String: String] = [:]
-    private(set) var isMounted = false
+    package var variables: [String: String] = [:]
+    package private(set) var isMounted = false
     private let graceSeconds: Int
     private var mountArguments: [String]
     private let hasPasscode: Bool
@@ -24,7 +23,7 @@ final class MountedVolume {
     /// A new volume, mounted and unlocked: state S2, or S0 without a passcode.
     ///
     /// `backing`: an existing directory to put the volume into, else one beside the mount point.
-    convenience init(
+    package convenience init(
         as user: User, passcode: String? = MountedVolume.passcode, grace: Int = 10,
         initArguments: [String] = [], mountArguments: [String] = [], backing: String? = nil
     ) throws {
@@ -38,7 +37,7 @@ final class MountedVolume {
     }
 
     /// The directories and the passcode file only: no volume yet.
-    init(
+    package init(
         directoryOnlyAs user: User, passcode: String? = MountedVolume.passcode, grace: Int = 10,
         mountArguments: [String] = [], backing: String? = nil
     ) throws {
@@ -76,7 +75,7 @@ final class MountedVolume {
     // MARK: Programs
 
     /// The environment of programs that work with this volume.
-    var environment: [String: String] {
+    package var environment: [String: String] {
         TestEnvironment.shared.variables.merging([
             "XDG_STATE_HOME": stateDirectory, "XDG_RUNTIME_DIR": runtimeDirectory,
             "HOME": directory + "/home",
@@ -85,7 +84,9 @@ final class MountedVolume {
 
     /// Runs `ward` with these arguments as this volume's user.
     @discardableResult
-    func ward(_ arguments: String..., input: String = "", seconds: Double = 60) throws -> Finished {
+    package func ward(_ arguments: String..., input: String = "", seconds: Double = 60) throws
+        -> Finished
+    {
         try Child.run(
             user.prefix + [TestEnvironment.shared.ward] + arguments, environment: environment,
             input: input, seconds: seconds)
@@ -101,35 +102,15 @@ final class MountedVolume {
         }
     }
 
-    /// Runs a shell script as this volume's user, `$MNT` being the mount point, and fails the test where it fails.
-    @discardableResult
-    func shell(
-        _ script: String, seconds: Double = 120, sourceLocation: SourceLocation = #_sourceLocation
-    ) throws -> String {
-        var variables = environment
-        variables["MNT"] = mountPoint
-        variables["OUT"] = directory + "/home"
-        let done = try Child.run(
-            user.prefix + ["bash", "-euo", "pipefail", "-c", script], environment: variables,
-            seconds: seconds)
-        #expect(
-            done.succeeded, "as \(user.rawValue): \(done.everything)",
-            sourceLocation: sourceLocation)
-        return done.output
-    }
-
-    /// A probe of this volume's user at the mount point.
-    func probe() throws -> Probe { try Probe(as: user, base: mountPoint) }
-
     // MARK: Life
 
-    func initialize(_ arguments: [String] = []) throws {
+    package func initialize(_ arguments: [String] = []) throws {
         let secret = hasPasscode ? ["--passcode-file", passcodeFile] : ["--no-passcode"]
         try must(["init", volume, "--passcode-cost", "1024"] + secret + arguments)
     }
 
     /// Mounts; the state is S1 afterwards, or S0 without a passcode.
-    func mount(extra: [String] = []) throws {
+    package func mount(extra: [String] = []) throws {
         guard !TestEnvironment.shared.isPlain else { return }
         try must(
             ["mount", volume, mountPoint, "--manual-clock", "--grace", String(graceSeconds)]
@@ -137,31 +118,31 @@ final class MountedVolume {
         isMounted = true
     }
 
-    func unmount() throws {
+    package func unmount() throws {
         guard !TestEnvironment.shared.isPlain else { return }
         try must(["unmount", mountPoint])
         isMounted = false
     }
 
     /// Unmounts, mounts and unlocks again: everything has to come from the backing directory.
-    func remount() throws {
+    package func remount() throws {
         guard !TestEnvironment.shared.isPlain else { return }
         try unmount()
         try mount()
         if hasPasscode { try unlock() }
     }
 
-    func lock() throws { try must(["lock", mountPoint]) }
-    func lockNow() throws { try must(["lock", mountPoint, "--now"]) }
-    func unlock() throws {
+    package func lock() throws { try must(["lock", mountPoint]) }
+    package func lockNow() throws { try must(["lock", mountPoint, "--now"]) }
+    package func unlock() throws {
         guard !TestEnvironment.shared.isPlain else { return }
         try must(["unlock", mountPoint, "--passcode-file", passcodeFile])
     }
-    func reboot() throws { try must(["reboot", mountPoint]) }
-    func advance(seconds: Int) throws { try must(["advance", mountPoint, "\(seconds)s"]) }
+    package func reboot() throws { try must(["reboot", mountPoint]) }
+    package func advance(seconds: Int) throws { try must(["advance", mountPoint, "\(seconds)s"]) }
 
     /// Takes the volume from any state to this one.
-    func enter(_ state: LockState) throws {
+    package func enter(_ state: LockState) throws {
         guard state != .noPasscode else {
             precondition(!hasPasscode, "a volume with a passcode is never in S0")
             return
@@ -182,7 +163,7 @@ final class MountedVolume {
     }
 
     /// Kills the daemon as a crash would. What it leaves behind stays for the next mount.
-    func kill() throws {
+    package func kill() throws {
         guard let daemon = daemonProcess() else { throw SupportError("no daemon to kill") }
         Glibc.kill(daemon, SIGKILL)
         for _ in 0..<500 where Self.isRunning(daemon) { usleep(10_000) }
@@ -190,7 +171,7 @@ final class MountedVolume {
     }
 
     /// Detaches the mount whatever holds it.
-    func detach() {
+    package func detach() {
         for mount in TestEnvironment.shared.mounts() where mount.hasPrefix(directory + "/") {
             if geteuid() == 0 {
                 umount2(mount, Int32(MNT_DETACH))
@@ -204,13 +185,13 @@ final class MountedVolume {
     // MARK: What the daemon says of itself
 
     /// The process that serves the mount, from the record beside its socket.
-    func daemonProcess() -> pid_t? { (record()?["pid"] as? Int).map(pid_t.init) }
+    package func daemonProcess() -> pid_t? { (record()?["pid"] as? Int).map(pid_t.init) }
 
     /// The control socket's path.
-    func socketPath() -> String? { record()?["socket"] as? String }
+    package func socketPath() -> String? { record()?["socket"] as? String }
 
     /// `<runtime>/<uuid>.json`.
-    func record() -> [String: Any]? {
+    package func record() -> [String: Any]? {
         let runtime = runtimeDirectory + "/ward"
         let names = (try? FileManager.default.contentsOfDirectory(atPath: runtime)) ?? []
         guard let name = names.first(where: { $0.hasSuffix(".json") }),
@@ -220,21 +201,21 @@ final class MountedVolume {
     }
 
     /// The device's directory for this volume: device key, effaceable key, remembered generation.
-    func deviceDirectory() throws -> String {
+    package func deviceDirectory() throws -> String {
         let parent = stateDirectory + "/ward"
         let names = try FileManager.default.contentsOfDirectory(atPath: parent)
         guard names.count == 1 else { throw SupportError("\(parent) holds \(names)") }
         return parent + "/" + names[0]
     }
 
-    func writePasscode(_ passcode: String, to path: String) throws {
+    package func writePasscode(_ passcode: String, to path: String) throws {
         try passcode.write(toFile: path, atomically: false, encoding: .utf8)
         chmod(path, 0o600)
         chown(path, user.userID, user.groupID)
     }
 
     /// Whether a process still runs: one that only waits for its parent to notice does not.
-    static func isRunning(_ process: pid_t) -> Bool {
+    package static func isRunning(_ process: pid_t) -> Bool {
         let stat = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8)
         return stat?.split(separator: ")").last.map { !$0.hasPrefix(" Z") } ?? false
     }

@@ -1,15 +1,15 @@
 import Foundation
 
 /// What a finished program left behind.
-struct Finished: Sendable {
-    let status: Int32
-    let output: String
-    let errors: String
-    let timedOut: Bool
+package struct Finished: Sendable {
+    package let status: Int32
+    package let output: String
+    package let errors: String
+    package let timedOut: Bool
 
-    var succeeded: Bool { status == 0 && !timedOut }
+    package var succeeded: Bool { status == 0 && !timedOut }
     /// Both streams, for a message of a failed expectation.
-    var everything: String {
+    package var everything: String {
         "exit \(status)\(timedOut ? ", timed out" : "")\n\(output)\(errors)".trimmingCharacters(
             in: .newlines)
     }
@@ -19,12 +19,12 @@ struct Finished: Sendable {
 ///
 /// Files instead of pipes: a daemon that a program leaves behind may hold the streams open, and must not hold up the
 /// test that way.
-final class Child: @unchecked Sendable {
-    let process: pid_t
+package final class Child: @unchecked Sendable {
+    package let process: pid_t
     private var status: Int32?
 
     /// Starts `arguments[0]`, looked up in `PATH`, with `environment` and nothing else of this process's environment.
-    init(
+    package init(
         _ arguments: [String], environment: [String: String], input: Int32? = nil,
         output: Int32? = nil, errors: Int32? = nil
     ) throws {
@@ -66,7 +66,7 @@ final class Child: @unchecked Sendable {
     }
 
     /// Waits until the program ends or `seconds` pass; nil after a time-out.
-    func wait(seconds: Double) -> Int32? {
+    package func wait(seconds: Double) -> Int32? {
         let deadline = Date(timeIntervalSinceNow: seconds)
         var pause: UInt32 = 200
         while status == nil {
@@ -88,7 +88,7 @@ final class Child: @unchecked Sendable {
     }
 
     /// Ends the program and everything in its group.
-    func kill() {
+    package func kill() {
         guard status == nil else { return }
         _ = Glibc.kill(-process, SIGKILL)
         if wait(seconds: 5) == nil {
@@ -102,7 +102,7 @@ final class Child: @unchecked Sendable {
     private static let spawning = NSLock()
 
     /// A pipe that no child inherits but by name.
-    static func pipe() throws -> (reading: Int32, writing: Int32) {
+    package static func pipe() throws -> (reading: Int32, writing: Int32) {
         try spawning.withLock {
             var ends: [Int32] = [0, 0]
             guard Glibc.pipe(&ends) == 0 else { throw SupportError("no more pipes") }
@@ -112,7 +112,7 @@ final class Child: @unchecked Sendable {
     }
 
     /// Runs a program to its end, never longer than `seconds`.
-    static func run(
+    package static func run(
         _ arguments: [String], environment: [String: String], input: String = "",
         seconds: Double = 60
     ) throws -> Finished {
@@ -153,7 +153,7 @@ final class Child: @unchecked Sendable {
 }
 
 /// A failure of the tests' own machinery, in words.
-struct SupportError: Error, CustomStringConvertible {
-    let description: String
-    init(_ description: String) { self.description = description }
+package struct SupportError: Error, CustomStringConvertible {
+    package let description: String
+    package init(_ description: String) { self.description = description }
 }

@@ -1,0 +1,27 @@
+/// The protection class of a file as a resource value, as Apple's.
+public struct URLFileProtection: RawRepresentable, Hashable, Sendable {
+    public var rawValue: String
+
+    public init(rawValue: String) { self.rawValue = rawValue }
+
+    public static let complete = URLFileProtection(rawValue: "NSURLFileProtectionComplete")
+    public static let completeUnlessOpen = URLFileProtection(
+        rawValue: "NSURLFileProtectionCompleteUnlessOpen")
+    public static let completeUntilFirstUserAuthentication = URLFileProtection(
+        rawValue: "NSURLFileProtectionCompleteUntilFirstUserAuthentication")
+    public static let completeWhenUserInactive = URLFileProtection(
+        rawValue: "NSURLFileProtectionCompleteWhenUserInactive")
+    public static let none = URLFileProtection(rawValue: "NSURLFileProtectionNone")
+
+    init(_ type: FileProtectionType) {
+        self.init(rawValue: "NSURL" + type.rawValue.dropFirst(2))
+    }
+}
+
+extension URLResourceKey {
+    /// The file's class, a `URLFileProtection`; `NSURL.setResourceValue(_:forKey:)` sets it.
+    public static let fileProtectionKey = URLResourceKey(rawValue: "NSURLFileProtectionKey")
+    /// Whether the item lies on a ward volume, a `Bool`.
+    public static let volumeSupportsFileProtectionKey = URLResourceKey(
+        rawValue: "NSURLVolumeSupportsFileProtectionKey")
+}

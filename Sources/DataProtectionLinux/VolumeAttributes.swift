@@ -1,0 +1,86 @@
+internal import CWardLinux
+internal import WardSystem
+
+/// The attributes by which a ward volume tells programs where they are, and takes classes.
+enum VolumeAttributes {
+    static let protection = "user.ward.class"
+    static let volume = "user.ward.volume"
+    static let socket = "user.ward.socket"
+    /// On a file: backups leave it out.
+    static let backupExclusion = "user.ward.backup-excluded"
+
+    /// Longest value read, bytes: XATTR_SIZE_MAX, xattr(7).
+    private static let maximumBytes = 65536
+
+    enum Place { case volume, elsewhere, unreachable }
+
+    /// Where the item at `path` lies, or what a link there leads to.
+    static func place(of path: String) -> Place {
+        do throws(Errno) {
+            _ = try value(volume, at: path)
+            return .volume
+        } catch {
+            return error == .noData || error == .notSupported ? .elsewhere : .unreachable
+        }
+    }
+
+    /// Whether it lies on a mounted ward volume.
+    static func isOnVolume(_ path: String) -> Bool { place(of: path) == .volume }
+
+    /// The value of an attribute. Throws `ENODATA` or `EOPNOTSUPP` where there is none, and what else getxattr(2) says.
+    static func value(_ name: String, at path: String) throws(Errno) -> [UInt8] {
+        var buffer = [UInt8](repeating: 0, count: 256)
+        while true {
+            let count = ward_getxattr(path, name, &buffer, buffer.count)
+            if count >= 0 { return Array(buffer[..<count]) }
+            guard errno == ERANGE, buffer.count < maximumBytes else {
+                throw Errno(rawValue: errno)
+            }
+            buffer = [UInt8](repeating: 0, count: maximumBytes)
+        }
+    }
+
+    static func text(_ name: String, at path: String) throws(Errno) -> String {
+        String(decoding: try value(name, at: path), as: UTF8.self)
+    }
+
+    static func set(_ name: String, _ value: [UInt8], at path: String) throws(Errno) {
+        guard ward_setxattr(path, name, value, value.count, 0) == 0 else {
+            throw Errno(rawValue: errno)
+        }
+    }
+
+    /// Succeeds where there is none.
+    static func remove(_ name: String, at path: String) throws(Errno) {
+        guard ward_removexattr(path, name) == 0 || errno == ENODATA else {
+            throw Errno(rawValue: errno)
+        }
+    }
+
+    /// The names of the attributes that setxattr(2) may set again on another file.
+    static func names(at path: String) -> [String] {
+        var buffer = [UInt8](repeating: 0, count: maximumBytes)
+        let count = ward_listxattr(path, &buffer, buffer.count)
+        guard count > 0 else { return [] }
+        return buffer[..<count].split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    /// The class of a file or directory; nil off a ward volume. Works in every state (row I9 of the semantics).
+    static func protection(ofItemAt path: String) throws(Errno) -> FileProtectionType? {
+        do throws(Errno) {
+            // Another file system may store an attribute of that name; only a volume has the other one.
+            _ = try value(volume, at: path)
+            return FileProtectionType(rawValue: try text(protection, at: path))
+        } catch {
+            if error == .noData || error == .notSupported { return nil }
+            throw error
+        }
+    }
+
+    /// Row I7: re-wraps the key of a file, or changes what is created in a directory.
+    static func setProtection(
+        _ wanted: FileProtectionType, ofItemAt path: String
+    ) throws(Errno) {
+        try set(protection, Array(wanted.rawValue.utf8), at: path)
+    }
+}

@@ -1,0 +1,15 @@
+import DataProtection
+
+/// As Apple's sample of this name has it: a directory of class complete below the app's documents.
+public struct SecureDirectory {
+    public let url: URL
+
+    public init(named name: String) throws {
+        let documents = try FileManager.default.url(
+            for: .documentDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
+        url = documents.appendingPathComponent(name, isDirectory: true)
+        try FileManager.default.createDirectory(
+            at: url, withIntermediateDirectories: true,
+            attributes: [.protectionKey: FileProtectionType.complete])
+    }
+}

@@ -1,0 +1,113 @@
+import DataProtection
+import Testing
+import WardTestSupport
+
+/// Where the package and what was built of it lie.
+enum Repository {
+    static let root = String(#filePath.dropLast("/Tests/DataProtectionTests/".count + fileName))
+    private static let fileName = "OutsidePackageTests.swift".count
+
+    /// The directory of the built products.
+    static let products = URL(fileURLWithPath: TestEnvironment.builtProgram ?? "")
+        .deletingLastPathComponent().path
+
+    /// The environment of a compiler: it needs its own PATH and HOME, and must not think that it runs inside a test.
+    static var toolEnvironment: [String: String] {
+        let environment = ProcessInfo.processInfo.environment
+        return environment.filter { ["PATH", "HOME", "TMPDIR", "LANG"].contains($0.key) }
+    }
+}
+
+extension DataProtectionSuite {
+    /// A package outside of this one depends on it by path and imports only `DataProtection`.
+    @Suite struct OutsidePackageTests {
+        @Test(
+            "it builds, and its tests pass on a volume, unlocked and locked",
+            .timeLimit(.minutes(15)))
+        func outsidePackage() throws {
+            let place = try TestEnvironment.shared.makeDirectory("outside")
+            defer { try? FileManager.default.removeItem(atPath: place) }
+            let package = place + "/Notes"
+            try FileManager.default.copyItem(
+                atPath: Repository.root + "/Tests/DataProtectionTests/Outside", toPath: package)
+            // The same versions of what ward itself depends on.
+            try FileManager.default.copyItem(
+                atPath: Repository.root + "/Package.resolved", toPath: package + "/Package.resolved"
+            )
+            var environment = Repository.toolEnvironment
+            environment["WARD_PACKAGE"] = Repository.root
+            // One after the other: what was fetched is shared.
+            for configuration in ["debug", "release"] {
+                let built = try Child.run(
+                    [
+                        "swift", "build", "--build-tests", "-c", configuration, "--package-path",
+                        package, "--scratch-path", place + "/build",
+                    ], environment: environment, seconds: 800)
+                try #require(built.succeeded, "\(configuration): \(built.everything)")
+                #expect(!built.everything.contains("warning:"), "\(built.everything)")
+                try run(place + "/build/\(configuration)/NotesPackageTests.xctest")
+            }
+        }
+
+        /// Runs the built tests twice on a volume of their own.
+        private func run(_ tests: String) throws {
+            let volume = try MountedVolume.mine()
+            for state in [LockState.unlocked, .locked] {
+                try volume.enter(state)
+                let done = try Child.run(
+                    [tests, "--testing-library", "swift-testing"],
+                    environment: volume.environment.merging(["CFFIXED_USER_HOME": volume.mountPoint]
+                    ) { $1 })
+                #expect(done.succeeded, "\(state): \(done.everything)")
+                #expect(
+                    done.output.contains(state == .locked ? "notes: locked" : "notes: unlocked"),
+                    "\(done.everything)")
+            }
+            #expect(try volume.names(in: "Documents/Notes") == ["first"])
+        }
+    }
+
+    /// What a file gets for its imports (docs/dataprotection-api.md).
+    @Suite struct ImportTests {
+        @Test(
+            "a file that imports Foundation as well is not compiled; scoped imports are",
+            arguments: [
+                ("import DataProtection", true),
+                ("import DataProtection\nimport Testing", true),
+                ("import DataProtection\nimport struct Foundation.UUID", true),
+                ("import DataProtection\nimport class XCTest.XCTestCase", true),
+                ("import DataProtection\nimport Foundation", false),
+                ("import DataProtection\nimport FoundationEssentials", false),
+                ("import DataProtection\nimport XCTest", false),
+            ])
+        func imports(_ imports: String, compiles: Bool) throws {
+            let place = try TestEnvironment.shared.makeDirectory("imports")
+            defer { try? FileManager.default.removeItem(atPath: place) }
+            let source = """
+                \(imports)
+                func write(_ data: Data, to url: URL) throws {
+                    try data.write(to: url, options: .completeFileProtection)
+                    _ = try url.resourceValues(forKeys: [.fileProtectionKey]).fileProtection
+                }
+                """
+            try source.write(
+                toFile: place + "/file.swift", atomically: false, encoding: .utf8)
+            let maps = [
+                Repository.root + "/Sources/CWardLinux/include/module.modulemap",
+                Repository.products
+                    + "/../../checkouts/swift-system/Sources/CSystem/include/module.modulemap",
+            ]
+            let done = try Child.run(
+                [
+                    "swiftc", "-typecheck", "-swift-version", "6", "-I",
+                    Repository.products + "/Modules", place + "/file.swift",
+                ] + maps.flatMap { ["-Xcc", "-fmodule-map-file=" + $0] },
+                environment: Repository.toolEnvironment, seconds: 300)
+            #expect(done.succeeded == compiles, "\(done.everything)")
+            if !compiles {
+                #expect(done.everything.contains("ambiguous use of 'write(to:options:)'"))
+                #expect(done.everything.contains("candidate in module 'DataProtectionLinux'"))
+            }
+        }
+    }
+}

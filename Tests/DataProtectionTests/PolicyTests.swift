@@ -1,0 +1,159 @@
+import CWardLinux
+import DataProtection
+import Testing
+import WardTestSupport
+
+extension DataProtectionSuite {
+    /// Point 1 of the library: off a ward volume. One test after the other: the policy is the process's.
+    @Suite(.serialized) struct PolicyTests {
+        private static let content = Data("content".utf8)
+
+        /// A directory that is on no volume.
+        private final class Elsewhere {
+            let path: String
+            init() throws { path = try TestEnvironment.shared.makeDirectory("elsewhere") }
+            func url(_ name: String) -> URL { URL(fileURLWithPath: path + "/" + name) }
+            deinit { try? FileManager.default.removeItem(atPath: path) }
+        }
+
+        /// Every call that takes a class. True: it is to be there afterwards.
+        private static func calls(
+            _ place: Elsewhere, _ fileClass: FileClass
+        ) -> [(String, () throws -> Void)] {
+            let manager = FileManager.default
+            return [
+                ("f", { try content.write(to: place.url("f"), options: fileClass.option) }),
+                (
+                    "atomic",
+                    {
+                        try content.write(
+                            to: place.url("atomic"), options: [.atomic, fileClass.option])
+                    }
+                ),
+                (
+                    "NSData",
+                    {
+                        try NSData(data: content).write(
+                            to: place.url("NSData"), options: fileClass.option)
+                    }
+                ),
+                (
+                    "created",
+                    {
+                        guard
+                            manager.createFile(
+                                atPath: place.url("created").path, contents: content,
+                                attributes: [.protectionKey: fileClass.type])
+                        else { throw CocoaError(.featureUnsupported) }
+                    }
+                ),
+                (
+                    "d",
+                    {
+                        try manager.createDirectory(
+                            at: place.url("d"), withIntermediateDirectories: true,
+                            attributes: [.protectionKey: fileClass.type])
+                    }
+                ),
+                (
+                    "there",
+                    {
+                        try manager.setAttributes(
+                            [.protectionKey: fileClass.type],
+                            ofItemAtPath: place.url("there").path)
+                    }
+                ),
+                (
+                    "there",
+                    {
+                        try (place.url("there") as NSURL).setResourceValue(
+                            fileClass.resource, forKey: .fileProtectionKey)
+                    }
+                ),
+                (
+                    "there",
+                    {
+                        try manager.createDirectory(
+                            atPath: place.path, withIntermediateDirectories: true,
+                            attributes: [.protectionKey: fileClass.type])
+                    }
+                ),
+            ]
+        }
+
+        @Test("a path off the volume: featureUnsupported and nothing is made; none is always right")
+        func throwing() throws {
+            #expect(DataProtection.policy == .throw)
+            for fileClass in FileClass.allCases {
+                let place = try Elsewhere()
+                try Self.content.write(to: place.url("there"))
+                for (name, call) in Self.calls(place, fileClass) {
+                    let error = failure(call)
+                    if fileClass == .none {
+                        #expect(error == nil, "\(name)")
+                    } else {
+                        #expect(error?.domain == NSCocoaErrorDomain, "\(name)")
+                        #expect(
+                            error?.code == CocoaError.featureUnsupported.rawValue, "\(name)")
+                    }
+                }
+                let names = try FileManager.default.contentsOfDirectory(atPath: place.path)
+                #expect(
+                    names.sorted()
+                        == (fileClass == .none
+                            ? ["NSData", "atomic", "created", "d", "f", "there"] : ["there"]))
+            }
+        }
+
+        @Test(
+            "ignore and warnOnce: it goes on without protection", arguments: ["ignore", "warnOnce"])
+        func goingOn(policy: String) throws {
+            DataProtection.policy = policy == "ignore" ? .ignore : .warnOnce
+            defer { DataProtection.policy = .throw }
+            let place = try Elsewhere()
+            try Self.content.write(to: place.url("there"))
+            for (name, call) in Self.calls(place, .complete) {
+                #expect(failure(call) == nil, "\(name)")
+                #expect(FileManager.default.fileExists(atPath: place.url(name).path))
+            }
+            #expect(try Data(contentsOf: place.url("f")) == Self.content)
+            #expect(
+                try FileManager.default.attributesOfItem(atPath: place.url("f").path)[
+                    .protectionKey] == nil)
+        }
+
+        @Test("all else is Foundation's, off a volume as on one")
+        func foundation() throws {
+            let place = try Elsewhere()
+            let manager = FileManager.default
+            var url = place.url("f")
+            try Self.content.write(to: url, options: [.atomic])
+            #expect(try Data(contentsOf: url) == Self.content)
+            let values = try url.resourceValues(forKeys: [
+                .fileProtectionKey, .volumeSupportsFileProtectionKey, .fileSizeKey,
+            ])
+            #expect(values.fileProtection == nil)
+            #expect(values.volumeSupportsFileProtection == false)
+            #expect(values.fileSize == Self.content.count)
+            try manager.copyItem(at: url, to: place.url("copy"))
+            try manager.moveItem(at: place.url("copy"), to: place.url("moved"))
+            try manager.replaceItemAt(
+                url, withItemAt: place.url("moved"), backupItemName: "backup",
+                options: .withoutDeletingBackupItem)
+            #expect(
+                try manager.contentsOfDirectory(atPath: place.path).sorted() == ["backup", "f"])
+            var backup = URLResourceValues()
+            backup.isExcludedFromBackup = true
+            try url.setResourceValues(backup)
+            #expect(
+                try url.resourceValues(forKeys: [.isExcludedFromBackupKey]).isExcludedFromBackup
+                    == true)
+            // An attribute that was copied from a volume does not make this one.
+            _ = "NSFileProtectionComplete".withCString {
+                ward_setxattr(url.path, "user.ward.class", $0, strlen($0), 0)
+            }
+            #expect(try manager.attributesOfItem(atPath: url.path)[.protectionKey] == nil)
+            #expect(ProtectedData(at: url).snapshot == nil)
+        }
+    }
+}

@@ -1,0 +1,23 @@
+import Foundation
+import Testing
+
+/// Checks, once the whole suite is done, that it left the machine as it was.
+package struct LeakCheck: SuiteTrait, TestScoping {
+    package func provideScope(
+        for test: Test, testCase: Test.Case?,
+        performing function: @concurrent @Sendable () async throws -> Void
+    ) async throws {
+        try await function()
+        // The watchdog of a daemon that was killed takes a moment to see it.
+        var left = TestEnvironment.shared.leaks()
+        for _ in 0..<50 where !left.isEmpty {
+            usleep(100_000)
+            left = TestEnvironment.shared.leaks()
+        }
+        #expect(left.isEmpty, "left behind:\n\(left.joined(separator: "\n"))")
+    }
+}
+
+extension Trait where Self == LeakCheck {
+    package static var leavesNothingBehind: LeakCheck { LeakCheck() }
+}
