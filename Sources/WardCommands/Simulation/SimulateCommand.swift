@@ -76,7 +76,7 @@ struct SimulateCommand: ParsableCommand {
             case .kill: try device.kill()
             case .restart: return try device.restart().json
             case .events:
-                return .object([("events", .array(try device.events().map(\.json)))])
+                return .object([("events", .array(device.events().map(\.json)))])
             case .audit: return try device.audit().json
             }
             return .object([])
