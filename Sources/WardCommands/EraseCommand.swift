@@ -176,14 +176,22 @@ private struct EraseTarget {
 
     init(uuid text: String, _ what: String) throws(CommandFailure) {
         self.what = what
-        path = nil
         wasErased = false
-        way = .key
         guard let bytes = UUID4.bytes(of: text) else {
             throw CommandFailure(
                 what, text, why: "it is not a UUID",
                 hint: "ls \(Text.shellQuoted(StateDirectory.defaultRoot()))", status: .usage)
         }
+        let uuid = VolumeParameters(uuid: bytes, pageBytes: 4096).uuidString
+        let mounted = RuntimeDirectory().mounted().first { $0.uuid == uuid }
+        self.uuid = uuid
+        path = mounted?.volume
+        // As above: a daemon that can't be asked is no reason not to erase.
+        if let mounted, let connection = try? VolumeConnection(what, socketPath: mounted.socket) {
+            way = .mounted(connection)
+            return
+        }
+        way = .key
         let directory = StateDirectory(
             root: StateDirectory.defaultRoot(), volumeUUID: bytes)
         guard access(directory.path, F_OK) == 0 else {
@@ -191,7 +199,6 @@ private struct EraseTarget {
                 what, text, why: "this device knows no volume of that UUID",
                 hint: "ls \(Text.shellQuoted(StateDirectory.defaultRoot()))", status: .noInput)
         }
-        uuid = VolumeParameters(uuid: bytes, pageBytes: 4096).uuidString
     }
 
     func erase() throws(CommandFailure) {
@@ -211,8 +218,23 @@ private struct EraseTarget {
             } catch {
                 throw CommandFailure(what, path, error)
             }
-        case .key: try eraseKey()
+            try requireNoDaemon()
+        case .key:
+            try eraseKey()
+            try requireNoDaemon()
         }
+    }
+
+    /// A daemon that can't be found from here keeps its keys until its mount ends: that must not pass for erased.
+    private func requireNoDaemon() throws(CommandFailure) {
+        guard let path, let directory = try? OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY),
+            flock(directory.rawValue, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK
+        else { return }
+        throw CommandFailure(
+            "cannot end the mount of", path,
+            why:
+                "the key is destroyed, but a daemon that can't be reached from here still has it open",
+            hint: "ward unmount --force MOUNTPOINT, as the user who mounted it", status: .temporary)
     }
 
     private func eraseKey() throws(CommandFailure) {

@@ -104,7 +104,8 @@ struct MountSettings: ParsableArguments {
     @Flag(help: "Nothing is changed, nor is it on disk.") var readOnly = false
     @Flag(help: "Lock, with the grace period, whenever your screen is locked (systemd-logind).")
     var lockWithScreen = false
-    @Flag(help: "Time passes by ward advance only; for tests.") var manualClock = false
+    @Flag(help: "Grace periods and CX's period pass by ward advance only; for tests.")
+    var manualClock = false
     @Flag(help: "Others may change the backing directory meanwhile: cache less.")
     var sharedStorage = false
     @Flag(help: "Take a keybag older than this device remembers: a backup was restored on purpose.")

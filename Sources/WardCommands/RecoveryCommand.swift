@@ -47,6 +47,7 @@ struct RecoveryCreateCommand: ParsableCommand {
         do throws(KeybagError) {
             code = try store.createRecoveryKit(passcode: typed, at: kitPath)
         } catch {
+            if error.code == .erased { VolumeDirectory.endErasedMount(path) }
             throw CommandFailure(what, path, error)
         }
         if console.isJSON {

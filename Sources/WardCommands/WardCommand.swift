@@ -48,9 +48,10 @@ public struct WardCommand: ParsableCommand {
             CommandGroup(
                 name: "More",
                 subcommands: [
-                    DemoCommand.self, TestCommand.self, VersionCommand.self, AdvanceCommand.self,
-                    FillCommand.self, WatchdogCommand.self, SessionWatchCommand.self,
-                    WriteBackCommand.self, SimulateCommand.self, TestChildCommand.self,
+                    DemoCommand.self, TestCommand.self, LintCommand.self, VersionCommand.self,
+                    AdvanceCommand.self, FillCommand.self, WatchdogCommand.self,
+                    SessionWatchCommand.self, WriteBackCommand.self, SimulateCommand.self,
+                    TestChildCommand.self,
                 ]),
         ])
 

@@ -117,7 +117,17 @@ public enum JSONValue: Sendable {
 
     private static func append(_ text: String, to out: inout [UInt8]) {
         out.append(UInt8(ascii: "\""))
-        for byte in text.utf8 { appendEscaped(byte) { out.append($0) } }
+        var lead: UInt8 = 0
+        for byte in text.utf8 {
+            if lead == 0xC2, byte < 0xA0 {
+                // U+0080 to U+009F, which terminals obey as they do ESC.
+                out.removeLast()
+                appendUnicodeEscape(byte) { out.append($0) }
+            } else {
+                appendEscaped(byte) { out.append($0) }
+            }
+            lead = byte
+        }
         out.append(UInt8(ascii: "\""))
     }
 
@@ -127,12 +137,16 @@ public enum JSONValue: Sendable {
         case UInt8(ascii: "\""), UInt8(ascii: "\\"):
             put(UInt8(ascii: "\\"))
             put(byte)
-        case 0..<0x20, 0x7f:
-            for digit in "\\u00".utf8 { put(digit) }
-            for nibble in [byte >> 4, byte & 15] {
-                put(nibble < 10 ? UInt8(ascii: "0") + nibble : UInt8(ascii: "a") - 10 + nibble)
-            }
+        case 0..<0x20, 0x7f: appendUnicodeEscape(byte, put)
         default: put(byte)
+        }
+    }
+
+    /// `\u00XX`
+    private static func appendUnicodeEscape(_ scalar: UInt8, _ put: (UInt8) -> Void) {
+        for digit in "\\u00".utf8 { put(digit) }
+        for nibble in [scalar >> 4, scalar & 15] {
+            put(nibble < 10 ? UInt8(ascii: "0") + nibble : UInt8(ascii: "a") - 10 + nibble)
         }
     }
 }

@@ -130,7 +130,7 @@ public struct RuntimeDirectory: Sendable {
             else { continue }
             if isAlive(mounted) {
                 found.append(mounted)
-            } else {
+            } else if isLeftOver(mounted) {
                 forget(uuid: mounted.uuid)
             }
         }
@@ -147,6 +147,20 @@ public struct RuntimeDirectory: Sendable {
             switch error.code {
             case .noSocket, .refused: return false
             default: return true
+            }
+        }
+    }
+
+    /// Whether a dead daemon's files are still its own: the next one of the volume, which may just be starting, listens
+    /// first and writes its record then.
+    private func isLeftOver(_ dead: MountedVolume) -> Bool {
+        do throws(ControlError) {
+            _ = try ControlSocket.connect(to: socketPath(uuid: dead.uuid))
+            return false
+        } catch {
+            switch error.code {
+            case .noSocket, .refused: return recorded(uuid: dead.uuid) == dead
+            default: return false
             }
         }
     }

@@ -8,10 +8,16 @@ public enum Timestamp {
 
     /// A time since 1970 as RFC 3339 with milliseconds, UTC.
     public static func text(_ sinceEpoch: Duration) -> String {
-        var seconds = time_t(sinceEpoch.components.seconds)
+        var (whole, attoseconds) = sinceEpoch.components
+        // Before 1970 both are negative.
+        if attoseconds < 0 {
+            whole -= 1
+            attoseconds += 1_000_000_000_000_000_000
+        }
+        var seconds = time_t(whole)
         var fields = tm()
         gmtime_r(&seconds, &fields)
-        let milliseconds = Int(sinceEpoch.components.attoseconds / 1_000_000_000_000_000)
+        let milliseconds = Int(attoseconds / 1_000_000_000_000_000)
         return padded(Int(fields.tm_year) + 1900, 4) + "-" + padded(Int(fields.tm_mon) + 1, 2) + "-"
             + padded(Int(fields.tm_mday), 2) + "T" + padded(Int(fields.tm_hour), 2) + ":"
             + padded(Int(fields.tm_min), 2) + ":" + padded(Int(fields.tm_sec), 2) + "."

@@ -26,6 +26,8 @@ extension ControlService {
             do throws(KeybagError) {
                 try store.changePolicy(wanted, passcode: current)
             } catch {
+                // It may hold although the last step of the change failed.
+                keeper.post(.userInactivePeriodChanged(store.policy.userInactivePeriod))
                 fail(call, "change the policy of", error)
                 return
             }

@@ -13,8 +13,8 @@ import WardVolume
 final class ControlService: ControlHandler {
     /// Unlocks and passcode changes waiting for their turn.
     static let maximumWaiting = 16
-    /// What is kept of the reason that a client gives for a lock.
-    static let maximumReasonCharacters = 200
+    /// What is kept of the reason that a client gives for a lock, in scalars: a character may have any number of those.
+    static let maximumReasonScalars = 200
 
     let options: MountOptions
     private let placement: Placement
@@ -31,6 +31,8 @@ final class ControlService: ControlHandler {
     private let holders: HolderSearch
     /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not undo it.
     private let locks = Atomic(0)
+    /// The start of a new delay after a reboot waits in `passcodes`.
+    private let isRestartingDelay = Atomic(false)
     /// Unmounts; returns why it can't, or nil.
     let unmount: @Sendable (_ force: Bool) -> String?
 
@@ -60,6 +62,7 @@ final class ControlService: ControlHandler {
     /// Finishes what was begun; passcodes that wait for their turn are not tried any more.
     func stop() {
         passcodes.discardWaiting()
+        passcodes.add(always: true) { [self] in try? store.notePasscodeDelay() }
         passcodes.stop()
         ending.stop()
         searches.stop()
@@ -109,11 +112,8 @@ final class ControlService: ControlHandler {
             max(.zero, $0 - time.now).inSeconds
         }
         if store.hasPasscode {
-            let attempts = store.attempts
-            status.triesLeft = attempts.triesLeft
-            if case .tryLater(let wait) = attempts.verdict(now: time.now) {
-                status.retrySeconds = wait.inSeconds
-            }
+            status.triesLeft = store.attempts.triesLeft
+            if case .tryLater(let wait) = store.verdict { status.retrySeconds = wait.inSeconds }
             status.eraseAfterTries = store.policy.erasesAfterTenWrongPasscodes
         }
         status.unsyncedBytes = volume.unsyncedBytes
@@ -168,10 +168,11 @@ final class ControlService: ControlHandler {
         let now = call.parameters["now"]?.boolValue ?? false
         locks.add(1, ordering: .relaxed)
         if let reason = call.parameters["reason"]?.stringValue {
+            let reason = String(
+                String.UnicodeScalarView(
+                    reason.unicodeScalars.prefix(ControlService.maximumReasonScalars)))
             hub.emit(
-                ControlEvent(
-                    kind: .note, state: keeper.stateName,
-                    detail: "lock: \(reason.prefix(ControlService.maximumReasonCharacters))"))
+                ControlEvent(kind: .note, state: keeper.stateName, detail: "lock: \(reason)"))
         }
         keeper.post(
             .lock(grace: now ? .zero : grace), done: { call.reply(ControlService.state($0)) })
@@ -180,9 +181,14 @@ final class ControlService: ControlHandler {
     private func reboot(_ call: ControlCall) {
         // Behind the passcodes that are being tried, ahead of those to come, and never on the lock thread: the store
         // waits for the disk and for other processes, a lock does not.
-        let store = store
         locks.add(1, ordering: .relaxed)
-        passcodes.add(always: true) { try? store.restartPasscodeDelay() }
+        // One that waits stands for all: whoever reboots in a loop fills no queue.
+        if !isRestartingDelay.exchange(true, ordering: .relaxed) {
+            passcodes.add(always: true) { [self] in
+                isRestartingDelay.store(false, ordering: .relaxed)
+                try? store.restartPasscodeDelay()
+            }
+        }
         keeper.post(.reboot, done: { call.reply(ControlService.state($0)) })
     }
 
@@ -240,13 +246,15 @@ final class ControlService: ControlHandler {
                 fail(call, "unlock", error)
                 return
             }
-            guard locksBefore == locks.load(ordering: .relaxed) else {
-                call.fail(.busy(reason: "it was locked while the passcode was being tried"))
-                return
-            }
-            install(keys, andHandle: .unlocked, arrival: arrival) {
-                call.reply(ControlService.state($0))
-            }
+            install(
+                keys, andHandle: .unlocked, arrival: arrival,
+                refuse: { [self] in
+                    if locksBefore == locks.load(ordering: .relaxed) { return false }
+                    keys.evict(.all)
+                    call.fail(.busy(reason: "it was locked while the passcode was being tried"))
+                    return true
+                },
+                done: { call.reply(ControlService.state($0)) })
         }
     }
 
@@ -304,13 +312,15 @@ final class ControlService: ControlHandler {
                 fail(call, "remove the passcode of", error)
                 return
             }
-            install(keys, andHandle: .passcodeRemoved) { [self, failure] _ in
-                if let failure {
-                    fail(call, "remove the passcode of", failure)
-                } else {
-                    call.reply()
-                }
-            }
+            install(
+                keys, andHandle: .passcodeRemoved,
+                done: { [self, failure] _ in
+                    if let failure {
+                        fail(call, "remove the passcode of", failure)
+                    } else {
+                        call.reply()
+                    }
+                })
         }
     }
 
@@ -343,22 +353,12 @@ final class ControlService: ControlHandler {
     /// Moves keys into the volume's keyring on the lock thread, so that an eviction under way does not take them.
     private func install(
         _ keys: ClassKeyring, andHandle event: LockStateMachine.Event, arrival: Duration? = nil,
-        done: @escaping @Sendable (String) -> Void
+        refuse: (@Sendable () -> Bool)? = nil, done: @escaping @Sendable (String) -> Void
     ) {
         let keyring = volume.keyring
         keeper.post(
-            event, arrival: arrival,
-            prepare: {
-                for protectionClass in keys.available.classes {
-                    try? keys.withKey(of: protectionClass) { key in
-                        // Locked memory for it is there: the scratch keyring has as much.
-                        if let copy = try? key.copy() {
-                            keyring.install(copy, for: protectionClass)
-                        }
-                    }
-                }
-                keys.evict(.all)
-            }, done: done)
+            event, arrival: arrival, refuse: refuse, prepare: { keys.move(to: keyring) },
+            done: done)
     }
 
     func fail(_ call: ControlCall, _ what: String, _ error: KeybagError) {

@@ -40,7 +40,7 @@ final class HolderSearch: Sendable {
             state.threads += 1
             return state.threads <= HolderSearch.maximumThreads
         }
-        SystemThread.startDetached("ward-holders") { [self] in
+        let thread = try? SystemThread("ward-holders") { [self] in
             scan.lookAtDescriptors()
             if mayWait {
                 scan.lookAtMappings { pid, look in
@@ -53,6 +53,14 @@ final class HolderSearch: Sendable {
                 scan.leaveOut()
             }
             state.withLock { $0.threads -= 1 }
+            scan.finish()
+        }
+        if let thread {
+            thread.detach()
+        } else {
+            // No thread to be had, and this one must not wait for a process.
+            state.withLock { $0.threads -= 1 }
+            scan.leaveOut()
             scan.finish()
         }
         return report(of: scan.wait(until: HolderSearch.deadline), protectionClass)

@@ -32,6 +32,8 @@ public struct KeybagAdvice: Equatable, Sendable {
                 )
             case .erased:
                 (Exit.damaged, "only a recovery kit made before still opens what is left of it")
+            case .wrongPasscode(triesLeft: 0):
+                (Exit.wrongPasscode, "that was the last try: only a recovery kit opens it now")
             case .wrongPasscode:
                 (Exit.wrongPasscode, "check the passcode; the same wrong one again does not count")
             case .tryLater(let wait):

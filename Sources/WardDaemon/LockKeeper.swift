@@ -75,16 +75,19 @@ final class LockKeeper: @unchecked Sendable {
     }
 
     /// Handles an event on the lock thread; `prepare` runs there just before, `done` after every effect, with the
-    /// state's name. `arrival`: when the passcode of an unlock came in, monotonic.
+    /// state's name. `arrival`: when the passcode of an unlock came in, monotonic. `refuse` is asked there first, behind
+    /// everything that was posted before: where it says true, that was all.
     ///
     /// Once the connection was aborted nothing brings keys back: there is no mount they could serve. Where it could not be
     /// aborted the mount lives, with its gate closed, and an unlock is as good as ever.
     @discardableResult
     func post(
         _ event: LockStateMachine.Event, arrival: Duration? = nil,
-        prepare: (@Sendable () -> Void)? = nil, done: (@Sendable (String) -> Void)? = nil
+        refuse: (@Sendable () -> Bool)? = nil, prepare: (@Sendable () -> Void)? = nil,
+        done: (@Sendable (String) -> Void)? = nil
     ) -> Bool {
         add { [unowned self] in
+            if refuse?() == true { return }
             let bringsKeys = event == .unlocked || event == .passcodeRemoved
             if !(bringsKeys && isCutOff.load(ordering: .relaxed)) {
                 prepare?()

@@ -93,7 +93,14 @@ final class LogWriter: Sendable {
     /// One line; control characters, which names of files may hold, are shown as `?`.
     func write(_ level: Level, _ text: String) {
         let line = String(
-            String.UnicodeScalarView(text.unicodeScalars.map { $0.value < 0x20 ? "?" : $0 }))
+            String.UnicodeScalarView(
+                text.unicodeScalars.map { scalar in
+                    switch scalar.value {
+                    // C1 too, which terminals obey, and what ends a line for some readers.
+                    case 0..<0x20, 0x7F..<0xA0, 0x2028, 0x2029: "?"
+                    default: scalar
+                    }
+                }))
         state.withLock { state in
             if state.lines.count >= LogWriter.maximumQueuedLines {
                 state.droppedLines += 1

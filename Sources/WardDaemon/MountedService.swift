@@ -37,14 +37,14 @@ final class MountedService: @unchecked Sendable {
         self.options = options
         self.runtime = runtime
         let time: any TimeSource = options.manualClock ? ManualTime() : SystemTime()
-        let clock: DeviceClock = options.manualClock ? .manual { time.now } : .system
-        let opened = try OpenedKeys.open(options, placement, clock)
+        let opened = try OpenedKeys.open(
+            options, placement, manualClock: options.manualClock ? .manual { time.now } : nil)
         let store = opened.store
         uuid = store.parameters.uuidString
         log = try LogWriter(options, fallbackPath: store.stateDirectory.path + "/ward.log")
         hub = EventHub(log: log)
         let fillable = options.manualClock ? FillableStorage() : nil
-        for note in store.notes { log.write(.warning, note) }
+        for note in opened.notes { log.write(.warning, note) }
         do throws(VolumeOpenError) {
             volume = try Volume(
                 backingPath: placement.volumePath, parameters: store.parameters,
@@ -170,7 +170,7 @@ final class MountedService: @unchecked Sendable {
     /// umount(2) neither sees nor takes away. What they mapped is written back first.
     private func cutOff(after grace: Duration) {
         guard !isCuttingOff.exchange(true, ordering: .relaxed) else { return }
-        SystemThread.start("ward-cut") { [self] in
+        let body: @Sendable () -> Void = { [self] in
             if served.wait(timeout: grace) { return }
             hub.emit(
                 ControlEvent(
@@ -182,7 +182,9 @@ final class MountedService: @unchecked Sendable {
             // No way to abort: the kernel does it when the last descriptor of the device closes.
             finish()
             _exit(0)
-        }.detach()
+        }
+        // Without a thread to be had the caller waits.
+        if let thread = try? SystemThread("ward-cut", body) { thread.detach() } else { body() }
     }
 
     /// After the last request: makes everything durable, wipes the keys, removes socket and record.
@@ -240,14 +242,23 @@ private struct OpenedKeys: ~Copyable {
     let store: KeybagStore
     let keyring: ClassKeyring
     let volumeKey: SecretBytes
+    /// What was put right on the way.
+    let notes: [String]
 
+    /// `manualClock`: for the delays after wrong passcodes, where the volume is one for tests. Else nobody gets around them
+    /// by a mount whose clock can be moved.
     static func open(
-        _ options: MountOptions, _ placement: Placement, _ clock: DeviceClock
+        _ options: MountOptions, _ placement: Placement, manualClock: DeviceClock?
     ) throws(DaemonError) -> OpenedKeys {
-        let store = try openStore(options, placement, clock)
+        var store = try openStore(options, placement, .system)
+        var notes = store.notes
+        if let manualClock, store.isForTests {
+            store = try openStore(options, placement, manualClock)
+            notes += store.notes
+        }
         let keyring = ClassKeyring(classBPublicKey: store.classBPublicKey)
         let volumeKey = try openDeviceSlot(of: store, into: keyring, options)
-        return OpenedKeys(store: store, keyring: keyring, volumeKey: volumeKey)
+        return OpenedKeys(store: store, keyring: keyring, volumeKey: volumeKey, notes: notes)
     }
 
     private static func openStore(

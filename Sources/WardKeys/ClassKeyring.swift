@@ -58,6 +58,27 @@ public final class ClassKeyring: Sendable {
         }
     }
 
+    /// Hands every key over to `other`, in place of those there; none is copied, so this can't fail.
+    public func move(to other: ClassKeyring) {
+        for protectionClass in available.classes {
+            var key = take(protectionClass)
+            if let key = key.take() { other.install(key, for: protectionClass) }
+        }
+    }
+
+    private func take(_ protectionClass: ProtectionClass) -> SecretBytes? {
+        state.withLock { state -> sending SecretBytes? in
+            state.available.subtract(ProtectionClassSet(protectionClass))
+            switch protectionClass {
+            case .complete: return state.a.take()
+            case .completeUnlessOpen: return state.b.take()
+            case .completeUntilFirstUserAuthentication: return state.c.take()
+            case .none: return state.d.take()
+            case .completeWhenUserInactive: return state.cx.take()
+            }
+        }
+    }
+
     /// Wipes the keys of these classes.
     public func evict(_ classes: ProtectionClassSet) {
         state.withLock { state in

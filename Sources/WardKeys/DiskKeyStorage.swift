@@ -29,7 +29,7 @@ struct DiskKeyStorage: KeyStorage {
     }
 
     func sync(_ path: String) throws(Errno) {
-        let file = try OwnedDescriptor(opening: path, O_RDONLY)
+        let file = try OwnedDescriptor(opening: path, O_RDONLY | O_NONBLOCK)
         try Syscall.fsync(file.rawValue)
     }
 

@@ -30,11 +30,7 @@ struct KeybagLoader {
         let primaryPath = KeybagContext.path(volumePath, Keybag.fileName)
         let copyPath = KeybagContext.path(volumePath, Keybag.copyFileName)
         // The lock is in the state directory, whose name is in the keybag: look, lock, look again.
-        let first = try candidate(primaryPath)
-        let second = try candidate(copyPath)
-        guard case .authentic(_, _, let context, _) = try choose(first, second) else {
-            preconditionFailure("choose returns what opens")
-        }
+        let context = try contextToLock(primaryPath, copyPath)
         return try context.withLock { () throws(KeybagError) -> Loaded in
             let primary = try candidate(primaryPath)
             let copy = try candidate(copyPath)
@@ -45,6 +41,31 @@ struct KeybagLoader {
             var loaded = Loaded(context: context, keybag: keybag, policy: policy, notes: [])
             recover(&loaded, primary, copy, effaceableIndex: index)
             return loaded
+        }
+    }
+
+    /// Of what opens at a first look. Nothing may open in the middle of another process's change, so where nothing does it
+    /// is that of the UUID in the keybag, authentic or not.
+    private func contextToLock(
+        _ primaryPath: String, _ copyPath: String
+    ) throws(KeybagError) -> KeybagContext {
+        let primary = try candidate(primaryPath)
+        let copy = try candidate(copyPath)
+        do throws(KeybagError) {
+            guard case .authentic(_, _, let context, _) = try choose(primary, copy) else {
+                preconditionFailure("choose returns what opens")
+            }
+            return context
+        } catch {
+            for path in [primaryPath, copyPath] {
+                guard let bytes = try? storage.readBytes(path, limit: Keybag.maximumBytes),
+                    let keybag = try? Keybag(reading: bytes)
+                else { continue }
+                return KeybagContext(
+                    volumePath: volumePath, stateRoot: stateRoot,
+                    uuid: keybag.identity.parameters.uuid, storage: storage, clock: clock)
+            }
+            throw error
         }
     }
 

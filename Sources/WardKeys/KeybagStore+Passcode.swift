@@ -31,6 +31,20 @@ extension KeybagStore {
         }
     }
 
+    /// The daemon ends: a delay that is over is written down as over. A restart begins only one that still ran (L6), and
+    /// on the clock of the next boot nobody could tell.
+    public func notePasscodeDelay() throws(KeybagError) {
+        try operations.withLock { _ throws(KeybagError) in
+            guard hasPasscode else { return }
+            try context.withLock { () throws(KeybagError) in
+                var attempts = try context.ledger.settled()
+                guard attempts.endDelay(now: context.clock.now()) else { return }
+                try context.ledger.store(attempts)
+                published.withLock { $0.attempts = attempts }
+            }
+        }
+    }
+
     /// Sets the first passcode: existing files of classes A, B, C and CX are protected by it at once. No file is touched.
     ///
     /// `cost`: by default what was chosen when the volume was made. Throws `passcodeAlreadySet`.
@@ -81,6 +95,11 @@ extension KeybagStore {
         }
         // Nothing is stretched that would not be judged.
         let before = try attemptsOnDisk()
+        // The tenth was judged, and what follows could not be done then.
+        if before.isExhausted, policy.erasesAfterTenWrongPasscodes {
+            try context.withLock { () throws(KeybagError) in try context.effaceable.destroy() }
+            throw .erasedAfterTen(volumePath)
+        }
         if before.pendingTag == nil {
             try refuse(before, before.verdict(now: context.clock.now()))
         }
@@ -222,9 +241,10 @@ extension KeybagStore {
     ) throws(KeybagError) {
         let bytes = try? context.storage.readBytes(context.keybagPath, limit: Keybag.maximumBytes)
         guard bytes == keybag.serialized else {
-            // The old one: take the new effaceable key back. Where that fails the next opening does.
+            // The old one: take the new effaceable key back. Where that fails the next opening does, and where it is not
+            // known which one is in place both keys stay until then: without its own the new one would never open again.
             let old = published.withLock { $0.keybag }
-            if let current = try? currentEffaceable(of: old) {
+            if bytes == old.serialized, let current = try? currentEffaceable(of: old) {
                 try? context.effaceable.store(current)
             }
             throw error

@@ -87,6 +87,15 @@ public final class KeybagStore: Sendable {
     public var policy: KeybagPolicy { published.withLock { $0.policy } }
     /// Wrong passcodes so far, and the delay that runs.
     public var attempts: PasscodePolicy { published.withLock { $0.attempts } }
+    /// Whether a passcode may be tried now, on the clock that delays are measured with.
+    public var verdict: PasscodePolicy.Verdict { attempts.verdict(now: context.clock.now()) }
+    /// The passcode costs less than any that is chosen for use: only such a volume may have its delays on a clock that
+    /// somebody can move.
+    public var isForTests: Bool {
+        let (keybag, policy) = published.withLock { ($0.keybag, $0.policy) }
+        let cost = keybag.passcodeSlot?.derivation?.cost ?? policy.passcodeCost
+        return cost.n < ScryptCost.minimum.n
+    }
 
     // MARK: Opening
 

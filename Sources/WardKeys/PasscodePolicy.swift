@@ -106,6 +106,13 @@ public struct PasscodePolicy: Equatable, Sendable {
         self.delayEnd = now + PasscodePolicy.delay(afterWrongPasscodes: wrongPasscodes)
     }
 
+    /// Forgets a delay that is over, so that the next clock does not start it again; whether there was one.
+    mutating func endDelay(now: Duration) -> Bool {
+        guard let delayEnd, delayEnd <= now else { return false }
+        self.delayEnd = nil
+        return true
+    }
+
     /// The clock that `delayEnd` was of is gone: nobody knows how much of the delay has passed, so all of it runs again.
     public mutating func restartOnNewClock(now: Duration) {
         let delay = PasscodePolicy.delay(afterWrongPasscodes: wrongPasscodes)

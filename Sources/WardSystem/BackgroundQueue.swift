@@ -2,7 +2,8 @@ import CWardLinux
 import Glibc
 
 /// A thread of one's own that runs closures one after another: for calls that block, away from request threads and from
-/// Swift's cooperative pool. The thread starts with the first closure.
+/// Swift's cooperative pool. The thread starts with the first closure; where none can be had, which is no reason to end, with
+/// a later one.
 public final class BackgroundQueue: @unchecked Sendable {
     // Sendable: everything below is guarded by `mutex`.
     private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
@@ -29,44 +30,64 @@ public final class BackgroundQueue: @unchecked Sendable {
     public func run(_ body: @escaping @Sendable () -> Void) {
         pthread_mutex_lock(mutex)
         waiting.append(body)
-        if !isRunning {
-            isRunning = true
-            SystemThread.startDetached(name) { self.serve() }
-        }
+        startThread()
         pthread_cond_broadcast(condition)
         pthread_mutex_unlock(mutex)
     }
 
-    /// Waits until nothing is left to run.
+    /// Tries again to start the thread, where something waits that none could be had for. For who waits for that.
+    public func retry() {
+        pthread_mutex_lock(mutex)
+        if !waiting.isEmpty { startThread() }
+        pthread_mutex_unlock(mutex)
+    }
+
+    /// The mutex is held.
+    private func startThread() {
+        guard !isRunning, let thread = try? SystemThread(name, { self.serve() }) else { return }
+        thread.detach()
+        isRunning = true
+    }
+
+    /// Waits until nothing is left to run. What no thread could be started for is run here.
     public func drain() {
         pthread_mutex_lock(mutex)
-        while !waiting.isEmpty || isBusy { pthread_cond_wait(condition, mutex) }
+        while !waiting.isEmpty || isBusy {
+            if isRunning || isBusy { pthread_cond_wait(condition, mutex) } else { runNext() }
+        }
         pthread_mutex_unlock(mutex)
+    }
+
+    /// The mutex is held before and after.
+    private func runNext() {
+        let body = waiting.removeFirst()
+        isBusy = true
+        pthread_mutex_unlock(mutex)
+        body()
+        ward_scrub_thread()
+        pthread_mutex_lock(mutex)
+        isBusy = false
+        pthread_cond_broadcast(condition)
     }
 
     private func serve() {
         pthread_mutex_lock(mutex)
         while true {
             // An idle thread ends after a minute; the next closure starts another.
-            if waiting.isEmpty {
+            if waiting.isEmpty || isBusy {
                 var until = timespec()
                 clock_gettime(CLOCK_REALTIME, &until)
                 until.tv_sec += 60
-                if pthread_cond_timedwait(condition, mutex, &until) == ETIMEDOUT, waiting.isEmpty {
+                if pthread_cond_timedwait(condition, mutex, &until) == ETIMEDOUT, waiting.isEmpty,
+                    !isBusy
+                {
                     isRunning = false
                     pthread_mutex_unlock(mutex)
                     return
                 }
                 continue
             }
-            let body = waiting.removeFirst()
-            isBusy = true
-            pthread_mutex_unlock(mutex)
-            body()
-            ward_scrub_thread()
-            pthread_mutex_lock(mutex)
-            isBusy = false
-            pthread_cond_broadcast(condition)
+            runNext()
         }
     }
 }

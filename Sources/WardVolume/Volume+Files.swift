@@ -152,9 +152,13 @@ extension Volume {
             file.lock.unlock()
         }
         if flags.contains(.fromPageCache) {
+            // A mapped page never makes a file longer. What lies behind the end was written back while an open(O_TRUNC)
+            // was under way, which the kernel tells before it waits for the pages.
+            let count = min(data.count, file.sizeBytes - Int(offsetBytes))
+            guard count > 0 else { return }
             do throws(Errno) {
                 try store(
-                    file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count,
+                    file, .data(data.baseAddress!), offset: Int(offsetBytes), count: count,
                     .writeBack, caller, context)
             } catch {
                 // The kernel tells nobody whose program has ended, nor at a lock: the page is gone.

@@ -100,7 +100,10 @@ extension Volume {
     /// file's lock is held.
     @inline(__always)
     func settle(_ file: OpenFile) {
-        while file.pendingPages.load(ordering: .acquiring) != 0 { usleep(200) }
+        while file.pendingPages.load(ordering: .acquiring) != 0 {
+            storer.retry()
+            usleep(200)
+        }
     }
 
     /// A store that failed after it was acknowledged counts as a failed sync: `fsync` tells.
@@ -115,6 +118,7 @@ extension Volume {
 
     /// At the end: waits for the store, and names what it did not take in time.
     func finishPending(within patience: Duration) {
+        storer.retry()
         guard !pending.wait(until: SystemClock.monotonic() + patience) else { return }
         for node in pending.nodes {
             report(

@@ -1,3 +1,4 @@
+import Glibc
 import Testing
 import WardControl
 
@@ -18,6 +19,38 @@ import WardControl
     ])
     func durations(seconds: Double, text: String) {
         #expect(Text.preciseDuration(seconds: seconds) == text)
+    }
+
+    @Test(
+        "names can't drive the terminal, nor look like others",
+        arguments: [
+            ("a\u{1B}[2Jb", "a\\u{1b}[2Jb"), ("a\u{9B}2Jb", "a\\u{9b}2Jb"),
+            ("a\u{7F}", "a\\u{7f}"), ("txt\u{202E}gpj.exe", "txt\\u{202e}gpj.exe"),
+            ("a\u{2028}b", "a\\u{2028}b"), ("\u{2066}a\u{2069}", "\\u{2066}a\\u{2069}"),
+            ("grüße 日本 👩‍👧", "grüße 日本 👩‍👧"),
+        ])
+    func printable(text: String, shown: String) {
+        #expect(Text.printable(text) == shown)
+        let isOneLine = !text.contains(where: \.isNewline)
+        #expect(Text.oneLine("no \(text)") == (isOneLine ? "no \(shown)" : "no a; b"))
+    }
+
+    @Test(
+        "a path that is shown to be pasted is quoted, and can't drive the terminal",
+        arguments: [
+            ("/a/b", "/a/b"), ("/a b", "'/a b'"), ("/it's", "\"/it's\""),
+            ("/a\u{1B}[2J'\\\u{9B}\n", #"$'/a\x1b[2J\'\\\xc2\x9b\x0a'"#),
+        ])
+    func shellQuoted(path: String, quoted: String) {
+        #expect(Text.shellQuoted(path) == quoted)
+    }
+
+    @Test("a file's time may be of any year")
+    func farTime() {
+        // In the last year that `struct tm` holds.
+        let time = timespec(tv_sec: 67_768_036_190_000_000, tv_nsec: 0)
+        #expect(LocalTime.minute(time).hasPrefix("2147485547-"))
+        #expect(Timestamp.text(.milliseconds(-1500)) == "1969-12-31T23:59:58.500Z")
     }
 
     @Test("a denial says who, what, which class, in which state, how often, until when")

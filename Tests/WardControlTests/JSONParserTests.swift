@@ -20,6 +20,15 @@ import WardSystem
         #expect(try JSONParser.parse(Array("9223372036854775808".utf8)) == .double(0x1p63))
     }
 
+    @Test func controlCharactersAreWrittenEscaped() throws {
+        let text = "a\u{1B}\u{7F}\u{80}\u{9B}\u{9F}\u{A0}é\u{FB}\n"
+        let written = JSONValue.object([("k\u{85}", .string(text))]).text()
+        #expect(
+            written
+                == "{\"k\\u0085\":\"a\\u001b\\u007f\\u0080\\u009b\\u009f\u{A0}é\u{FB}\\u000a\"}")
+        #expect(try JSONParser.parse(Array(written.utf8))["k\u{85}"]?.stringValue == text)
+    }
+
     @Test func escapesAndSurrogates() throws {
         let text = #""\b\f\n\r\t\/\u00e9\u20AC\ud83d\ude00""#
         #expect(try JSONParser.parse(Array(text.utf8)) == .string("\u{8}\u{c}\n\r\t/é€😀"))

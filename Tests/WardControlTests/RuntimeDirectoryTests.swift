@@ -46,6 +46,21 @@ import WardSystem
         }
     }
 
+    @Test func leavesASuccessorWhatADeadDaemonHad() throws {
+        try withDirectory { directory in
+            try directory.record(volume(directory, "again", pid: 0x3fff_ffff))
+            // The next daemon listens, and has not written its record yet.
+            let server = try ControlServer(
+                socketPath: directory.socketPath(uuid: "again"), version: "1", handler: Nobody())
+            defer { server.stop() }
+            #expect(directory.mounted().isEmpty)
+            #expect(access(directory.socketPath(uuid: "again"), F_OK) == 0)
+            try directory.record(volume(directory, "again", pid: Int(getpid())))
+            #expect(directory.mounted().map(\.uuid) == ["again"])
+            directory.forget(uuid: "again")
+        }
+    }
+
     @Test func saysWhyThereIsNone() throws {
         try withDirectory { directory in
             func code(_ path: String?) -> ControlError.Code? {

@@ -128,6 +128,24 @@ struct AttemptTests {
         #expect(sawErased)
     }
 
+    @Test(
+        "a boot starts a delay again that still ran, and none that was over (L6)",
+        arguments: [59, 60])
+    func delayOverBeforeBoot(waited: Int) throws {
+        let volume = try SimulatedVolume(passcode: "right")
+        let clock = TestClock()
+        let store = try volume.open(clock: clock.device(identity: 1))
+        for number in 1...4 { _ = try store.failure(opening: "\(number)") }
+        clock.advance(.seconds(waited))
+        try store.notePasscodeDelay()
+        let next = try volume.open(clock: clock.device(identity: 2))
+        try next.restartPasscodeDelay()
+        #expect(
+            try next.failure(opening: "right") == (waited < 60 ? .tryLater(.seconds(60)) : nil))
+        guard waited == 60 else { return }
+        #expect(try next.failure(opening: "4") == .wrongPasscode(triesLeft: 9))
+    }
+
     // MARK: Tampering
 
     @Test(

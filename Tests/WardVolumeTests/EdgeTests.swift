@@ -241,6 +241,33 @@ import WardSystem
         harness.volume.release(handle, harness.context)
     }
 
+    @Test func aMappedPageWrittenBackAfterATruncationDoesNotComeBack() throws {
+        let harness = try VolumeHarness()
+        let (node, handle) = try harness.create("file")
+        func writeBack(_ offset: UInt64, _ bytes: [UInt8]) throws {
+            try bytes.withUnsafeBytes { bytes in
+                try harness.volume.write(
+                    handle, offsetBytes: offset, bytes, flags: .fromPageCache,
+                    caller: harness.caller, harness.context)
+            }
+        }
+        let old = [UInt8](repeating: 1, count: 8192)
+        try harness.write(handle, 0, old)
+        try writeBack(4096, [UInt8](repeating: 2, count: 4096))
+        let before = try harness.read(handle, 0, 9000)
+        #expect(before == old[..<4096] + [UInt8](repeating: 2, count: 4096))
+        // open(O_TRUNC), and the pages that were on their way.
+        harness.volume.release(try harness.open(node, O_RDWR | O_TRUNC), harness.context)
+        try writeBack(0, old)
+        #expect(try harness.size(node) == 0)
+        // The same with a shorter file: what is its own is taken.
+        try harness.write(handle, 0, [3, 3, 3])
+        try writeBack(0, old)
+        let after = try harness.read(handle, 0, 9000)
+        #expect(after == [1, 1, 1])
+        harness.volume.release(handle, harness.context)
+    }
+
     @Test func aSyncDoesNotRelyOnOneThatIsUnderWay() throws {
         let storage = FailingStorage()
         let harness = try VolumeHarness(storage: storage)

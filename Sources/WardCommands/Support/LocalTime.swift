@@ -17,7 +17,9 @@ enum LocalTime {
         var fields = tm()
         localtime_r(&time, &fields)
         func padded(_ value: Int32) -> String { value < 10 ? "0\(value)" : "\(value)" }
-        return "\(fields.tm_year + 1900)-\(padded(fields.tm_mon + 1))-\(padded(fields.tm_mday)) "
+        // A file's time can be of any year that fits.
+        return
+            "\(Int(fields.tm_year) + 1900)-\(padded(fields.tm_mon + 1))-\(padded(fields.tm_mday)) "
             + clock(sinceEpoch.tv_sec).prefix(5)
     }
 

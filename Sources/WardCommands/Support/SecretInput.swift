@@ -1,3 +1,4 @@
+import CWardLinux
 import Glibc
 import WardSystem
 
@@ -33,6 +34,7 @@ enum SecretInput {
 
     /// The whole file but for one newline at its end.
     static func read(file path: String) throws(CommandFailure) -> SecretBytes {
+        leaveNoDump()
         let result: SecretBytes
         do throws(Errno) {
             let file = try OwnedDescriptor(opening: path, O_RDONLY | O_NOCTTY)
@@ -55,6 +57,7 @@ enum SecretInput {
 
     /// One line, byte by byte, so that what follows stays there for the next reader of the descriptor.
     static func read(descriptor: Int32) throws(CommandFailure) -> SecretBytes {
+        leaveNoDump()
         let subject = "descriptor \(descriptor)"
         let result: SecretBytes
         do throws(Errno) {
@@ -84,6 +87,7 @@ enum SecretInput {
                 "cannot ask for the passcode", why: "--no-input forbids it", hint: hint,
                 status: .usage)
         }
+        leaveNoDump()
         do throws(Errno) {
             let terminal = try TerminalPrompt()
             return try ask(question, terminal)
@@ -105,6 +109,14 @@ enum SecretInput {
             try terminal.readHidden(question, into: buffer)
         }
         return try withoutNewline(secret, count)
+    }
+
+    /// Secrets lie in memory that no dump holds; what scrypt makes of a passcode on the way, and registers, do not. Control-\
+    /// is enough to get a dump: from here on there is none, nor a debugger of the same user.
+    private static func leaveNoDump() {
+        var none = rlimit(rlim_cur: 0, rlim_max: 0)
+        setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
+        _ = ward_prctl(PR_SET_DUMPABLE, 0)
     }
 
     /// Drops one newline at the end; keeps one byte too many, so that `check` sees what is too long.

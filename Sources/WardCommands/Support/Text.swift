@@ -3,7 +3,8 @@ import WardSystem
 
 /// Small jobs on text that is shown to people.
 enum Text {
-    /// The text with control characters escaped, so that a file name can't drive the terminal.
+    /// The text with control characters escaped, so that a file name can't drive the terminal, and with those that
+    /// reorder what follows (UAX 9) or end a line, so that it can't look like another.
     static func printable(_ text: some StringProtocol) -> String {
         var result = ""
         for scalar in text.unicodeScalars {
@@ -11,12 +12,19 @@ enum Text {
             case "\n": result += "\\n"
             case "\t": result += "\\t"
             case "\r": result += "\\r"
-            case _ where scalar.value < 0x20 || (0x7F...0x9F).contains(scalar.value):
+            case _ where isHarmful(scalar):
                 result += "\\u{\(String(scalar.value, radix: 16))}"
             default: result.unicodeScalars.append(scalar)
             }
         }
         return result
+    }
+
+    private static func isHarmful(_ scalar: Unicode.Scalar) -> Bool {
+        switch scalar.value {
+        case 0..<0x20, 0x7F...0x9F, 0x2028...0x202E, 0x2066...0x2069: true
+        default: false
+        }
     }
 
     /// Name bytes as text; what is not UTF-8 becomes U+FFFD.
@@ -25,7 +33,7 @@ enum Text {
     }
 
     static func oneLine(_ text: String) -> String {
-        guard text.utf8.contains(where: { $0 < 0x20 }) else { return text }
+        guard text.unicodeScalars.contains(where: isHarmful) else { return text }
         return text.split(whereSeparator: \.isNewline).map { printable($0) }
             .joined(separator: "; ")
     }
@@ -106,8 +114,23 @@ enum Text {
         String(repeating: " ", count: max(0, width - text.count)) + text
     }
 
-    /// A path as a shell takes it, quoted where it needs to be.
+    /// A path as a shell takes it, quoted where it needs to be; `$'…'` (bash, zsh, ksh) keeps what `printable` escapes away
+    /// from the terminal.
     static func shellQuoted(_ text: String) -> String {
+        if text.unicodeScalars.contains(where: isHarmful) {
+            var quoted = "$'"
+            for scalar in text.unicodeScalars {
+                switch scalar {
+                case "'", "\\": quoted += "\\\(scalar)"
+                case _ where isHarmful(scalar):
+                    for byte in UTF8.encode(scalar)! {
+                        quoted += (byte < 16 ? "\\x0" : "\\x") + String(byte, radix: 16)
+                    }
+                default: quoted.unicodeScalars.append(scalar)
+                }
+            }
+            return quoted + "'"
+        }
         let plain = text.utf8.allSatisfy { byte in
             switch byte {
             case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),

@@ -36,6 +36,15 @@ enum VolumeDirectory {
         }
     }
 
+    /// The volume was erased just now, by a tenth wrong passcode, behind the back of the daemon that may serve it: that has
+    /// keys in memory still.
+    static func endErasedMount(_ path: String) {
+        guard let mounted = RuntimeDirectory().mounted().first(where: { $0.volume == path }) else {
+            return
+        }
+        try? ControlClient(socketPath: mounted.socket).erase(uuid: mounted.uuid)
+    }
+
     /// Keeps daemons away while the keybag of an unmounted volume changes: they hold the same lock, flock(2).
     static func lock(_ path: String, _ what: String) throws(CommandFailure) -> OwnedDescriptor {
         do throws(Errno) {

@@ -90,6 +90,53 @@ extension MountSuite {
             for child in more { #expect(child.wait(seconds: 30) != nil) }
         }
 
+        @Test("Whoever reboots in a loop, or gives long reasons, takes no place from an unlock")
+        func rebootsInALoop() throws {
+            let volume = try MountedVolume(
+                as: try #require(User.available.last),
+                initArguments: ["--passcode-cost", "65536"])
+            try volume.lockNow()
+            let done = try Child.run(
+                volume.user.prefix + [
+                    TestEnvironment.shared.python, "-c",
+                    """
+                    import json, socket, sys
+                    def opened():
+                        channel = socket.socket(socket.AF_UNIX)
+                        channel.settimeout(60)
+                        channel.connect(sys.argv[1])
+                        return channel
+                    def send(channel, method, **parameters):
+                        text = json.dumps({"method": "org.ward.Volume." + method, "parameters": parameters})
+                        channel.sendall(text.encode() + b"\\0")
+                    def answer(channel):
+                        text = b""
+                        while not text.endswith(b"\\0"):
+                            text += channel.recv(65536)
+                        return text[:-1].decode()
+                    channel = opened()
+                    send(channel, "Lock", reason="x" + chr(0x301) * 10000)
+                    answer(channel)
+                    # While one passcode is being tried, everything else in the queue waits.
+                    slow = opened()
+                    send(slow, "Unlock", passcode="wrong")
+                    for _ in range(60):
+                        send(channel, "Reboot")
+                        answer(channel)
+                    owner = opened()
+                    send(owner, "Unlock", passcode=sys.argv[2])
+                    print(answer(owner))
+                    """, try #require(volume.socketPath()), MountedVolume.passcode,
+                ], environment: volume.environment)
+            #expect(done.output.contains(#""state":"unlocked""#), "\(done.everything)")
+            let events = try volume.ward("events", volume.mountPoint, "--json", "--last", "500")
+            let reason = try #require(
+                events.output.split(separator: "\n").first {
+                    $0.contains(#""detail":"lock: "#)
+                })
+            #expect(reason.utf8.count < 1000, "\(reason.utf8.count) bytes are remembered")
+        }
+
         @Test("Programs that open as many files as they can leave a descriptor for a lock")
         func descriptorsUsedUp() throws {
             let user = try #require(User.available.last)

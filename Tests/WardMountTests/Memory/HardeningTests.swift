@@ -47,6 +47,33 @@ extension MountSuite {
             }
         }
 
+        @Test("A command that asks for a passcode leaves no dump, and no debugger in")
+        func command() throws {
+            let volume = try MountedVolume(as: .ordinaryUser)
+            let pipe = try Child.pipe()
+            let child = try Child(
+                User.ordinaryUser.prefix + [
+                    TestEnvironment.shared.ward, "unlock", volume.mountPoint, "--passcode-fd", "0",
+                ], environment: volume.environment, input: pipe.reading)
+            close(pipe.reading)
+            var limit: Substring?
+            for _ in 0..<1000 {
+                limit = try? text("/proc/\(child.process)/limits").split(separator: "\n")
+                    .first { $0.hasPrefix("Max core file size") }
+                if limit?.split(separator: " ").suffix(3).prefix(2) == ["0", "0"] { break }
+                usleep(10_000)
+            }
+            #expect(limit?.split(separator: " ").suffix(3).prefix(2) == ["0", "0"])
+            let read = try Child.run(
+                User.ordinaryUser.prefix + ["head", "-c", "1", "/proc/\(child.process)/maps"],
+                environment: volume.environment)
+            #expect(!read.succeeded && read.output.isEmpty, "\(read.everything)")
+            let line = Array((MountedVolume.passcode + "\n").utf8)
+            #expect(write(pipe.writing, line, line.count) == line.count)
+            close(pipe.writing)
+            #expect(child.wait(seconds: 60) == 0)
+        }
+
         @Test(
             "A daemon that crashes leaves no core dump and says nothing", arguments: User.available)
         func crash(user: User) throws {

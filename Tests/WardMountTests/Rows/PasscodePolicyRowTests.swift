@@ -84,6 +84,25 @@ extension MountSuite {
             #expect(try unlock(volume, MountedVolume.passcode).succeeded)
         }
 
+        @Test("L6: a clock that can be moved moves no delay but of a volume that is made for tests")
+        func manualClockMovesNoDelay() throws {
+            let user = try #require(User.available.last)
+            let volume = try MountedVolume(
+                as: user, initArguments: ["--passcode-cost", "32768"])
+            try volume.lockNow()
+            for number in 1...4 { #expect(try unlock(volume, "wrong \(number)").status == 12) }
+            try volume.advance(seconds: 3600)
+            let early = try unlock(volume, MountedVolume.passcode)
+            #expect(early.status == 13, "\(early.everything)")
+            let status = try volume.ward("status", volume.mountPoint, "--json").output
+            #expect(status.contains(#""retrySeconds":"#), "\(status)")
+            // Nor do other commands on the same files.
+            let kit = try volume.ward(
+                "recovery", "create", volume.mountPoint, "--out", volume.directory + "/home/kit",
+                "--passcode-file", volume.passcodeFile)
+            #expect(kit.status == 13, "\(kit.everything)")
+        }
+
         @Test("L6: after ten the volume is disabled, and stays so", arguments: User.available)
         func disabled(user: User) throws {
             let volume = try MountedVolume(as: user)
@@ -236,6 +255,35 @@ extension MountSuite {
             #expect(beside.succeeded, "\(beside.everything)")
             killed.detach()
             try expectErased(killed, [killed.volume])
+        }
+
+        @Test("L9: ward erase by UUID ends the mount, too, and says so where it can't")
+        func eraseReachesTheDaemon() throws {
+            let user = try #require(User.available.last)
+            let mounted = try MountedVolume(as: user)
+            let uuid = try #require(try mounted.deviceDirectory().split(separator: "/").last)
+            let daemon = try #require(mounted.daemonProcess())
+            let erased = try mounted.ward("erase", "--uuid", String(uuid), "--yes-really")
+            #expect(erased.succeeded, "\(erased.everything)")
+            for _ in 0..<1500 where MountedVolume.isRunning(daemon) { usleep(10_000) }
+            #expect(!MountedVolume.isRunning(daemon), "the mount ends")
+            try expectErased(mounted, [mounted.volume])
+
+            // A daemon whose socket is elsewhere keeps its keys: that is not passed over in silence.
+            let hidden = try MountedVolume(as: user)
+            var elsewhere = hidden.environment
+            elsewhere["XDG_RUNTIME_DIR"] = hidden.directory + "/home"
+            let partly = try Child.run(
+                user.prefix + [
+                    TestEnvironment.shared.ward, "erase", hidden.volume, "--yes-really",
+                ], environment: elsewhere)
+            #expect(
+                partly.status == 75 && partly.errors.contains("still has it open"),
+                "\(partly.everything)")
+            let key = try hidden.deviceDirectory() + "/effaceable.key"
+            #expect(!FileManager.default.fileExists(atPath: key))
+            #expect(try hidden.ward("unmount", "--force", hidden.mountPoint).succeeded)
+            try expectErased(hidden, [hidden.volume])
         }
 
         /// Every command that opens the volume says so, with one exit code.

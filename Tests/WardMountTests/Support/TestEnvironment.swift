@@ -77,7 +77,9 @@ final class TestEnvironment: Sendable {
 
     /// Mount points below the base, the deepest first.
     func mounts() -> [String] {
-        let table = (try? String(contentsOfFile: "/proc/self/mountinfo", encoding: .utf8)) ?? ""
+        // Whoever else is mounted there may have a name that is not UTF-8.
+        let bytes = FileManager.default.contents(atPath: "/proc/self/mountinfo") ?? Data()
+        let table = String(decoding: bytes, as: UTF8.self)
         return table.split(separator: "\n").compactMap { line in
             let fields = line.split(separator: " ")
             return fields.count > 4 && fields[4].hasPrefix(base) ? String(fields[4]) : nil

@@ -1,0 +1,85 @@
+import ArgumentParser
+import WardControl
+import WardSystem
+
+struct LintCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "lint",
+        abstract: "Find Swift files that ask for file protection and would not get it.",
+        discussion: """
+            On Linux, Foundation accepts protection classes and forgets them; the module \
+            DataProtection gives them their meaning. This finds what the compiler does not \
+            mention: files that use protection without importing DataProtection, files that write \
+            beside others that import it, and imports that make its calls ambiguous. Branches of \
+            #if that Linux does not compile are left out.
+
+            Exit code 1 where something was found.
+
+            Examples:
+              ward lint
+              ward lint ~/src/RunTracker
+              ward lint --json | jq -r .path | sort -u
+            """)
+
+    @Argument(help: "A package, a directory or a Swift file.", completion: .file())
+    var path: String = "."
+    @OptionGroup var options: ReportOptions
+
+    func run() throws {
+        let console = options.console
+        let package: LintedPackage
+        do throws(Errno) {
+            package = try LintedPackage(at: path)
+        } catch {
+            throw CommandFailure("cannot check", path, errno: error)
+        }
+        let reports = package.reports
+        for report in reports {
+            for finding in report.findings {
+                if console.isJSON {
+                    console.json(finding.json(path: report.path))
+                } else {
+                    console.result(finding.line(path: report.path, console.output))
+                }
+            }
+        }
+        for (path, error) in package.unreadable {
+            console.failure(CommandFailure("cannot check", path, errno: error))
+        }
+        console.note(LintText.summary(package, reports))
+        if !reports.isEmpty || !package.unreadable.isEmpty {
+            throw ExitCode(ExitStatus.someFailed.rawValue)
+        }
+    }
+}
+
+enum LintText {
+    /// "3 findings in 2 of 40 files".
+    static func summary(_ package: LintedPackage, _ reports: [LintedPackage.Report]) -> String {
+        if package.files.isEmpty { return "there is no Swift file here" }
+        let files = Text.count(package.files.count, "file")
+        guard !reports.isEmpty else {
+            return package.isAdopting
+                ? "nothing found in \(files)"
+                : "nothing found in \(files); none imports \(LintRules.library)"
+        }
+        let findings = Text.count(reports.reduce(0) { $0 + $1.findings.count }, "finding")
+        return "\(findings) in \(Text.grouped(reports.count)) of \(files)"
+    }
+}
+
+extension LintFinding {
+    /// As compilers write it, for editors to jump to.
+    func line(path: String, _ style: Style) -> String {
+        "\(Text.printable(path)):\(line):\(column): \(style.yellow("warning:")) "
+            + "\(Text.printable(message)); \(hint) [\(rule.rawValue)]"
+    }
+
+    func json(path: String) -> JSONValue {
+        .object(present: [
+            ("path", .string(path)), ("line", .int(Int64(line))), ("column", .int(Int64(column))),
+            ("rule", .string(rule.rawValue)), ("name", .string(name)),
+            ("message", .string(message)), ("hint", .string(hint)),
+        ])
+    }
+}

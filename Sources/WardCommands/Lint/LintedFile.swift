@@ -1,0 +1,81 @@
+/// What `ward lint` sees in one Swift file.
+struct LintedFile {
+    private struct Import {
+        var module: String
+        /// `import struct Foundation.Data` brings only that.
+        var isScoped: Bool
+        var line: Int
+        var column: Int
+    }
+
+    private let imports: [Import]
+    private let protections: [SwiftToken]
+    private let writes: [SwiftToken]
+
+    init(source: [UInt8]) {
+        let tokens = SwiftConditions.compiled(SwiftTokens.of(source))
+        var imports: [Import] = []
+        var protections: [SwiftToken] = []
+        var writes: [SwiftToken] = []
+        var place = 0
+        func text(_ index: Int) -> String {
+            tokens.indices.contains(index) ? tokens[index].text : ""
+        }
+        while place < tokens.count {
+            let token = tokens[place]
+            if token.kind == .word, token.text == "import", text(place - 1) != "." {
+                let isScoped =
+                    LintedFile.importKinds.contains(text(place + 1))
+                    && !tokens[place + 1].startsLine && text(place + 3) == "."
+                let module = place + (isScoped ? 2 : 1)
+                imports.append(
+                    Import(
+                        module: text(module), isScoped: isScoped, line: token.line,
+                        column: token.column))
+                place = module
+            } else if token.kind == .word {
+                if LintedFile.isProtection(token.text) {
+                    protections.append(token)
+                } else if text(place - 1) == ".", text(place + 1) == "(" {
+                    if LintRules.writing.contains(token.text)
+                        || LintRules.writingWithLabel[token.text]?.contains(text(place + 2)) == true
+                    {
+                        writes.append(token)
+                    }
+                }
+            }
+            place += 1
+        }
+        self.imports = imports
+        self.protections = protections
+        self.writes = writes
+    }
+
+    private static let importKinds: Set<String> = [
+        "typealias", "struct", "class", "enum", "protocol", "let", "var", "func", "actor",
+    ]
+
+    private static func isProtection(_ word: String) -> Bool {
+        LintRules.protection.contains(word)
+            || LintRules.protectionPrefixes.contains { word.hasPrefix($0) }
+    }
+
+    /// The file imports the library.
+    var isAdopting: Bool { imports.contains { $0.module == LintRules.library } }
+
+    /// In the order of the file. `inAdoptingTarget`: files beside this one import the library.
+    func findings(inAdoptingTarget: Bool) -> [LintFinding] {
+        if isAdopting {
+            return imports.filter { !$0.isScoped && LintRules.ambiguous.contains($0.module) }.map {
+                LintFinding(
+                    rule: .ambiguousImport, name: $0.module, line: $0.line, column: $0.column)
+            }
+        }
+        let written = inAdoptingTarget ? writes : []
+        return
+            (protections.map { ($0, LintFinding.Rule.unprotected) }
+            + written.map { ($0, LintFinding.Rule.plainWrite) })
+            .sorted { ($0.0.line, $0.0.column) < ($1.0.line, $1.0.column) }
+            .map { LintFinding(rule: $1, name: $0.text, line: $0.line, column: $0.column) }
+    }
+}

@@ -1,0 +1,115 @@
+/// What an `#if` says of a build for Linux with the module DataProtection at hand; nil where that is not known.
+///
+/// "The Swift Programming Language", "Conditional Compilation Block".
+enum SwiftConditions {
+    /// Takes away the tokens that a build for Linux does not see, and all directives with their conditions.
+    static func compiled(_ tokens: [SwiftToken]) -> [SwiftToken] {
+        struct Block {
+            /// What surrounds it is compiled.
+            var isOuterActive: Bool
+            /// One of its branches certainly was.
+            var isDecided: Bool
+        }
+        var blocks: [Block] = []
+        var isActive = true
+        var kept: [SwiftToken] = []
+        var place = 0
+        while place < tokens.count {
+            let token = tokens[place]
+            place += 1
+            guard token.kind == .directive,
+                ["#if", "#elseif", "#else", "#endif"].contains(token.text)
+            else {
+                if isActive, token.kind != .directive { kept.append(token) }
+                continue
+            }
+            if token.text == "#if" {
+                blocks.append(Block(isOuterActive: isActive, isDecided: false))
+            }
+            guard let block = blocks.last else { continue }
+            switch token.text {
+            case "#endif":
+                blocks.removeLast()
+                isActive = block.isOuterActive
+            case "#else":
+                isActive = block.isOuterActive && !block.isDecided
+            default:
+                let start = place
+                while place < tokens.count, !tokens[place].startsLine { place += 1 }
+                var condition = Condition(tokens: tokens[start..<place])
+                let value = block.isDecided ? false : condition.value()
+                isActive = block.isOuterActive && value != false
+                if value == true { blocks[blocks.count - 1].isDecided = true }
+            }
+        }
+        return kept
+    }
+
+    /// A recursive descent over `||`, `&&`, `!`, parentheses and the platform conditions, with three values.
+    private struct Condition {
+        var tokens: ArraySlice<SwiftToken>
+
+        mutating func value() -> Bool? {
+            var value = conjunction()
+            while take("|", "|") {
+                let right = conjunction()
+                value =
+                    value == true || right == true
+                    ? true : value == nil || right == nil ? nil : false
+            }
+            return value
+        }
+
+        private mutating func conjunction() -> Bool? {
+            var value = negation()
+            while take("&", "&") {
+                let right = negation()
+                value =
+                    value == false || right == false
+                    ? false : value == nil || right == nil ? nil : true
+            }
+            return value
+        }
+
+        private mutating func negation() -> Bool? {
+            if take("!") { return negation().map { !$0 } }
+            if take("(") {
+                let inner = value()
+                _ = take(")")
+                return inner
+            }
+            guard let word = tokens.popFirst() else { return nil }
+            guard take("(") else {
+                return word.text == "true" ? true : word.text == "false" ? false : nil
+            }
+            var arguments: [String] = []
+            var depth = 1
+            while depth > 0, let token = tokens.popFirst() {
+                if token.text == "(" { depth += 1 }
+                if token.text == ")" { depth -= 1 }
+                if depth > 0 { arguments.append(token.text) }
+            }
+            return Condition.platform(word.text, arguments.first ?? "")
+        }
+
+        private static func platform(_ name: String, _ argument: String) -> Bool? {
+            switch name {
+            case "os": argument == "Linux"
+            case "targetEnvironment": false
+            case "canImport":
+                if LintRules.modulesOfLinux.contains(argument) {
+                    true
+                } else {
+                    LintRules.modulesOfApple.contains(argument) ? false : nil
+                }
+            default: nil
+            }
+        }
+
+        private mutating func take(_ signs: String...) -> Bool {
+            guard tokens.prefix(signs.count).map(\.text) == signs else { return false }
+            tokens.removeFirst(signs.count)
+            return true
+        }
+    }
+}

@@ -1,0 +1,139 @@
+import Foundation
+import Testing
+
+@testable import WardCommands
+
+struct LintTests {
+    private func findings(_ source: String, inAdoptingTarget: Bool = true) -> [String] {
+        LintedFile(source: Array(source.utf8)).findings(inAdoptingTarget: inAdoptingTarget).map {
+            "\($0.line):\($0.column) \($0.rule.rawValue) \($0.name)"
+        }
+    }
+
+    @Test("protection without the library does nothing, and is found")
+    func unprotected() {
+        let source = """
+            import Foundation
+            func save(_ data: Data, _ url: URL) throws {
+                try data.write(to: url, options: [.atomic, .completeFileProtection])
+                try FileManager.default.setAttributes(
+                    [.protectionKey: FileProtectionType.complete], ofItemAtPath: url.path)
+            }
+            """
+        #expect(
+            findings(source, inAdoptingTarget: false) == [
+                "3:49 unprotected completeFileProtection",
+                "5:11 unprotected protectionKey",
+                "5:26 unprotected FileProtectionType",
+            ])
+        #expect(
+            findings(source) == [
+                "3:14 plainWrite write",
+                "3:49 unprotected completeFileProtection",
+                "4:29 plainWrite setAttributes",
+                "5:11 unprotected protectionKey",
+                "5:26 unprotected FileProtectionType",
+            ])
+        let adopted = source.replacingOccurrences(
+            of: "import Foundation", with: "import DataProtection")
+        #expect(findings(adopted).isEmpty)
+    }
+
+    @Test("imports of whole modules that have the same calls are ambiguous, scoped ones are not")
+    func imports() {
+        #expect(
+            findings(
+                """
+                import \(LintRules.library)
+                public import Foundation
+                @preconcurrency import FoundationEssentials; import XCTest
+                import class XCTest.XCTestCase
+                import struct Foundation.Data
+                import FoundationNetworking
+                import Testing
+                """) == [
+                    "2:8 ambiguousImport Foundation",
+                    "3:17 ambiguousImport FoundationEssentials",
+                    "3:46 ambiguousImport XCTest",
+                ])
+    }
+
+    @Test("comments, texts and expressions in other quotes are no code")
+    func literals() {
+        let source = ##"""
+            // x.completeFileProtection
+            /* a /* nested */ .protectionKey */
+            let a = ".protectionKey \(f(")", #"\#(")")"#)) FileProtectionType"
+            let b = #"a " FileProtectionType \("# + #/ \/ .protectionKey "/#.pattern
+            let c = """
+                " FileProtectionType \"""
+                """
+            let d = "not closed
+            let e = FileProtectionType.none
+            """##
+        #expect(findings(source) == ["9:9 unprotected FileProtectionType"])
+    }
+
+    @Test("branches that Linux does not compile do not count")
+    func conditions() {
+        #expect(
+            findings(
+                """
+                #if os(Linux) && !DEBUG || canImport(DataProtection)
+                import \(LintRules.library)
+                #else
+                import Foundation
+                #endif
+                #if canImport(UIKit)
+                import XCTest
+                #elseif targetEnvironment(simulator)
+                import Foundation
+                #elseif DEBUG
+                import FoundationEssentials
+                #else
+                import XCTest
+                #endif
+                """) == [
+                    "11:1 ambiguousImport FoundationEssentials", "13:1 ambiguousImport XCTest",
+                ])
+    }
+
+    @Test(
+        "what cannot be cut into words harms nothing",
+        arguments: ["", "\"", "/*", "#", "#\"", "\"\\(", "`", "import"])
+    func broken(_ source: String) {
+        #expect(findings(source).isEmpty)
+        #expect(findings(source + "\n\u{0}\u{FF}\r\n").isEmpty)
+    }
+
+    @Test("a package: its own sources only, writes only beside files that import the library")
+    func package() throws {
+        let root = FileManager.default.temporaryDirectory.appendingPathComponent(
+            "ward-lint-\(UUID().uuidString)")
+        defer { try? FileManager.default.removeItem(at: root) }
+        let write = "import Foundation\nfunc f() throws { try Data().write(to: u) }\n"
+        for (path, source) in [
+            "Package.swift": "import Foundation\nlet a = FileProtectionType.none",
+            "Sources/App/A.swift": "import DataProtection\n",
+            "Sources/App/Deep/B.swift": write,
+            "Sources/Other/C.swift": write,
+            ".build/checkouts/X/Sources/X/D.swift": "let a = FileProtectionType.none",
+        ] {
+            let file = root.appendingPathComponent(path)
+            try FileManager.default.createDirectory(
+                at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
+            try Data(source.utf8).write(to: file)
+        }
+        try FileManager.default.createSymbolicLink(
+            at: root.appendingPathComponent("Sources/loop"), withDestinationURL: root)
+        let linted = try LintedPackage(at: root.path)
+        #expect(linted.unreadable.isEmpty)
+        #expect(
+            linted.files.map(\.path) == [
+                "Sources/App/A.swift", "Sources/App/Deep/B.swift", "Sources/Other/C.swift",
+            ])
+        #expect(linted.reports.map(\.path) == ["Sources/App/Deep/B.swift"])
+        #expect(linted.reports.first?.findings.map(\.name) == ["write"])
+        #expect(throws: (any Error).self) { try LintedPackage(at: root.path + "/missing") }
+    }
+}
