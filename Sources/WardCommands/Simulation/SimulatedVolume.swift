@@ -93,7 +93,8 @@ final class SimulatedVolume {
 
     private func startDaemon() throws(SimulatorError) {
         let words = [
-            "--manual-clock", "--grace", "\(settings.graceSeconds)", "--log", directory + "/log",
+            "--manual-clock", "--volatile", "--grace", "\(settings.graceSeconds)", "--log",
+            directory + "/log",
         ]
         guard (0...86400).contains(settings.graceSeconds),
             let mountSettings = try? MountSettings.parse(words)
