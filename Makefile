@@ -32,7 +32,8 @@ RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests benchmarks/dataprotection)
 SHELL_SCRIPTS := scripts/setup .ci/run benchmarks/dataprotection/run
-PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock)
+PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run \
+    $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock benchmarks/simulator)
 SOAK = $(if $(SEED),--seed $(SEED)) $(if $(PROCESSES),--processes $(PROCESSES))
 
 bin := $(DESTDIR)$(PREFIX)/bin/ward

@@ -14,6 +14,7 @@ let package = Package(
     products: [
         .executable(name: "ward", targets: ["ward"]),
         .library(name: "DataProtection", targets: ["DataProtection"]),
+        .library(name: "DataProtectionTesting", targets: ["DataProtectionTesting"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -63,6 +64,13 @@ let package = Package(
             ],
             swiftSettings: swiftSettings),
         .target(
+            name: "WardSimulation",
+            dependencies: [
+                "CWardLinux", "WardSystem", "WardFormat", "WardControl",
+                .product(name: "Crypto", package: "swift-crypto"),
+            ],
+            swiftSettings: swiftSettings),
+        .target(
             name: "WardDaemon",
             dependencies: [
                 "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
@@ -73,12 +81,22 @@ let package = Package(
             name: "WardCommands",
             dependencies: [
                 "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
-                "WardControl", "WardDaemon",
+                "WardControl", "WardSimulation", "WardDaemon",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: swiftSettings),
         .executableTarget(
             name: "ward", dependencies: ["WardCommands"], swiftSettings: swiftSettings),
+        // The program is built with the library, and lies beside the tests of whoever depends on it: it serves the volume.
+        .target(
+            name: "DataProtectionTesting",
+            dependencies: [
+                "CWardLinux", "WardSystem", "WardFormat", "WardControl", "WardSimulation", "ward",
+            ],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "DataProtectionTestingTests", dependencies: ["DataProtectionTesting"],
+            swiftSettings: swiftSettings),
         .testTarget(
             name: "WardCryptoTests",
             dependencies: [

@@ -90,7 +90,7 @@ struct InitCommand: ParsableCommand {
             throw CommandFailure(InitCommand.what, path, error)
         }
         do {
-            try makeRoot(path, parameters)
+            try InitCommand.makeRoot(path, parameters, defaultClass.value)
         } catch {
             _ = DirectoryTree.remove(state.path)
             if let kitPath { unlink(kitPath) }
@@ -99,8 +99,8 @@ struct InitCommand: ParsableCommand {
         try report(path, parameters, state, kitPath, code, console)
     }
 
-    private func makeRoot(
-        _ path: String, _ parameters: VolumeParameters
+    static func makeRoot(
+        _ path: String, _ parameters: VolumeParameters, _ defaultClass: ProtectionClass
     ) throws(CommandFailure) {
         let volumeKey: SecretBytes
         do throws(KeybagError) {
@@ -114,7 +114,7 @@ struct InitCommand: ParsableCommand {
         do throws(VolumeOpenError) {
             try Volume.create(
                 backingPath: path, parameters: parameters, volumeKey: volumeKey,
-                defaultClass: defaultClass.value)
+                defaultClass: defaultClass)
         } catch {
             throw CommandFailure(InitCommand.what, path, error)
         }

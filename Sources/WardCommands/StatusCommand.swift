@@ -33,7 +33,9 @@ struct StatusCommand: ParsableCommand {
             }
             paths = [mountpoint]
         } else {
-            paths = RuntimeDirectory().mounted().map(\.mountpoint)
+            paths =
+                TestEnvironment.volume.map { [$0] }
+                ?? RuntimeDirectory().mounted().map(\.mountpoint)
         }
         if paths.isEmpty {
             throw CommandFailure(

@@ -28,12 +28,24 @@ struct UnlockCommand: ParsableCommand {
             if console.isJSON { console.json(before.json) }
             return
         }
-        let secret = try passcode.read(
-            asking: "Passcode of \(Text.printable(before.mountpoint)): ", console)
+        let secret = try readPasscode(of: before, console)
         let state = try connection.call { client throws(ControlError) in
             try client.unlock(passcode: secret)
         }
         if console.isJSON { return console.json(try connection.status().json) }
         console.confirm("\(Text.printable(before.mountpoint)): \(StateText.name(state))")
+    }
+
+    /// That of a test's volume is no secret: `ward test` has written it to a file for the scripts it runs.
+    private func readPasscode(
+        of status: VolumeStatus, _ console: Console
+    ) throws(CommandFailure) -> SecretBytes {
+        if !passcode.isGiven, status.mountpoint == TestEnvironment.volume,
+            let file = TestEnvironment.passcodeFile
+        {
+            return try SecretInput.read(file: file)
+        }
+        return try passcode.read(
+            asking: "Passcode of \(Text.printable(status.mountpoint)): ", console)
     }
 }

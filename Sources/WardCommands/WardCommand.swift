@@ -21,7 +21,7 @@ public struct WardCommand: ParsableCommand {
               ward unlock ~/papers
 
             Exit codes: 0 done, 1 some of several paths failed, 10 not a volume, 11 locked, 12 wrong \
-            passcode, 13 try later, 14 damaged or erased, else as in sysexits.h: 64 wrong usage, 65 unusable \
+            passcode, 13 try later, 14 damaged or erased, 15 ward test found something, else as in sysexits.h: 64 wrong usage, 65 unusable \
             input, 66 no such file, 69 nothing mounted, 73 can't be created, 75 busy, 77 not \
             permitted, 78 no device key.
             """,
@@ -48,8 +48,10 @@ public struct WardCommand: ParsableCommand {
             CommandGroup(
                 name: "More",
                 subcommands: [
-                    DemoCommand.self, LintCommand.self, VersionCommand.self, AdvanceCommand.self,
-                    WatchdogCommand.self, SessionWatchCommand.self, WriteBackCommand.self,
+                    DemoCommand.self, TestCommand.self, LintCommand.self, VersionCommand.self,
+                    AdvanceCommand.self, FillCommand.self, WatchdogCommand.self,
+                    SessionWatchCommand.self, WriteBackCommand.self, SimulateCommand.self,
+                    TestChildCommand.self,
                 ]),
         ])
 

@@ -100,6 +100,11 @@ public final class ControlClient {
         try state(call("Advance", .object([("seconds", .double(seconds))])))
     }
 
+    /// Has a volume with a manual clock run out of space, or get it back.
+    public func setFull(_ isFull: Bool) throws(ControlError) {
+        _ = try call("SetFull", .object([("full", .bool(isFull))]))
+    }
+
     /// Returns when the daemon has agreed; `waitForEnd` when it is gone.
     public func unmount(force: Bool = false) throws(ControlError) {
         _ = try call("Unmount", force ? .object([("force", .bool(true))]) : .object([]))

@@ -5,6 +5,8 @@ public struct ControlEvent: Equatable, Sendable {
         case willBecomeUnavailable, locked, didBecomeAvailable, firstUnlock, reboot
         /// Of one class: at a lock, a reboot, and when CX expires.
         case didBecomeUnavailable
+        /// A file was deleted or replaced while it could not be read.
+        case removedUnread
         case denied, integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted
         case unmounting, note
     }
@@ -21,7 +23,7 @@ public struct ControlEvent: Equatable, Sendable {
     public var path: String?
     /// A, B, C, D or CX.
     public var protectionClass: String?
-    /// What was denied: `open`, `read`, ….
+    /// What was denied: `open`, `read`, …; how a file was removed unread: `unlink`, `rename`.
     public var operation: String?
     public var pid: Int?
     public var uid: Int?

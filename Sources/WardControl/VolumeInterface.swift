@@ -4,7 +4,7 @@ public enum VolumeInterface {
 
     public static let methods: Set<String> = [
         "Status", "Lock", "Unlock", "Reboot", "SetPasscode", "ChangePasscode", "RemovePasscode",
-        "Advance", "Unmount", "Monitor", "Holders", "SetPolicy", "Erase",
+        "Advance", "SetFull", "Unmount", "Monitor", "Holders", "SetPolicy", "Erase",
     ]
 
     /// The name of a method or error of this interface as it crosses the socket.
@@ -65,7 +65,7 @@ public enum VolumeInterface {
         )
 
         # kind: willBecomeUnavailable, locked, didBecomeAvailable, firstUnlock, reboot, didBecomeUnavailable, denied,
-        # integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted, unmounting or note.
+        # removedUnread (a file with content was deleted or replaced while its class could not be read), integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted, unmounting or note.
         # sequence: counts up by one with each event of a mount; 0 for a signal of one class, which is not remembered.
         # state: the lock state at the time. program: the command name of the process, as /proc/PID/comm has it.
         # count, lastTime: where the same denial came again it stays one event, and `time` is the first; such an event
@@ -121,6 +121,10 @@ public enum VolumeInterface {
 
         # Moves the clock of a volume mounted with --manual-clock; returns when everything that fell due is done.
         method Advance(seconds: float) -> (state: string)
+
+        # Has a volume mounted with --manual-clock run out of space, or get space again: what needs room in the store fails
+        # with ENOSPC.
+        method SetFull(full: bool) -> ()
 
         # Ends the mount; with force also while programs use it.
         method Unmount(force: ?bool) -> ()

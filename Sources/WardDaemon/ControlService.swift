@@ -22,6 +22,8 @@ final class ControlService: ControlHandler {
     private let volume: Volume
     let keeper: LockKeeper
     private let time: any TimeSource
+    /// Where the clock is manual: the store, which can be told to be full.
+    private let fillable: FillableStorage?
     let hub: EventHub
     private let passcodes = WorkQueue("ward-passcode", limit: ControlService.maximumWaiting)
     let ending = WorkQueue("ward-end", limit: 4)
@@ -36,7 +38,8 @@ final class ControlService: ControlHandler {
 
     init(
         options: MountOptions, placement: Placement, store: KeybagStore, volume: Volume,
-        keeper: LockKeeper, time: any TimeSource, hub: EventHub, deviceMinor: UInt32,
+        keeper: LockKeeper, time: any TimeSource, fillable: FillableStorage?, hub: EventHub,
+        deviceMinor: UInt32,
         unmount: @escaping @Sendable (_ force: Bool) -> String?
     ) {
         self.options = options
@@ -45,6 +48,7 @@ final class ControlService: ControlHandler {
         self.volume = volume
         self.keeper = keeper
         self.time = time
+        self.fillable = fillable
         self.hub = hub
         self.unmount = unmount
         holders = HolderSearch(volume: volume, deviceMinor: deviceMinor)
@@ -75,6 +79,7 @@ final class ControlService: ControlHandler {
         case "ChangePasscode": changePasscode(call)
         case "RemovePasscode": removePasscode(call)
         case "Advance": advance(call)
+        case "SetFull": setFull(call)
         case "Unmount": unmount(call)
         case "SetPolicy": setPolicy(call)
         case "Erase": erase(call)
@@ -199,6 +204,15 @@ final class ControlService: ControlHandler {
             return
         }
         keeper.advance(manual, by: .seconds(seconds)) { call.reply(ControlService.state($0)) }
+    }
+
+    private func setFull(_ call: ControlCall) {
+        guard let fillable else { return call.fail(.clockNotManual) }
+        guard let full = call.parameters["full"]?.boolValue else {
+            return call.failInvalidParameter("full")
+        }
+        fillable.setFull(full)
+        call.reply()
     }
 
     private func unmount(_ call: ControlCall) {

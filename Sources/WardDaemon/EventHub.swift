@@ -148,13 +148,9 @@ final class EventHub: VolumeObserver {
     func volume(_ volume: Volume, reports event: VolumeEvent) {
         switch event {
         case .denied(let path, let protectionClass, let operation, let caller):
-            let process = programs.process(of: Int(caller.pid), now: SystemClock.monotonic())
-            emit(
-                ControlEvent(
-                    kind: .denied, state: state.withLock { $0.lockState }, path: path,
-                    protectionClass: protectionClass.letter, operation: operation,
-                    pid: process?.pid ?? (caller.pid == 0 ? nil : Int(caller.pid)),
-                    uid: Int(caller.uid), program: process?.program))
+            emit(fileEvent(.denied, path, protectionClass, operation, caller))
+        case .removedUnread(let path, let protectionClass, let operation, let caller):
+            emit(fileEvent(.removedUnread, path, protectionClass, operation, caller))
         case .integrityFailure(let path, let reason):
             emit(ControlEvent(kind: .integrityFailure, path: path, detail: reason))
         case .healed(let path, let finding):
@@ -170,12 +166,25 @@ final class EventHub: VolumeObserver {
         }
     }
 
+    /// What a program did, or was refused, to a file.
+    private func fileEvent(
+        _ kind: ControlEvent.Kind, _ path: String, _ protectionClass: ProtectionClass,
+        _ operation: String, _ caller: Caller
+    ) -> ControlEvent {
+        let process = programs.process(of: Int(caller.pid), now: SystemClock.monotonic())
+        return ControlEvent(
+            kind: kind, state: state.withLock { $0.lockState }, path: path,
+            protectionClass: protectionClass.letter, operation: operation,
+            pid: process?.pid ?? (caller.pid == 0 ? nil : Int(caller.pid)), uid: Int(caller.uid),
+            program: process?.program)
+    }
+
     // MARK: Log lines
 
     private static func level(of event: ControlEvent) -> LogWriter.Level {
         switch ControlEvent.Kind(rawValue: event.kind) {
         case .integrityFailure, .lost: .error
-        case .healed, .foreignFile: .warning
+        case .healed, .foreignFile, .removedUnread: .warning
         case .denied: .info
         default: .notice
         }

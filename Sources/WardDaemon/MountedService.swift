@@ -43,12 +43,13 @@ final class MountedService: @unchecked Sendable {
         uuid = store.parameters.uuidString
         log = try LogWriter(options, fallbackPath: store.stateDirectory.logPath)
         hub = EventHub(log: log)
+        let fillable = options.manualClock ? FillableStorage() : nil
         for note in opened.notes { log.write(.warning, note) }
         do throws(VolumeOpenError) {
             volume = try Volume(
                 backingPath: placement.volumePath, parameters: store.parameters,
                 volumeKey: opened.volumeKey, keyring: opened.keyring, readOnly: options.readOnly,
-                observer: hub)
+                observer: hub, storage: fillable ?? PosixStorage())
         } catch {
             log.stop()
             throw DaemonError(error, volumePath: options.volumePath)
@@ -84,7 +85,7 @@ final class MountedService: @unchecked Sendable {
         let ending = Ending()
         service = ControlService(
             options: options, placement: placement, store: store, volume: volume, keeper: keeper,
-            time: time, hub: hub, deviceMinor: connection.connectionID
+            time: time, fillable: fillable, hub: hub, deviceMinor: connection.connectionID
         ) { force in ending.owner?.end(force: force) }
         info = MountedInfo(
             uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,

@@ -71,7 +71,7 @@ extension RequestServer {
     }
 
     func unlink(_ call: inout Call<Channel>) throws(Errno) {
-        try volume.unlink(call.node, try call.body.takeName(), context)
+        try volume.unlink(call.node, try call.body.takeName(), caller: call.caller, context)
         call.succeed()
     }
 
@@ -92,7 +92,8 @@ extension RequestServer {
         }
         let oldName = try call.body.takeName()
         let newName = try call.body.takeName()
-        try volume.rename(call.node, oldName, newParent, newName, flags: flags, context)
+        try volume.rename(
+            call.node, oldName, newParent, newName, flags: flags, caller: call.caller, context)
         call.succeed()
     }
 

@@ -38,6 +38,10 @@ final class ClassGate: Sendable {
                 truncatingIfNeeded: states.load(ordering: .sequentiallyConsistent) &>> shift))!
     }
 
+    /// Whether everything passes, whatever the class.
+    @inline(__always)
+    var isOpenForAll: Bool { states.load(ordering: .acquiring) == 0 }
+
     func set(_ state: State, for protectionClass: ProtectionClass) {
         let shift = UInt64(protectionClass.rawValue) * 8
         while true {

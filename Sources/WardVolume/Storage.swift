@@ -90,7 +90,9 @@ public protocol Storage: AnyObject, Sendable {
 }
 
 /// The backing store as Linux has it.
-public final class PosixStorage: Storage {
+public class PosixStorage: Storage, @unchecked Sendable {
+    // Sendable: it holds nothing. Not final for `FillableStorage`, which adds an atomic.
+
     public init() {}
 
     /// Descriptors that programs can't use up by opening files: the control socket and the keybag need some.

@@ -45,7 +45,8 @@ extension Volume {
     // MARK: Removing
 
     public func unlink(
-        _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
+        _ parent: NodeID, _ name: UnsafeRawBufferPointer, caller: Caller,
+        _ context: WorkerContext
     ) throws(Errno) {
         let parent = node(parent)
         let state = try directoryState(of: parent)
@@ -53,7 +54,9 @@ extension Volume {
         let directory = try directoryDescriptor(of: parent)
         let status = try storage.fstatat(directory.rawValue, context.nameA)
         let victim = table.find(inode: UInt64(status.st_ino))
+        let unread = unreadableNow(status, parent, context.nameA, context)
         try storage.unlinkat(directory.rawValue, context.nameA, 0)
+        if let unread { report(unread.removed(by: .unlink, caller)) }
         noteRemoved(victim, status, parent, context.nameA)
         if isLong { removeLongLink(directory.rawValue, context.nameA) }
         isDirty.store(true, ordering: .relaxed)
@@ -171,7 +174,8 @@ extension Volume {
     /// `flags`: 0, `RENAME_NOREPLACE`, `RENAME_EXCHANGE`.
     public func rename(
         _ oldParent: NodeID, _ oldName: UnsafeRawBufferPointer, _ newParent: NodeID,
-        _ newName: UnsafeRawBufferPointer, flags: UInt32, _ context: WorkerContext
+        _ newName: UnsafeRawBufferPointer, flags: UInt32, caller: Caller,
+        _ context: WorkerContext
     ) throws(Errno) {
         let exchange = flags == renameExchange
         guard flags == 0 || exchange || flags == renameNoReplace else {
@@ -206,6 +210,8 @@ extension Volume {
             }
         }
         let victim = replaced.flatMap { table.find(inode: UInt64($0.st_ino)) }
+        let unread =
+            exchange ? nil : replaced.flatMap { unreadableNow($0, to, new, context) }
         if newIsLong { try makeLongLink(toDirectory.rawValue, new, newName, toState.id) }
         if exchange, oldIsLong {
             try makeLongLink(fromDirectory.rawValue, old, oldName, fromState.id)
@@ -223,6 +229,7 @@ extension Volume {
             if newIsLong { removeLongLink(toDirectory.rawValue, new) }
             throw error
         }
+        if let unread { report(unread.removed(by: .rename, caller)) }
         if let replaced, !exchange { noteRemoved(victim, replaced, to, new) }
         noteMoved(moved, from, old, to, new)
         if exchange, let replaced { noteMoved(replaced, to, new, from, old) }

@@ -93,19 +93,10 @@ public final class Volume: @unchecked Sendable {
     ///
     /// `volumeKey` is the 32-byte key of names and metadata (from the keybag). The caller holds the exclusive lock.
     /// Throws `VolumeOpenError` with what is wrong with which file.
-    public convenience init(
-        backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
-        keyring: ClassKeyring, readOnly: Bool, observer: (any VolumeObserver)?
-    ) throws(VolumeOpenError) {
-        try self.init(
-            backingPath: backingPath, parameters: parameters, volumeKey: volumeKey,
-            keyring: keyring, readOnly: readOnly, observer: observer, storage: PosixStorage())
-    }
-
-    init(
+    public init(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
         keyring: ClassKeyring, readOnly: Bool, observer: (any VolumeObserver)?,
-        storage: any Storage
+        storage: any Storage = PosixStorage()
     ) throws(VolumeOpenError) {
         self.backingPath = backingPath
         self.parameters = parameters

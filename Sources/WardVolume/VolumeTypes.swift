@@ -127,6 +127,9 @@ extension KernelNotifier {
 public enum VolumeEvent: Sendable {
     /// A content operation was refused because of the file's class.
     case denied(path: String, protectionClass: ProtectionClass, operation: String, caller: Caller)
+    /// A file with content lost its last name, or had it taken by another file, while its class could not be read.
+    case removedUnread(
+        path: String, protectionClass: ProtectionClass, operation: String, caller: Caller)
     /// Ciphertext that does not authenticate or is not where it should be.
     case integrityFailure(path: String, reason: String)
     /// A finding accepted because it lies in a doubtful interval after an unclean end.

@@ -114,7 +114,9 @@ import WardSystem
             case "class": try harness.setClass(node, "A")
             case "move":
                 try harness.withName(action) { name throws(Errno) in
-                    try harness.volume.rename(1, name, made.node, name, flags: 0, harness.context)
+                    try harness.volume.rename(
+                        1, name, made.node, name, flags: 0, caller: harness.caller,
+                        harness.context)
                 }
             default: try harness.setClass(1, "B")
             }
@@ -194,7 +196,8 @@ import WardSystem
             storage.failAfter(n, .ioError)
             let moved: Void? = try? harness.withName("from") { old throws(Errno) in
                 try harness.withName("to") { new throws(Errno) in
-                    try harness.volume.rename(1, old, 1, new, flags: 0, harness.context)
+                    try harness.volume.rename(
+                        1, old, 1, new, flags: 0, caller: harness.caller, harness.context)
                 }
             }
             storage.stop()

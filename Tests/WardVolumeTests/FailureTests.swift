@@ -72,7 +72,8 @@ import WardSystem
             storage.failAfter(n, .ioError)
             let moved: Void? = try? harness.withName("file") { old throws(Errno) in
                 try harness.withName(long) { new throws(Errno) in
-                    try harness.volume.rename(1, old, 1, new, flags: 0, harness.context)
+                    try harness.volume.rename(
+                        1, old, 1, new, flags: 0, caller: harness.caller, harness.context)
                 }
             }
             let made: Void? = try? harness.withName("dir") { name throws(Errno) in
@@ -88,7 +89,8 @@ import WardSystem
                     if name == "dir" {
                         try harness.volume.removeDirectory(1, bytes, harness.context)
                     } else {
-                        try harness.volume.unlink(1, bytes, harness.context)
+                        try harness.volume.unlink(
+                            1, bytes, caller: harness.caller, harness.context)
                     }
                 }
             }

@@ -6,9 +6,30 @@ import WardSystem
 struct BackgroundMount {
     let request: MountRequest
 
+    /// Why there is no daemon.
+    enum Failure: Error {
+        /// It said so: its exit code and its two lines.
+        case daemon(status: Int32, text: String)
+        case command(CommandFailure)
+    }
+
     /// Returns the mount point. Where the daemon fails, its two lines are printed as they came and its exit code ends
     /// this process.
     func start() throws -> String {
+        do throws(Failure) {
+            return try launch().mountPoint
+        } catch {
+            switch error {
+            case .daemon(let status, let text):
+                Console.write(text + "\n", to: 2)
+                throw ExitCode(status)
+            case .command(let failure): throw failure
+            }
+        }
+    }
+
+    /// Starts it and waits until the mount answers.
+    func launch() throws(Failure) -> (mountPoint: String, daemon: ChildProcess) {
         let what = MountCommand.what
         let bytes: [UInt8]
         let child: ChildProcess
@@ -25,21 +46,22 @@ struct BackgroundMount {
             try writing.close()
             bytes = try FileReading.bytes(of: reading.rawValue)
         } catch {
-            throw CommandFailure(
-                what, request.volume, why: "its daemon can't be started: \(Text.reason(error))",
-                status: .system)
+            throw .command(
+                CommandFailure(
+                    what, request.volume,
+                    why: "its daemon can't be started: \(Text.reason(error))", status: .system))
         }
         switch ReadyMessage(bytes) {
-        case .ready(let mountPoint): return mountPoint
+        case .ready(let mountPoint): return (mountPoint, child)
         case .failed(let status, let text):
-            Console.write(text + "\n", to: 2)
             _ = child.wait()
-            throw ExitCode(status)
+            throw .daemon(status: status, text: text)
         case nil:
-            throw CommandFailure(
-                what, request.volume,
-                why: "its daemon ended before the mount was ready (exit code \(child.wait()))",
-                hint: "ward mount --foreground shows what it says", status: .software)
+            throw .command(
+                CommandFailure(
+                    what, request.volume,
+                    why: "its daemon ended before the mount was ready (exit code \(child.wait()))",
+                    hint: "ward mount --foreground shows what it says", status: .software))
         }
     }
 }

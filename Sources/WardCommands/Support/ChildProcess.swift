@@ -21,17 +21,21 @@ struct ChildProcess: Sendable {
     ///   - arguments: With the name of the program first.
     ///   - environment: What is set (or, where nil, removed) beside the environment of this process.
     ///   - passing: A descriptor of this process and the number the child knows it by.
+    ///   - inheritsDescriptors: What the shell left open goes on to the child: a program that is wrapped, not used.
     ///   - newSession: setsid(2) before the program starts: no controlling terminal, no signals from its keys.
     static func start(
         _ program: String, _ arguments: [String], environment: [String: String?] = [:],
         input: Stream = .inherit, output: Stream = .inherit, error: Stream = .inherit,
-        passing: (from: Int32, to: Int32)? = nil, newSession: Bool = false
+        passing: (from: Int32, to: Int32)? = nil, inheritsDescriptors: Bool = false,
+        newSession: Bool = false
     ) throws(Errno) -> ChildProcess {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
         // What the shell left open stays with this process: the child gets the standard streams and `passing`.
-        _ = ward_close_range(3, UInt32.max, 4 /* CLOSE_RANGE_CLOEXEC */)
+        if !inheritsDescriptors {
+            _ = ward_close_range(3, UInt32.max, 4 /* CLOSE_RANGE_CLOEXEC */)
+        }
         for (number, stream) in [(Int32(0), input), (1, output), (2, error)] {
             switch stream {
             case .inherit: break

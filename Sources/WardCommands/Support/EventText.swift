@@ -8,7 +8,7 @@ enum EventText {
 
     static func tone(_ event: ControlEvent) -> Tone {
         switch ControlEvent.Kind(rawValue: event.kind) {
-        case .denied, .integrityFailure, .lost: .bad
+        case .denied, .removedUnread, .integrityFailure, .lost: .bad
         case .willBecomeUnavailable, .didBecomeUnavailable, .locked, .reboot: .warning
         case .didBecomeAvailable, .firstUnlock: .good
         default: .plain
@@ -35,7 +35,10 @@ enum EventText {
         if let letter = event.protectionClass { details.append("class \(letter)") }
         if let operation = event.operation { details.append(Text.printable(operation)) }
         if let who = who(event) { details.append(who) }
-        if event.kind == ControlEvent.Kind.denied.rawValue, let state = event.state {
+        let isOfFile =
+            event.kind == ControlEvent.Kind.denied.rawValue
+            || event.kind == ControlEvent.Kind.removedUnread.rawValue
+        if isOfFile, let state = event.state {
             details.append(StateText.name(state))
         }
         if let seconds = event.secondsLeft {
@@ -64,6 +67,7 @@ enum EventText {
         case .firstUnlock: "first unlock"
         case .reboot: "rebooted"
         case .denied: "refused"
+        case .removedUnread: "removed unread"
         case .integrityFailure: "damaged"
         case .healed: "mended"
         case .lost: "lost"

@@ -1,4 +1,4 @@
-/// Exit codes of `ward`: `sysexits.h` for the general, 10 to 14 for what only ward has. They are part of the interface.
+/// Exit codes of `ward`: `sysexits.h` for the general, 10 to 15 for what only ward has. They are part of the interface.
 public enum ExitStatus: Int32, Sendable, CaseIterable {
     case success = 0
     /// Some of several paths failed; each was reported.
@@ -12,6 +12,8 @@ public enum ExitStatus: Int32, Sendable, CaseIterable {
     case tryLater = 13
     /// The keybag or another structure of the volume is damaged, or the volume was erased.
     case damaged = 14
+    /// The command that `ward test` ran succeeded, and the audit found something.
+    case findings = 15
     /// The command line was wrong (`EX_USAGE`).
     case usage = 64
     /// What was read is not usable: an empty passcode, for example (`EX_DATAERR`).

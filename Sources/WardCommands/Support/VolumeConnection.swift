@@ -6,7 +6,10 @@ import WardSystem
 /// Which mounted volume a verb is about.
 struct MountPointArgument: ParsableArguments {
     @Argument(
-        help: "The mount point, or any path in it; may be left out while one volume is mounted.",
+        help: """
+            The mount point, or any path in it; may be left out while one volume is mounted, and \
+            below ward test.
+            """,
         completion: .directory)
     var mountpoint: String?
 
@@ -59,9 +62,13 @@ struct VolumeConnection {
         }
     }
 
-    /// With several volumes mounted and none named it is the one the working directory is in.
+    /// Below `ward test` it is the test's volume where none is named. With several volumes mounted and none named it is
+    /// the one the working directory is in.
     private static func socket(for path: String?) throws(ControlError) -> String {
         let directory = RuntimeDirectory()
+        if path == nil, let volume = TestEnvironment.volume {
+            return try directory.socket(for: volume)
+        }
         do throws(ControlError) {
             return try directory.socket(for: path)
         } catch {

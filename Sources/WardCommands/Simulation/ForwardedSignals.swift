@@ -1,0 +1,38 @@
+import CWardLinux
+import Glibc
+
+/// Signals that a command under test is to get instead of this process, which has to clean up after it.
+struct ForwardedSignals {
+    private static let numbers = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2]
+    /// `siginfo_t.si_code` of what the kernel sends by itself, sigaction(2): a terminal's keys, which all programs in the
+    /// foreground have got already.
+    private static let fromKernel: Int32 = 0x80
+    private var waited = sigset_t()
+
+    /// Holds them back from now on.
+    init() {
+        sigemptyset(&waited)
+        for number in ForwardedSignals.numbers + [SIGCHLD] { sigaddset(&waited, number) }
+        sigprocmask(SIG_BLOCK, &waited, nil)
+    }
+
+    /// Until the child ends: its exit code, or 128 and the number of the signal that ended it.
+    func forward(to child: ChildProcess) -> Int32 {
+        var waited = waited
+        while true {
+            var information = siginfo_t()
+            let number = sigwaitinfo(&waited, &information)
+            if number == SIGCHLD {
+                var status: Int32 = 0
+                let reaped = waitpid(child.pid, &status, WNOHANG)
+                guard reaped != 0 else { continue }
+                if reaped < 0 { return 127 }
+                return ward_wifexited(status) != 0
+                    ? ward_wexitstatus(status) : 128 + ward_wtermsig(status)
+            }
+            if number > 0, information.si_code != ForwardedSignals.fromKernel {
+                kill(child.pid, number)
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+import WardControl
+import WardFormat
+
+/// What a program did to its files, as far as their classes are concerned.
+public struct Audit: Sendable {
+    /// A file and its class.
+    public struct File: Sendable, Equatable {
+        /// Inside the volume, "/" first.
+        public var path: String
+        public var protectionClass: ProtectionClass
+        public var sizeBytes: Int
+
+        public init(path: String, protectionClass: ProtectionClass, sizeBytes: Int) {
+            self.path = path
+            self.protectionClass = protectionClass
+            self.sizeBytes = sizeBytes
+        }
+
+        var json: JSONValue {
+            .object([
+                ("path", .string(path)), ("protectionClass", .string(protectionClass.letter)),
+                ("size", .int(Int64(sizeBytes))),
+            ])
+        }
+
+        init?(json: JSONValue) {
+            guard let path = json["path"]?.stringValue,
+                let protectionClass = json["protectionClass"]?.classValue,
+                let size = json["size"]?.intValue
+            else { return nil }
+            self.init(path: path, protectionClass: protectionClass, sizeBytes: size)
+        }
+    }
+
+    /// The lock state it was taken in, as `ward status` names it.
+    public var state: String
+    /// All regular files, by path.
+    public var files: [File] = []
+    /// What should not be, the same kinds together.
+    public var findings: [Finding] = []
+    /// Every refusal so far. No finding: a test may well try what must be refused.
+    public var denials: [FileEvent] = []
+    /// Files of which nobody knows whether they are copies or databases: they could not be read in this state.
+    public var unread: [String] = []
+
+    public init(state: String) { self.state = state }
+
+    /// The files of one class.
+    public func files(of protectionClass: ProtectionClass) -> [File] {
+        files.filter { $0.protectionClass == protectionClass }
+    }
+
+    /// The files in a directory and below it. `directory`: inside the volume, with or without "/" at either end.
+    public func files(under directory: String) -> [File] {
+        let prefix = "/" + directory.split(separator: "/").map { $0 + "/" }.joined()
+        return files.filter { $0.path.hasPrefix(prefix) }
+    }
+
+    /// Those of them that are not of this class.
+    public func files(under directory: String, notOf protectionClass: ProtectionClass) -> [File] {
+        files(under: directory).filter { $0.protectionClass != protectionClass }
+    }
+
+    public var json: JSONValue {
+        .object([
+            ("state", .string(state)),
+            ("files", .array(files.map(\.json))), ("findings", .array(findings.map(\.json))),
+            ("denials", .array(denials.map(\.json))),
+            ("unread", .array(unread.map { .string($0) })),
+        ])
+    }
+
+    /// Nil where something is missing.
+    public init?(json: JSONValue) {
+        guard let state = json["state"]?.stringValue, let files = json["files"]?.arrayValue,
+            let findings = json["findings"]?.arrayValue, let denials = json["denials"]?.arrayValue,
+            let unread = json["unread"]?.arrayValue
+        else { return nil }
+        self.init(state: state)
+        self.files = files.compactMap(File.init(json:))
+        self.findings = findings.compactMap(Finding.init(json:))
+        self.denials = denials.compactMap(FileEvent.init(json:))
+        self.unread = unread.compactMap(\.stringValue)
+    }
+}
+
+extension JSONValue {
+    /// A class in any spelling.
+    var classValue: ProtectionClass? { stringValue.flatMap(ProtectionClass.init(spelling:)) }
+}

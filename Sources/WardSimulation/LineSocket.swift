@@ -1,0 +1,76 @@
+import CWardLinux
+import Glibc
+import WardControl
+import WardSystem
+
+/// One end of a socket pair that JSON objects cross, a line each.
+public final class LineSocket {
+    private let descriptor: OwnedDescriptor
+    private var received: [UInt8] = []
+
+    /// Takes the descriptor over.
+    public init(adopting descriptor: Int32) {
+        self.descriptor = OwnedDescriptor(adopting: descriptor)
+    }
+
+    public var rawValue: Int32 { descriptor.rawValue }
+
+    /// Two ends, closed by exec.
+    static func pair() throws(Errno) -> (ours: Int32, theirs: Int32) {
+        var ends: (Int32, Int32) = (-1, -1)
+        let made = withUnsafeMutableBytes(of: &ends) {
+            socketpair(
+                AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0,
+                $0.baseAddress!.assumingMemoryBound(to: Int32.self))
+        }
+        if made != 0 { throw Errno(rawValue: errno) }
+        return ends
+    }
+
+    /// Bounds the wait of `receive`.
+    func setTimeout(seconds: Int) {
+        var limit = timeval(tv_sec: seconds, tv_usec: 0)
+        setsockopt(
+            rawValue, SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
+    }
+
+    public func send(_ message: JSONValue) throws(Errno) {
+        let bytes = message.bytes + [UInt8(ascii: "\n")]
+        var done = 0
+        while done < bytes.count {
+            let sent = bytes.withUnsafeBytes {
+                // A peer that is gone is an error here, and no signal.
+                Glibc.send(rawValue, $0.baseAddress! + done, $0.count - done, Int32(MSG_NOSIGNAL))
+            }
+            if sent < 0 {
+                if errno == EINTR { continue }
+                throw Errno(rawValue: errno)
+            }
+            done += sent
+        }
+    }
+
+    /// The next object; nil where the other end is closed. Throws `EAGAIN` when the time is up, `EBADMSG` for what is no
+    /// JSON.
+    public func receive() throws(Errno) -> JSONValue? {
+        while true {
+            if let end = received.firstIndex(of: UInt8(ascii: "\n")) {
+                let line = Array(received[..<end])
+                received.removeSubrange(...end)
+                guard let message = try? JSONParser.parse(line) else {
+                    throw Errno(rawValue: EBADMSG)
+                }
+                return message
+            }
+            var chunk = [UInt8](repeating: 0, count: 1 << 16)
+            let count = recv(rawValue, &chunk, chunk.count, 0)
+            if count == 0 { return nil }
+            if count < 0 {
+                if errno == EINTR { continue }
+                if errno == ECONNRESET { return nil }
+                throw Errno(rawValue: errno)
+            }
+            received += chunk[..<count]
+        }
+    }
+}

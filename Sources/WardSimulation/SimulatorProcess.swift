@@ -1,0 +1,155 @@
+import CWardLinux
+import Dispatch
+import Glibc
+import Synchronization
+import WardControl
+import WardSystem
+
+/// A simulated device's process, `ward simulate`: it makes the volume, has it served by a daemon, and removes all of it
+/// when it is told to, or when the process that started it is gone, however that ended.
+///
+/// Concurrency: any thread; one request at a time, guarded by `state`.
+public final class SimulatorProcess: Sendable {
+    /// Longer than any request takes that is not stuck.
+    private static let answerTimeoutSeconds = 60
+
+    private struct State: ~Copyable {
+        /// Nil once it has ended.
+        var socket: LineSocket?
+    }
+
+    public let pid: pid_t
+    private let state: Mutex<State>
+
+    /// Starts the program `ward`.
+    public init(program: String) throws(SimulatorError) {
+        let ends: (ours: Int32, theirs: Int32)
+        do throws(Errno) {
+            ends = try LineSocket.pair()
+        } catch {
+            throw SimulatorError("cannot start a simulated device", why: "\(error)", exitCode: 71)
+        }
+        let socket = LineSocket(adopting: ends.ours)
+        defer { Syscall.close(ends.theirs) }
+        socket.setTimeout(seconds: SimulatorProcess.answerTimeoutSeconds)
+        pid = try SimulatorProcess.spawn(program, input: ends.theirs)
+        state = Mutex(State(socket: socket))
+    }
+
+    deinit {
+        // The end of the socket ends it. Nobody waits for that, but somebody has to take note of its exit.
+        let pid = pid
+        let isRunning = state.withLock { state in
+            defer { state.socket = nil }
+            return state.socket != nil
+        }
+        if isRunning { DispatchQueue.global().async { SimulatorProcess.reap(pid) } }
+    }
+
+    /// Makes and mounts the volume.
+    public func start(_ settings: SimulatorSettings) throws(SimulatorError) -> SimulatedMount {
+        try mount(ask(.start(settings)))
+    }
+
+    public func kill() throws(SimulatorError) { _ = try ask(.kill) }
+
+    public func restart() throws(SimulatorError) -> SimulatedMount { try mount(ask(.restart)) }
+
+    /// All there were that daemons still remember, the oldest first.
+    public func events() throws(SimulatorError) -> [ControlEvent] {
+        guard let events = try ask(.events)["events"]?.arrayValue else { throw notAnAnswer() }
+        return events.compactMap(ControlEvent.init(json:))
+    }
+
+    public func audit() throws(SimulatorError) -> Audit {
+        guard let audit = Audit(json: try ask(.audit)) else { throw notAnAnswer() }
+        return audit
+    }
+
+    /// Removes everything; returns when it is gone. Once more: nothing happens.
+    public func end() throws(SimulatorError) {
+        guard state.withLock({ $0.socket != nil }) else { return }
+        defer {
+            state.withLock { $0.socket = nil }
+            SimulatorProcess.reap(pid)
+        }
+        _ = try ask(.end)
+    }
+
+    private func mount(_ answer: JSONValue) throws(SimulatorError) -> SimulatedMount {
+        guard let mount = SimulatedMount(json: answer) else { throw notAnAnswer() }
+        return mount
+    }
+
+    private func ask(_ request: SimulatorRequest) throws(SimulatorError) -> JSONValue {
+        let answer = state.withLock { state -> Result<JSONValue, SimulatorError> in
+            guard let socket = state.socket else {
+                return .failure(
+                    SimulatorError("cannot use the simulated device", why: "it was removed"))
+            }
+            do throws(Errno) {
+                try socket.send(request.json)
+                if let answer = try socket.receive() { return .success(answer) }
+                return .failure(gone("it ended without a word"))
+            } catch {
+                switch error {
+                case .wouldBlock: return .failure(gone("it does not answer"))
+                case .brokenPipe: return .failure(gone("it ended without a word"))
+                default: return .failure(gone("\(error)"))
+                }
+            }
+        }
+        let message = try answer.get()
+        if let error = SimulatorError(json: message) { throw error }
+        return message
+    }
+
+    private func gone(_ why: String) -> SimulatorError {
+        SimulatorError("cannot talk to the simulated device's process \(pid)", why: why)
+    }
+
+    private func notAnAnswer() -> SimulatorError {
+        SimulatorError(
+            "cannot talk to the simulated device's process \(pid)",
+            why: "its answer is of another version of ward",
+            hint: "WARD_BINARY names the program to use")
+    }
+
+    private static func reap(_ pid: pid_t) {
+        var status: Int32 = 0
+        while waitpid(pid, &status, 0) < 0, errno == EINTR {}
+    }
+
+    /// In a session of its own: what ends the test by its terminal or its process group must leave it to clean up. Its
+    /// other descriptors are its own to close: this process may have threads that are opening some.
+    private static func spawn(_ program: String, input: Int32) throws(SimulatorError) -> pid_t {
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_adddup2(&actions, input, 0)
+        for descriptor in 1...2 {
+            posix_spawn_file_actions_addopen(&actions, Int32(descriptor), "/dev/null", O_WRONLY, 0)
+        }
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        posix_spawnattr_setsigmask(&attributes, &signals)
+        sigfillset(&signals)
+        posix_spawnattr_setsigdefault(&attributes, &signals)
+        posix_spawnattr_setflags(
+            &attributes,
+            Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | 0x80 /* POSIX_SPAWN_SETSID */))
+        var arguments: [UnsafeMutablePointer<CChar>?] = [strdup("ward"), strdup("simulate"), nil]
+        defer { for argument in arguments { free(argument) } }
+        var child = pid_t()
+        let reason = posix_spawn(&child, program, &actions, &attributes, &arguments, environ)
+        guard reason == 0 else {
+            throw SimulatorError(
+                "cannot start \(program)", why: "\(Errno(rawValue: reason))",
+                hint: "WARD_BINARY names the program to use", exitCode: 69)
+        }
+        return child
+    }
+}

@@ -1,0 +1,51 @@
+import Glibc
+import WardFormat
+import WardSystem
+
+// Noticing that a file goes unread. Apps that took "locked" for "damaged" have replaced or deleted what people had in
+// such files; the removal is allowed (row O12), and told.
+extension Volume {
+    /// A file that can't be read now, and whose last name is about to go.
+    struct UnreadFile {
+        /// As `removedUnread` tells them.
+        enum Removal: String {
+            case unlink, rename
+        }
+
+        var path: String
+        var protectionClass: ProtectionClass
+
+        func removed(by removal: Removal, _ caller: Caller) -> VolumeEvent {
+            .removedUnread(
+                path: path, protectionClass: protectionClass, operation: removal.rawValue,
+                caller: caller)
+        }
+    }
+
+    /// Nil where the file can be read, is empty, has other names or is none. Asks the store for nothing while every class
+    /// is open; an error here is never the caller's.
+    func unreadableNow(
+        _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
+        _ context: WorkerContext
+    ) -> UnreadFile? {
+        guard !gate.isOpenForAll, status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1,
+            status.st_size > 0
+        else { return nil }
+        let node = table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
+        node.addLink(parent, stored)
+        defer { table.release(node, lookups: 1) }
+        if let known = node.protectionClass, gate.state(of: known) == .open { return nil }
+        guard let file = try? acquire(node, context).file else { return nil }
+        defer { release(file, context) }
+        file.lock.lockRead()
+        defer { file.lock.unlock() }
+        guard file.sizeBytes > 0 else { return nil }
+        switch gate.state(of: file.protectionClass) {
+        case .open, .closing: return nil
+        // Somebody who has it open reads it still.
+        case .openFilesOnly where file.hasKey: return nil
+        case .openFilesOnly, .closed:
+            return UnreadFile(path: path(of: node), protectionClass: file.protectionClass)
+        }
+    }
+}

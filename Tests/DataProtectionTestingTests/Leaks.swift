@@ -1,0 +1,33 @@
+import Foundation
+
+/// What simulated devices leave on the machine: nothing, soon after they went.
+enum Leaks {
+    /// Mounts, processes and directories of the device in `directory`.
+    static func of(_ directory: String) -> [String] {
+        var leaks: [String] = []
+        let table = (try? String(contentsOfFile: "/proc/self/mountinfo", encoding: .utf8)) ?? ""
+        if table.contains(directory) { leaks.append("mount") }
+        if FileManager.default.fileExists(atPath: directory) { leaks.append("files") }
+        for entry in (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? [] {
+            guard let pid = pid_t(entry), pid != getpid(),
+                let line = FileManager.default.contents(atPath: "/proc/\(entry)/cmdline"),
+                String(decoding: line, as: UTF8.self).contains(directory)
+            else { continue }
+            leaks.append("process \(pid)")
+        }
+        return leaks
+    }
+
+    /// The same, once it has had time to go; never waits longer than ten seconds.
+    static func left(of directory: String) async throws -> [String] {
+        for _ in 0..<200 where !of(directory).isEmpty {
+            try await Task.sleep(for: .milliseconds(50))
+        }
+        return of(directory)
+    }
+
+    /// The directory that holds all of the device mounted at `path`.
+    static func directory(of path: String) -> String {
+        (path as NSString).deletingLastPathComponent
+    }
+}

@@ -1,0 +1,77 @@
+import DataProtectionTesting
+import Foundation
+import Testing
+
+/// Where there is nothing to mount with it says so at once, and what to do.
+@Suite(.serialized) struct ProgramTests {
+    @Test("WARD_BINARY that is no program")
+    func wrongProgram() async throws {
+        try await Self.inChild("WARD_BINARY=/nonexistent/ward") { text in
+            #expect(text.contains("cannot simulate a device"))
+            #expect(text.contains("WARD_BINARY names /nonexistent/ward, which is no program"))
+            #expect(text.contains("hint: swift build --product ward"))
+        }
+    }
+
+    @Test("a program that is no ward")
+    func anotherProgram() async throws {
+        try await Self.inChild("WARD_BINARY=/bin/true") { text in
+            #expect(text.contains("it ended without a word"))
+        }
+    }
+
+    @Test("no /dev/fuse", .enabled(if: geteuid() == 0))
+    func noFUSE() async throws {
+        let prepare = """
+            mount -t tmpfs -o mode=755 none /dev
+            mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/zero c 1 5
+            mknod -m 666 /dev/urandom c 1 9; mknod -m 666 /dev/random c 1 8
+            """
+        try await Self.inChild("X=", prepare: prepare) { text in
+            #expect(text.contains("this machine has no /dev/fuse"))
+            #expect(text.contains("--device /dev/fuse --cap-add SYS_ADMIN"))
+        }
+    }
+
+    /// Runs `Maker` in a process of its own; it has to fail, within seconds.
+    private static func inChild(
+        _ variable: String, prepare: String? = nil, _ body: (String) -> Void
+    ) async throws {
+        let child = Process()
+        let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
+        var words = ["env", variable, "\(Maker.variable)=1", own]
+        words += ["--testing-library", "swift-testing", "--filter", "Maker"]
+        if let prepare {
+            words = ["unshare", "--mount", "sh", "-euc", prepare + "\nexec \"$@\"", "sh"] + words
+        }
+        child.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+        child.arguments = words
+        let output = Pipe()
+        child.standardOutput = output
+        child.standardError = output
+        let start = ContinuousClock.now
+        try child.run()
+        let text = String(
+            decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
+        child.waitUntilExit()
+        #expect(child.terminationStatus != 0, "\(text)")
+        // Against a hang only.
+        #expect(ContinuousClock.now - start < .seconds(30))
+        body(text)
+    }
+}
+
+/// Not a test but for `ProgramTests`, which run it in processes of their own.
+@Suite struct Maker {
+    static let variable = "WARD_TEST_MAKER"
+
+    @Test(.enabled(if: ProcessInfo.processInfo.environment[variable] != nil))
+    func makes() async throws {
+        do {
+            try await SimulatedDevice().remove()
+        } catch {
+            print("it says: \(error)")
+            throw error
+        }
+    }
+}
