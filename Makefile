@@ -9,6 +9,7 @@
 # make soak       attacks the lock for ten minutes: make soak MINUTES=60 SEED=7 PROCESSES=24 (docs/hacking.md)
 # make soak-tsan  the same for three minutes with a debug program under ThreadSanitizer
 # make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
+# make bench-swift what the Swift library's calls cost beside Foundation's own (2 minutes)
 # make install    installs the built program and its shell completions under PREFIX (and DESTDIR)
 # make uninstall  takes them away again
 # make clean      removes everything that was built or fetched
@@ -30,8 +31,8 @@ PROCESSES ?=
 
 RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
-SWIFT_SOURCES := Package.swift $(wildcard Sources Tests) Examples/RunTracker
-SHELL_SCRIPTS := scripts/setup .ci/run
+SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection)
+SHELL_SCRIPTS := scripts/setup .ci/run benchmarks/dataprotection/run
 PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run \
     $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock benchmarks/simulator)
 SOAK = $(if $(SEED),--seed $(SEED)) $(if $(PROCESSES),--processes $(PROCESSES))
@@ -45,7 +46,7 @@ completions := $(addprefix $(DESTDIR)$(PREFIX)/share/, \
 # make soak and make soak-tsan have a default of their own.
 soak: MINUTES ?= 10
 soak-tsan: MINUTES ?= 3
-.PHONY: build debug test examples check format demo bench soak soak-tsan bench-lock install uninstall clean
+.PHONY: build debug test examples check format demo bench bench-swift soak soak-tsan bench-lock install uninstall clean
 
 build:
 	@scripts/setup build
@@ -61,7 +62,8 @@ test:
 ifdef TEST
 	$(SWIFT) test --skip-build --filter '$(TEST)'
 else
-	$(SWIFT) test --skip-build --skip WardMountTests
+	$(SWIFT) test --skip-build --skip 'WardMountTests|DataProtectionTests'
+	$(SWIFT) test --skip-build --filter DataProtectionTests
 	$(SWIFT) test --skip-build --filter WardMountTests
 	$(MAKE) examples
 endif
@@ -111,6 +113,11 @@ bench-lock:
 	@scripts/setup bench
 	$(RELEASE)
 	benchmarks/lock --write docs/performance.md $(LOCK)
+
+bench-swift:
+	@scripts/setup build
+	$(RELEASE)
+	benchmarks/dataprotection/run
 
 # Builds nothing, so that `make && sudo make install` leaves no files of root's in .build.
 install:

@@ -7,7 +7,8 @@ enum FileFailure {
     /// A `CocoaError` with the POSIX error underneath, as Foundation makes them, and with `DataProtectionError.locked`
     /// where that is the reason. `wanted`: the class that was asked for.
     static func error(
-        _ reason: Errno, _ path: String, _ purpose: Purpose, asking wanted: FileProtectionType? = nil
+        _ reason: Errno, _ path: String, _ purpose: Purpose,
+        asking wanted: FileProtectionType? = nil
     ) -> CocoaError {
         let error = plain(reason, path, purpose)
         guard reason == .notPermitted,

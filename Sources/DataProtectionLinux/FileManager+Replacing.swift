@@ -16,8 +16,11 @@ extension FileManager {
         do throws(Errno) {
             var status = FileStatus()
             guard lstat(original, &status) == 0 else { throw Errno(rawValue: errno) }
-            if !options.contains(.usingNewMetadataOnly), status.st_mode & S_IFMT == S_IFREG {
-                try Syscall.fchmodat(AT_FDCWD, replacement, status.st_mode & 0o7777)
+            let isFile = Paths.mode(replacement).map { $0 & S_IFMT == S_IFREG } ?? false
+            if !options.contains(.usingNewMetadataOnly), isFile,
+                status.st_mode & S_IFMT == S_IFREG
+            {
+                try Syscall.fchmodat(AT_FDCWD, replacement, status.st_mode & 0o777)
             }
             guard let backupItemName else {
                 try exchange(replacement, original)

@@ -67,4 +67,5 @@ extension [FileAttributeKey: Any] {
 
 /// Core Data's option for the class of a store; there is no Core Data on Linux, code that names it compiles. Its value is a
 /// `FileProtectionType`.
+// swift-format-ignore: AlwaysUseLowerCamelCase
 public let NSPersistentStoreFileProtectionKey = "NSPersistentStoreFileProtectionKey"

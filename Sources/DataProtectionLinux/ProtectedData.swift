@@ -27,7 +27,8 @@ public struct ProtectedData: Sendable {
     /// The volume that holds `url`.
     public init(at url: URL) { self.url = url }
 
-    /// The volume of the home directory; that of `$WARD_TEST_VOLUME` where it is set.
+    /// The volume of the home directory (`$CFFIXED_USER_HOME`, else the user database's); that of `$WARD_TEST_VOLUME`
+    /// where it is set.
     public static var shared: ProtectedData {
         let environment = ProcessInfo.processInfo.environment
         return ProtectedData(

@@ -18,7 +18,7 @@ struct UnnamedFile: ~Copyable {
         do throws(Errno) {
             if staged { throw .notSupported }
             let file = try OwnedDescriptor(
-                opening: directory, O_TMPFILE_ | O_RDWR | O_CLOEXEC, mode: mode)
+                opening: directory, temporaryFileFlag | O_RDWR | O_CLOEXEC, mode: mode)
             if let protection {
                 try VolumeAttributes.setProtection(
                     protection, ofItemAt: "/proc/self/fd/\(file.rawValue)")
@@ -95,4 +95,4 @@ struct UnnamedFile: ~Copyable {
 }
 
 /// `__O_TMPFILE | O_DIRECTORY`, open(2); behind _GNU_SOURCE.
-private let O_TMPFILE_: Int32 = 0o20_000_000 | O_DIRECTORY
+private let temporaryFileFlag: Int32 = 0o20_000_000 | O_DIRECTORY

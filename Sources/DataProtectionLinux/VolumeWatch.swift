@@ -13,7 +13,6 @@ final class VolumeWatch: Sendable {
     private static let watches = Mutex<[String: VolumeWatch]>([:])
 
     private struct State {
-        /// Called with the lock held: they may not call back.
         var listeners: [UInt64: Listener] = [:]
         var nextID: UInt64 = 0
         /// False until the first look was taken.
@@ -21,10 +20,6 @@ final class VolumeWatch: Sendable {
         var snapshot: ProtectedData.Snapshot?
         var interrupter: ControlInterrupter?
         var isEnded = false
-
-        func tell(_ event: ProtectedData.Event) {
-            for listener in listeners.values { listener(event) }
-        }
     }
 
     private let path: String
@@ -50,6 +45,7 @@ final class VolumeWatch: Sendable {
             let id = watch.state.withLock { state in
                 state.nextID += 1
                 state.listeners[state.nextID] = listener
+                // With the lock held, so that nothing comes before it; nobody waits for a listener that is new.
                 if state.hasBegun { listener(ProtectedData.Event(.began, state.snapshot)) }
                 return state.nextID
             }
@@ -113,32 +109,41 @@ final class VolumeWatch: Sendable {
 
     private func look() { update(to: ProtectedData.Snapshot(ofVolumeAt: path)) }
 
+    /// Called on the watch's thread only, so that everybody is told in order, and without the lock: a listener may wake a
+    /// task, and a task that is being cancelled has its own lock and unsubscribes.
+    private func publish(_ change: @Sendable (inout State) -> ProtectedData.Event?) {
+        let (event, listeners) = state.withLock { state in
+            (change(&state), Array(state.listeners.values))
+        }
+        guard let event else { return }
+        for listener in listeners { listener(event) }
+    }
+
     /// What holds, seen without the events that led there.
     private func update(to snapshot: ProtectedData.Snapshot?) {
-        state.withLock { state in
+        publish { state in
             let before = state.snapshot
             let hadBegun = state.hasBegun
             state.snapshot = snapshot
             state.hasBegun = true
-            guard !hadBegun || before != snapshot else { return }
+            guard !hadBegun || before != snapshot else { return nil }
             let kind: ProtectedData.Event.Kind =
                 hadBegun && snapshot == nil
                 ? .ended : hadBegun && before != nil ? .stateChanged : .began
-            state.tell(ProtectedData.Event(kind, snapshot))
+            return ProtectedData.Event(kind, snapshot)
         }
     }
 
     private func take(_ event: ControlEvent) {
         if event.kind == ControlEvent.Kind.passcodeChanged.rawValue {
-            let now = ProtectedData.Snapshot(ofVolumeAt: path)
-            return state.withLock { state in
-                guard let now else { return }
+            guard let now = ProtectedData.Snapshot(ofVolumeAt: path) else { return }
+            return publish { state in
                 state.snapshot = now
-                state.tell(ProtectedData.Event(.passcodeChanged, now))
+                return ProtectedData.Event(.passcodeChanged, now)
             }
         }
-        state.withLock { state in
-            guard var snapshot = state.snapshot else { return }
+        publish { state in
+            guard var snapshot = state.snapshot else { return nil }
             let before = snapshot.state
             if let text = event.state, let new = ProtectedData.State(rawValue: text) {
                 snapshot.enter(new)
@@ -147,20 +152,17 @@ final class VolumeWatch: Sendable {
             guard let protection = event.protectionClass.flatMap(FileProtectionType.init(letter:)),
                 let kind = VolumeWatch.kind(event.kind)
             else {
-                if before != snapshot.state {
-                    state.tell(ProtectedData.Event(.stateChanged, snapshot))
-                }
-                return
+                return before == snapshot.state
+                    ? nil : ProtectedData.Event(.stateChanged, snapshot)
             }
             if kind == .didBecomeUnavailable {
                 snapshot.availableClasses.remove(protection)
             } else {
                 snapshot.availableClasses.insert(protection)
             }
-            state.tell(
-                ProtectedData.Event(
-                    kind, snapshot, protection: protection,
-                    remaining: event.secondsLeft.map { .seconds($0) }))
+            return ProtectedData.Event(
+                kind, snapshot, protection: protection,
+                remaining: event.secondsLeft.map { .seconds($0) })
         }
     }
 

@@ -138,7 +138,7 @@ public final class SimulatedDevice: Sendable {
     // MARK: Seeing
 
     /// Everything that was refused because of a file's class so far: who, what, class, state. The same again soon after is
-    /// one with a count; some 500 are remembered, and of a storm of different ones the rest is one.
+    /// one with a count, and of a storm of different ones the rest is one.
     public var denials: [FileEvent] {
         get async throws { try await events(.denied) }
     }

@@ -111,6 +111,10 @@ struct MountSettings: ParsableArguments {
     @Flag(help: "Take a keybag older than this device remembers: a backup was restored on purpose.")
     var acceptOlder = false
     @Option(help: "Append the daemon's log to this file.", completion: .file()) var log: String?
+    @Flag(
+        help: ArgumentHelp(
+            "Sync nothing: a power cut may take it all; for tests.", visibility: .private))
+    var volatile = false
 }
 
 /// What is to be mounted where, in absolute paths: the daemon's working directory is "/".
@@ -167,6 +171,7 @@ struct MountRequest {
         if settings.sharedStorage { words.append("--shared-storage") }
         if settings.acceptOlder { words.append("--accept-older") }
         if let log { words += ["--log", log] }
+        if settings.volatile { words.append("--volatile") }
         return words
     }
 

@@ -8,6 +8,10 @@ struct PolicyCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "policy", abstract: "Show or change when a volume closes, and when it erases.",
         discussion: """
+            --erase-after-10 suits who has a recovery kit or a backup in a safe place: where the file of \
+            attempts in the state directory is lost or damaged, one try is left, and a mistyped \
+            passcode erases.
+
             Examples:
               ward policy ~/papers
               ward policy set ~/papers --grace 30s

@@ -27,7 +27,7 @@ struct TestCommand: ParsableCommand {
             Examples:
               ward test -- python3 -m pytest
               ward test -- sh -c './app --data "$WARD_TEST_VOLUME" & ward lock --now; wait'
-              ward test --before-first-unlock --no-denials -- ./app --data-from-env
+              ward test --before-first-unlock --no-denials -- ./app --background
               ward test --allow removed-unread --json -- ./cache-cleaner
             """)
 

@@ -50,8 +50,8 @@ public struct WardCommand: ParsableCommand {
                 subcommands: [
                     DemoCommand.self, TestCommand.self, LintCommand.self, VersionCommand.self,
                     AdvanceCommand.self, FillCommand.self, WatchdogCommand.self,
-                    SessionWatchCommand.self,
-                    WriteBackCommand.self, SimulateCommand.self, TestChildCommand.self,
+                    SessionWatchCommand.self, WriteBackCommand.self, SimulateCommand.self,
+                    TestChildCommand.self,
                 ]),
         ])
 

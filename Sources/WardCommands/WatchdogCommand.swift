@@ -59,11 +59,18 @@ struct WatchdogCommand: ParsableCommand {
 
     /// Whether the daemon was killed and can't end: its first thread is a zombie, or has SIGKILL pending.
     private func isDying() -> Bool {
-        guard let status = try? FileReading.text(of: "/proc/\(daemon)/status", limit: 1 << 16)
-        else { return true }
+        let status: String
+        do throws(Errno) {
+            status = try FileReading.text(of: "/proc/\(daemon)/status", limit: 1 << 16)
+        } catch {
+            // No descriptor or no memory to be had for a moment says nothing about the daemon.
+            return error == .noSuchFileOrDirectory || error == .noSuchProcess
+        }
         for line in status.split(separator: "\n") {
             if line.hasPrefix("State:") {
                 let state = line.dropFirst(6).first { $0 != "\t" && $0 != " " }
+                // Stopped, by a program of the same user or by ^Z at its terminal: a lock must not wait for that.
+                if state == "T", getppid() == daemon { kill(daemon, SIGCONT) }
                 if state == "Z" || state == "X" { return true }
             } else if line.hasPrefix("SigPnd:") || line.hasPrefix("ShdPnd:") {
                 let pending = UInt64(line.dropFirst(8), radix: 16) ?? 0
@@ -98,7 +105,7 @@ struct WatchdogCommand: ParsableCommand {
     private func cutOff() {
         // O_PATH asks the dead daemon nothing.
         let pin = try? OwnedDescriptor(opening: mountPoint, Int32(0o10000000) | O_DIRECTORY)
-        if umount2(mountPoint, Int32(MNT_FORCE)) == 0 || errno == EBUSY {
+        if umount2(mountPoint, Int32(MNT_FORCE) | 8 /* UMOUNT_NOFOLLOW */) == 0 || errno == EBUSY {
             _ = consume pin
             return
         }

@@ -3,12 +3,12 @@ import WardSystem
 
 /// The last events of a mount, and how many of each there were. Pure: times are given.
 ///
-/// Denials, and files removed unread, have a ring of their own, so that programs that are refused again and again push no lock and no integrity
-/// failure out; the same denial within a while is one event with a count; and where different ones come faster than
-/// anybody could read, the rest of them is one event as well. So neither memory, nor the log, nor a client's socket is
-/// filled by a program in a loop.
+/// Denials, and files removed unread, have rings of their own, so that programs that are refused again and again push no
+/// lock, no removal and no integrity failure out; the same denial within a while is one event with a count; and where
+/// different ones come faster than anybody could read, the rest of them is one event as well. So neither memory, nor the
+/// log, nor a client's socket is filled by a program in a loop.
 struct EventJournal {
-    /// Denials remembered, and as many other events.
+    /// Denials remembered, as many removals, and as many other events.
     static let capacity = 512
     /// The same denial within this time after the last one counts as one event.
     static let mergeInterval = Duration.seconds(10)
@@ -42,7 +42,6 @@ struct EventJournal {
 
     /// Denials that are the same to a person. Not the process: a loop in a shell has a new one each time.
     private struct Key: Hashable {
-        var kind: String
         var program: String?
         var uid: Int?
         var path: String?
@@ -62,6 +61,11 @@ struct EventJournal {
     private struct Ring {
         var entries: [Entry] = []
         var written = 0
+        /// Where an event is that may come again.
+        var positions: [Key: Int] = [:]
+        /// What may be told one by one.
+        private var budget = EventJournal.burst
+        private var budgetAt = Duration.zero
 
         subscript(position: Int) -> Entry {
             get { entries[position % EventJournal.capacity] }
@@ -81,22 +85,28 @@ struct EventJournal {
             self[written] = entry
             return old
         }
+
+        /// Takes from what may be told one by one; false where it is used up.
+        mutating func spend(_ now: Duration) -> Bool {
+            let earned = max(0, (now - budgetAt).inSeconds) * EventJournal.perSecond
+            budget = min(EventJournal.burst, budget + earned)
+            budgetAt = now
+            guard budget >= 1 else { return false }
+            budget -= 1
+            return true
+        }
     }
 
     private(set) var counts = Counts()
     private var denials = Ring()
+    private var removals = Ring()
     private var others = Ring()
-    /// Where in `denials` a denial is.
-    private var positions: [Key: Int] = [:]
-    private var budget = EventJournal.burst
-    private var budgetAt = Duration.zero
-
     mutating func record(_ event: ControlEvent, now: Duration) -> Outcome {
         switch ControlEvent.Kind(rawValue: event.kind) {
         case .denied:
             counts.denied += 1
-            return recordFileEvent(event, now)
-        case .removedUnread: return recordFileEvent(event, now)
+            return record(event, now, in: \.denials)
+        case .removedUnread: return record(event, now, in: \.removals)
         case .integrityFailure: counts.integrityFailures += 1
         case .lost:
             counts.lost += 1
@@ -115,8 +125,10 @@ struct EventJournal {
 
     /// The last `count` events, the oldest first.
     func last(_ count: Int) -> [ControlEvent] {
-        (denials.entries + others.entries).map(\.event).sorted { $0.sequence < $1.sequence }
-            .suffix(max(0, count))
+        (denials.entries + removals.entries + others.entries).map(\.event).sorted {
+            $0.sequence < $1.sequence
+        }
+        .suffix(max(0, count))
     }
 
     private mutating func number(_ event: ControlEvent) -> ControlEvent {
@@ -127,52 +139,55 @@ struct EventJournal {
     }
 
     /// What a program in a loop can cause as often as it likes.
-    private mutating func recordFileEvent(_ event: ControlEvent, _ now: Duration) -> Outcome {
+    private mutating func record(
+        _ event: ControlEvent, _ now: Duration, in ring: WritableKeyPath<EventJournal, Ring>
+    ) -> Outcome {
         let key = Key(
-            kind: event.kind, program: event.program, uid: event.uid, path: event.path,
-            operation: event.operation,
+            program: event.program, uid: event.uid, path: event.path, operation: event.operation,
             state: event.state)
-        if let outcome = merge(event, key, now) { return outcome }
-        if spend(now) { return append(event, key, now) }
+        if let outcome = merge(event, key, now, in: ring) { return outcome }
+        if self[keyPath: ring].spend(now) { return append(event, key, now, in: ring) }
         // Too many different ones: from here on they are one event, until it is quieter.
         var rest = ControlEvent(time: event.time, kind: .denied, state: event.state)
         rest.kind = event.kind
         rest.detail = "many more, of other files or programs"
-        let restKey = Key(kind: event.kind, state: event.state)
-        return merge(rest, restKey, now) ?? append(rest, restKey, now)
+        let restKey = Key(state: event.state)
+        return merge(rest, restKey, now, in: ring) ?? append(rest, restKey, now, in: ring)
     }
 
-    private mutating func append(_ event: ControlEvent, _ key: Key, _ now: Duration) -> Outcome {
+    private mutating func append(
+        _ event: ControlEvent, _ key: Key, _ now: Duration,
+        in ring: WritableKeyPath<EventJournal, Ring>
+    ) -> Outcome {
         let numbered = number(event)
-        positions[key] = denials.written
-        let position = denials.written - EventJournal.capacity
-        let old = denials.append(Entry(event: numbered, key: key, lastAt: now, toldAt: now))
-        if let gone = old?.key, positions[gone] == position { positions[gone] = nil }
+        let entry = Entry(event: numbered, key: key, lastAt: now, toldAt: now)
+        let written = self[keyPath: ring].written
+        self[keyPath: ring].positions[key] = written
+        if let gone = self[keyPath: ring].append(entry)?.key,
+            self[keyPath: ring].positions[gone] == written - EventJournal.capacity
+        {
+            self[keyPath: ring].positions[gone] = nil
+        }
         return .new(numbered)
     }
 
-    /// Counts a denial that is remembered already.
-    private mutating func merge(_ event: ControlEvent, _ key: Key, _ now: Duration) -> Outcome? {
-        guard let position = positions[key], denials.holds(position) else { return nil }
-        var entry = denials[position]
+    /// Counts an event that is remembered already.
+    private mutating func merge(
+        _ event: ControlEvent, _ key: Key, _ now: Duration,
+        in ring: WritableKeyPath<EventJournal, Ring>
+    ) -> Outcome? {
+        guard let position = self[keyPath: ring].positions[key], self[keyPath: ring].holds(position)
+        else { return nil }
+        var entry = self[keyPath: ring][position]
         guard now - entry.lastAt < EventJournal.mergeInterval else { return nil }
         entry.event.count = (entry.event.count ?? 1) + 1
         entry.event.lastTime = event.time
         entry.event.pid = event.pid
         entry.lastAt = now
-        let isTold = now - entry.toldAt >= EventJournal.repeatInterval && spend(now)
+        let isTold =
+            now - entry.toldAt >= EventJournal.repeatInterval && self[keyPath: ring].spend(now)
         if isTold { entry.toldAt = now }
-        denials[position] = entry
+        self[keyPath: ring][position] = entry
         return isTold ? .again(entry.event) : .counted
-    }
-
-    /// Takes from what may be told one by one; false where it is used up.
-    private mutating func spend(_ now: Duration) -> Bool {
-        let earned = max(0, (now - budgetAt).inSeconds) * EventJournal.perSecond
-        budget = min(EventJournal.burst, budget + earned)
-        budgetAt = now
-        guard budget >= 1 else { return false }
-        budget -= 1
-        return true
     }
 }

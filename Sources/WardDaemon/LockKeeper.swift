@@ -43,6 +43,8 @@ final class LockKeeper: @unchecked Sendable {
     private let current: Mutex<Status>
     private let jobs = Mutex(Jobs())
     private let wake = WakeDescriptor()
+    /// What evictions run on, so that one that hangs does not hold the lock thread.
+    private let recipes = StandbyThread("ward-recipe")
     /// How long the last eviction took, from the moment it was due, and the files it dropped. The lock thread's.
     private var lastEviction: (duration: Duration, files: Int)?
     /// When the passcode of the unlock under way arrived, monotonic. The lock thread's.
@@ -140,6 +142,7 @@ final class LockKeeper: @unchecked Sendable {
         }
         wake.signal()
         thread?.join()
+        recipes.stop()
     }
 
     /// False where the mount has ended.
@@ -291,8 +294,15 @@ final class LockKeeper: @unchecked Sendable {
                 detail: "the lock took longer than 5 s: the keys are wiped, the mount "
                     + (aborted ? "is cut off" : "could not be cut off")
                     + ", and what mapped files had not written back is lost"))
-        // An aborted connection keeps the kernel's pages; now that no write-back can hang, they can be dropped.
-        if aborted { _ = evict(classes, keepOpenFiles: kept, deadline: .seconds(1)) }
+        if aborted {
+            // An aborted connection keeps the kernel's pages; now that no write-back can hang, they can be dropped.
+            _ = evict(classes, keepOpenFiles: kept, deadline: .seconds(1))
+        } else if report == nil {
+            let volume = volume
+            _ = recipes.run(timeout: .seconds(1)) {
+                volume.wipeThreads(patience: .milliseconds(500))
+            }
+        }
         // A worker that waits for the disk does not wipe before it is back.
         connection.wipeRequestBuffers(timeout: .milliseconds(200))
         return report?.invalidatedFiles ?? 0
@@ -306,32 +316,20 @@ final class LockKeeper: @unchecked Sendable {
                     + "\(bytes) bytes of ciphertext wait in memory"))
     }
 
-    /// Nil where the volume is still at it a second after the deadline.
+    /// Nil where the volume is still at it a second after the deadline, or where there is no thread it could be at it on.
     private func evict(
         _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet, deadline: Duration
     ) -> EvictionReport? {
         let volume = volume
         let outcome = Outcome()
-        let body: @Sendable () -> Void = {
+        let isDone = recipes.run(timeout: deadline + .seconds(1)) {
             let report = volume.evict(classes, keepOpenFiles: kept, deadline: deadline)
             outcome.report.withLock { $0 = report }
-            outcome.done.signal()
         }
-        guard let thread = try? SystemThread("ward-recipe", body) else {
-            // No thread to be had: better bounded once than not locked.
-            body()
-            return outcome.report.withLock { $0 }
-        }
-        guard outcome.done.wait(timeout: deadline + .seconds(1)) else {
-            thread.detach()
-            return nil
-        }
-        thread.join()
-        return outcome.report.withLock { $0 }
+        return isDone ? outcome.report.withLock { $0 } : nil
     }
 
     private final class Outcome: Sendable {
         let report = Mutex<EvictionReport?>(nil)
-        let done = WakeDescriptor()
     }
 }

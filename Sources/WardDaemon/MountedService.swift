@@ -41,7 +41,7 @@ final class MountedService: @unchecked Sendable {
             options, placement, manualClock: options.manualClock ? .manual { time.now } : nil)
         let store = opened.store
         uuid = store.parameters.uuidString
-        log = try LogWriter(options, fallbackPath: store.stateDirectory.path + "/ward.log")
+        log = try LogWriter(options, fallbackPath: store.stateDirectory.logPath)
         hub = EventHub(log: log)
         let fillable = options.manualClock ? FillableStorage() : nil
         for note in opened.notes { log.write(.warning, note) }
@@ -68,11 +68,11 @@ final class MountedService: @unchecked Sendable {
             throw DaemonError(error)
         }
         volume.setNotifier(connection)
+        let noteHelper: @Sendable (String) -> Void = { [log] in log.write(.warning, $0) }
         watchdog =
             options.usesWatchdog
             ? WatchdogProcess(
-                connectionID: connection.connectionID, mountPoint: connection.mountPoint,
-                volumePath: placement.volumePath) : nil
+                connection, volumePath: placement.volumePath, report: noteHelper) : nil
         maintenance = Maintenance(volume: volume, log: log)
         let machine = LockStateMachine(
             hasPasscode: store.hasPasscode, userInactivePeriod: store.policy.userInactivePeriod,
@@ -109,7 +109,7 @@ final class MountedService: @unchecked Sendable {
             SessionWatchProcess.isUseful
             ? SessionWatchProcess(
                 socketPath: socketPath, mountPoint: connection.mountPoint,
-                locksWithScreen: options.locksWithScreen) : nil
+                locksWithScreen: options.locksWithScreen, report: noteHelper) : nil
         ending.owner = self
         hub.emit(
             ControlEvent(
@@ -196,6 +196,8 @@ final class MountedService: @unchecked Sendable {
         if !isEnding.load(ordering: .relaxed) {
             hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
         }
+        // First of all: what follows may wait for a store that hangs.
+        volume.keyring.evict(.all)
         watchdog?.stop()
         sessionWatch?.stop()
         maintenance.stop()

@@ -50,6 +50,12 @@ enum OwnProgram {
         getenv(name).map { String(cString: $0) }
     }
 
+    /// Waits until a helper has ended, and leaves its number taken.
+    static func awaitEnd(of pid: pid_t) {
+        var information = siginfo_t()
+        while waitid(P_PID, id_t(pid), &information, WEXITED | WNOWAIT) < 0, errno == EINTR {}
+    }
+
     /// Waits until a helper has ended.
     static func wait(for pid: pid_t) {
         var status: Int32 = 0

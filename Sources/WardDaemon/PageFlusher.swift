@@ -25,6 +25,8 @@ final class PageFlusher: Sendable {
     private let volume: Volume
     private let connection: FUSEConnection
     private let isFlushing = Atomic(false)
+    /// The helper that is in the mount; not reaped while it is here.
+    private let helper = Mutex<pid_t?>(nil)
     private let current = Mutex<Run?>(nil)
 
     init(volume: Volume, connection: FUSEConnection) {
@@ -36,6 +38,8 @@ final class PageFlusher: Sendable {
     /// nil where the lock was taken back.
     func begin(_ remaining: @escaping @Sendable () -> Duration?) {
         end()
+        // One from an earlier lock is stuck: stopped by somebody, or on a store that hangs.
+        killHelper()
         let run = Run()
         current.withLock { $0 = run }
         start { [self] in
@@ -66,7 +70,17 @@ final class PageFlusher: Sendable {
 
     /// Waits, not for long, until no helper is in the mount: it would make an unmount fail.
     func waitUntilIdle() {
-        for _ in 0..<500 where isFlushing.load(ordering: .relaxed) { usleep(2000) }
+        for round in 0..<1000 where isFlushing.load(ordering: .relaxed) {
+            // A program of the same user can stop it.
+            if round == 500 { killHelper() }
+            usleep(2000)
+        }
+    }
+
+    private func killHelper() {
+        helper.withLock { helper in
+            if let helper { _ = kill(helper, SIGKILL) }
+        }
     }
 
     /// Without a thread to be had there is the eviction alone.
@@ -82,8 +96,12 @@ final class PageFlusher: Sendable {
             "write-back", "--connection", "\(connection.connectionID)", "--mount-point",
             connection.mountPoint,
         ]
-        if let helper = OwnProgram.start(words, descriptors: [], ownSession: false) {
-            OwnProgram.wait(for: helper)
+        guard let child = OwnProgram.start(words, descriptors: [], ownSession: false) else {
+            return
         }
+        helper.withLock { $0 = child }
+        OwnProgram.awaitEnd(of: child)
+        helper.withLock { $0 = nil }
+        OwnProgram.wait(for: child)
     }
 }

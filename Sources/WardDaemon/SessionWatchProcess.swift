@@ -12,38 +12,46 @@ final class SessionWatchProcess: Sendable {
         "/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket",
     ]
 
-    private let pid: pid_t
+    private let process: KeptProcess
     /// Kept open as long as this process lives: its end tells the child.
-    private let pipeEnd: Int32
+    private let pipe: (reading: Int32, writing: Int32)
 
     /// Whether there is a system bus to watch.
     static var isUseful: Bool {
         getenv(busVariable) != nil || busPaths.contains { access($0, W_OK) == 0 }
     }
 
-    /// Starts `ward session-watch`. Nil where it can't be started.
-    init?(socketPath: String, mountPoint: String, locksWithScreen: Bool) {
+    /// Starts `ward session-watch`. Nil where it can't be started. `report` is told where somebody has killed it.
+    init?(
+        socketPath: String, mountPoint: String, locksWithScreen: Bool,
+        report: @escaping @Sendable (String) -> Void
+    ) {
         guard let ends = try? Syscall.pipe() else { return nil }
-        defer { Syscall.close(ends.reading) }
         var words = [
             "session-watch", "--socket", socketPath, "--mount-point", mountPoint, "--fd", "3",
         ]
         if locksWithScreen { words.append("--screen") }
+        let arguments = words
         // A session of its own: what ends the daemon by its terminal or group must not end this before its last lock.
-        let child = OwnProgram.start(
-            words, descriptors: [ends.reading], ownSession: true,
-            variables: [SessionWatchProcess.busVariable])
-        guard let child else {
+        let process = KeptProcess("ward-session") {
+            OwnProgram.start(
+                arguments, descriptors: [ends.reading], ownSession: true,
+                variables: [SessionWatchProcess.busVariable])
+        } report: {
+            report("session watch: \($0)")
+        }
+        guard let process else {
+            Syscall.close(ends.reading)
             Syscall.close(ends.writing)
             return nil
         }
-        pid = child
-        pipeEnd = ends.writing
+        self.process = process
+        pipe = (ends.reading, ends.writing)
     }
 
     func stop() {
-        kill(pid, SIGKILL)
-        OwnProgram.wait(for: pid)
-        Syscall.close(pipeEnd)
+        process.stop()
+        Syscall.close(pipe.reading)
+        Syscall.close(pipe.writing)
     }
 }

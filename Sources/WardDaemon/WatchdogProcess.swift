@@ -1,52 +1,56 @@
-import CWardLinux
 import Glibc
+import WardFUSE
 import WardSystem
 
 /// The child that aborts the connection when this process dies: a killed daemon whose thread waits for its own mount
-/// could never be reaped otherwise. It learns of the death by the end of a pipe.
+/// could never be reaped otherwise. It learns of the death by the end of a pipe. It also wakes this process where somebody
+/// has stopped it.
 final class WatchdogProcess: Sendable {
-    private let pid: pid_t
+    private let process: KeptProcess
     /// Kept open as long as this process lives; nothing is ever written.
-    private let pipeEnd: Int32
+    private let pipe: (reading: Int32, writing: Int32)
     /// Whether the child can abort the connection. Else (no `/sys/fs/fuse/connections`) an ordinary user's mount can only
     /// be detached after a crash, and programs find the bare mount point.
     let canAbort: Bool
 
     /// Starts `watchdog --connection N … --fd 3`, from the main thread: its death is the signal. Nil where it can't be
-    /// started.
-    ///
-    /// The connection's `abort` file is opened here, while it is sure whose connection it is: numbers come back, but an
-    /// open file of the control file system keeps to the connection that it was opened for (fs/fuse/control.c), mounted,
-    /// detached or gone.
-    init?(connectionID: UInt32, mountPoint: String, volumePath: String) {
+    /// started. `report` is told where somebody has killed it.
+    init?(
+        _ connection: FUSEConnection, volumePath: String,
+        report: @escaping @Sendable (String) -> Void
+    ) {
         guard let ends = try? Syscall.pipe() else { return nil }
-        defer { Syscall.close(ends.reading) }
-        let abort =
-            (try? Syscall.open("/sys/fs/fuse/connections/\(connectionID)/abort", O_WRONLY)) ?? -1
-        defer { if abort >= 0 { Syscall.close(abort) } }
+        let abort = connection.abortDescriptor
         var words = [
-            "watchdog", "--connection", "\(connectionID)", "--mount-point", mountPoint, "--volume",
-            volumePath, "--daemon", "\(getpid())", "--fd", "3",
+            "watchdog", "--connection", "\(connection.connectionID)", "--mount-point",
+            connection.mountPoint, "--volume", volumePath, "--daemon", "\(getpid())", "--fd", "3",
         ]
-        var descriptors = [ends.reading]
-        canAbort = abort >= 0
-        if canAbort {
-            descriptors.append(abort)
-            words += ["--abort-fd", "4"]
-        }
+        if abort != nil { words += ["--abort-fd", "4"] }
+        let arguments = words
+        let descriptors = [ends.reading] + (abort.map { [$0] } ?? [])
         // A session of its own: what ends the daemon by its terminal or group must not end this too.
-        guard let child = OwnProgram.start(words, descriptors: descriptors, ownSession: true) else {
+        let process = KeptProcess("ward-watchdog") { [connection] in
+            // The connection owns the descriptor.
+            withExtendedLifetime(connection) {
+                OwnProgram.start(arguments, descriptors: descriptors, ownSession: true)
+            }
+        } report: {
+            report("watchdog: \($0)")
+        }
+        guard let process else {
+            Syscall.close(ends.reading)
             Syscall.close(ends.writing)
             return nil
         }
-        pid = child
-        pipeEnd = ends.writing
+        self.process = process
+        pipe = (ends.reading, ends.writing)
+        canAbort = abort != nil
     }
 
     /// Ends it, before the number of its connection can belong to another mount.
     func stop() {
-        kill(pid, SIGKILL)
-        OwnProgram.wait(for: pid)
-        Syscall.close(pipeEnd)
+        process.stop()
+        Syscall.close(pipe.reading)
+        Syscall.close(pipe.writing)
     }
 }

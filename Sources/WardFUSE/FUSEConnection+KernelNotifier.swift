@@ -1,4 +1,6 @@
 import CWardLinux
+import Glibc
+import WardSystem
 import WardVolume
 
 /// Messages that tell the kernel to forget. The kernel answers ENOENT for what it does not know (any more), which is as
@@ -28,6 +30,17 @@ extension FUSEConnection: KernelNotifier {
         message.append(contentsOf: name)
         message.append(0)
         _ = message.withUnsafeBytes { DeviceChannel(descriptor: share.device).send($0) }
+    }
+
+    /// Kernels before 6.16 write mapped pages back from copies (fs/fuse/file.c, `fuse_writepages_fill`): the page itself is
+    /// clean at once, an invalidation drops it without waiting, and its WRITE may still be in the kernel's queue. A WRITE
+    /// that comes after the gate is closed would be lost, so the gate waits until the kernel has no request left.
+    public func awaitWriteBacks(until end: Duration) {
+        guard negotiation.minorVersion < Negotiation.minorVersionOfWriteBackInPlace else { return }
+        repeat {
+            if requestsWaiting == 0 { return }
+            usleep(500)
+        } while SystemClock.monotonic() < end
     }
 
     private func notify(_ structure: fuse_notify_inval_inode_out) {

@@ -16,6 +16,10 @@ public final class FUSEConnection: Sendable {
     let share: DeviceShare
     let negotiation: Negotiation
     let policy: CachePolicy
+    /// `abort` under `/sys/fs/fuse/connections`, -1 where it can't be opened. Opened while it is sure whose it is: numbers
+    /// come back, but an open file keeps to its connection (fs/fuse/control.c). And no program can use up the descriptor
+    /// that is needed when the connection has to be cut.
+    private let abortFile: Int32
     private let workers = Mutex<[WipeProgress]>([])
 
     private init(
@@ -27,6 +31,12 @@ public final class FUSEConnection: Sendable {
         self.share = share
         self.negotiation = negotiation
         self.policy = policy
+        abortFile =
+            (try? Syscall.open("/sys/fs/fuse/connections/\(connectionID)/abort", O_WRONLY)) ?? -1
+    }
+
+    deinit {
+        if abortFile >= 0 { Syscall.close(abortFile) }
     }
 
     // MARK: Mounting
@@ -241,24 +251,32 @@ public final class FUSEConnection: Sendable {
     /// `/sys/fs/fuse/connections` and not root.
     @discardableResult
     public func abort() -> Bool {
-        FUSEConnection.abort(connectionID: connectionID)
-            || (geteuid() == 0 && isMounted && forceAbort())
+        var one = UInt8(ascii: "1")
+        if abortFile >= 0 { return write(abortFile, &one, 1) == 1 }
+        return geteuid() == 0 && isMounted && forceAbort()
     }
 
-    /// The same by number, for a process that does not hold the connection (a watchdog). Needs
-    /// `/sys/fs/fuse/connections` and its owner.
-    public static func abort(connectionID: UInt32) -> Bool {
+    /// A descriptor to which a write cuts this connection and no other; nil where there is none. For a helper process.
+    public var abortDescriptor: Int32? { abortFile >= 0 ? abortFile : nil }
+
+    /// Requests that the kernel has and that are not answered yet, those it has not handed out included; nil where it
+    /// does not tell.
+    var requestsWaiting: Int? {
+        // It tells a number once: opened each time.
         guard
             let file = try? OwnedDescriptor(
-                opening: "/sys/fs/fuse/connections/\(connectionID)/abort", O_WRONLY)
-        else { return false }
-        var one = UInt8(ascii: "1")
-        return write(file.rawValue, &one, 1) == 1
+                opening: "/sys/fs/fuse/connections/\(connectionID)/waiting", O_RDONLY)
+        else { return nil }
+        var text = [UInt8](repeating: 0, count: 16)
+        guard let count = try? Syscall.read(file.rawValue, &text, text.count) else { return nil }
+        return Int(
+            String(decoding: text.prefix(count).prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self))
     }
 
     /// Where the control file system is not mounted (containers): MNT_FORCE aborts the connection first, and where that
     /// succeeds in unmounting too, so much the better.
     private func forceAbort() -> Bool {
-        umount2(mountPoint, Int32(MNT_FORCE)) == 0 || ward_errno() == EBUSY
+        umount2(mountPoint, Int32(MNT_FORCE) | Unmounting.umountNoFollow) == 0
+            || ward_errno() == EBUSY
     }
 }

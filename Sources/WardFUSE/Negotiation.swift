@@ -10,6 +10,8 @@ struct Negotiation: Equatable {
     static let maximumTransferBytes = 1 << 20
     /// Linux 5.4. Older ones lack FUSE_EXPLICIT_INVAL_DATA and FUSE_MAX_PAGES.
     static let oldestMinorVersion: UInt32 = 31
+    /// Linux 6.16: a page stays under write-back until its WRITE was answered.
+    static let minorVersionOfWriteBackInPlace: UInt32 = 44
     /// After this the kernel aborts a connection that does not answer, so that a stuck daemon can't leave processes that
     /// can't be killed. Linux 6.15; seconds.
     static let requestTimeoutSeconds: UInt16 = 300

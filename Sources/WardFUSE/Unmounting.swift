@@ -4,7 +4,7 @@ import WardSystem
 
 /// Taking mounts away, as root or through `fusermount3`.
 enum Unmounting {
-    private static let umountNoFollow: Int32 = 8
+    static let umountNoFollow: Int32 = 8
 
     /// `lazy`: at once, out of sight, whoever still uses it (`MNT_DETACH`).
     static func unmount(_ path: String, lazy: Bool) throws(FUSEError) {

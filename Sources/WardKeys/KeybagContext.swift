@@ -55,6 +55,13 @@ struct KeybagContext {
         return try body()
     }
 
+    /// Destroys the effaceable key (row L9). The lock is held.
+    func erase() throws(KeybagError) {
+        try effaceable.destroy()
+        // Names are in the log.
+        try? storage.remove(directory.logPath)
+    }
+
     // MARK: Remembered generation
 
     /// The generation this device wrote last; nil where it does not remember (a lost or damaged file).

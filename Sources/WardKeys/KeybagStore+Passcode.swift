@@ -97,7 +97,7 @@ extension KeybagStore {
         let before = try attemptsOnDisk()
         // The tenth was judged, and what follows could not be done then.
         if before.isExhausted, policy.erasesAfterTenWrongPasscodes {
-            try context.withLock { () throws(KeybagError) in try context.effaceable.destroy() }
+            try context.withLock { () throws(KeybagError) in try context.erase() }
             throw .erasedAfterTen(volumePath)
         }
         if before.pendingTag == nil {
@@ -155,7 +155,7 @@ extension KeybagStore {
         guard attempts.isExhausted, policy.erasesAfterTenWrongPasscodes else {
             return wrongPasscode(attempts)
         }
-        try context.effaceable.destroy()
+        try context.erase()
         return .erasedAfterTen(volumePath)
     }
 

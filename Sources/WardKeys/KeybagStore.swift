@@ -66,7 +66,7 @@ public final class KeybagStore: Sendable {
         if attempts.isExhausted, loaded.policy.erasesAfterTenWrongPasscodes,
             loaded.keybag.passcodeSlot != nil
         {
-            try loaded.context.effaceable.destroy()
+            try loaded.context.erase()
             throw .erasedAfterTen(loaded.context.volumePath)
         }
         return attempts
@@ -153,7 +153,7 @@ public final class KeybagStore: Sendable {
     /// A recovery kit made before opens what is left all the same: it holds the keys themselves. After a power cut in the
     /// middle the volume is as before or erased, and erasing can be repeated.
     public func erase() throws(KeybagError) {
-        try context.withLock { () throws(KeybagError) in try context.effaceable.destroy() }
+        try context.withLock { () throws(KeybagError) in try context.erase() }
     }
 
     /// The UUID that the keybag in this directory names, or its copy, whether authentic or not; nil where neither can be
@@ -175,6 +175,6 @@ public final class KeybagStore: Sendable {
         let context = KeybagContext(
             volumePath: "/", stateRoot: stateRoot, uuid: volumeUUID, storage: DiskKeyStorage(),
             clock: .system)
-        try context.withLock { () throws(KeybagError) in try context.effaceable.destroy() }
+        try context.withLock { () throws(KeybagError) in try context.erase() }
     }
 }

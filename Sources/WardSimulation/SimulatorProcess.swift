@@ -92,8 +92,11 @@ public final class SimulatorProcess: Sendable {
                 if let answer = try socket.receive() { return .success(answer) }
                 return .failure(gone("it ended without a word"))
             } catch {
-                return .failure(
-                    gone(error == .wouldBlock ? "it does not answer" : "it is gone: \(error)"))
+                switch error {
+                case .wouldBlock: return .failure(gone("it does not answer"))
+                case .brokenPipe: return .failure(gone("it ended without a word"))
+                default: return .failure(gone("\(error)"))
+                }
             }
         }
         let message = try answer.get()

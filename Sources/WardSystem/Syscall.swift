@@ -122,14 +122,17 @@ public enum Syscall {
     }
 
     public static func fsync(_ descriptor: Int32) throws(Errno) {
+        if Durability.isGivenUp { return }
         _ = try check { Glibc.fsync(descriptor) }
     }
 
     public static func fdatasync(_ descriptor: Int32) throws(Errno) {
+        if Durability.isGivenUp { return }
         _ = try check { Glibc.fdatasync(descriptor) }
     }
 
     public static func syncfs(_ descriptor: Int32) throws(Errno) {
+        if Durability.isGivenUp { return }
         _ = try check { ward_syncfs(descriptor) }
     }
 

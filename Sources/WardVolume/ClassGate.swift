@@ -34,7 +34,8 @@ final class ClassGate: Sendable {
     func state(of protectionClass: ProtectionClass) -> State {
         let shift = UInt64(protectionClass.rawValue) &* 8
         return State(
-            rawValue: UInt8(truncatingIfNeeded: states.load(ordering: .acquiring) &>> shift))!
+            rawValue: UInt8(
+                truncatingIfNeeded: states.load(ordering: .sequentiallyConsistent) &>> shift))!
     }
 
     /// Whether everything passes, whatever the class.
@@ -47,7 +48,7 @@ final class ClassGate: Sendable {
             let old = states.load(ordering: .relaxed)
             let new = old & ~(0xFF << shift) | UInt64(state.rawValue) << shift
             if states.compareExchange(
-                expected: old, desired: new, ordering: .acquiringAndReleasing
+                expected: old, desired: new, ordering: .sequentiallyConsistent
             ).exchanged {
                 return
             }

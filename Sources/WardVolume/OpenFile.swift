@@ -77,15 +77,30 @@ final class OpenFile: @unchecked Sendable {
     }
     private let timesWereShownValue = Atomic<Bool>(false)
 
-    /// It was seen to be an SQLite database. Once true it stays.
-    var isKnownDatabase = false
-    /// Set-user-ID or set-group-ID bits are on, as far as is known.
-    var mayHavePrivilegeBits = true
+    /// It was seen to be an SQLite database. Once true it stays. Needs no lock.
+    var isKnownDatabase: Bool {
+        get { isKnownDatabaseValue.load(ordering: .relaxed) }
+        set { isKnownDatabaseValue.store(newValue, ordering: .relaxed) }
+    }
+    private let isKnownDatabaseValue = Atomic<Bool>(false)
+    /// Set-user-ID or set-group-ID bits are on, as far as is known. Needs no lock.
+    var mayHavePrivilegeBits: Bool {
+        get { mayHavePrivilegeBitsValue.load(ordering: .relaxed) }
+        set { mayHavePrivilegeBitsValue.store(newValue, ordering: .relaxed) }
+    }
+    private let mayHavePrivilegeBitsValue = Atomic<Bool>(true)
     /// Written since the last `fsync`.
     var isUnsynced = false
-    /// Counts failed syncs of the backing store; handles compare it with what they reported.
-    var syncFailures: UInt64 = 0
-    var lastSyncFailure: Errno = .ioError
+    /// Counts failed syncs of the backing store; handles compare it with what they reported, without the lock.
+    var syncFailures: UInt64 { syncFailureCount.load(ordering: .acquiring) }
+    private let syncFailureCount = Atomic<UInt64>(0)
+    private(set) var lastSyncFailure: Errno = .ioError
+
+    /// The file's lock is held for writing.
+    func noteSyncFailure(_ error: Errno) {
+        lastSyncFailure = error
+        syncFailureCount.add(1, ordering: .releasing)
+    }
 
     /// Pages accepted at a lock that the store does not have yet: whoever reads looks there first.
     let pendingPages = Atomic<Int>(0)
@@ -93,6 +108,9 @@ final class OpenFile: @unchecked Sendable {
     let storeFailure = Atomic<Int32>(0)
     /// Handles through which the kernel may write mapped pages back.
     let mappableHandles = Atomic<Int>(0)
+    /// Handles that the kernel holds, or that are about to be its: what "open" means to a lock. The daemon's own uses, which
+    /// a program can make follow each other without end, don't count.
+    let kernelHandles = Atomic<Int>(0)
 
     /// Handles. Guarded by the node's `openLock`.
     var handleCount = 0
@@ -154,24 +172,32 @@ final class OpenFile: @unchecked Sendable {
 }
 
 /// A handle the kernel holds on a regular file.
-final class FileHandle: @unchecked Sendable {
-    // Sendable: `reportedSyncFailures` is guarded by the file's lock, the rest never changes.
+final class FileHandle: Sendable {
     let node: Node
     let file: OpenFile
     let flags: Int32
-    var reportedSyncFailures: UInt64
+    /// Of the file's `syncFailures`.
+    let reportedSyncFailures: Atomic<UInt64>
+    private let hasEnded = Atomic<Bool>(false)
 
     init(node: Node, file: OpenFile, flags: Int32) {
         self.node = node
         self.file = file
         self.flags = flags
-        reportedSyncFailures = file.syncFailures
+        reportedSyncFailures = Atomic(file.syncFailures)
+        file.kernelHandles.add(1, ordering: .sequentiallyConsistent)
         // A shared mapping that is stored to needs a descriptor for reading and writing, mmap(2).
         if flags & O_ACCMODE == O_RDWR { file.mappableHandles.add(1, ordering: .relaxed) }
     }
 
-    deinit {
+    deinit { end() }
+
+    /// It counts no more. True where it was the last of the file's.
+    @discardableResult
+    func end() -> Bool {
+        guard !hasEnded.exchange(true, ordering: .acquiringAndReleasing) else { return false }
         if flags & O_ACCMODE == O_RDWR { file.mappableHandles.subtract(1, ordering: .relaxed) }
+        return file.kernelHandles.subtract(1, ordering: .sequentiallyConsistent).newValue == 0
     }
 }
 

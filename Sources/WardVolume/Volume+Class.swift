@@ -88,8 +88,21 @@ extension Volume {
         } catch {
             file.protectionClass = file.header?.protectionClass ?? old
             file.node.protectionClass = file.protectionClass
+            dropIfLocked(file)
             throw error
         }
+    }
+
+    /// After a change of class that failed. A lock in between took the file for one of the class it did not get: if it is
+    /// of a locked one after all, its key and its pages go now.
+    private func dropIfLocked(_ file: OpenFile) {
+        guard gate.state(of: file.protectionClass) != .open else { return }
+        file.forgetKey()
+        forEachContext { $0.drain(wiping: true, patience: .seconds(1)) }
+        guard let kernel else { return }
+        let node = file.node
+        node.hasCachedPages.store(true, ordering: .relaxed)
+        background.run { kernel.invalidateContent(of: node.id) }
     }
 
     /// What is created in it from now on (row I4). Empty files in it that have no header get one first: they keep the

@@ -296,14 +296,15 @@ extension Volume {
         file.lock.lockRead()
         defer { file.lock.unlock() }
         guard file.sizeBytes >= 16 else { return false }
-        guard gate.state(of: file.protectionClass) == .open || file.hasKey else { return true }
+        guard isAdmitted(file) else { return true }
         guard (try? readPage(file, 0, to: context.sealed)) != nil,
             (try? examine(file, page: 0, context.sealed, .read, Volume.ownCaller, context)) != nil
         else { return false }
         defer { context.forgetExcuses() }
         context.lockContent()
         defer { context.unlockContent() }
-        guard gate.state(of: file.protectionClass) == .open || file.hasKey else { return true }
+        // The key of a class that is closing stays with its file for a moment after everybody's ciphers were wiped.
+        guard isAdmitted(file) else { return true }
         context.usePlain(layout.pageBytes)
         guard (try? decode(file, page: 0, context.sealed, to: context.plain, context)) != nil else {
             return false

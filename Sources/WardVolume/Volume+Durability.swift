@@ -45,7 +45,10 @@ extension Volume {
         // held meanwhile: the store may hang, and a lock must not wait for it.
         while isWriting(before: now) { usleep(50) }
         // So are pages that were accepted at a lock; at the end, only as long as `close` did.
-        while !closing, pending.holdsPages(before: now) { usleep(500) }
+        while !closing, pending.holdsPages(before: now) {
+            storer.retry()
+            usleep(500)
+        }
         do throws(Errno) {
             do throws(Errno) {
                 try storage.syncfs(rootDescriptor)
@@ -115,7 +118,13 @@ extension Volume {
         else { return false }
         for name in stored {
             if shouldStop() { return false }
-            guard let status = try? storage.fstatat(descriptor.rawValue, name) else { continue }
+            let status: FileStatus
+            do throws(Errno) {
+                status = try storage.fstatat(descriptor.rawValue, name)
+            } catch {
+                if !Volume.isSeen(error) { isComplete = false }
+                continue
+            }
             let type = status.st_mode & S_IFMT
             guard type == S_IFDIR || type == S_IFREG else { continue }
             let node = table.retain(inode: UInt64(status.st_ino), type: type)
@@ -135,7 +144,14 @@ extension Volume {
     private func mendFile(
         _ node: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
     ) -> Bool {
-        guard let (file, wasNew, lastPageOffset) = try? acquire(node, context) else { return true }
+        let file: OpenFile
+        let wasNew: Bool
+        let lastPageOffset: Int
+        do throws(Errno) {
+            (file, wasNew, lastPageOffset) = try acquire(node, context)
+        } catch {
+            return Volume.isSeen(error)
+        }
         defer { release(file, context) }
         guard file.sizeBytes > 0 else { return true }
         if wasNew {
@@ -188,7 +204,7 @@ extension Volume {
                 try decode(file, page: page, context.sealed, to: context.plain, context)
             } catch {
                 context.unlockContent()
-                return true
+                return Volume.isSeen(error)
             }
             // Written through the ordinary path, from a copy that is scrubbed.
             return withUnsafeTemporaryAllocation(byteCount: length, alignment: 16) { copy in
@@ -201,8 +217,14 @@ extension Volume {
                         Volume.ownCaller, context)) != nil
             }
         } catch {
-            return error != .notPermitted
+            return Volume.isSeen(error)
         }
+    }
+
+    /// Whether an error says all that there is to know of a file: it is damaged, or gone. Anything else (no descriptor, no
+    /// memory, no key, a store that does not answer) passes, and the doubt stays until it has.
+    private static func isSeen(_ error: Errno) -> Bool {
+        error == .ioError || error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
     }
 
     static let ownCaller = Caller(uid: 0, gid: 0, pid: 0)

@@ -31,6 +31,8 @@ extension Volume {
     ) throws(Errno) -> OpenedFile {
         let node = node(id)
         let (file, wasNew, lastPageOffset) = try acquire(node, context)
+        // Before the gate is asked: a lock that begins now sees that the file is open.
+        let handle = FileHandle(node: node, file: file, flags: flags)
         var isFirst = false
         do throws(Errno) {
             try mayOpen(file, .open, caller, context)
@@ -58,7 +60,7 @@ extension Volume {
                 try verifyEnd(file, lastPageOffset: offset, context)
             }
         } catch {
-            release(file, context)
+            end(handle, context)
             throw error
         }
         if isFirst, file.needsHint {
@@ -67,7 +69,6 @@ extension Volume {
             kernel?.invalidateAttributes(of: node.id)
         }
         node.hasCachedPages.store(true, ordering: .relaxed)
-        let handle = FileHandle(node: node, file: file, flags: flags)
         return OpenedFile(handle: .handle(handle), keepCache: true)
     }
 
@@ -187,10 +188,13 @@ extension Volume {
 
     private func reportSyncFailure(_ handle: FileHandle) throws(Errno) {
         let file = handle.file
-        guard file.syncFailures != handle.reportedSyncFailures else { return }
-        file.lock.lockWrite()
+        let failures = file.syncFailures
+        guard
+            handle.reportedSyncFailures.exchange(failures, ordering: .acquiringAndReleasing)
+                != failures
+        else { return }
+        file.lock.lockRead()
         defer { file.lock.unlock() }
-        handle.reportedSyncFailures = file.syncFailures
         throw file.lastSyncFailure
     }
 
@@ -210,8 +214,7 @@ extension Volume {
             }
         } catch {
             file.lock.lockWrite()
-            file.syncFailures += 1
-            file.lastSyncFailure = error
+            file.noteSyncFailure(error)
             file.lock.unlock()
             report(.lost(path: path(of: file.node), reason: "fsync: \(error)"))
         }
@@ -230,8 +233,7 @@ extension Volume {
     }
 
     public func release(_ handle: HandleID, _ context: WorkerContext) {
-        let file = handle.object(as: FileHandle.self).file
-        release(file, context)
+        end(handle.object(as: FileHandle.self), context)
         handle.releaseObject(as: FileHandle.self)
     }
 
@@ -299,6 +301,8 @@ extension Volume {
         guard file.header?.isSparse == true else {
             return UInt64(whence == SEEK_DATA ? offset : size)
         }
+        // What was accepted into a hole at a lock is data, although the store does not know of it yet.
+        settle(file)
         let pageBytes = layout.pageBytes
         let page = layout.page(at: offset)
         let lastPage = layout.page(at: size - 1)

@@ -10,6 +10,10 @@ extension Volume {
     static let storePatience = Duration.seconds(2)
     /// Threads that have the kernel drop pages. One that waits for a write-back leaves the others.
     static let invalidationThreads = 3
+    /// For write-backs that the kernel has begun and not sent yet, where it does not wait for them itself.
+    static let lateWriteBackPatience = Duration.milliseconds(400)
+    /// For requests that hold files of which a key is to be loaded, all of them together.
+    static let keyPatience = Duration.milliseconds(20)
     /// For threads at a request, past the deadline, all of them together.
     static let wipePatience = Duration.milliseconds(500)
 
@@ -29,9 +33,9 @@ extension Volume {
         let kept = keepOpenFiles.intersection(classes)
         let closing = classes.subtracting(kept)
         let eviction = beginEviction()
-        loadKeys(of: kept)
-        pending.refuse(false)
+        loadKeys(of: kept, patience: Volume.keyPatience)
         step(of: eviction) {
+            pending.refuse(false)
             for protectionClass in closing.classes { gate.set(.closing, for: protectionClass) }
             for protectionClass in kept.classes { gate.set(.openFilesOnly, for: protectionClass) }
         }
@@ -53,12 +57,18 @@ extension Volume {
             }
             report.deadlinePassed = !invalidate(again, until: end)
         }
+        if !report.deadlinePassed {
+            kernel?.awaitWriteBacks(
+                until: min(end, SystemClock.monotonic() + Volume.lateWriteBackPatience))
+        }
         // Who waits for room among the pages to be stored is not waited for any more.
-        if report.deadlinePassed { pending.refuse(true) }
+        if report.deadlinePassed { step(of: eviction) { pending.refuse(true) } }
 
         step(of: eviction) {
             close(closing)
+            loadKeys(of: kept, patience: .zero)
             keyring.evict(classes)
+            forgetUnusedKeys(of: kept)
         }
         let wipeEnd = max(end, SystemClock.monotonic() + Volume.wipePatience)
         report.deadlinePassed = !wipeContexts(until: wipeEnd) || report.deadlinePassed
@@ -87,8 +97,22 @@ extension Volume {
             }
             close(closing)
             keyring.evict(classes)
+            forgetUnusedKeys(of: keepOpenFiles.intersection(classes))
             forgetFileKeys(of: closing)
         }
+    }
+
+    /// Of files that no program has open.
+    private func forgetUnusedKeys(of kept: ProtectionClassSet) {
+        for file in openFiles(of: kept)
+        where file.kernelHandles.load(ordering: .sequentiallyConsistent) == 0 {
+            file.forgetKey()
+        }
+    }
+
+    /// After `abandonEviction`, which waits for nobody: wipes what threads at a request had left of keys and content.
+    public func wipeThreads(patience: Duration) {
+        _ = wipeContexts(until: SystemClock.monotonic() + patience)
     }
 
     private func close(_ classes: ProtectionClassSet) {
@@ -153,10 +177,18 @@ extension Volume {
     }
 
     /// Files that stay usable while locked need their keys now: a descriptor from before a reboot may not have been used
-    /// since the unlock (row O4).
-    private func loadKeys(of kept: ProtectionClassSet) {
-        for file in openFiles(of: kept) where !file.hasKey {
-            guard file.lock.tryLockRead() else { continue }
+    /// since the unlock (row O4). A file that a request holds is tried again for `patience`: that request may be waiting for
+    /// the store.
+    private func loadKeys(of kept: ProtectionClassSet, patience: Duration) {
+        let end = SystemClock.monotonic() + patience
+        for file in openFiles(of: kept)
+        where !file.hasKey && file.kernelHandles.load(ordering: .sequentiallyConsistent) > 0 {
+            var isLocked = file.lock.tryLockRead()
+            while !isLocked, SystemClock.monotonic() < end {
+                usleep(100)
+                isLocked = file.lock.tryLockRead()
+            }
+            guard isLocked else { continue }
             defer { file.lock.unlock() }
             if file.header?.wrappedKey.isEmpty == false {
                 try? file.withKey(load: { () throws(Errno) in try loadKey(file, nil) }) { _ in }
@@ -176,7 +208,7 @@ extension Volume {
                 // An open file can get pages again at any moment until the gate is closed.
                 return node.hasCachedPages.exchange(node.file != nil, ordering: .relaxed)
             }
-            if kept.contains(protectionClass), node.file == nil {
+            if kept.contains(protectionClass), !node.isHeldByKernel {
                 return node.hasCachedPages.exchange(false, ordering: .relaxed)
             }
             return false

@@ -36,6 +36,28 @@ extension Volume {
         openNodesLock.unlock()
     }
 
+    /// Gives a handle of the kernel's back.
+    func end(_ handle: FileHandle, _ context: WorkerContext) {
+        let file = handle.file
+        // Asked for others after the gate: an open that it let through counted before.
+        if handle.end(), gate.state(of: file.protectionClass) != .open,
+            file.kernelHandles.load(ordering: .sequentiallyConsistent) == 0,
+            file.hasKey || file.node.hasCachedPages.load(ordering: .relaxed)
+        {
+            // Row L3, also where the daemon itself still has the file open.
+            file.forgetKey()
+            wipeAfterClose(file.node, context)
+        }
+        release(file, context)
+    }
+
+    /// The key of a file that was used while locked goes with its last close, and its pages with it.
+    private func wipeAfterClose(_ node: Node, _ context: WorkerContext?) {
+        context?.unlockContent()
+        forEachContext { $0.drain(wiping: true, patience: .seconds(1)) }
+        invalidateLater(node)
+    }
+
     /// Gives a handle back; with the last one the size hint is written, the key wiped and the descriptor closed.
     func release(_ file: OpenFile, _ context: WorkerContext?) {
         let node = file.node
@@ -58,10 +80,7 @@ extension Volume {
         // Asked after the node has no open file any more: a lock that begins now either sees that, or is seen here.
         let locked = gate.state(of: file.protectionClass) != .open
         if locked, serial != 0 || node.hasCachedPages.load(ordering: .relaxed) {
-            // Row L3: the key of a file that was used while locked goes with its last close, and its pages with it.
-            context?.unlockContent()
-            forEachContext { $0.drain(wiping: true, patience: .seconds(1)) }
-            invalidateLater(node)
+            wipeAfterClose(node, context)
         }
     }
 
@@ -137,6 +156,10 @@ extension Volume {
             throw .ioError
         }
         let size = layout.start(ofPage: last) + Int(prefix.length)
+        guard size <= PageLayout.maximumSizeBytes else {
+            report(.integrityFailure(path: path(of: node), reason: "impossible size"))
+            throw .ioError
+        }
         file.hasHint = backingBytes % pageBytes != 0
         file.needsHint = layout.backingSize(forSize: size) != backingBytes
         file.sizeBytes = size
@@ -200,7 +223,8 @@ extension Volume {
     func invalidateLater(_ node: Node) {
         guard node.hasCachedPages.load(ordering: .relaxed), let kernel else { return }
         background.run { [self] in
-            guard node.file == nil, gate.state(of: node.protectionClass ?? .none) != .open else {
+            guard !node.isHeldByKernel, gate.state(of: node.protectionClass ?? .none) != .open
+            else {
                 return
             }
             node.hasCachedPages.store(false, ordering: .relaxed)

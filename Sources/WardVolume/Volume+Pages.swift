@@ -19,13 +19,19 @@ extension Volume {
         _ file: OpenFile, _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
         context.lockContent()
+        if isAdmitted(file, operation) { return }
+        context.unlockContent()
+        throw denied(file.node, file.protectionClass, operation, caller)
+    }
+
+    /// What the gate says. Only true as long as the content lock is held.
+    @inline(__always)
+    func isAdmitted(_ file: OpenFile, _ operation: ContentOperation = .read) -> Bool {
         switch gate.state(of: file.protectionClass) {
-        case .open: return
-        case .closing where operation == .writeBack: return
-        case .openFilesOnly where file.hasKey || file.sizeBytes == 0: return
-        default:
-            context.unlockContent()
-            throw denied(file.node, file.protectionClass, operation, caller)
+        case .open: true
+        case .closing: operation == .writeBack
+        case .openFilesOnly: file.hasKey || file.sizeBytes == 0
+        case .closed: false
         }
     }
 
@@ -260,7 +266,11 @@ extension Volume {
             try readPage(file, page, to: buffer)
             let record = buffer + layout.recordOffset(ofPage: page)
             try enter(file, operation, caller, context)
-            defer { context.unlockContent() }
+            defer {
+                // Before a lock may go on.
+                explicit_bzero(buffer + 4096, 4096)
+                context.unlockContent()
+            }
             let ok = try context.withCipher(
                 of: file, load: { () throws(Errno) in try loadKey(file, context) }
             ) { cipher throws(Errno) in open(record, page: page, to: buffer + 4096, cipher) }

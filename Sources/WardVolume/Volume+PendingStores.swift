@@ -111,8 +111,7 @@ extension Volume {
         let failure = file.storeFailure.exchange(0, ordering: .acquiringAndReleasing)
         guard failure != 0 else { return }
         file.lock.lockWrite()
-        file.syncFailures += 1
-        file.lastSyncFailure = Errno(rawValue: failure)
+        file.noteSyncFailure(Errno(rawValue: failure))
         file.lock.unlock()
     }
 

@@ -115,6 +115,12 @@ public protocol KernelNotifier: AnyObject, Sendable {
     func invalidateAttributes(of node: NodeID)
     /// Drops one name of a directory from the kernel's cache.
     func invalidateName(_ name: [UInt8], in parent: NodeID)
+    /// Returns when write-backs that `invalidateContent` did not wait for have been served, or at `end` (monotonic).
+    func awaitWriteBacks(until end: Duration)
+}
+
+extension KernelNotifier {
+    public func awaitWriteBacks(until end: Duration) {}
 }
 
 /// Something the volume has to report. Paths are plaintext paths inside the volume, "?" where unknown.

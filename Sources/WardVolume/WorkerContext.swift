@@ -117,6 +117,9 @@ public final class WorkerContext: @unchecked Sendable {
         return true
     }
 
+    /// Whether a cipher or plaintext may be here. For tests; nothing else is under way.
+    var holdsSecrets: Bool { cipherSerial != 0 || plainHighWater > 0 }
+
     private func wipeHoldingLock() {
         cipher = nil
         cipherSerial = 0

@@ -28,6 +28,17 @@ extension SimulatedDevice {
         }
     }
 
+    /// The process that serves the volume, from the record beside its socket.
+    func daemonPID() throws -> pid_t? {
+        let runtime = Leaks.directory(of: path) + "/run/ward"
+        let names = try FileManager.default.contentsOfDirectory(atPath: runtime)
+        guard let name = names.first(where: { $0.hasSuffix(".json") }),
+            let record = FileManager.default.contents(atPath: runtime + "/" + name),
+            let json = try JSONSerialization.jsonObject(with: record) as? [String: Any]
+        else { return nil }
+        return (json["pid"] as? Int).map(pid_t.init)
+    }
+
     /// Runs a shell command in the volume, so that others than this process use it; returns its exit code.
     @discardableResult
     func shell(_ script: String) throws -> Int32 {

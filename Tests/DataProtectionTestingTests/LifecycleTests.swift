@@ -82,6 +82,20 @@ import Testing
         #expect(try await device.denials.count == 1)
     }
 
+    @Test("a daemon that others killed has told what it knew", .simulatedDevice())
+    func killedByOthers() async throws {
+        let device = SimulatedDevice.current
+        try device.write("kept", to: "file")
+        try await device.reboot()
+        let pid = try #require(try device.daemonPID())
+        try device.shell("cat file")
+        #expect(try await device.denials.count == 1)
+        #expect(Glibc.kill(pid, SIGKILL) == 0)
+        #expect(try await device.denials.count == 1)
+        try await device.restart()
+        #expect(try await device.denials.count == 1)
+    }
+
     @Test("out of space: ENOSPC, what is there stays, and it can be given back", .simulatedDevice())
     func outOfSpace() async throws {
         let device = SimulatedDevice.current

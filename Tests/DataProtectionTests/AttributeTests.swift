@@ -246,7 +246,9 @@ extension DataProtectionSuite {
             #expect(values.fileProtection == nil)
             #expect(values.volumeSupportsFileProtection == true)
             #expect(values.isSymbolicLink == true)
-            #expect(try manager.attributesOfItem(atPath: volume.url("link").path)[.protectionKey] == nil)
+            #expect(
+                try manager.attributesOfItem(atPath: volume.url("link").path)[.protectionKey] == nil
+            )
             // Attributes are set on what a link leads to, as permissions are.
             try manager.setAttributes(complete, ofItemAtPath: volume.url("link").path)
             #expect(try volume.protection("f") == .complete)

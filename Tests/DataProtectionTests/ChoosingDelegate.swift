@@ -62,9 +62,11 @@ final class ChoosingDelegate: NSObject, FileManagerDelegate, @unchecked Sendable
         linkingItemAt srcURL: URL, to dstURL: URL
     ) -> Bool { false }
 
-    func fileManager(_ fileManager: FileManager, shouldRemoveItemAtPath path: String) -> Bool { true }
+    func fileManager(_ fileManager: FileManager, shouldRemoveItemAtPath path: String) -> Bool {
+        true
+    }
 
-    func fileManager(_ fileManager: FileManager, shouldRemoveItemAt URL: URL) -> Bool { true }
+    func fileManager(_ fileManager: FileManager, shouldRemoveItemAt url: URL) -> Bool { true }
 
     func fileManager(
         _ fileManager: FileManager, shouldProceedAfterError error: any Error,
@@ -73,6 +75,6 @@ final class ChoosingDelegate: NSObject, FileManagerDelegate, @unchecked Sendable
 
     func fileManager(
         _ fileManager: FileManager, shouldProceedAfterError error: any Error,
-        removingItemAt URL: URL
+        removingItemAt url: URL
     ) -> Bool { false }
 }

@@ -79,6 +79,27 @@ extension DataProtectionSuite {
             }
         }
 
+        @Test("copyItem off the volume: a plain copy, and nothing where the source is locked")
+        func offVolume() throws {
+            let volume = try MountedVolume.mine()
+            let place = try TestEnvironment.shared.makeDirectory("elsewhere")
+            defer { try? FileManager.default.removeItem(atPath: place) }
+            try Self.content.write(to: volume.url("f"), options: .completeFileProtection)
+            try FileManager.default.copyItem(atPath: volume.url("f").path, toPath: place + "/f")
+            let copy = try FileManager.default.attributesOfItem(atPath: place + "/f")
+            #expect(copy[.protectionKey] == nil)
+            #expect(copy[.size] as? Int == Self.content.count)
+            try volume.enter(.locked)
+            let error = failure {
+                try FileManager.default.copyItem(
+                    atPath: volume.url("f").path, toPath: place + "/g")
+            }
+            #expect(
+                error.flatMap { DataProtectionError($0) }
+                    == .locked(class: .complete, state: .locked))
+            #expect(try FileManager.default.contentsOfDirectory(atPath: place) == ["f"])
+        }
+
         @Test("copyItem: content with holes, and more than one piece")
         func holes() throws {
             let volume = try MountedVolume.mine()

@@ -32,7 +32,8 @@ extension DataProtectionSuite {
                 atPath: Repository.root + "/Tests/DataProtectionTests/Outside", toPath: package)
             // The same versions of what ward itself depends on.
             try FileManager.default.copyItem(
-                atPath: Repository.root + "/Package.resolved", toPath: package + "/Package.resolved")
+                atPath: Repository.root + "/Package.resolved", toPath: package + "/Package.resolved"
+            )
             var environment = Repository.toolEnvironment
             environment["WARD_PACKAGE"] = Repository.root
             // One after the other: what was fetched is shared.
@@ -55,7 +56,8 @@ extension DataProtectionSuite {
                 try volume.enter(state)
                 let done = try Child.run(
                     [tests, "--testing-library", "swift-testing"],
-                    environment: volume.environment.merging(["HOME": volume.mountPoint]) { $1 })
+                    environment: volume.environment.merging(["CFFIXED_USER_HOME": volume.mountPoint]
+                    ) { $1 })
                 #expect(done.succeeded, "\(state): \(done.everything)")
                 #expect(
                     done.output.contains(state == .locked ? "notes: locked" : "notes: unlocked"),

@@ -105,7 +105,8 @@ extension DataProtectionSuite {
             }
         }
 
-        @Test("ignore and warnOnce: it goes on without protection", arguments: ["ignore", "warnOnce"])
+        @Test(
+            "ignore and warnOnce: it goes on without protection", arguments: ["ignore", "warnOnce"])
         func goingOn(policy: String) throws {
             DataProtection.policy = policy == "ignore" ? .ignore : .warnOnce
             defer { DataProtection.policy = .throw }
@@ -139,7 +140,8 @@ extension DataProtectionSuite {
             try manager.replaceItemAt(
                 url, withItemAt: place.url("moved"), backupItemName: "backup",
                 options: .withoutDeletingBackupItem)
-            #expect(try manager.contentsOfDirectory(atPath: place.path).sorted() == ["backup", "f"])
+            #expect(
+                try manager.contentsOfDirectory(atPath: place.path).sorted() == ["backup", "f"])
             var backup = URLResourceValues()
             backup.isExcludedFromBackup = true
             try url.setResourceValues(backup)

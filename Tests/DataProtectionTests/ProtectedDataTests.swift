@@ -12,8 +12,9 @@ extension DataProtectionSuite {
             try MountedVolume.walk { volume, state, fileClass in
                 let data = ProtectedData(at: volume.url("not there"))
                 #expect(data.snapshot == nil, "a path that leads nowhere is on no volume")
-                for place in [ProtectedData(at: volume.url("")), ProtectedData(at: volume.url("."))]
-                {
+                for place in [
+                    ProtectedData(at: volume.url("")), ProtectedData(at: volume.url(".")),
+                ] {
                     #expect(place.snapshot?.state == state.told)
                     #expect(place.isAvailable == state.opens(.complete), "\(state)")
                     #expect(
@@ -40,7 +41,9 @@ extension DataProtectionSuite {
             return seen
         }
 
-        @Test("events: what holds first, then lock, expiry, unlock, reboot and passcodes", .timeLimit(.minutes(2)))
+        @Test(
+            "events: what holds first, then lock, expiry, unlock, reboot and passcodes",
+            .timeLimit(.minutes(2)))
         func events() async throws {
             let volume = try MountedVolume.mine()
             let data = ProtectedData(at: volume.url(""))
@@ -89,7 +92,9 @@ extension DataProtectionSuite {
             #expect(seen.last?.snapshot?.isPasscodeSet == false)
         }
 
-        @Test("register first, then look: nothing is missed, however the two race", .timeLimit(.minutes(2)))
+        @Test(
+            "register first, then look: nothing is missed, however the two race",
+            .timeLimit(.minutes(2)))
         func noRace() async throws {
             let volume = try MountedVolume.mine()
             let data = ProtectedData(at: volume.url(""))
@@ -106,7 +111,8 @@ extension DataProtectionSuite {
             }
         }
 
-        @Test("several readers share one connection; it ends with the last", .timeLimit(.minutes(2)))
+        @Test(
+            "several readers share one connection; it ends with the last", .timeLimit(.minutes(2)))
         func sharing() async throws {
             let volume = try MountedVolume.mine()
             let data = ProtectedData(at: volume.url(""))
@@ -130,11 +136,13 @@ extension DataProtectionSuite {
         /// Connections to its control socket, unix(7): those that were accepted bear the listener's name.
         private func connections(_ volume: MountedVolume) throws -> Int {
             let socket = try #require(volume.socketPath())
-            let table = try String(contentsOfFile: "/proc/net/unix", encoding: .utf8)
+            let table = TestEnvironment.contents(ofKernelFile: "/proc/net/unix")
             return table.split(separator: "\n").count { $0.hasSuffix(" " + socket) } - 1
         }
 
-        @Test("the daemon dies and comes back: ended, began, and events go on", .timeLimit(.minutes(2)))
+        @Test(
+            "the daemon dies and comes back: ended, began, and events go on",
+            .timeLimit(.minutes(2)))
         func reconnecting() async throws {
             let volume = try MountedVolume.mine()
             let data = ProtectedData(at: volume.url(""))
@@ -155,7 +163,9 @@ extension DataProtectionSuite {
             seen = await events(&iterator) { $0.kind == .began }
         }
 
-        @Test("performWhenAvailable: at once, after the unlock, not at all when cancelled", .timeLimit(.minutes(2)))
+        @Test(
+            "performWhenAvailable: at once, after the unlock, not at all when cancelled",
+            .timeLimit(.minutes(2)))
         func performing() async throws {
             let volume = try MountedVolume.mine()
             let data = ProtectedData(at: volume.url(""))
@@ -183,7 +193,9 @@ extension DataProtectionSuite {
             }
         }
 
-        @Test("notifications have UIKit's names, and come as UIKit posts them", .timeLimit(.minutes(2)))
+        @Test(
+            "notifications have UIKit's names, and come as UIKit posts them",
+            .timeLimit(.minutes(2)))
         func notifications() async throws {
             #expect(
                 ProtectedData.protectedDataWillBecomeUnavailableNotification.rawValue

@@ -44,6 +44,26 @@ import WardControl
         #expect(journal.last(10).allSatisfy { $0.count == nil })
     }
 
+    @Test("a file removed unread keeps its name, however many denials there are")
+    func removals() {
+        var journal = EventJournal()
+        var removal = denial("/deleted")
+        removal.kind = ControlEvent.Kind.removedUnread.rawValue
+        _ = journal.record(removal, now: .zero)
+        // A second apart, or they would be told as one.
+        for number in 0..<(EventJournal.capacity * 2) {
+            _ = journal.record(denial("/\(number)"), now: .seconds(number))
+        }
+        for number in 0..<1000 {
+            _ = journal.record(denial("/more/\(number)"), now: .seconds(2000))
+        }
+        removal.path = "/deleted later"
+        _ = journal.record(removal, now: .seconds(2000))
+        let removed = journal.last(.max).filter { $0.kind == removal.kind }
+        #expect(removed.map(\.path) == ["/deleted", "/deleted later"])
+        #expect(journal.counts.denied == EventJournal.capacity * 2 + 1000)
+    }
+
     @Test("one that goes on is told again once a second, under its sequence")
     func toldAgain() {
         var journal = EventJournal()

@@ -176,7 +176,11 @@ struct KeybagStoreTests {
     func erase() throws {
         let volume = try SimulatedVolume(passcode: "1234")
         let store = try volume.open()
+        try Array("/names".utf8).withUnsafeBytes {
+            try volume.storage.write(volume.directory.logPath, $0, isPublic: false)
+        }
         try store.erase()
+        #expect(volume.storage[volume.directory.logPath] == nil, "names are in the log")
         #expect(try store.failure(opening: "1234") == .erased)
         #expect(code { () throws(KeybagError) in _ = try volume.open() } == .erased)
         #expect(volume.storage[volume.directory.effaceableKeyPath] == nil)

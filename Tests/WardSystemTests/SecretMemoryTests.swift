@@ -1,7 +1,6 @@
 import CWardLinux
 import Glibc
 import Testing
-
 import WardCrypto
 
 @testable import WardSystem

@@ -84,7 +84,9 @@ package final class MountedVolume {
 
     /// Runs `ward` with these arguments as this volume's user.
     @discardableResult
-    package func ward(_ arguments: String..., input: String = "", seconds: Double = 60) throws -> Finished {
+    package func ward(_ arguments: String..., input: String = "", seconds: Double = 60) throws
+        -> Finished
+    {
         try Child.run(
             user.prefix + [TestEnvironment.shared.ward] + arguments, environment: environment,
             input: input, seconds: seconds)

@@ -8,7 +8,9 @@ package struct Outcome: Equatable, CustomStringConvertible, Sendable {
         self.text = text
     }
 
-    package var description: String { succeeded ? (text.isEmpty ? "ok" : "ok(\(shortened))") : text }
+    package var description: String {
+        succeeded ? (text.isEmpty ? "ok" : "ok(\(shortened))") : text
+    }
 
     private var shortened: String {
         text.count > 80 ? "\(text.prefix(77))… \(text.count) characters" : text
@@ -29,5 +31,7 @@ package struct Outcome: Equatable, CustomStringConvertible, Sendable {
 
     package static func failure(_ name: String) -> Outcome { Outcome(succeeded: false, text: name) }
     package static func data(_ text: String) -> Outcome { Outcome(succeeded: true, text: text) }
-    package static func number(_ value: Int) -> Outcome { Outcome(succeeded: true, text: String(value)) }
+    package static func number(_ value: Int) -> Outcome {
+        Outcome(succeeded: true, text: String(value))
+    }
 }

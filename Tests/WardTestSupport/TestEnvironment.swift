@@ -74,11 +74,22 @@ package final class TestEnvironment: Sendable {
         mounts().map { "mount \($0)" } + processes().map { "process \($0)" } + files()
     }
 
+    /// To its end: Foundation takes a short read, which files of the kernel answer with, for it. What is not UTF-8 in it may
+    /// be the name of somebody else's mount.
+    package static func contents(ofKernelFile path: String) -> String {
+        guard let file = fopen(path, "r") else { return "" }
+        defer { fclose(file) }
+        var bytes: [UInt8] = []
+        var chunk = [UInt8](repeating: 0, count: 1 << 16)
+        while case let count = fread(&chunk, 1, chunk.count, file), count > 0 {
+            bytes += chunk.prefix(count)
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
     /// Mount points below the base, the deepest first.
     package func mounts() -> [String] {
-        // Whoever else is mounted there may have a name that is not UTF-8.
-        let bytes = FileManager.default.contents(atPath: "/proc/self/mountinfo") ?? Data()
-        let table = String(decoding: bytes, as: UTF8.self)
+        let table = Self.contents(ofKernelFile: "/proc/self/mountinfo")
         return table.split(separator: "\n").compactMap { line in
             let fields = line.split(separator: " ")
             return fields.count > 4 && fields[4].hasPrefix(base) ? String(fields[4]) : nil

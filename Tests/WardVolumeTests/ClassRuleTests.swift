@@ -1,4 +1,5 @@
 import Glibc
+import Synchronization
 import Testing
 import WardFormat
 import WardSystem
@@ -52,6 +53,47 @@ import WardSystem
         harness.lock()
         #expect(try harness.read(handle, 0, 3) == [1, 2, 3])
         harness.volume.release(handle, harness.context)
+    }
+
+    /// The same while a request holds the file when the lock comes.
+    @Test func classBDescriptorInUseAtTheLockWorksAfterwards() throws {
+        let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
+        let (node, handle) = try harness.create("log")
+        try harness.write(handle, 0, [1, 2, 3])
+        _ = harness.volume.evict([.a, .b, .c, .cx], keepOpenFiles: [], deadline: .seconds(5))
+        try harness.unlock()
+        let file = try #require(harness.volume.node(node).file)
+        let isHeld = Atomic<Bool>(false)
+        let request = try SystemThread("request") {
+            file.lock.lockWrite()
+            isHeld.store(true, ordering: .releasing)
+            usleep(3000)
+            file.lock.unlock()
+        }
+        while !isHeld.load(ordering: .acquiring) { usleep(100) }
+        harness.lock()
+        request.join()
+        #expect(try harness.read(handle, 0, 3) == [1, 2, 3])
+        harness.volume.release(handle, harness.context)
+    }
+
+    /// A lock that comes after an open was let through, and before it is told.
+    @Test func classBFileThatIsBeingOpenedKeepsItsKey() throws {
+        let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
+        let (node, first) = try harness.create("log")
+        try harness.write(first, 0, [1, 2, 3])
+        let file = try #require(harness.volume.node(node).file)
+        let second = try harness.open(node)
+        #expect(file.kernelHandles.load(ordering: .relaxed) == 2)
+        harness.volume.release(first, harness.context)
+        harness.lock()
+        #expect(try harness.read(second, 0, 3) == [1, 2, 3])
+        // One that is refused counts no more, and takes no key away.
+        #expect(throws: Errno.notPermitted) { try harness.open(node) }
+        #expect(file.kernelHandles.load(ordering: .relaxed) == 1)
+        #expect(try harness.read(second, 0, 3) == [1, 2, 3])
+        harness.volume.release(second, harness.context)
+        #expect(!file.hasKey)
     }
 
     @Test func changingTheClassKeepsContentAndTimes() throws {

@@ -12,6 +12,10 @@ final class FailingStorage: Storage, @unchecked Sendable {
     private var error = Errno.noSpace
     private var failsAlways = false
     private var hook: (@Sendable (String) -> Void)?
+    private var openError: Errno?
+
+    /// From now on no file (directories do) can be opened; nil: they can again.
+    func failOpening(_ error: Errno?) { lock.withLock { openError = error } }
 
     /// Called with the name of each change before it is made.
     func onChange(_ hook: (@Sendable (String) -> Void)?) { lock.withLock { self.hook = hook } }
@@ -82,6 +86,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
         -> Int32
     {
         if f & O_CREAT != 0 { try change() }
+        if let refusal = lock.withLock({ openError }), f & O_DIRECTORY == 0 { throw refusal }
         return try real.openat(d, p, f, mode: mode)
     }
     func mkdirat(_ d: Int32, _ p: UnsafePointer<CChar>, _ m: mode_t) throws(Errno) {

@@ -98,6 +98,27 @@ import WardSystem
         #expect(try harness.names().isEmpty)
     }
 
+    @Test(
+        "A pass over doubtful files that could not look at one leaves the doubt",
+        arguments: [Errno(rawValue: EMFILE), Errno(rawValue: ENOMEM), Errno(rawValue: ETIMEDOUT)])
+    func doubtStays(error: Errno) throws {
+        let harness = try VolumeHarness()
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        harness.volume.release(handle, harness.context)
+        let storage = FailingStorage()
+        try harness.reopen(clean: false, storage: storage)
+        #expect(harness.volume.hasDoubt.load(ordering: .relaxed) == true)
+        storage.failOpening(error)
+        harness.volume.mendDoubtfulFiles { false }
+        #expect(
+            harness.volume.hasDoubt.load(ordering: .relaxed) == true,
+            "what a power cut left in that file would be refused from now on")
+        storage.failOpening(nil)
+        harness.volume.mendDoubtfulFiles { false }
+        #expect(harness.volume.hasDoubt.load(ordering: .relaxed) == false)
+    }
+
     @Test("A durable point that waits for a write that hangs does not hold up a lock")
     func hangingWrite() throws {
         let storage = FailingStorage()

@@ -19,6 +19,8 @@ final class FakeKernel: KernelNotifier, @unchecked Sendable {
     private var dirty: [NodeID: [DirtyPage]] = [:]
     private var failed: [Errno] = []
     private var invalidated: [NodeID] = []
+    private var isLate = false
+    private var late: [DirtyPage] = []
 
     init(_ harness: VolumeHarness) {
         volume = harness.volume
@@ -43,11 +45,29 @@ final class FakeKernel: KernelNotifier, @unchecked Sendable {
     var failures: [Errno] { lock.withLock { failed } }
     var invalidations: Int { lock.withLock { invalidated.count } }
 
+    /// From now on an invalidation returns before its pages are written back, as in kernels before 6.16.
+    func sendsLate() { lock.withLock { isLate = true } }
+
+    func awaitWriteBacks(until end: Duration) {
+        send(
+            lock.withLock {
+                defer { late = [] }
+                return late
+            })
+    }
+
     func invalidateContent(of node: NodeID) {
         let pages = lock.withLock {
             invalidated.append(node)
-            return dirty.removeValue(forKey: node) ?? []
+            let pages = dirty.removeValue(forKey: node) ?? []
+            guard isLate else { return pages }
+            late += pages
+            return []
         }
+        send(pages)
+    }
+
+    private func send(_ pages: [DirtyPage]) {
         guard !pages.isEmpty else { return }
         let context = WorkerContext(volume: volume)
         for page in pages {

@@ -74,6 +74,80 @@ import WardSystem
         #expect(kernel.rounds == before + 1, "a write that was accepted drops nothing")
         harness.volume.release(handle, harness.context)
     }
+
+    @Test("Rows I7, L1: a class change that fails after a lock leaves neither key nor pages")
+    func failedClassChange() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(defaultClass: .complete, storage: storage)
+        let (node, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        let kernel = RecordingKernel { _ in }
+        harness.volume.setNotifier(kernel)
+        // The lock comes while the header is on its way to the store, which then fails.
+        let volume = harness.volume
+        let hasLocked = Atomic<Bool>(false)
+        storage.onChange { change in
+            guard change == "pwrite", !hasLocked.exchange(true, ordering: .relaxed) else { return }
+            _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(5))
+            storage.failAfter(0, .ioError)
+        }
+        #expect(throws: Errno.ioError) { try harness.setClass(node, "D") }
+        storage.onChange(nil)
+        #expect(hasLocked.load(ordering: .relaxed) == true)
+        #expect(try harness.classOf(node) == "NSFileProtectionComplete")
+        volume.background.drain()
+        let file = handle.object(as: FileHandle.self).file
+        #expect(!file.hasKey, "the key of a locked file")
+        #expect(!harness.context.holdsSecrets)
+        #expect(kernel.rounds == 1, "the pages of a locked file")
+        #expect(throws: Errno.notPermitted) { try harness.read(handle, 0, 3) }
+        try harness.unlock()
+        #expect(try harness.read(handle, 0, 3) == [1, 2, 3])
+        volume.release(handle, harness.context)
+    }
+
+    @Test("Row L3: the last close counts, although the daemon itself still has the file open")
+    func lastCloseBesideOwnUse() throws {
+        let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
+        let (node, handle) = try harness.create("log")
+        try harness.write(handle, 0, [1, 2, 3])
+        let (_, other) = try harness.create("closed")
+        try harness.write(other, 0, [4])
+        let kernel = RecordingKernel { _ in }
+        let volume = harness.volume
+        volume.setNotifier(kernel)
+        // What reading an attribute does, again and again by several threads.
+        let own = try volume.acquire(volume.node(node), harness.context).file
+        let ownOther = other.object(as: FileHandle.self).file
+        _ = try volume.acquire(ownOther.node, harness.context)
+        volume.release(other, harness.context)
+        #expect(ownOther.hasKey)
+        harness.lock()
+        #expect(!ownOther.hasKey, "nobody had it open at the lock")
+        #expect(own.hasKey)
+        let before = kernel.rounds
+        volume.release(handle, harness.context)
+        volume.background.drain()
+        #expect(!own.hasKey && !harness.context.holdsSecrets)
+        #expect(kernel.rounds == before + 1, "its pages go too")
+        volume.release(own, harness.context)
+        volume.release(ownOther, harness.context)
+    }
+
+    @Test(
+        "A journal's database is not looked into once the gate is closed, though its key is there")
+    func databaseBehindTheGate() throws {
+        let harness = try VolumeHarness(defaultClass: .complete)
+        let (_, handle) = try harness.create("data.db")
+        try harness.write(handle, 0, Array("SQLite format 3\0 and more".utf8))
+        let volume = harness.volume
+        volume.gate.set(.closed, for: .complete)
+        volume.forEachContext { _ = $0.drain(wiping: true, patience: .seconds(1)) }
+        #expect(throws: Errno.notPermitted) { try harness.create("data.db-wal") }
+        #expect(!harness.context.holdsSecrets)
+        volume.gate.set(.open, for: .complete)
+        volume.release(handle, harness.context)
+    }
 }
 
 /// Counts invalidations, and does something at each.

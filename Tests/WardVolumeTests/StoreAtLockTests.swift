@@ -1,4 +1,6 @@
 import Foundation
+import Glibc
+import Synchronization
 import Testing
 import WardFormat
 import WardSystem
@@ -267,6 +269,66 @@ import WardSystem
         mapped.storage.hang.unlock()
         for _ in 0..<1000 where (try? harness.read(mapped.handle, 0, 10)) == nil { usleep(1000) }
         #expect(try harness.read(mapped.handle, 0, 10).count == 10)
+    }
+
+    @Test("A hole that a lock has stored into is data, although the store does not have it yet")
+    func seekFindsWhatIsAccepted() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(defaultClass: .complete, storage: storage)
+        let (node, handle) = try harness.create("sparse")
+        try harness.setSize(node, handle, 1 << 20)
+        let kernel = FakeKernel(harness)
+        kernel.store(node, handle, 500_000, [UInt8](repeating: 7, count: 4096))
+        storage.hang.lock()
+        let volume = harness.volume
+        let locked = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(3))
+            locked.signal()
+        }
+        #expect(locked.wait(timeout: .now() + 30) == .success)
+        try harness.unlock()
+        #expect(volume.pendingStoreBytes > 0, "the test means a store that hangs")
+        let found = Mutex<UInt64?>(nil)
+        let done = DispatchSemaphore(value: 0)
+        let caller = harness.caller
+        Thread.detachNewThread {
+            let context = WorkerContext(volume: volume)
+            let data = try? volume.seek(
+                handle, offsetBytes: 10_000, whence: 3 /* SEEK_DATA */, caller: caller, context)
+            found.withLock { $0 = data }
+            done.signal()
+        }
+        #expect(done.wait(timeout: .now() + 0.3) == .timedOut, "it waits for the store")
+        storage.hang.unlock()
+        #expect(done.wait(timeout: .now() + 30) == .success)
+        let data = try #require(found.withLock { $0 })
+        #expect(data <= 500_000, "a copy that skips holes would lose what was stored: \(data)")
+        harness.volume.release(handle, harness.context)
+    }
+
+    @Test(
+        "Write-backs that the kernel sends after an invalidation are served (kernels before 6.16)")
+    func lateWriteBacks() throws {
+        let mapped = try Mapped()
+        mapped.kernel.sendsLate()
+        let outcome = try #require(mapped.lock(deadline: .seconds(20), seconds: 60))
+        #expect(!outcome.report.deadlinePassed)
+        #expect(mapped.kernel.failures.isEmpty && mapped.losses.isEmpty, "\(mapped.losses)")
+        try mapped.harness.reopen(clean: false)
+        let handle = try mapped.harness.open(try mapped.harness.lookup("mapped").node)
+        #expect(try mapped.harness.read(handle, 0, 1 << 20) == mapped.new)
+    }
+
+    @Test("Threads that hold content when a lock is given up are wiped")
+    func abandonedThreads() throws {
+        let mapped = try Mapped()
+        let harness = mapped.harness
+        _ = try harness.read(mapped.handle, 0, 4096)
+        #expect(harness.context.holdsSecrets)
+        harness.volume.abandonEviction(of: [.a, .b], keepOpenFiles: [.b])
+        harness.volume.wipeThreads(patience: .seconds(1))
+        #expect(!harness.context.holdsSecrets)
     }
 
     @Test("A durable point does not cover what is still on its way to the store")

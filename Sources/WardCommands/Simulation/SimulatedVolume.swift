@@ -17,6 +17,7 @@ final class SimulatedVolume {
     private let settings: SimulatorSettings
     private let directory: String
     private var daemon: ChildProcess?
+    private var follower: EventFollower?
     private(set) var mount: SimulatedMount
     /// Of daemons that have ended.
     private var pastEvents: [ControlEvent] = []
@@ -92,7 +93,8 @@ final class SimulatedVolume {
 
     private func startDaemon() throws(SimulatorError) {
         let words = [
-            "--manual-clock", "--grace", "\(settings.graceSeconds)", "--log", directory + "/log",
+            "--manual-clock", "--volatile", "--grace", "\(settings.graceSeconds)", "--log",
+            directory + "/log",
         ]
         guard (0...86400).contains(settings.graceSeconds),
             let mountSettings = try? MountSettings.parse(words)
@@ -123,6 +125,7 @@ final class SimulatedVolume {
         }
         mount.socketPath = mounted.socket
         mount.pid = mounted.pid
+        follower = EventFollower.start(socketPath: mounted.socket)
     }
 
     private func unlock(_ passcode: String) throws(SimulatorError) {
@@ -195,16 +198,19 @@ final class SimulatedVolume {
 
     // MARK: Seeing
 
+    /// Before a daemon ends: the next one knows nothing of them.
     private func rememberEvents() {
-        pastEvents += (try? daemonEvents()) ?? []
+        pastEvents = events()
+        follower = nil
     }
 
-    func events() throws(SimulatorError) -> [ControlEvent] {
-        guard daemon != nil else { return pastEvents }
-        return pastEvents + (try daemonEvents())
+    /// A daemon that died by itself can't be asked; what it has told is known all the same.
+    func events() -> [ControlEvent] {
+        guard let follower else { return pastEvents }
+        return pastEvents + follower.events(with: (try? latestEvents()) ?? [])
     }
 
-    private func daemonEvents() throws(SimulatorError) -> [ControlEvent] {
+    private func latestEvents() throws(SimulatorError) -> [ControlEvent] {
         var events: [ControlEvent] = []
         try reach { client throws(ControlError) in
             try client.monitor(last: .max, follow: false) { notice in
@@ -222,7 +228,7 @@ final class SimulatedVolume {
         var status: VolumeStatus?
         try reach { client throws(ControlError) in status = try client.status() }
         guard let status else { return Audit(state: "") }
-        return Auditor(status).audit(try events())
+        return Auditor(status).audit(events())
     }
 
     private func reach(_ body: (ControlClient) throws(ControlError) -> Void) throws(SimulatorError)

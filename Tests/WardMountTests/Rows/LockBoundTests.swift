@@ -305,6 +305,46 @@ extension MountSuite {
                 [.failure("ENOTCONN"), .failure("ECONNABORTED")].contains(answer), "\(answer)")
         }
 
+        @Test("A daemon that a program of its user has stopped goes on", arguments: User.available)
+        func stoppedDaemon(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let daemon = try #require(volume.daemonProcess())
+            Glibc.kill(daemon, SIGSTOP)
+            defer { Glibc.kill(daemon, SIGCONT) }
+            // The watchdog looks once a second.
+            let lock = try volume.ward("lock", volume.mountPoint, seconds: 30)
+            #expect(lock.succeeded, "\(lock.everything)")
+        }
+
+        @Test(
+            "A watchdog that somebody has stopped goes on, one that was killed is replaced",
+            arguments: User.available)
+        func keptWatchdog(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            func watchdog() -> pid_t? {
+                TestEnvironment.shared.processes().first {
+                    $0.contains(" watchdog ") && $0.contains(volume.mountPoint)
+                }.flatMap { pid_t($0.prefix { $0.isNumber }) }
+            }
+            func state(of process: pid_t) -> Character? {
+                let status = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8)
+                return status?.split(separator: ")").last?.first { $0 != " " }
+            }
+            let first = try #require(watchdog())
+            Glibc.kill(first, SIGSTOP)
+            for _ in 0..<100 where state(of: first) == "T" { usleep(100_000) }
+            #expect(state(of: first) != "T")
+            Glibc.kill(first, SIGKILL)
+            for _ in 0..<300 where watchdog() == nil || watchdog() == first { usleep(100_000) }
+            let second = try #require(watchdog())
+            #expect(second != first)
+            // And does what it is there for.
+            let daemon = try #require(volume.daemonProcess())
+            Glibc.kill(daemon, SIGKILL)
+            for _ in 0..<300 where watchdog() != nil { usleep(100_000) }
+            #expect(watchdog() == nil, "it has cut the mount off and ended")
+        }
+
         @Test(
             "The grace period runs on CLOCK_BOOTTIME: through suspend, whatever the wall clock does",
             .enabled(if: geteuid() == 0), arguments: User.available)

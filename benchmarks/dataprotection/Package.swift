@@ -1,0 +1,15 @@
+// swift-tools-version: 6.1
+import PackageDescription
+
+// What the library costs beside Foundation's own calls; `run` beside this file runs it.
+let ward = Context.environment["WARD_PACKAGE"] ?? "../.."
+let name = ward.split(separator: "/").last.map(String.init) ?? "ward"
+
+let package = Package(
+    name: "Measure",
+    dependencies: [.package(path: ward)],
+    targets: [
+        .executableTarget(
+            name: "Measure", dependencies: [.product(name: "DataProtection", package: name)])
+    ]
+)
