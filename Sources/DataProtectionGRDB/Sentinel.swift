@@ -29,7 +29,7 @@ final class Sentinel: Sendable {
         let count = pread(file, &byte, 1, 0)
         if count == 1 { return .readable }
         // An empty one needs no reading; where its data begins has to be asked (row O4).
-        if count == 0, lseek(file, 0, SEEK_DATA_) >= 0 || errno == ENXIO { return .readable }
+        if count == 0, lseek(file, 0, seekData) >= 0 || errno == ENXIO { return .readable }
         switch errno {
         case EPERM: return .locked
         case ENOTCONN, ECONNABORTED, ENODEV: return .lost
@@ -46,5 +46,5 @@ final class Sentinel: Sendable {
     }
 }
 
-/// lseek(2); behind _GNU_SOURCE.
-private let SEEK_DATA_: Int32 = 3
+/// SEEK_DATA of lseek(2), behind _GNU_SOURCE.
+private let seekData: Int32 = 3
