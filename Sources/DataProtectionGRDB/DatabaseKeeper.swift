@@ -177,7 +177,7 @@ final class DatabaseKeeper: Sendable {
     private func leave(_ reason: ProtectedData.State, isLost: Bool = false) {
         let isIdle = state.withLock { state in
             guard state.opened != nil else { return false }
-            if !state.isLeaving || state.reason == .unknown { state.reason = reason }
+            if !state.isLeaving || reason != .unknown { state.reason = reason }
             if !state.isLeaving { state.departures += 1 }
             state.isLeaving = true
             state.isLost = state.isLost || isLost
@@ -194,18 +194,25 @@ final class DatabaseKeeper: Sendable {
 
     /// On `control`.
     private func closeIfLeaving() {
-        let opened = state.withLock { state -> OpenDatabase? in
-            guard state.isLeaving, state.accesses == 0, !state.isEnded else { return nil }
-            defer { state.opened = nil }
-            return state.opened
+        let leaving = state.withLock { state -> (opened: OpenDatabase, hasTime: Bool)? in
+            guard let opened = state.opened, state.isLeaving, state.accesses == 0, !state.isEnded
+            else { return nil }
+            state.opened = nil
+            return (opened, state.reason == .locking && !state.isLost)
         }
-        guard let opened else { return }
-        // It is not used any more and closes when the last reference goes, should this fail.
-        try? opened.close(checkpointing: store.isReadable)
+        guard let leaving else { return }
+        // Only an announced lock leaves time: a checkpoint goes through the mapped index, which a reboot takes away. Should this
+        // fail, it is not used any more and closes when the last reference goes.
+        try? leaving.opened.close(checkpointing: leaving.hasTime && store.isReadable)
     }
 
     /// For good. Waits for the accesses that run, on the caller's thread.
-    func close() throws {
+    func close() throws { try close(checkpointing: store.isReadable) }
+
+    /// As `close`, without waiting and as it is: by the time that this runs the volume may be on its way out.
+    func abandon() { control.async { try? self.close(checkpointing: false) } }
+
+    private func close(checkpointing: Bool) throws {
         let opened = state.withLock { state in
             defer {
                 state.opened = nil
@@ -213,11 +220,8 @@ final class DatabaseKeeper: Sendable {
             }
             return state.opened
         }
-        try opened?.close(checkpointing: store.isReadable)
+        try opened?.close(checkpointing: checkpointing)
     }
-
-    /// As `close`, without waiting.
-    func abandon() { control.async { try? self.close() } }
 
     // MARK: Opening
 
