@@ -23,7 +23,9 @@ import Testing
         #expect(try await database.count() == 1)
     }
 
-    @Test(.simulatedDevice()) func isRefusedWhileOpenInAnotherProgram() async throws {
+    /// In WAL mode SQLite's locks say so as well; in rollback mode an idle connection holds none.
+    @Test(.simulatedDevice(), arguments: ["wal", "delete"])
+    func isRefusedWhileOpenInAnotherProgram(_ mode: String) async throws {
         let device = SimulatedDevice.current
         try await device.database("db", .completeUntilFirstUserAuthentication).close()
         let other = Process()
@@ -34,7 +36,8 @@ import Testing
         other.standardInput = input
         other.standardOutput = output
         try other.run()
-        input.fileHandleForWriting.write(Data("SELECT 'open', count(*) FROM note;\n".utf8))
+        input.fileHandleForWriting.write(
+            Data("PRAGMA journal_mode = \(mode); SELECT count(*) FROM note;\n".utf8))
         #expect(!output.fileHandleForReading.availableData.isEmpty)
         let error = failure {
             try ProtectedDatabase.setProtection(.complete, ofDatabaseAt: device.file("db"))
@@ -66,6 +69,26 @@ import Testing
         #expect(device.protection("db-wal") == protection)
         #expect(try await changed.count() == 20)
         #expect(try await changed.integrity() == "ok")
+        try await device.expectCleanAudit()
+    }
+
+    /// What a crash, and a copy by other means, have left beside a database of the right class.
+    @Test(.simulatedDevice()) func leftoversGetTheClass() async throws {
+        let device = SimulatedDevice.current
+        let database = try await device.database("live", .complete, .pool, rows: 20)
+        for suffix in ["", "-wal", "-shm"] {
+            try FileManager.default.copyItem(
+                atPath: device.file("live" + suffix), toPath: device.file("db" + suffix))
+        }
+        try database.close()
+        try FileManager.default.setAttributes(
+            [.protectionKey: FileProtectionType.none], ofItemAtPath: device.file("db-wal"))
+        try FileManager.default.setAttributes(
+            [.protectionKey: FileProtectionType.complete], ofItemAtPath: device.file("db-shm"))
+        let again = try await device.database("db", .complete, .pool, rows: 0)
+        #expect(try await again.count() == 20)
+        #expect(device.protection("db-wal") == .complete)
+        #expect(device.protection("db-shm") == .completeUntilFirstUserAuthentication)
         try await device.expectCleanAudit()
     }
 
