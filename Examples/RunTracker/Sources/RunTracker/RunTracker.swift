@@ -12,7 +12,7 @@ import DataProtectionGRDB
 public actor RunTracker {
     private let home: URL
     private var recorder: TrackRecorder?
-    private var openHistory: RunHistory?
+    private var opening: Task<RunHistory, any Error>?
 
     /// Works in every state of the lock: launched by an alarm before the first unlock, an app must not need what it can't read.
     public init(home: URL) throws {
@@ -59,18 +59,18 @@ public actor RunTracker {
     /// All runs, the latest first. Throws `DataProtectionError.locked` while it can't be opened: show a lock, not "no runs".
     public func runs() async throws -> [Run] { try await history().runs() }
 
-    /// Takes finished tracks into the history; how many there were. Throws, while they can't be read, what `DataProtectionError(_:)` takes for `locked`.
-    @discardableResult
-    public func importTracks() async throws -> Int {
+    /// Takes finished tracks into the history. Throws, while they can't be read, what `DataProtectionError(_:)` takes for `locked`.
+    public func importTracks() async throws {
         let history = try await history()
-        var count = 0
         for track in try TrackFile.finished(in: home.appendingPathComponent("Tracks")) {
+            // An actor lets others in while it waits: another import may have been faster.
+            guard FileManager.default.fileExists(atPath: track.url.path) else { continue }
             try await history.add(try track.run())
             // Deleted when the history has it, and not before: a track that could not be read stays.
-            try FileManager.default.removeItem(at: track.url)
-            count += 1
+            do {
+                try FileManager.default.removeItem(at: track.url)
+            } catch CocoaError.fileNoSuchFile {}
         }
-        return count
     }
 
     /// Takes tracks into the history after each unlock, until the task is cancelled. An app starts it at its launch.
@@ -78,17 +78,22 @@ public actor RunTracker {
         for await event in ProtectedData(at: home).events
         where event.snapshot?.isAvailable == true {
             // Locked again already, a full disk: the next unlock will do.
-            _ = try? await importTracks()
+            try? await importTracks()
         }
     }
 
-    /// Opened when it is first needed: at launch that may not be possible.
+    /// Opened when it is first needed: at launch that may not be possible. Whoever asks meanwhile waits for the same one.
     private func history() async throws -> RunHistory {
-        if let openHistory { return openHistory }
-        let history = try await RunHistory(
-            path: home.appendingPathComponent("History/runs.sqlite").path)
-        openHistory = history
-        return history
+        if let opening { return try await opening.value }
+        let path = home.appendingPathComponent("History/runs.sqlite").path
+        let task = Task { try await RunHistory(path: path) }
+        opening = task
+        do {
+            return try await task.value
+        } catch {
+            opening = nil
+            throw error
+        }
     }
 
     // MARK: Settings
