@@ -10,6 +10,7 @@
 # make soak-tsan  the same for three minutes with a debug program under ThreadSanitizer
 # make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
 # make bench-swift what the Swift library's calls cost beside Foundation's own (2 minutes)
+# make docs       the Swift libraries' documentation, as a web site in .build-docs (DocC)
 # make install    installs the built program and its shell completions under PREFIX (and DESTDIR)
 # make uninstall  takes them away again
 # make clean      removes everything that was built or fetched
@@ -46,7 +47,7 @@ completions := $(addprefix $(DESTDIR)$(PREFIX)/share/, \
 # make soak and make soak-tsan have a default of their own.
 soak: MINUTES ?= 10
 soak-tsan: MINUTES ?= 3
-.PHONY: build debug test examples check format demo bench bench-swift soak soak-tsan bench-lock install uninstall clean
+.PHONY: build debug test examples check format demo bench bench-swift soak soak-tsan docs bench-lock install uninstall clean
 
 build:
 	@scripts/setup build
@@ -108,6 +109,14 @@ soak-tsan:
 	@scripts/setup test
 	$(SWIFT) build --sanitize=thread --scratch-path .build-tsan --product ward
 	soak/run --ward .build-tsan/debug/ward --minutes $(MINUTES) $(SOAK)
+
+# Warnings of DocC (a link that leads nowhere) are errors. Builds into .build: the manifest is another one meanwhile.
+docs:
+	@scripts/setup build
+	for target in DataProtectionLinux DataProtectionTesting; do \
+	    WARD_DOCS=1 $(SWIFT) package --allow-writing-to-directory .build-docs generate-documentation --target $$target \
+	        --warnings-as-errors --output-path .build-docs/$$target || exit 1; \
+	done
 
 bench-lock:
 	@scripts/setup bench

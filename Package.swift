@@ -167,3 +167,9 @@ let package = Package(
             swiftSettings: swiftSettings),
     ]
 )
+
+// For `make docs` alone, so that who depends on ward does not fetch it.
+if Context.environment["WARD_DOCS"] != nil {
+    package.dependencies.append(
+        .package(url: "https://github.com/swiftlang/swift-docc-plugin", from: "1.5.0"))
+}
