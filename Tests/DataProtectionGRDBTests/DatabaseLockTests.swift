@@ -165,12 +165,32 @@ import Testing
     @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue])
     func locksUnderLoad(_ kind: ProtectedDatabase.Kind) async throws {
         let device = SimulatedDevice.current
+        try await load(kind) { round in
+            if round.isMultiple(of: 2) {
+                try await device.lock(.now)
+            } else {
+                try await device.lockAndWait()
+            }
+        }
+    }
+
+    /// Nothing of a queue is mapped: even a reboot under it is no more than an error.
+    @Test(.simulatedDevice()) func rebootsUnderAQueue() async throws {
+        let device = SimulatedDevice.current
+        try await load(.queue) { _ in try await device.reboot() }
+    }
+
+    /// Three tasks write and read; six times the volume is interrupted and unlocked.
+    private func load(
+        _ kind: ProtectedDatabase.Kind, interrupt: (_ round: Int) async throws -> Void
+    ) async throws {
+        let device = SimulatedDevice.current
         let database = try await device.database("db", .complete, kind, rows: 0)
         let written = try await withThrowingTaskGroup(of: Int.self) { group in
             for _ in 0..<3 {
                 group.addTask {
                     var written = 0
-                    for _ in 0..<400 {
+                    for _ in 0..<300 {
                         do {
                             try await database.add(String(repeating: "x", count: 3000))
                             written += 1
@@ -185,11 +205,7 @@ import Testing
             }
             for round in 0..<6 {
                 try await Task.sleep(for: .milliseconds(30))
-                if round.isMultiple(of: 2) {
-                    try await device.lock(.now)
-                } else {
-                    try await device.lockAndWait()
-                }
+                try await interrupt(round)
                 try await device.unlock()
             }
             return try await group.reduce(0, +)
