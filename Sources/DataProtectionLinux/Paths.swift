@@ -11,9 +11,12 @@ enum Paths {
     /// Whether what is copied from one place to the other may have a class at both: false where one certainly has none.
     static func mayBeOnVolumes(_ source: String, _ destination: String) -> Bool {
         [source, destination].allSatisfy {
-            VolumeAttributes.place(of: directory(of: $0)) != .elsewhere
+            isWhole($0) && VolumeAttributes.place(of: directory(of: $0)) != .elsewhere
         }
     }
+
+    /// Whether the system sees all of a path: a string of C ends with its first NUL, and names another item then.
+    static func isWhole(_ path: String) -> Bool { !path.utf8.contains(0) }
 
     /// The item at `path` and those of its parents that are not there, the outermost first.
     static func missing(_ path: String) -> [String] {

@@ -25,6 +25,9 @@ public enum DataProtection {
     static func applies(
         _ protection: FileProtectionType, at place: String, path: String
     ) throws -> Bool {
+        guard Paths.isWhole(path) else {
+            throw CocoaError(.fileWriteInvalidFileName, userInfo: [NSFilePathErrorKey: path])
+        }
         switch VolumeAttributes.place(of: place) {
         case .volume: return true
         // No such item, no right to get there, a daemon that is gone: the call itself says so.

@@ -136,6 +136,32 @@ extension DataProtectionSuite {
             #expect(mode as? Int == 0o500)
         }
 
+        @Test("bad input: what a path with a NUL begins with is another file, and stays as it is")
+        func brokenPaths() throws {
+            let volume = try MountedVolume.mine()
+            try Self.content.write(to: volume.url("f"), options: .noFileProtection)
+            let path = volume.url("f").path + "\0g"
+            #expect(
+                !FileManager.default.createFile(
+                    atPath: path, contents: Data(),
+                    attributes: [.protectionKey: FileProtectionType.complete]))
+            for options: NSData.WritingOptions in [[], .atomic] {
+                let error = failure {
+                    try NSData().write(
+                        toFile: path, options: options.union(.completeFileProtection))
+                }
+                #expect(error?.code == CocoaError.fileWriteInvalidFileName.rawValue)
+            }
+            let error = failure {
+                try FileManager.default.setAttributes(
+                    [.protectionKey: FileProtectionType.complete], ofItemAtPath: path)
+            }
+            #expect(error?.code == CocoaError.fileWriteInvalidFileName.rawValue)
+            #expect(try Data(contentsOf: volume.url("f")) == Self.content)
+            #expect(try volume.protection("f") == FileProtectionType.none)
+            #expect(try volume.names() == ["f"])
+        }
+
         @Test("createDirectory: a directory takes any class in every state, and gives it")
         func createDirectory() throws {
             try MountedVolume.walk { volume, state, fileClass in
