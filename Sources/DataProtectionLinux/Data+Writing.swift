@@ -33,7 +33,7 @@ extension Data {
         }
         if let wanted,
             try DataProtection.applies(
-                wanted, inDirectory: Paths.directory(of: path), path: path)
+                wanted, at: ProtectedWriting.directory(of: path, options), path: path)
         {
             return try ProtectedWriting.write(bytes, to: path, wanted, options)
         }

@@ -14,6 +14,8 @@ extension FileManager {
                 attributes[.protectionKey] = protection
             }
         } catch {
+            // Who may not read a file may see its size and times, and not its class.
+            if error == .permissionDenied { return attributes }
             throw FileFailure.error(error, path, .reading)
         }
         return attributes
@@ -47,8 +49,7 @@ enum ProtectionChange {
             throw FileFailure.error(Errno(rawValue: errno), path, .writing)
         }
         guard
-            try DataProtection.applies(
-                protection, inDirectory: Paths.directory(of: path), path: path)
+            try DataProtection.applies(protection, at: path, path: path)
         else { return }
         do throws(Errno) {
             // As on iOS: what it has already needs no key.

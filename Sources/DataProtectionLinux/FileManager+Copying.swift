@@ -4,9 +4,7 @@ extension FileManager {
     /// As Foundation's; on a ward volume each copied file has the class of its source from the first byte on, as on iOS
     /// (`cp -a` does the same, row I13).
     public func copyItem(atPath source: String, toPath destination: String) throws {
-        guard VolumeAttributes.isOnVolume(Paths.directory(of: destination)),
-            VolumeAttributes.isOnVolume(Paths.directory(of: source))
-        else {
+        guard Paths.mayBeOnVolumes(source, destination) else {
             return try self.FoundationEssentials::copyItem(
                 atPath: source, toPath: destination)
         }
@@ -29,19 +27,46 @@ extension FileManager {
             if let status = try? Syscall.stat(place) { devices.append(status.st_dev) }
         }
         guard devices.count == 2, devices[0] != devices[1],
-            places.allSatisfy(VolumeAttributes.isOnVolume)
+            Paths.mayBeOnVolumes(source, destination)
         else {
             return try self.FoundationEssentials::moveItem(
                 atPath: source, toPath: destination)
         }
-        let existed = Paths.mode(destination) != nil
+        if let delegate,
+            !delegate.fileManager(self, shouldMoveItemAtPath: source, toPath: destination)
+        {
+            return
+        }
         do {
-            try copyItem(atPath: source, toPath: destination)
+            try moveByCopy(source, destination)
         } catch {
-            if !existed { try? removeItem(atPath: destination) }
+            guard let delegate,
+                delegate.fileManager(
+                    self, shouldProceedAfterError: error, movingItemAtPath: source,
+                    toPath: destination)
+            else { throw error }
+        }
+    }
+
+    /// The source goes when all of the copy is on the disk, and not before: nobody is asked to leave out a part of it.
+    private func moveByCopy(_ source: String, _ destination: String) throws {
+        guard Paths.mode(destination) == nil else {
+            throw FileFailure.plain(.fileExists, destination, .writing)
+        }
+        // Of its own, without a delegate.
+        let manager = FileManager()
+        do {
+            try ProtectedCopy(manager: manager, isSynced: true).copy(source, destination)
+        } catch {
+            // A file that is not whole has no name yet; one that is there is of somebody else, who was quicker.
+            if let mode = Paths.mode(destination), mode & S_IFMT == S_IFDIR,
+                (error as? CocoaError)?.code != .fileWriteFileExists
+            {
+                try? manager.removeItem(atPath: destination)
+            }
             throw error
         }
-        try removeItem(atPath: source)
+        try manager.removeItem(atPath: source)
     }
 
     /// As `moveItem(atPath:toPath:)`.
@@ -56,6 +81,8 @@ extension FileManager {
 /// A copy within or between ward volumes, class by class. `FileManager`'s delegate is asked as Foundation asks it.
 struct ProtectedCopy {
     let manager: FileManager
+    /// Whether files are on the disk before they have their names.
+    var isSynced = false
 
     /// Copies one item with everything in it. Throws `CocoaError`; what is there already is 516 and stays as it is.
     func copy(_ source: String, _ destination: String) throws {
@@ -111,6 +138,7 @@ struct ProtectedCopy {
                 in: Paths.directory(of: destination), protection: protection, mode: 0o600)
             try transfer(from: input.rawValue, to: output.descriptor.rawValue)
             try describe(output.descriptor.rawValue, as: status, attributesOf: input.rawValue)
+            if isSynced { try Syscall.fsync(output.descriptor.rawValue) }
             try output.link(to: destination)
         } catch {
             throw FileFailure.error(error, destination, .writing, asking: protection)
@@ -160,7 +188,10 @@ struct ProtectedCopy {
         where name.hasPrefix("user.") && name != VolumeAttributes.protection {
             try VolumeAttributes.set(name, VolumeAttributes.value(name, at: from), at: to)
         }
-        try Syscall.fchmod(output, status.st_mode & 0o7777)
+        // What is set-user-ID belongs to its owner; the copy is of whoever makes it.
+        let own = try Syscall.fstat(output)
+        let isSameOwner = own.st_uid == status.st_uid && own.st_gid == status.st_gid
+        try Syscall.fchmod(output, status.st_mode & (isSameOwner ? 0o7777 : 0o1777))
         try Syscall.futimens(
             output, access: status.st_atim, modification: status.st_mtim)
     }
@@ -174,15 +205,22 @@ struct ProtectedCopy {
         } catch {
             throw FileFailure.error(error, source, .reading)
         }
+        // Before the copy is there: it may lie in the directory itself.
+        let names = try manager.contentsOfDirectory(atPath: source)
         do throws(Errno) {
             try Syscall.mkdirat(AT_FDCWD, destination, 0o700)
+        } catch {
+            throw FileFailure.error(error, destination, .writing)
+        }
+        do throws(Errno) {
             if let protection {
                 try VolumeAttributes.setProtection(protection, ofItemAt: destination)
             }
         } catch {
+            rmdir(destination)
             throw FileFailure.error(error, destination, .writing)
         }
-        for name in try manager.contentsOfDirectory(atPath: source) {
+        for name in names {
             try copy(source + "/" + name, destination + "/" + name)
         }
         do throws(Errno) {

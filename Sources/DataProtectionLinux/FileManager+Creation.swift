@@ -19,7 +19,7 @@ extension FileManager {
         }
         do {
             guard
-                try DataProtection.applies(protection, inDirectory: directory, path: path)
+                try DataProtection.applies(protection, at: directory, path: path)
             else {
                 return self.FoundationEssentials::createFile(
                     atPath: path, contents: data, attributes: others.isEmpty ? nil : others)
@@ -58,7 +58,7 @@ extension FileManager {
         }
         let missing = Paths.missing(path)
         let anchor = missing.first.map(Paths.directory(of:)) ?? path
-        guard try DataProtection.applies(protection, inDirectory: anchor, path: path),
+        guard try DataProtection.applies(protection, at: anchor, path: path),
             !missing.isEmpty
         else {
             return try self.FoundationEssentials::createDirectory(
@@ -70,13 +70,17 @@ extension FileManager {
             let existed = access(directory, F_OK) == 0
             try self.FoundationEssentials::createDirectory(
                 atPath: directory, withIntermediateDirectories: createIntermediates && index > 0,
-                attributes: others.isEmpty ? nil : others)
+                attributes: nil)
             if existed { continue }
             do throws(Errno) {
                 try VolumeAttributes.setProtection(protection, ofItemAt: directory)
             } catch {
                 rmdir(directory)
                 throw FileFailure.error(error, directory, .writing)
+            }
+            // Who may not write to a directory may not set its class either.
+            if !others.isEmpty {
+                try self.FoundationEssentials::setAttributes(others, ofItemAtPath: directory)
             }
         }
     }

@@ -16,6 +16,8 @@ extension FileManager {
         do throws(Errno) {
             var status = FileStatus()
             guard lstat(original, &status) == 0 else { throw Errno(rawValue: errno) }
+            // With itself there is nothing to exchange, and what would be removed afterwards is the item.
+            if Paths.isSame(replacement, status) { return originalItemURL }
             let isFile = Paths.mode(replacement).map { $0 & S_IFMT == S_IFREG } ?? false
             if !options.contains(.usingNewMetadataOnly), isFile,
                 status.st_mode & S_IFMT == S_IFREG
@@ -23,13 +25,17 @@ extension FileManager {
                 try Syscall.fchmodat(AT_FDCWD, replacement, status.st_mode & 0o777)
             }
             guard let backupItemName else {
-                try exchange(replacement, original)
-                // What was replaced has the new one's name now.
-                do {
-                    try removeItem(atPath: replacement)
+                do throws(Errno) {
+                    try exchange(replacement, original)
                 } catch {
-                    throw Errno(rawValue: EIO)
+                    // Other file systems need not be able to; one that can replaces a file in one step all the same.
+                    guard error == .invalidArgument else { throw error }
+                    try Syscall.renameat(AT_FDCWD, replacement, AT_FDCWD, original)
+                    return originalItemURL
                 }
+                // What was replaced has the new one's name now. Where it can't be removed it stays there, and the call has
+                // done what it was to do: tried again after an error, it would put the old one back and remove the new.
+                try? removeItem(atPath: replacement)
                 return originalItemURL
             }
             let backup = Paths.directory(of: original) + "/" + backupItemName

@@ -8,6 +8,16 @@ enum Paths {
         return directory.isEmpty ? "." : directory
     }
 
+    /// Whether what is copied from one place to the other may have a class at both: false where one certainly has none.
+    static func mayBeOnVolumes(_ source: String, _ destination: String) -> Bool {
+        [source, destination].allSatisfy {
+            isWhole($0) && VolumeAttributes.place(of: directory(of: $0)) != .elsewhere
+        }
+    }
+
+    /// Whether the system sees all of a path: a string of C ends with its first NUL, and names another item then.
+    static func isWhole(_ path: String) -> Bool { !path.utf8.contains(0) }
+
     /// The item at `path` and those of its parents that are not there, the outermost first.
     static func missing(_ path: String) -> [String] {
         var result: [String] = []
@@ -38,6 +48,13 @@ enum Paths {
     static func mode(_ path: String) -> mode_t? {
         var status = FileStatus()
         return lstat(path, &status) == 0 ? status.st_mode : nil
+    }
+
+    /// Whether this name leads to the item with that status, links not followed.
+    static func isSame(_ path: String, _ other: FileStatus) -> Bool {
+        var status = FileStatus()
+        return lstat(path, &status) == 0 && status.st_dev == other.st_dev
+            && status.st_ino == other.st_ino
     }
 
     /// Whether a symbolic link has this name.

@@ -21,13 +21,16 @@ public enum DataProtection {
         set { chosen.withLock { $0 = newValue } }
     }
 
-    /// Whether `protection` is to be set on what lies or will lie in the directory: false where it goes on without.
+    /// Whether `protection` is to be set on the item, or on what will be made in it: false where it goes on without.
     static func applies(
-        _ protection: FileProtectionType, inDirectory directory: String, path: String
+        _ protection: FileProtectionType, at place: String, path: String
     ) throws -> Bool {
-        switch VolumeAttributes.place(of: directory) {
+        guard Paths.isWhole(path) else {
+            throw CocoaError(.fileWriteInvalidFileName, userInfo: [NSFilePathErrorKey: path])
+        }
+        switch VolumeAttributes.place(of: place) {
         case .volume: return true
-        // No directory, no right to enter it, a daemon that is gone: the call itself says so.
+        // No such item, no right to get there, a daemon that is gone: the call itself says so.
         case .unreachable: return true
         case .elsewhere: break
         }
@@ -39,7 +42,7 @@ public enum DataProtection {
                 userInfo: [
                     NSFilePathErrorKey: path,
                     NSLocalizedFailureReasonErrorKey:
-                        "\(directory) is not on a ward volume, so files there can't be protected.",
+                        "\(place) is not on a ward volume, so files there can't be protected.",
                 ])
         case .warnOnce:
             let isFirst = hasWarned.withLock { warned in

@@ -20,9 +20,21 @@ enum VolumeAttributes {
             _ = try value(volume, at: path)
             return .volume
         } catch {
-            return error == .noData || error == .notSupported ? .elsewhere : .unreachable
+            if error == .noData || error == .notSupported { return .elsewhere }
+            // Attributes are for who may read the item (xattr(7)); what file system it is on anybody may know.
+            return error == .permissionDenied && isOnOtherFileSystem(path)
+                ? .elsewhere : .unreachable
         }
     }
+
+    /// Whether a volume can't be what it lies on: a volume is a FUSE file system.
+    private static func isOnOtherFileSystem(_ path: String) -> Bool {
+        var status = statfs()
+        return statfs(path, &status) == 0 && UInt32(truncatingIfNeeded: status.f_type) != fuseMagic
+    }
+
+    /// FUSE_SUPER_MAGIC, statfs(2).
+    private static let fuseMagic: UInt32 = 0x6573_5546
 
     /// Whether it lies on a mounted ward volume.
     static func isOnVolume(_ path: String) -> Bool { place(of: path) == .volume }
@@ -73,14 +85,17 @@ enum VolumeAttributes {
             return FileProtectionType(rawValue: try text(protection, at: path))
         } catch {
             if error == .noData || error == .notSupported { return nil }
+            if error == .permissionDenied, place(of: path) == .elsewhere { return nil }
             throw error
         }
     }
 
-    /// Row I7: re-wraps the key of a file, or changes what is created in a directory.
+    /// Row I7: re-wraps the key of a file, or changes what is created in a directory. Throws `EOPNOTSUPP` off a volume: other
+    /// file systems would store the attribute, and protect nothing.
     static func setProtection(
         _ wanted: FileProtectionType, ofItemAt path: String
     ) throws(Errno) {
+        if place(of: path) == .elsewhere { throw .notSupported }
         try set(protection, Array(wanted.rawValue.utf8), at: path)
     }
 }

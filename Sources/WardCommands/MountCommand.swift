@@ -182,6 +182,7 @@ struct MountRequest {
             locksWithScreen: settings.lockWithScreen, manualClock: settings.manualClock,
             sharedStorage: settings.sharedStorage,
             logPath: log, logsToStandardError: logsToStandardError,
-            acceptsOlderGeneration: settings.acceptOlder, version: WardVersion.current)
+            acceptsOlderGeneration: settings.acceptOlder, isVolatile: settings.volatile,
+            version: WardVersion.current)
     }
 }

@@ -32,6 +32,8 @@ public struct MountOptions: Sendable {
     public var usesWatchdog: Bool
     /// An older keybag than this device remembers is taken: the volume was restored on purpose.
     public var acceptsOlderGeneration: Bool
+    /// Nothing is synced; for volumes of tests, and refused for others.
+    public var isVolatile: Bool
     /// What `Status` and `GetInfo` tell.
     public var version: String
 
@@ -42,7 +44,7 @@ public struct MountOptions: Sendable {
         manualClock: Bool = false,
         sharedStorage: Bool = false, logPath: String? = nil, logsToStandardError: Bool = false,
         threads: Int? = nil, usesWatchdog: Bool = true, acceptsOlderGeneration: Bool = false,
-        version: String = "0"
+        isVolatile: Bool = false, version: String = "0"
     ) {
         self.volumePath = volumePath
         self.mountPoint = mountPoint
@@ -59,6 +61,7 @@ public struct MountOptions: Sendable {
         self.threads = threads
         self.usesWatchdog = usesWatchdog
         self.acceptsOlderGeneration = acceptsOlderGeneration
+        self.isVolatile = isVolatile
         self.version = version
     }
 }

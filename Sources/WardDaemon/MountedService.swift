@@ -253,6 +253,15 @@ private struct OpenedKeys: ~Copyable {
         _ options: MountOptions, _ placement: Placement, manualClock: DeviceClock?
     ) throws(DaemonError) -> OpenedKeys {
         var store = try openStore(options, placement, .system)
+        if options.isVolatile {
+            // A power cut must not take back the count of wrong passcodes, nor a class that was made stronger (rows L5, I7).
+            guard store.isForTests else {
+                throw DaemonError(
+                    "mount", options.volumePath, "--volatile is for volumes of tests only",
+                    hint: "mount it without --volatile", exitCode: DaemonError.Exit.usage)
+            }
+            Durability.giveUp()
+        }
         var notes = store.notes
         if let manualClock, store.isForTests {
             store = try openStore(options, placement, manualClock)

@@ -69,11 +69,17 @@ public final class SimulatorProcess: Sendable {
     /// Removes everything; returns when it is gone. Once more: nothing happens.
     public func end() throws(SimulatorError) {
         guard state.withLock({ $0.socket != nil }) else { return }
-        defer {
+        let pid = pid
+        do throws(SimulatorError) {
+            _ = try ask(.end)
+        } catch {
             state.withLock { $0.socket = nil }
-            SimulatorProcess.reap(pid)
+            // One that did not answer in time may not end soon either: a test has waited long enough.
+            DispatchQueue.global().async { SimulatorProcess.reap(pid) }
+            throw error
         }
-        _ = try ask(.end)
+        state.withLock { $0.socket = nil }
+        SimulatorProcess.reap(pid)
     }
 
     private func mount(_ answer: JSONValue) throws(SimulatorError) -> SimulatedMount {

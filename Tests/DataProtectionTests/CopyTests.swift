@@ -163,6 +163,72 @@ extension DataProtectionSuite {
             #expect(try !other.names().contains("A"))
         }
 
+        @Test("moveItem to another volume: a delegate that leaves out copies loses nothing")
+        func movesWithDelegate() throws {
+            let volume = try MountedVolume.mine()
+            let other = try MountedVolume.mine()
+            try volume.makeDirectory("d", .complete)
+            for name in ["d/no", "d/yes", "no"] { try Self.content.write(to: volume.url(name)) }
+            let manager = FileManager()
+            let choosing = ChoosingDelegate()
+            manager.delegate = choosing
+            for name in ["d", "no"] {
+                try manager.moveItem(at: volume.url(name), to: other.url(name))
+            }
+            #expect(choosing.asked == [])
+            #expect(try volume.names() == [])
+            #expect(try other.names(in: "d") == ["no", "yes"])
+            #expect(try Data(contentsOf: other.url("no")) == Self.content)
+            #expect(try other.protection("d/no") == .complete)
+        }
+
+        @Test("copyItem of a directory into itself ends")
+        func copiesIntoItself() throws {
+            let volume = try MountedVolume.mine()
+            try volume.makeDirectory("d", .complete)
+            try Self.content.write(to: volume.url("d/f"))
+            try FileManager.default.copyItem(at: volume.url("d"), to: volume.url("d/copy"))
+            #expect(try volume.names(in: "d") == ["copy", "f"])
+            #expect(try volume.names(in: "d/copy") == ["f"])
+        }
+
+        @Test("copyItem from a directory that one may not read: the class goes along")
+        func copiesUnreadable() throws {
+            let volume = try MountedVolume.mine(
+                mountArguments: geteuid() == 0 ? ["--allow-other"] : [])
+            chmod(volume.mountPoint, 0o777)
+            try volume.makeDirectory("from", .none)
+            try volume.makeDirectory("to", .none)
+            chmod(volume.url("to").path, 0o777)
+            try Self.content.write(to: volume.url("from/f"), options: .completeFileProtection)
+            chmod(volume.url("from/f").path, 0o4755)
+            chmod(volume.url("from").path, 0o311)
+            defer { chmod(volume.url("from").path, 0o700) }
+            let error = asOrdinaryUser {
+                failure {
+                    try FileManager.default.copyItem(
+                        at: volume.url("from/f"), to: volume.url("to/f"))
+                }
+            }
+            #expect(error == nil)
+            #expect(try volume.protection("to/f") == .complete)
+            // What is set-user-ID of one user must not become so of another.
+            let attributes = try FileManager.default.attributesOfItem(
+                atPath: volume.url("to/f").path)
+            #expect(attributes[.posixPermissions] as? Int == (geteuid() == 0 ? 0o755 : 0o4755))
+        }
+
+        @Test("replaceItemAt with the item itself leaves it there")
+        func replacingWithItself() throws {
+            let volume = try MountedVolume.mine()
+            let url = volume.url("f")
+            try Self.content.write(to: url, options: .completeFileProtection)
+            try FileManager.default.replaceItemAt(url, withItemAt: url)
+            try FileManager.default.replaceItemAt(url, withItemAt: url, backupItemName: "backup")
+            #expect(try Data(contentsOf: url) == Self.content)
+            #expect(try volume.names() == ["f"])
+        }
+
         @Test("I6: replaceItemAt gives the new item's class, with and without a backup")
         func replacing() throws {
             let volume = try MountedVolume.mine()

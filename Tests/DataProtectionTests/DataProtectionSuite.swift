@@ -1,3 +1,4 @@
+import CWardLinux
 import DataProtection
 import Testing
 import WardTestSupport
@@ -90,6 +91,18 @@ extension LockState {
         case .locked, .lockedInactive: .locked
         }
     }
+}
+
+/// As a user who is not root, on this thread alone: permissions go by setfsuid(2).
+func asOrdinaryUser<R>(_ body: () -> R) -> R {
+    guard geteuid() == 0 else { return body() }
+    _ = ward_set_thread_fsgid(65534)
+    _ = ward_set_thread_fsuid(65534)
+    defer {
+        _ = ward_set_thread_fsuid(0)
+        _ = ward_set_thread_fsgid(0)
+    }
+    return body()
 }
 
 /// What a call threw; nil where it went well.

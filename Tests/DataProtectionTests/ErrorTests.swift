@@ -1,4 +1,3 @@
-import CWardLinux
 import DataProtection
 import Testing
 import WardTestSupport
@@ -93,18 +92,6 @@ extension DataProtectionSuite {
                 #expect(other?.code == 513)
                 #expect(other.flatMap { DataProtectionError($0) } == nil)
             }
-        }
-
-        /// On this thread alone: permissions go by setfsuid(2).
-        private func asOrdinaryUser<R>(_ body: () -> R) -> R {
-            guard geteuid() == 0 else { return body() }
-            _ = ward_set_thread_fsgid(65534)
-            _ = ward_set_thread_fsuid(65534)
-            defer {
-                _ = ward_set_thread_fsuid(0)
-                _ = ward_set_thread_fsgid(0)
-            }
-            return body()
         }
 
         @Test("bad input: a daemon that is gone: no class, no lock, an error and no hang")

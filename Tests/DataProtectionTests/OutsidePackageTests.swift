@@ -81,15 +81,50 @@ extension DataProtectionSuite {
                 ("import DataProtection\nimport XCTest", false),
             ])
         func imports(_ imports: String, compiles: Bool) throws {
-            let place = try TestEnvironment.shared.makeDirectory("imports")
-            defer { try? FileManager.default.removeItem(atPath: place) }
-            let source = """
+            let done = try compile(
+                """
                 \(imports)
                 func write(_ data: Data, to url: URL) throws {
                     try data.write(to: url, options: .completeFileProtection)
                     _ = try url.resourceValues(forKeys: [.fileProtectionKey]).fileProtection
                 }
+                """)
+            #expect(done.succeeded == compiles, "\(done.everything)")
+            if !compiles {
+                #expect(done.everything.contains("ambiguous use of 'write(to:options:)'"))
+                #expect(done.everything.contains("candidate in module 'DataProtectionLinux'"))
+            }
+        }
+
+        @Test(
+            "a subclass of FileManager can't override the library's calls; a protocol of one's own can"
+        )
+        func mocks() throws {
+            let call =
+                "createFile(atPath path: String, contents data: Data?, "
+                + "attributes: [FileAttributeKey: Any]?) -> Bool"
+            let subclass = try compile(
                 """
+                import DataProtection
+                class Fake: FileManager, @unchecked Sendable {
+                    override func \(call) { true }
+                }
+                """)
+            #expect(!subclass.succeeded)
+            #expect(subclass.everything.contains("cannot be overridden"))
+            let conformance = try compile(
+                """
+                import DataProtection
+                protocol Files { func \(call) }
+                extension FileManager: Files {}
+                struct Fake: Files { func \(call) { true } }
+                """)
+            #expect(conformance.succeeded, "\(conformance.everything)")
+        }
+
+        private func compile(_ source: String) throws -> Finished {
+            let place = try TestEnvironment.shared.makeDirectory("imports")
+            defer { try? FileManager.default.removeItem(atPath: place) }
             try source.write(
                 toFile: place + "/file.swift", atomically: false, encoding: .utf8)
             let maps = [
@@ -97,17 +132,12 @@ extension DataProtectionSuite {
                 Repository.products
                     + "/../../checkouts/swift-system/Sources/CSystem/include/module.modulemap",
             ]
-            let done = try Child.run(
+            return try Child.run(
                 [
                     "swiftc", "-typecheck", "-swift-version", "6", "-I",
                     Repository.products + "/Modules", place + "/file.swift",
                 ] + maps.flatMap { ["-Xcc", "-fmodule-map-file=" + $0] },
                 environment: Repository.toolEnvironment, seconds: 300)
-            #expect(done.succeeded == compiles, "\(done.everything)")
-            if !compiles {
-                #expect(done.everything.contains("ambiguous use of 'write(to:options:)'"))
-                #expect(done.everything.contains("candidate in module 'DataProtectionLinux'"))
-            }
         }
     }
 }

@@ -122,6 +122,82 @@ extension DataProtectionSuite {
                     .protectionKey] == nil)
         }
 
+        @Test(
+            "a link from a volume to elsewhere: the class is refused, and what is there untouched")
+        func links() throws {
+            let volume = try MountedVolume.mine()
+            let place = try Elsewhere()
+            try Data("old".utf8).write(to: place.url("there"))
+            for name in ["there", "new"] {
+                try FileManager.default.createSymbolicLink(
+                    at: volume.url(name), withDestinationURL: place.url(name))
+            }
+            let calls: [() throws -> Void] = [
+                {
+                    try Self.content.write(
+                        to: volume.url("there"), options: .completeFileProtection)
+                },
+                { try Self.content.write(to: volume.url("new"), options: .completeFileProtection) },
+                {
+                    try FileManager.default.setAttributes(
+                        [.protectionKey: FileProtectionType.complete],
+                        ofItemAtPath: volume.url("there").path)
+                },
+            ]
+            for (index, call) in calls.enumerated() {
+                let error = failure(call)
+                #expect(error?.code == CocoaError.featureUnsupported.rawValue, "call \(index)")
+            }
+            #expect(try Data(contentsOf: place.url("there")) == Data("old".utf8))
+            #expect(try FileManager.default.contentsOfDirectory(atPath: place.path) == ["there"])
+            var value: [UInt8] = [0]
+            #expect(ward_getxattr(place.url("there").path, "user.ward.class", &value, 0) < 0)
+            // The other way round there is protection to be had; so there is for the mount point.
+            try FileManager.default.createSymbolicLink(
+                at: place.url("link"), withDestinationURL: volume.url("f"))
+            try Self.content.write(to: place.url("link"), options: .completeFileProtection)
+            #expect(try volume.protection("f") == .complete)
+            try FileManager.default.setAttributes(
+                [.protectionKey: FileProtectionType.none], ofItemAtPath: place.url("link").path)
+            #expect(try volume.protection("f") == FileProtectionType.none)
+            try FileManager.default.setAttributes(
+                [.protectionKey: FileProtectionType.completeUnlessOpen],
+                ofItemAtPath: volume.mountPoint)
+            try Self.content.write(to: volume.url("inherits"))
+            #expect(try volume.protection("inherits") == .completeUnlessOpen)
+        }
+
+        @Test("a directory elsewhere that one may write to and not read is elsewhere all the same")
+        func unreadable() throws {
+            let place = try Elsewhere()
+            let box = place.url("box")
+            try FileManager.default.createDirectory(at: box, withIntermediateDirectories: false)
+            try Self.content.write(to: place.url("secret"))
+            chmod(place.path, 0o711)
+            chmod(box.path, geteuid() == 0 ? 0o733 : 0o300)
+            chmod(place.url("secret").path, 0)
+            defer { chmod(box.path, 0o700) }
+            asOrdinaryUser {
+                for options: Data.WritingOptions in [[], .atomic, .withoutOverwriting] {
+                    let error = failure {
+                        try Self.content.write(
+                            to: box.appendingPathComponent("f"),
+                            options: options.union(.completeFileProtection))
+                    }
+                    #expect(error?.code == CocoaError.featureUnsupported.rawValue)
+                }
+                // What needs no right to read needs none here either.
+                let path = place.url("secret").path
+                let attributes = try? FileManager.default.attributesOfItem(atPath: path)
+                #expect(attributes?[.size] as? Int == Self.content.count)
+                let values = try? place.url("secret").resourceValues(
+                    forKeys: [.fileProtectionKey, .fileSizeKey])
+                #expect(values?.fileSize == Self.content.count)
+            }
+            chmod(box.path, 0o700)
+            #expect(try FileManager.default.contentsOfDirectory(atPath: box.path) == [])
+        }
+
         @Test("all else is Foundation's, off a volume as on one")
         func foundation() throws {
             let place = try Elsewhere()

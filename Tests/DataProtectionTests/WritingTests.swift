@@ -82,6 +82,86 @@ extension DataProtectionSuite {
             }
         }
 
+        @Test(
+            "through protocols that Foundation's types are made to conform to, the calls are the library's"
+        )
+        func protocols() throws {
+            let volume = try MountedVolume.mine()
+            let data: any WritesFiles = Self.content
+            try data.write(to: volume.url("f"), options: .completeFileProtection)
+            #expect(try volume.protection("f") == .complete)
+            let files: any MakesFiles = FileManager.default
+            #expect(
+                files.createFile(
+                    atPath: volume.url("g").path, contents: Self.content,
+                    attributes: [.protectionKey: FileProtectionType.complete]))
+            #expect(try volume.protection("g") == .complete)
+        }
+
+        @Test(
+            "createFile: permissions are exactly those asked for, as Foundation's, and don't stop the class"
+        )
+        func createFileModes() throws {
+            let volume = try MountedVolume.mine(
+                mountArguments: geteuid() == 0 ? ["--allow-other"] : [])
+            chmod(volume.mountPoint, 0o777)
+            for mode in [0o400, 0o666, 0o200] {
+                let path = volume.url(String(mode, radix: 8)).path
+                let made = asOrdinaryUser {
+                    FileManager.default.createFile(
+                        atPath: path, contents: Self.content,
+                        attributes: [
+                            .protectionKey: FileProtectionType.complete, .posixPermissions: mode,
+                        ])
+                }
+                #expect(made)
+                chmod(path, mode_t(mode | 0o400))
+                let attributes = try FileManager.default.attributesOfItem(atPath: path)
+                #expect(attributes[.posixPermissions] as? Int == mode | 0o400)
+                #expect(attributes[.protectionKey] as? FileProtectionType == .complete)
+            }
+            let error = asOrdinaryUser {
+                failure {
+                    try FileManager.default.createDirectory(
+                        at: volume.url("d"), withIntermediateDirectories: true,
+                        attributes: [
+                            .protectionKey: FileProtectionType.complete, .posixPermissions: 0o500,
+                        ])
+                }
+            }
+            #expect(error == nil)
+            #expect(try volume.protection("d") == .complete)
+            let mode = try FileManager.default.attributesOfItem(atPath: volume.url("d").path)[
+                .posixPermissions]
+            #expect(mode as? Int == 0o500)
+        }
+
+        @Test("bad input: what a path with a NUL begins with is another file, and stays as it is")
+        func brokenPaths() throws {
+            let volume = try MountedVolume.mine()
+            try Self.content.write(to: volume.url("f"), options: .noFileProtection)
+            let path = volume.url("f").path + "\0g"
+            #expect(
+                !FileManager.default.createFile(
+                    atPath: path, contents: Data(),
+                    attributes: [.protectionKey: FileProtectionType.complete]))
+            for options: NSData.WritingOptions in [[], .atomic] {
+                let error = failure {
+                    try NSData().write(
+                        toFile: path, options: options.union(.completeFileProtection))
+                }
+                #expect(error?.code == CocoaError.fileWriteInvalidFileName.rawValue)
+            }
+            let error = failure {
+                try FileManager.default.setAttributes(
+                    [.protectionKey: FileProtectionType.complete], ofItemAtPath: path)
+            }
+            #expect(error?.code == CocoaError.fileWriteInvalidFileName.rawValue)
+            #expect(try Data(contentsOf: volume.url("f")) == Self.content)
+            #expect(try volume.protection("f") == FileProtectionType.none)
+            #expect(try volume.names() == ["f"])
+        }
+
         @Test("createDirectory: a directory takes any class in every state, and gives it")
         func createDirectory() throws {
             try MountedVolume.walk { volume, state, fileClass in
@@ -342,3 +422,17 @@ extension DataProtectionSuite {
         }
     }
 }
+
+private protocol WritesFiles {
+    func write(to url: URL, options: Data.WritingOptions) throws
+}
+
+extension Data: WritesFiles {}
+
+private protocol MakesFiles {
+    func createFile(
+        atPath path: String, contents data: Data?, attributes: [FileAttributeKey: Any]?
+    ) -> Bool
+}
+
+extension FileManager: MakesFiles {}

@@ -58,6 +58,28 @@ struct LintTests {
                 ])
     }
 
+    @Test("in extensions of Foundation's types calls need no dot; streams are no files")
+    func extensions() {
+        #expect(
+            findings(
+                """
+                import Foundation
+                extension FileManager {
+                    func make(_ path: String) throws {
+                        if path.isEmpty { createFile(atPath: path, contents: nil) }
+                        try moveItem(atPath: path, toPath: path)
+                    }
+                    func createFile(at path: String) {}
+                }
+                extension Data { func save(_ url: URL) throws { try write(to: url) } }
+                struct Mine { func save() { write(to: 1) } }
+                func show(_ text: inout String) { "a".write(to: &text) }
+                """) == [
+                    "4:27 plainWrite createFile", "5:13 plainWrite moveItem",
+                    "9:53 plainWrite write",
+                ])
+    }
+
     @Test("comments, texts and expressions in other quotes are no code")
     func literals() {
         let source = ##"""

@@ -19,11 +19,16 @@ enum LintRules {
 
     /// Calls that make or change files. The second set only with such a first label.
     static let writing: Set<String> = [
-        "createFile", "createDirectory", "setAttributes", "copyItem", "replaceItem",
+        "createFile", "createDirectory", "setAttributes", "copyItem", "moveItem", "replaceItem",
         "replaceItemAt", "setResourceValue", "setResourceValues",
     ]
     static let writingWithLabel: [String: Set<String>] = [
         "write": ["to", "toFile"]
+    ]
+
+    /// In extensions of these they are called without a dot, too.
+    static let writers: Set<String> = [
+        "FileManager", "Data", "NSData", "String", "Substring", "StringProtocol", "URL", "NSURL",
     ]
 
     static let modulesOfLinux: Set<String> = [

@@ -8,6 +8,30 @@ struct LintedFile {
         var column: Int
     }
 
+    /// Whether the place is in an extension of a type that has the calls.
+    private struct Extensions {
+        private var depth = 0
+        /// Depths of the bodies that are open.
+        private var bodies: [Int] = []
+        private var isAnnounced = false
+
+        var isInside: Bool { !bodies.isEmpty }
+
+        mutating func pass(_ text: String, next: String) {
+            switch text {
+            case "extension": isAnnounced = LintRules.writers.contains(next)
+            case "{":
+                depth += 1
+                if isAnnounced { bodies.append(depth) }
+                isAnnounced = false
+            case "}":
+                if bodies.last == depth { bodies.removeLast() }
+                depth -= 1
+            default: break
+            }
+        }
+    }
+
     private let imports: [Import]
     private let protections: [SwiftToken]
     private let writes: [SwiftToken]
@@ -21,8 +45,10 @@ struct LintedFile {
         func text(_ index: Int) -> String {
             tokens.indices.contains(index) ? tokens[index].text : ""
         }
+        var extensions = Extensions()
         while place < tokens.count {
             let token = tokens[place]
+            extensions.pass(token.text, next: text(place + 1))
             if token.kind == .word, token.text == "import", text(place - 1) != "." {
                 let isScoped =
                     LintedFile.importKinds.contains(text(place + 1))
@@ -36,12 +62,14 @@ struct LintedFile {
             } else if token.kind == .word {
                 if LintedFile.isProtection(token.text) {
                     protections.append(token)
-                } else if text(place - 1) == ".", text(place + 1) == "(" {
-                    if LintRules.writing.contains(token.text)
-                        || LintRules.writingWithLabel[token.text]?.contains(text(place + 2)) == true
-                    {
-                        writes.append(token)
-                    }
+                } else if text(place + 1) == "(",
+                    text(place - 1) == "." || extensions.isInside && text(place - 1) != "func"
+                {
+                    // An "inout" argument is the stream of a TextOutputStreamable.
+                    let isLabelled =
+                        LintRules.writingWithLabel[token.text]?.contains(text(place + 2)) == true
+                        && text(place + 4) != "&"
+                    if isLabelled || LintRules.writing.contains(token.text) { writes.append(token) }
                 }
             }
             place += 1

@@ -13,7 +13,6 @@ struct ForegroundMount {
 
     func run(_ console: Console) throws {
         turnOffBacktraces()
-        if request.settings.volatile { Durability.giveUp() }
         do throws(CommandFailure) {
             try serve(try readPasscode(), console)
         } catch {

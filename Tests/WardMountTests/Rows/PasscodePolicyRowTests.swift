@@ -24,6 +24,25 @@ extension MountSuite {
             }
         }
 
+        @Test("L5: a volume in use is not served without syncing the count of wrong passcodes")
+        func volatileMount() throws {
+            for (cost, status) in [("32768", Int32(64)), ("1024", 0)] {
+                let volume = try MountedVolume(as: User.available[0])
+                try volume.unmount()
+                let real = volume.directory + "/real"
+                let made = try volume.ward(
+                    "init", real, "--passcode-cost", cost, "--passcode-file", volume.passcodeFile)
+                #expect(made.succeeded, "\(made.everything)")
+                let done = try volume.ward("mount", real, volume.mountPoint, "--volatile")
+                #expect(done.status == status, "\(done.everything)")
+                if status == 0 {
+                    #expect(try volume.ward("unmount", volume.mountPoint).succeeded)
+                } else {
+                    #expect(done.errors.contains("for volumes of tests only"))
+                }
+            }
+        }
+
         @Test(
             "L6: each delay, to the second, and what is said meanwhile", arguments: User.available)
         func delays(user: User) throws {

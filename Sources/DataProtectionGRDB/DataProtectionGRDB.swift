@@ -1,2 +1,0 @@
-// SQLite databases with a protection class, by GRDB. Begin with `ProtectedDatabase`.
-@_exported import GRDB
