@@ -14,6 +14,7 @@ let package = Package(
     products: [
         .executable(name: "ward", targets: ["ward"]),
         .library(name: "DataProtection", targets: ["DataProtection"]),
+        .library(name: "DataProtectionGRDB", targets: ["DataProtectionGRDB"]),
         .library(name: "DataProtectionTesting", targets: ["DataProtectionTesting"]),
     ],
     dependencies: [
@@ -21,6 +22,8 @@ let package = Package(
         // Exact: ward calls BoringSSL inside this package by its private C names (docs/decisions/0002).
         .package(url: "https://github.com/apple/swift-crypto", exact: "4.5.2"),
         .package(url: "https://github.com/apple/swift-system", from: "1.8.1"),
+        // For DataProtectionGRDB alone: who uses none of it builds none of it.
+        .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
     ],
     targets: [
         .target(name: "CWardLinux"),
@@ -61,6 +64,15 @@ let package = Package(
             name: "DataProtection",
             dependencies: [
                 .target(name: "DataProtectionLinux", condition: .when(platforms: [.linux]))
+            ],
+            swiftSettings: swiftSettings),
+        .target(name: "CDataProtectionSQLite"),
+        .target(
+            name: "DataProtectionGRDB",
+            dependencies: [
+                "CDataProtectionSQLite", "CWardLinux", "DataProtection", "WardControl",
+                "WardSystem", .product(name: "GRDB", package: "GRDB.swift"),
+                .product(name: "GRDBSQLite", package: "GRDB.swift"),
             ],
             swiftSettings: swiftSettings),
         .target(
@@ -139,6 +151,10 @@ let package = Package(
                 "CWardLinux", "DataProtection", "DataProtectionLinux", "WardTestSupport",
             ],
             exclude: ["Outside"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "DataProtectionGRDBTests",
+            dependencies: ["DataProtection", "DataProtectionGRDB", "DataProtectionTesting"],
             swiftSettings: swiftSettings),
         // Runs the built program. Imports of it only what Memory/ needs to know the secrets that must not be found.
         .testTarget(

@@ -66,6 +66,12 @@ extension DataProtectionSuite {
             try Self.content.write(to: volume.url("d/after"))
             #expect(try volume.protection("d/before") == FileProtectionType.none)
             #expect(try volume.protection("d/after") == .complete)
+            // The volume's root directory, too, around which there is no volume.
+            try FileManager.default.setAttributes(
+                [.protectionKey: FileProtectionType.completeUnlessOpen],
+                ofItemAtPath: volume.mountPoint)
+            try Self.content.write(to: volume.url("after"))
+            #expect(try volume.protection("after") == .completeUnlessOpen)
         }
 
         @Test("setAttributes: the others of the dictionary are set as well; nothing is set without")

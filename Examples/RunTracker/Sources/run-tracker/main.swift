@@ -1,0 +1,56 @@
+// run-tracker DIRECTORY record     records a run: a line "LATITUDE LONGITUDE" on standard input for each point
+// run-tracker DIRECTORY list       the history
+// run-tracker DIRECTORY units kilometers|miles
+//
+// DIRECTORY lies on a mounted ward volume. Lock it while a run is recorded, or before you list: `ward lock`.
+import DataProtection
+import RunTracker
+
+func fail(_ message: String) -> Never {
+    FileHandle.standardError.write(Data("run-tracker: \(message)\n".utf8))
+    exit(1)
+}
+
+let arguments = CommandLine.arguments.dropFirst()
+guard let directory = arguments.first, let verb = arguments.dropFirst().first else {
+    fail("usage: run-tracker DIRECTORY record|list|units")
+}
+
+do {
+    let tracker = try RunTracker(home: URL(fileURLWithPath: directory))
+    switch verb {
+    case "record":
+        try await tracker.start(at: Date())
+        while let line = readLine() {
+            let numbers = line.split(separator: " ").compactMap { Double($0) }
+            guard numbers.count == 2 else { fail("not a point: \(line)") }
+            try await tracker.record(
+                Point(time: Date(), latitude: numbers[0], longitude: numbers[1]))
+        }
+        try await tracker.finish()
+    case "list":
+        try await tracker.importTracks()
+        let unit = try await tracker.settings().unit
+        for run in try await tracker.runs() {
+            let length =
+                unit == .miles
+                ? String(format: "%.2f mi", run.meters / 1609.344)
+                : String(format: "%.2f km", run.meters / 1000)
+            print(run.start?.formatted(.iso8601) ?? "-", length, "\(run.points) points")
+        }
+    case "units":
+        guard let unit = arguments.last.flatMap(Settings.Unit.init(rawValue:)) else {
+            fail("units are kilometers or miles")
+        }
+        var settings = try await tracker.settings()
+        settings.unit = unit
+        try await tracker.save(settings)
+    default: fail("unknown command \(verb)")
+    }
+} catch {
+    // Locked is not an error of the file: there is a time when it works.
+    if let locked = DataProtectionError(error) {
+        fail("\(locked.localizedDescription) Unlock it and try again.")
+    }
+    fail("\(error)")
+}

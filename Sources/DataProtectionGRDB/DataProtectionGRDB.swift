@@ -1,0 +1,2 @@
+// SQLite databases with a protection class, by GRDB. Begin with `ProtectedDatabase`.
+@_exported import GRDB

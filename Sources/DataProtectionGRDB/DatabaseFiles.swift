@@ -1,0 +1,79 @@
+internal import CWardLinux
+import DataProtection
+internal import GRDBSQLite
+internal import WardControl
+internal import WardSystem
+
+/// A database's files as files.
+enum DatabaseFiles {
+    /// The class of a file; nil off a ward volume. Works in every state.
+    static func protection(_ path: String) throws -> FileProtectionType? {
+        try FileManager.default.attributesOfItem(atPath: path)[.protectionKey]
+            as? FileProtectionType
+    }
+
+    /// In bytes.
+    static func size(_ path: String) throws -> Int {
+        try FileManager.default.attributesOfItem(atPath: path)[.size] as? Int ?? 0
+    }
+
+    /// Gives side files that were there before (after a crash, by a copy) the class that row I12 would have given them.
+    static func alignSideFiles(_ path: String, _ protection: FileProtectionType) throws {
+        let index: FileProtectionType =
+            protection == .none ? .none : .completeUntilFirstUserAuthentication
+        for (suffix, wanted) in [("-wal", protection), ("-journal", protection), ("-shm", index)] {
+            let file = path + suffix
+            guard FileManager.default.fileExists(atPath: file),
+                let found = try self.protection(file), found != wanted
+            else { continue }
+            try FileManager.default.setAttributes([.protectionKey: wanted], ofItemAtPath: file)
+        }
+    }
+
+    /// The bytes of a database in memory.
+    static func serialized(_ db: Database) throws -> Data {
+        // Its first page is there only when something was written.
+        try db.execute(sql: "PRAGMA user_version = 0")
+        var count: sqlite3_int64 = 0
+        guard let bytes = sqlite3_serialize(db.sqliteConnection, "main", &count, 0), count > 0
+        else { throw DatabaseError(resultCode: .SQLITE_NOMEM) }
+        return Data(
+            bytesNoCopy: bytes, count: Int(count),
+            deallocator: .custom { bytes, _ in sqlite3_free(bytes) })
+    }
+
+    /// Whether the file's class keeps it from being opened, for a program that the daemon does not answer. Only while SQLite has
+    /// no descriptor of it: closing this one drops the process's locks.
+    static func isRefused(_ path: String) -> Bool {
+        do throws(Errno) {
+            _ = try OwnedDescriptor(opening: path, O_RDONLY | O_CLOEXEC)
+            return false
+        } catch {
+            return error == .notPermitted
+        }
+    }
+
+    /// Programs that have a database or its side files open, "name (number)"; empty where the daemon does not say.
+    static func users(of path: String) -> [String] {
+        guard let canonical = realpath(path, nil) else { return [] }
+        defer { free(canonical) }
+        let place = String(cString: canonical)
+        guard let mount = try? MountTable().covering(place), let socket = socket(of: path),
+            let report = try? ControlClient(socketPath: socket, timeout: .seconds(30)).holders()
+        else { return [] }
+        let inside =
+            (mount.root == "/" ? "" : mount.root) + place.dropFirst(mount.mountPoint.count)
+        let files = Set(["", "-wal", "-shm", "-journal"].map { bare(inside + $0) })
+        let found = report.holders.filter { files.contains(bare($0.path)) }
+        return Set(found.map { "\($0.program) (\($0.pid))" }).sorted()
+    }
+
+    /// Holders are named with and without a slash in front.
+    private static func bare(_ path: String) -> Substring { path.drop { $0 == "/" } }
+
+    private static func socket(of path: String) -> String? {
+        var buffer = [UInt8](repeating: 0, count: 256)
+        let count = ward_getxattr(path, "user.ward.socket", &buffer, buffer.count)
+        return count > 0 ? String(decoding: buffer[..<count], as: UTF8.self) : nil
+    }
+}

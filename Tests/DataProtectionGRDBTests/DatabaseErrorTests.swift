@@ -1,0 +1,116 @@
+import DataProtection
+import DataProtectionGRDB
+import DataProtectionTesting
+import Testing
+
+/// Issue 5, point 3: a lock is never mistaken for corruption, and corruption never for a lock.
+@Suite struct DatabaseErrorTests {
+    /// What SQLite calls a lock where nobody translates it: errors that programs have taken for damage.
+    @Test(.simulatedDevice()) func plainSQLiteCallsItDamage() async throws {
+        let device = SimulatedDevice.current
+        try await device.database().close()
+        let plain = try DatabaseQueue(path: device.file("db"))
+        try await device.lockAndWait()
+        let reading = await failure {
+            _ = try await plain.read { db in try String.fetchAll(db, sql: "SELECT text FROM note") }
+        }
+        #expect((reading as? DatabaseError)?.resultCode == .SQLITE_IOERR)
+        let opening = failure { _ = try DatabaseQueue(path: device.file("db")) }
+        #expect((opening as? DatabaseError)?.resultCode == .SQLITE_CANTOPEN)
+    }
+
+    /// Whatever code the error has, it is `locked` while the class is, and itself while it is not.
+    @Test(.simulatedDevice())
+    func everyCode() async throws {
+        let device = SimulatedDevice.current
+        let database = try await device.database()
+        let codes: [ResultCode] = [
+            .SQLITE_IOERR, .SQLITE_IOERR_READ, .SQLITE_AUTH, .SQLITE_CANTOPEN, .SQLITE_READONLY,
+            .SQLITE_CORRUPT, .SQLITE_NOTADB, .SQLITE_PERM,
+        ]
+        for code in codes {
+            let unlocked = await failure {
+                try await database.read { _ in throw DatabaseError(resultCode: code) }
+            }
+            #expect((unlocked as? DatabaseError)?.extendedResultCode == code)
+        }
+        // Refused while the access was under way.
+        for code in codes {
+            await expectLocked(.complete, .locked) {
+                try database.withWriter { _ in
+                    try block { try await device.lock(.now) }
+                    throw DatabaseError(resultCode: code)
+                }
+            }
+            try await device.unlock()
+        }
+        // An error of the program's own, or of SQL, stays what it is.
+        struct Own: Error {}
+        for error in [Own(), DatabaseError(resultCode: .SQLITE_CONSTRAINT)] as [any Error] {
+            let thrown = failure {
+                try database.withWriter { _ in
+                    try block { try await device.lock(.now) }
+                    throw error
+                }
+            }
+            #expect(thrown != nil && !(thrown is DataProtectionError))
+            try await device.unlock()
+        }
+    }
+
+    /// Damage while unlocked is damage, when it is opened and later.
+    @Test(.simulatedDevice()) func corruptionStaysCorruption() async throws {
+        let device = SimulatedDevice.current
+        try await device.database("late", rows: 200).close()
+        let late = try await ProtectedDatabase(path: device.file("late"), protection: .complete)
+        try damage(device.file("late"), from: 4096)
+        let reading = await failure {
+            _ = try await late.read { db in try String.fetchAll(db, sql: "SELECT text FROM note") }
+        }
+        #expect((reading as? DatabaseError)?.resultCode == .SQLITE_CORRUPT)
+        try await device.database("early").close()
+        try damage(device.file("early"), from: 0)
+        let opening = await failure {
+            _ = try await ProtectedDatabase(path: device.file("early"), protection: .complete)
+        }
+        #expect((opening as? DatabaseError)?.resultCode == .SQLITE_NOTADB)
+        // And nothing was made of it.
+        #expect(try await device.removedUnread.isEmpty)
+    }
+
+    /// A full disk is a full disk.
+    @Test(.simulatedDevice()) func fullStaysFull() async throws {
+        let device = SimulatedDevice.current
+        let database = try await device.database()
+        try await device.runOutOfSpace()
+        let error = await failure { try await database.add(String(repeating: "x", count: 1 << 20)) }
+        #expect((error as? DatabaseError)?.resultCode == .SQLITE_FULL)
+        try await device.makeSpace()
+        try await database.add("there is room")
+        #expect(try await database.count() == 2)
+        #expect(try await database.integrity() == "ok")
+    }
+
+    /// Overwrites all from an offset on.
+    private func damage(_ path: String, from offset: Int) throws {
+        var bytes = try Data(contentsOf: URL(fileURLWithPath: path))
+        bytes.replaceSubrange(offset..., with: Data(repeating: 0xAA, count: bytes.count - offset))
+        let file = try FileHandle(forWritingTo: URL(fileURLWithPath: path))
+        try file.write(contentsOf: bytes)
+    }
+}
+
+/// Runs asynchronous code from a closure that is not.
+func block(_ body: @escaping @Sendable () async throws -> Void) throws {
+    let done = DispatchSemaphore(value: 0)
+    let result = ResultBox()
+    Task {
+        do { try await body() } catch { result.error = error }
+        done.signal()
+    }
+    done.wait()
+    if let error = result.error { throw error }
+}
+
+/// Written before the semaphore is signalled, read after.
+private final class ResultBox: @unchecked Sendable { var error: (any Error)? }

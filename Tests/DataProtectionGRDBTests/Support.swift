@@ -1,0 +1,114 @@
+import DataProtection
+import DataProtectionGRDB
+import DataProtectionTesting
+import Testing
+
+extension SimulatedDevice {
+    /// A path inside the volume.
+    func file(_ name: String) -> String { path + "/" + name }
+
+    /// The class of a file or directory; nil where there is none.
+    func protection(_ name: String) -> FileProtectionType? {
+        let attributes = try? FileManager.default.attributesOfItem(atPath: file(name))
+        return attributes?[.protectionKey] as? FileProtectionType
+    }
+
+    func names() throws -> [String] {
+        try FileManager.default.contentsOfDirectory(atPath: path).sorted()
+    }
+
+    /// Locked for good: the grace period is over.
+    func lockAndWait() async throws {
+        try await lock()
+        try await advance(by: .seconds(10))
+    }
+
+    /// A database with one table and these rows.
+    func database(
+        _ name: String = "db", _ protection: FileProtectionType = .complete,
+        _ kind: ProtectedDatabase.Kind? = nil, rows: Int = 1
+    ) async throws -> ProtectedDatabase {
+        let database = try await ProtectedDatabase(
+            path: file(name), protection: protection, kind: kind)
+        try await database.write { db in
+            try db.execute(sql: "CREATE TABLE IF NOT EXISTS note (id INTEGER PRIMARY KEY, text)")
+        }
+        for row in 0..<rows { try await database.add("row \(row)") }
+        return database
+    }
+
+    /// Bytes of a file, by a system call.
+    func size(_ name: String) throws -> Int {
+        try FileManager.default.attributesOfItem(atPath: file(name))[.size] as? Int ?? -1
+    }
+}
+
+extension ProtectedDatabase {
+    func add(_ text: String) async throws {
+        try await write { db in
+            try db.execute(sql: "INSERT INTO note (text) VALUES (?)", arguments: [text])
+        }
+    }
+
+    func count() async throws -> Int {
+        try await read { db in try Int.fetchOne(db, sql: "SELECT count(*) FROM note") ?? -1 }
+    }
+
+    /// "ok", or what SQLite finds wrong.
+    func integrity() async throws -> String? {
+        try await read { db in try String.fetchOne(db, sql: "PRAGMA integrity_check") }
+    }
+
+    /// Until the news of a lock is here, or nothing more is to be waited for.
+    func waitUntilLeft() async throws {
+        #expect(try await eventually { !isAvailable }, "the database was not closed")
+    }
+
+    func waitUntilBack() async throws {
+        #expect(try await eventually { isAvailable }, "the database was not opened again")
+    }
+}
+
+/// Waits until it is so, ten seconds and more.
+func eventually(_ condition: () async throws -> Bool) async throws -> Bool {
+    for _ in 0..<1000 {
+        if try await condition() { return true }
+        try await Task.sleep(for: .milliseconds(10))
+    }
+    return false
+}
+
+/// What was thrown; nil where it went well.
+func failure(_ body: () async throws -> Void) async -> (any Error)? {
+    do {
+        try await body()
+        return nil
+    } catch {
+        return error
+    }
+}
+
+func failure(_ body: () throws -> Void) -> (any Error)? {
+    do {
+        try body()
+        return nil
+    } catch {
+        return error
+    }
+}
+
+/// Expects `locked`, for this class and state.
+func expectLocked(
+    _ protection: FileProtectionType, _ state: ProtectedData.State,
+    sourceLocation: SourceLocation = #_sourceLocation, _ body: () async throws -> Void
+) async {
+    let error = await failure(body)
+    #expect(
+        error as? DataProtectionError == .locked(class: protection, state: state),
+        "\(String(describing: error))", sourceLocation: sourceLocation)
+}
+
+let classes: [FileProtectionType] = [
+    .complete, .completeUnlessOpen, .completeUntilFirstUserAuthentication, .none,
+    .completeWhenUserInactive,
+]
