@@ -9,7 +9,7 @@
 # make soak       attacks the lock for ten minutes: make soak MINUTES=60 SEED=7 PROCESSES=24 (docs/hacking.md)
 # make soak-tsan  the same for three minutes with a debug program under ThreadSanitizer
 # make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
-# make bench-swift what the Swift library's calls cost beside Foundation's own (2 minutes)
+# make bench-swift what the Swift library's calls cost beside Foundation's own, and simulated devices (2 minutes)
 # make docs       the Swift libraries' documentation, as a web site in .build-docs (DocC)
 # make install    installs the built program and its shell completions under PREFIX (and DESTDIR)
 # make uninstall  takes them away again
@@ -113,7 +113,8 @@ soak-tsan:
 # Warnings of DocC (a link that leads nowhere) are errors. Builds into .build: the manifest is another one meanwhile.
 docs:
 	@scripts/setup build
-	for target in DataProtectionLinux DataProtectionTesting; do \
+	mkdir -p .build-docs
+	for target in DataProtectionLinux DataProtectionTesting DataProtectionGRDB; do \
 	    WARD_DOCS=1 $(SWIFT) package --allow-writing-to-directory .build-docs generate-documentation --target $$target \
 	        --warnings-as-errors --output-path .build-docs/$$target || exit 1; \
 	done
@@ -127,6 +128,7 @@ bench-swift:
 	@scripts/setup build
 	$(RELEASE)
 	benchmarks/dataprotection/run
+	benchmarks/simulator --write docs/performance.md
 
 # Builds nothing, so that `make && sudo make install` leaves no files of root's in .build.
 install:

@@ -37,6 +37,7 @@ public final class SimulatedDevice: Sendable {
     /// Makes and mounts a volume; it is unlocked, in state `noPasscode` where `passcode` is nil.
     ///
     /// - Parameters:
+    ///   - passcode: The device's; nil: none is set, and nothing is ever withheld.
     ///   - gracePeriod: From a lock to the loss of class A, on the device's own clock.
     ///   - defaultClass: Of new files where neither the caller nor the directory says.
     ///

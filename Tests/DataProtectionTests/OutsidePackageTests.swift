@@ -19,11 +19,11 @@ enum Repository {
 }
 
 extension DataProtectionSuite {
-    /// A package outside of this one depends on it by path and imports only `DataProtection`.
+    /// A package outside of this one depends on it by path and imports only `DataProtection`, and the simulator in its tests.
     @Suite struct OutsidePackageTests {
         @Test(
-            "it builds, and its tests pass on a volume, unlocked and locked",
-            .timeLimit(.minutes(15)))
+            "it builds, and its tests pass on a volume, unlocked and locked, and on simulated devices",
+            .timeLimit(.minutes(50)))
         func outsidePackage() throws {
             let place = try TestEnvironment.shared.makeDirectory("outside")
             defer { try? FileManager.default.removeItem(atPath: place) }
@@ -42,7 +42,7 @@ extension DataProtectionSuite {
                     [
                         "swift", "build", "--build-tests", "-c", configuration, "--package-path",
                         package, "--scratch-path", place + "/build",
-                    ], environment: environment, seconds: 800)
+                    ], environment: environment, seconds: 1500)
                 try #require(built.succeeded, "\(configuration): \(built.everything)")
                 #expect(!built.everything.contains("warning:"), "\(built.everything)")
                 try run(place + "/build/\(configuration)/NotesPackageTests.xctest")
@@ -62,6 +62,7 @@ extension DataProtectionSuite {
                 #expect(
                     done.output.contains(state == .locked ? "notes: locked" : "notes: unlocked"),
                     "\(done.everything)")
+                #expect(done.output.contains("notes: on a device"), "\(done.everything)")
             }
             #expect(try volume.names(in: "Documents/Notes") == ["first"])
         }

@@ -13,5 +13,10 @@ let package = Package(
         .target(
             name: "Notes", dependencies: [.product(name: "DataProtection", package: name)]),
         .testTarget(name: "NotesTests", dependencies: ["Notes"]),
+        .testTarget(
+            name: "NotesOnDeviceTests",
+            dependencies: [
+                "Notes", .product(name: "DataProtectionTesting", package: name),
+            ]),
     ]
 )

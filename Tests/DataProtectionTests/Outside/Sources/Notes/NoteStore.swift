@@ -11,6 +11,10 @@ public struct NoteStore {
 
     public init() throws { directory = try SecureDirectory(named: "Notes") }
 
+    public init(in documents: URL) throws {
+        directory = try SecureDirectory(named: "Notes", in: documents)
+    }
+
     public func save(_ text: String, as name: String) throws {
         let url = directory.url.appendingPathComponent(name)
         try Data(text.utf8).write(to: url, options: [.atomic, .completeFileProtection])

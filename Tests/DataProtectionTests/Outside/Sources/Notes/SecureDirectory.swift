@@ -7,6 +7,11 @@ public struct SecureDirectory {
     public init(named name: String) throws {
         let documents = try FileManager.default.url(
             for: .documentDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
+        try self.init(named: name, in: documents)
+    }
+
+    /// For tests, which bring documents of their own.
+    public init(named name: String, in documents: URL) throws {
         url = documents.appendingPathComponent(name, isDirectory: true)
         try FileManager.default.createDirectory(
             at: url, withIntermediateDirectories: true,
