@@ -107,7 +107,8 @@ let package = Package(
             ],
             swiftSettings: swiftSettings),
         .testTarget(
-            name: "DataProtectionTestingTests", dependencies: ["DataProtectionTesting"],
+            name: "DataProtectionTestingTests",
+            dependencies: ["DataProtectionTesting", "WardTestSupport"],
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardCryptoTests",

@@ -1,0 +1,37 @@
+import Foundation
+import Glibc
+
+/// Runs suites of this test program once more, as nobody: mounts by fusermount3, files of one owner, no right that root has.
+package enum OrdinaryUserRun {
+    /// `filter` is a regular expression as of `swift test --filter`. Returns the exit status and all output.
+    package static func run(filter: String) throws -> (status: Int32, output: String) {
+        // A copy: where this was built others may have no way in.
+        var template = Array("/tmp/ward-nobody-XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else { throw POSIXError(.EIO) }
+        let place = template.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
+        defer { try? FileManager.default.removeItem(atPath: place) }
+        chmod(place, 0o755)
+        let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
+        let built = (own as NSString).deletingLastPathComponent
+        for (source, name) in [(own, "tests"), (built + "/ward", "ward")] {
+            try FileManager.default.copyItem(atPath: source, toPath: place + "/" + name)
+            chmod(place + "/" + name, 0o755)
+        }
+        let child = Process()
+        child.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+        child.arguments = [
+            "HOME=\(place)", "WARD_BINARY=\(place)/ward", "setpriv", "--reuid=65534",
+            "--regid=65534", "--clear-groups", "--", place + "/tests", "--testing-library",
+            "swift-testing", "--filter", filter,
+        ]
+        child.currentDirectoryURL = URL(fileURLWithPath: "/")
+        let output = Pipe()
+        child.standardOutput = output
+        child.standardError = output
+        try child.run()
+        let text = String(
+            decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
+        child.waitUntilExit()
+        return (child.terminationStatus, text)
+    }
+}
