@@ -35,12 +35,16 @@ extension KeybagStore {
         let identity = KeybagIdentity(
             parameters: parameters, classBPublicKey: X25519.publicKey(of: privateKey))
         // The kit first: a volume whose kit could not be written must not come to be.
+        let kitID = SystemRandom.bytes(16)
         let code = try recoveryKitPath.map { path throws(KeybagError) in
             try writeRecoveryKit(
-                set, identity: identity, volumePath: volumePath, at: path, storage)
+                set, identity: identity, kitID: kitID, volumePath: volumePath, at: path, storage)
         }
         do throws(KeybagError) {
             try makeDeviceFiles(context, set, identity, passcode, cost, policy)
+            if recoveryKitPath != nil {
+                try context.recovery.noteMade(kitID, at: KeybagContext.secondsSinceEpoch)
+            }
         } catch {
             for path in [recoveryKitPath, context.keybagPath, context.copyPath] {
                 if let path { try? storage.remove(path) }

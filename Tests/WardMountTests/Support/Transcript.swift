@@ -16,6 +16,14 @@ struct Transcript {
         _ arguments: String..., exit expected: Int32, wrapper: [String] = [],
         sourceLocation: SourceLocation = #_sourceLocation
     ) throws -> Finished {
+        try ward(arguments, exit: expected, wrapper: wrapper, sourceLocation: sourceLocation)
+    }
+
+    @discardableResult
+    mutating func ward(
+        _ arguments: [String], exit expected: Int32, wrapper: [String] = [],
+        sourceLocation: SourceLocation = #_sourceLocation
+    ) throws -> Finished {
         let done = try Child.run(
             wrapper + volume.user.prefix + [TestEnvironment.shared.ward] + arguments,
             environment: volume.environment)
