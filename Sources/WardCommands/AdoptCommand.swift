@@ -59,9 +59,10 @@ struct AdoptCommand: ParsableCommand {
     func run() throws {
         let console = options.console
         let copy = try VolumeCopy.hold(volume)
-        let file = try ExistingRecoveryKit(recoveryKit, AdoptCommand.what)
+        let opening = "cannot open the recovery kit"
+        let file = try ExistingRecoveryKit(recoveryKit, opening)
         try copy.check(file, replaces: replace)
-        let keys = try file.open(code, AdoptCommand.what, console)
+        let keys = try file.open(code, opening, console)
         let standing = try copy.examine(keys, countsAsInUse: copiedInUse)
         var typed: Passcode?
         if !noPasscode {

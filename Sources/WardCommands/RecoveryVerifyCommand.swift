@@ -28,12 +28,14 @@ struct RecoveryVerifyCommand: ParsableCommand {
     @OptionGroup var options: ReportOptions
 
     private static let what = "cannot verify the recovery kit"
+    private static let comparing = "cannot verify the recovery kit with"
 
     func run() throws {
         let console = options.console
         let what = RecoveryVerifyCommand.what
         let file = try ExistingRecoveryKit(kit, what)
         let path = try volumePath(file)
+        if let path { try VolumeCopy.requireVolume(path, RecoveryVerifyCommand.comparing) }
         let keys = try file.open(code, what, console)
         if let path { try RecoveryVerifyCommand.compare(keys, with: path, file) }
         let isNoted: Bool
@@ -74,7 +76,7 @@ struct RecoveryVerifyCommand: ParsableCommand {
     private static func compare(
         _ keys: borrowing RecoveredKeys, with path: String, _ file: ExistingRecoveryKit
     ) throws(CommandFailure) {
-        let what = "cannot verify the recovery kit with"
+        let what = comparing
         do throws(KeybagError) {
             try KeybagStore.compare(
                 keys, volumePath: path, stateRoot: StateDirectory.defaultRoot())

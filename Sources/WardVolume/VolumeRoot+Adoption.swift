@@ -31,7 +31,8 @@ extension VolumeRoot {
             return try readState(descriptor, path, keys, storage).isInUse ? .inUse : .clean
         } catch {
             switch error.code {
-            case .damaged, .system(.noSuchFileOrDirectory), .system(.tooManySymbolicLinkLevels):
+            case .system(.noSuchFileOrDirectory): return .unknown(reason: "it is missing")
+            case .damaged, .system(.tooManySymbolicLinkLevels):
                 return .unknown(reason: error.reason)
             default: throw error
             }

@@ -20,6 +20,13 @@ struct VolumeCopy: ~Copyable {
         let path = try resolve(named)
         if FileClass.isOnWard(path) { throw insideMount(path) }
         let copy = VolumeCopy(path: path, lock: try open(path))
+        try requireVolume(path, what)
+        try takeLock(copy.lock, path)
+        return copy
+    }
+
+    /// Anything at all of a volume's root, keys or no keys.
+    static func requireVolume(_ path: String, _ what: String) throws(CommandFailure) {
         var status = FileStatus()
         let own = [
             Keybag.fileName, Keybag.copyFileName, VolumeStateRecord.fileName,
@@ -30,8 +37,6 @@ struct VolumeCopy: ~Copyable {
                 what, path, why: "it is not a ward volume",
                 hint: "name the directory with ward.keybag in it", status: .notAVolume)
         }
-        try takeLock(copy.lock, path)
-        return copy
     }
 
     private static func resolve(_ named: String) throws(CommandFailure) -> String {

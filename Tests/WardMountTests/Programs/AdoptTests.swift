@@ -116,7 +116,7 @@ extension MountSuite {
         func otherMachine(user: User, tool: Tool) throws {
             let original = try makeOriginal(user)
             let before = try tree(original)
-            #expect(before.count > 80 && before.contains { $0.contains("user.comment") })
+            #expect(before.count > 70 && before.contains { $0.contains("user.comment") })
             for state in ["mounted", "locked", "before first unlock", "unmounted"] {
                 switch state {
                 case "locked": try original.lockNow()
@@ -138,7 +138,10 @@ extension MountSuite {
                     "unlock", machine.mountPoint, "--passcode-file", original.passcodeFile)
                 #expect(old.status == 12, "the passcode of before: \(old.everything)")
                 try machine.unlock()
-                #expect(try tree(machine) == before, "\(state)")
+                let after = try tree(machine)
+                #expect(
+                    after == before,
+                    "\(state): \(Set(after).symmetricDifference(before).sorted())")
                 let status = try machine.ward("status", machine.mountPoint, "--json").output
                 #expect(status.contains(#""integrityFailures":0"#), "\(status)")
                 #expect(status.contains(#""recoveryKit":"current""#), "\(status)")
@@ -443,13 +446,13 @@ extension MountSuite {
             let terminal = try Terminal(
                 machine, columns: 120, "adopt", machine.volume, "--recovery-kit",
                 machine.directory + "/home/kit", "--passcode-cost", "1024")
-            try terminal.wait(for: "Recovery code of ")
+            try terminal.wait(for: "Recovery code of")
             try terminal.type(groups.joined(separator: " ").lowercased() + "\n")
-            try terminal.wait(for: "There is a typing mistake in group 7. Group 7 again: ")
+            try terminal.wait(for: "There is a typing mistake in group 7. Group 7 again:")
             try terminal.type(right + "\n")
-            try terminal.wait(for: "New passcode: ")
+            try terminal.wait(for: "New passcode:")
             try terminal.type(Self.newPasscode + "\n")
-            try terminal.wait(for: "The same again: ")
+            try terminal.wait(for: "The same again:")
             try terminal.type(Self.newPasscode + "\n")
             let screen = try terminal.end(seconds: 60)
             #expect(screen.status == 0, "\(screen.text)")
@@ -542,7 +545,7 @@ extension MountSuite {
                 volume.volume, exit: 65)
             try transcript.ward(
                 "recovery", "verify", out + "/kit", "--code-file", out + "/kit.code", "--volume",
-                out + "/nothing", exit: 14)
+                out + "/nothing", exit: 10)
             try transcript.ward(
                 "recovery", "verify", out + "/kit", "--code-file", out + "/kit.code", "--volume",
                 out + "/unlinked", exit: 14)

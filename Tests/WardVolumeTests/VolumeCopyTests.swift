@@ -8,9 +8,9 @@ import WardSystem
 
 /// A copy that was made while the volume was in use opens, whatever the order in which its files were copied (docs/format.md
 /// §8, "Copies"); a copy of a clean volume stays strict.
-@Suite struct CopyTests {
+@Suite struct VolumeCopyTests {
     /// A volume in use, and a copy of it that grows file by file as a tool makes it.
-    private final class Copying {
+    fileprivate final class Copying {
         let original: VolumeHarness
         let target: String
         private let node: NodeID
@@ -132,7 +132,7 @@ import WardSystem
 
         /// Tears the copy; what it is then to hold.
         fileprivate func make(_ copying: Copying) throws -> [UInt8] {
-            let before = CopyTests.data(Tear.full + 1000)
+            let before = VolumeCopyTests.data(Tear.full + 1000)
             switch self {
             case .newPagesWithoutTheLast:
                 try copying.copyRoot()
@@ -145,11 +145,11 @@ import WardSystem
                 try copying.copyRoot()
                 let old = try copying.pages(0..<6)
                 try copying.pass(epochs: 9)
-                try copying.write(before.count, CopyTests.data(8000))
+                try copying.write(before.count, VolumeCopyTests.data(8000))
                 try copying.put(
                     old[0..<6 * Tear.pageBytes] + copying.pages(6..<8).prefix(2 * Tear.pageBytes))
                 return before + [UInt8](repeating: 0, count: 4060 - 1000)
-                    + CopyTests.data(8000)[(4060 - 1000)...]
+                    + VolumeCopyTests.data(8000)[(4060 - 1000)...]
             case .oldPagesOnly, .oldPagesThenZeros:
                 var old = try copying.pages(0..<4)
                 // Long before the copy ends: nothing of it is of a time that could be in doubt.
@@ -180,7 +180,7 @@ import WardSystem
 
     @Test("in use: accepted with an event, mended, and nothing is in doubt afterwards", arguments: Tear.allCases)
     func acceptedAndMended(tear: Tear) throws {
-        let copying = try Copying(CopyTests.data(Tear.full + 1000))
+        let copying = try Copying(VolumeCopyTests.data(Tear.full + 1000))
         let expected = try tear.make(copying)
         #expect(try copying.standing() == .inUse)
         try copying.accept()
@@ -209,7 +209,7 @@ import WardSystem
     /// What the acceptance is needed for: an unclean end excuses two epochs, which is not enough for a copy.
     @Test("without it, the rule for a power cut refuses them", arguments: [Tear.newPagesWithoutTheLast, .oldPagesOnly])
     func powerCutRule(tear: Tear) throws {
-        let copying = try Copying(CopyTests.data(Tear.full + 1000))
+        let copying = try Copying(VolumeCopyTests.data(Tear.full + 1000))
         _ = try tear.make(copying)
         let copy = try copying.open()
         #expect(throws: Errno.ioError) { try content(copy) }
@@ -217,7 +217,7 @@ import WardSystem
 
     @Test("put in the volume's place: the same, where the mount is told that it is a backup", arguments: Tear.allCases)
     func inPlace(tear: Tear) throws {
-        let copying = try Copying(CopyTests.data(Tear.full + 1000))
+        let copying = try Copying(VolumeCopyTests.data(Tear.full + 1000))
         let expected = try tear.make(copying)
         let copy = try copying.open(isCopy: true)
         #expect(try content(copy) == expected)
@@ -230,7 +230,7 @@ import WardSystem
     @Test("a copy of a clean volume stays strict")
     func cleanStaysStrict() throws {
         for asBackup in [false, true] {
-            let copying = try Copying(CopyTests.data(Tear.full + 1000))
+            let copying = try Copying(VolumeCopyTests.data(Tear.full + 1000))
             try copying.original.volume.close()
             try copying.copyRoot()
             try copying.put(copying.pages(0..<4))
@@ -243,7 +243,7 @@ import WardSystem
 
     @Test("a page that was changed is never accepted, copied in use or not")
     func tamperingIsSeen() throws {
-        let copying = try Copying(CopyTests.data(Tear.full + 1000))
+        let copying = try Copying(VolumeCopyTests.data(Tear.full + 1000))
         try copying.copyRoot()
         var bytes = try copying.pages(0..<6)
         bytes[2 * Tear.pageBytes + 100] ^= 1
@@ -257,7 +257,7 @@ import WardSystem
     @Test("no state record, a damaged one, and one of another volume: unknown, until the owner says")
     func unknown() throws {
         for damage in ["missing", "damaged", "another's"] {
-            let copying = try Copying(CopyTests.data(Tear.full + 1000))
+            let copying = try Copying(VolumeCopyTests.data(Tear.full + 1000))
             _ = try Tear.finalInTheMiddle.make(copying)
             let record = copying.target + "/ward.state"
             switch damage {
@@ -283,7 +283,7 @@ import WardSystem
 
     @Test("another key, or no root record: refused, and nothing is written")
     func notThisVolume() throws {
-        let copying = try Copying(CopyTests.data(100))
+        let copying = try Copying(VolumeCopyTests.data(100))
         try copying.copyRoot()
         let key = try SecretBytes(random: 32)
         #expect(throws: VolumeOpenError.self) {
@@ -304,7 +304,7 @@ import WardSystem
     func everyFailure() throws {
         var seen: Set<CopyStanding.Kind> = []
         for step in 0... {
-            let copying = try Copying(CopyTests.data(100))
+            let copying = try Copying(VolumeCopyTests.data(100))
             try copying.copyRoot()
             let storage = FailingStorage()
             storage.failAfter(step, .noSpace)
