@@ -32,7 +32,8 @@ struct AdoptCommand: ParsableCommand {
 
     @Argument(help: "The copy: a directory of ciphertext, not mounted.", completion: .directory)
     var volume: String
-    @Option(help: "A recovery kit of the volume, older or newer than the copy.", completion: .file())
+    @Option(
+        help: "A recovery kit of the volume, older or newer than the copy.", completion: .file())
     var recoveryKit: String
     @OptionGroup var code: RecoveryCodeOptions
     @OptionGroup var passcode: PasscodeOptions

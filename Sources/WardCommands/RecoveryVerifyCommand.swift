@@ -8,7 +8,8 @@ import WardVolume
 
 struct RecoveryVerifyCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "verify", abstract: "See whether a recovery kit and its code still open a volume.",
+        commandName: "verify",
+        abstract: "See whether a recovery kit and its code still open a volume.",
         discussion: """
             Opens the kit with its code, and compares what is in it with the volume: the one that \
             --volume names, else the mounted one that the kit is of. Any copy of the volume will do. \
@@ -22,7 +23,9 @@ struct RecoveryVerifyCommand: ParsableCommand {
             """)
 
     @Argument(help: "The recovery kit.", completion: .file()) var kit: String
-    @Option(help: "The volume's directory, a copy of it, or a path in its mount.", completion: .directory)
+    @Option(
+        help: "The volume's directory, a copy of it, or a path in its mount.",
+        completion: .directory)
     var volume: String?
     @OptionGroup var code: RecoveryCodeOptions
     @OptionGroup var options: ReportOptions

@@ -10,8 +10,10 @@ extension RecoveryCode {
         var one = try SecretBytes(zeroed: groupCharacters + 1)
         let counts = all.withUnsafeMutableBytes { all in
             one.withUnsafeMutableBytes { one in
-                (text.withUnsafeBytes { copyCharacters($0, to: all) },
-                    typed.withUnsafeBytes { copyCharacters($0, to: one) })
+                (
+                    text.withUnsafeBytes { copyCharacters($0, to: all) },
+                    typed.withUnsafeBytes { copyCharacters($0, to: one) }
+                )
             }
         }
         guard counts.0 == groups * groupCharacters, counts.1 == groupCharacters,

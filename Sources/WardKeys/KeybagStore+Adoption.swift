@@ -22,6 +22,7 @@ extension KeybagStore {
         let context = KeybagContext(
             volumePath: volumePath, stateRoot: stateRoot, uuid: kit.identity.parameters.uuid,
             storage: DiskKeyStorage(), clock: .system)
+        try requireOutside(context)
         _ = try keybagsOfCopy(context, kit.identity)
         if !replacesDeviceKeys { try requireNoDeviceKeys(context) }
     }
@@ -54,11 +55,7 @@ extension KeybagStore {
         let context = KeybagContext(
             volumePath: volumePath, stateRoot: stateRoot, uuid: keys.parameters.uuid,
             storage: storage, clock: .system)
-        guard !Paths.isInside(context.directory.path, volumePath) else {
-            throw KeybagError(
-                .insideVolume, path: context.directory.path,
-                "the state directory lies inside the volume, where a copy would carry it along")
-        }
+        try requireOutside(context)
         _ = try keybagsOfCopy(context, keys.identity)
         do throws(Errno) {
             try storage.makeDirectory(context.directory.path)
@@ -141,7 +138,8 @@ extension KeybagStore {
                 bytes = try context.storage.readBytes(path, limit: Keybag.maximumBytes)
             } catch {
                 switch error {
-                case .noSuchFileOrDirectory, .invalidArgument, .tooManySymbolicLinkLevels, .notDirectory:
+                case .noSuchFileOrDirectory, .invalidArgument, .tooManySymbolicLinkLevels,
+                    .notDirectory:
                     continue
                 default: throw .system(error, path, "can't read the keybag")
                 }

@@ -54,12 +54,16 @@ extension KeybagStore {
         return code
     }
 
-    private static func requireFree(_ context: KeybagContext) throws(KeybagError) {
+    static func requireOutside(_ context: KeybagContext) throws(KeybagError) {
         guard !Paths.isInside(context.directory.path, context.volumePath) else {
             throw KeybagError(
                 .insideVolume, path: context.directory.path,
                 "the state directory lies inside the volume, where a copy would carry it along")
         }
+    }
+
+    private static func requireFree(_ context: KeybagContext) throws(KeybagError) {
+        try requireOutside(context)
         for path in [context.keybagPath, context.copyPath] {
             do throws(Errno) {
                 _ = try context.storage.read(path, limit: Keybag.maximumBytes)

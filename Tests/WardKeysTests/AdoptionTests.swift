@@ -211,34 +211,52 @@ struct AdoptionTests {
         let directory = original.volume.directory
         let home = SimulatedVolume.state
         let cases: [(String, String, (SimulatedKeyStorage) -> Void)] = [
-            ("an older keybag than this device remembers", home, { storage in
-                storage[SimulatedVolume.keybag] = firstKeybag
-                storage[SimulatedVolume.copy] = firstKeybag
-            }),
-            ("no keybag at all", home, { storage in
-                storage[SimulatedVolume.keybag] = nil
-                storage[SimulatedVolume.copy] = nil
-            }),
-            ("both damaged", home, { storage in
-                storage[SimulatedVolume.keybag]![90] ^= 1
-                storage[SimulatedVolume.copy] = [1, 2, 3]
-            }),
+            (
+                "an older keybag than this device remembers", home,
+                { storage in
+                    storage[SimulatedVolume.keybag] = firstKeybag
+                    storage[SimulatedVolume.copy] = firstKeybag
+                }
+            ),
+            (
+                "no keybag at all", home,
+                { storage in
+                    storage[SimulatedVolume.keybag] = nil
+                    storage[SimulatedVolume.copy] = nil
+                }
+            ),
+            (
+                "both damaged", home,
+                { storage in
+                    storage[SimulatedVolume.keybag]![90] ^= 1
+                    storage[SimulatedVolume.copy] = [1, 2, 3]
+                }
+            ),
             ("erased", home, { $0[directory.effaceableKeyPath] = nil }),
-            ("erased half-way", home, { storage in
-                storage[directory.effaceableKeyPath] = storage[directory.effaceableKeyPath]!
-                    .map { _ in 0 }
-            }),
+            (
+                "erased half-way", home,
+                { storage in
+                    storage[directory.effaceableKeyPath] = storage[directory.effaceableKeyPath]!
+                        .map { _ in 0 }
+                }
+            ),
             ("device key lost", home, { $0[directory.deviceKeyPath] = nil }),
             ("device key garbled", home, { $0[directory.deviceKeyPath]![50] ^= 1 }),
             ("attempts lost", home, { $0[directory.attemptsPath] = nil }),
             ("another device", AdoptionTests.otherState, { _ in }),
-            ("another device, no keybag", AdoptionTests.otherState, { storage in
-                storage[SimulatedVolume.keybag] = nil
-                storage[SimulatedVolume.copy] = nil
-            }),
-            ("another device, one copy of the keybag cut off", AdoptionTests.otherState, {
-                $0[SimulatedVolume.keybag] = []
-            }),
+            (
+                "another device, no keybag", AdoptionTests.otherState,
+                { storage in
+                    storage[SimulatedVolume.keybag] = nil
+                    storage[SimulatedVolume.copy] = nil
+                }
+            ),
+            (
+                "another device, one copy of the keybag cut off", AdoptionTests.otherState,
+                {
+                    $0[SimulatedVolume.keybag] = []
+                }
+            ),
         ]
         for text in ["new", nil] {
             for (name, state, damage) in cases {
@@ -252,7 +270,9 @@ struct AdoptionTests {
                 #expect(try store.allKeys(text) == original.keys, "\(name)")
                 #expect(store.attempts.triesLeft == 10, "\(name)")
                 #expect(store.generation == adoption.generation, "\(name)")
-                if state == home { #expect(store.generation > 2, "above what it remembers: \(name)") }
+                if state == home {
+                    #expect(store.generation > 2, "above what it remembers: \(name)")
+                }
                 #expect(store.recovery.verified != nil && store.recovery.made != nil, "\(name)")
                 // Neither what was before nor a copy of it opens any more.
                 if text != nil {

@@ -178,7 +178,9 @@ import WardSystem
         }
     }
 
-    @Test("in use: accepted with an event, mended, and nothing is in doubt afterwards", arguments: Tear.allCases)
+    @Test(
+        "in use: accepted with an event, mended, and nothing is in doubt afterwards",
+        arguments: Tear.allCases)
     func acceptedAndMended(tear: Tear) throws {
         let copying = try Copying(VolumeCopyTests.data(Tear.full + 1000))
         let expected = try tear.make(copying)
@@ -207,7 +209,9 @@ import WardSystem
     }
 
     /// What the acceptance is needed for: an unclean end excuses two epochs, which is not enough for a copy.
-    @Test("without it, the rule for a power cut refuses them", arguments: [Tear.newPagesWithoutTheLast, .oldPagesOnly])
+    @Test(
+        "without it, the rule for a power cut refuses them",
+        arguments: [Tear.newPagesWithoutTheLast, .oldPagesOnly])
     func powerCutRule(tear: Tear) throws {
         let copying = try Copying(VolumeCopyTests.data(Tear.full + 1000))
         _ = try tear.make(copying)
@@ -215,7 +219,9 @@ import WardSystem
         #expect(throws: Errno.ioError) { try content(copy) }
     }
 
-    @Test("put in the volume's place: the same, where the mount is told that it is a backup", arguments: Tear.allCases)
+    @Test(
+        "put in the volume's place: the same, where the mount is told that it is a backup",
+        arguments: Tear.allCases)
     func inPlace(tear: Tear) throws {
         let copying = try Copying(VolumeCopyTests.data(Tear.full + 1000))
         let expected = try tear.make(copying)
@@ -254,7 +260,8 @@ import WardSystem
         #expect(!copy.events.integrityFailures.isEmpty)
     }
 
-    @Test("no state record, a damaged one, and one of another volume: unknown, until the owner says")
+    @Test(
+        "no state record, a damaged one, and one of another volume: unknown, until the owner says")
     func unknown() throws {
         for damage in ["missing", "damaged", "another's"] {
             let copying = try Copying(VolumeCopyTests.data(Tear.full + 1000))

@@ -12,7 +12,8 @@ struct RecoveryCodeOptions: ParsableArguments {
     var file: String?
 
     @Option(
-        name: .customLong("code-fd"), help: "Read the recovery code, one line, from this descriptor."
+        name: .customLong("code-fd"),
+        help: "Read the recovery code, one line, from this descriptor."
     )
     var descriptor: Int32?
 

@@ -108,7 +108,8 @@ struct ExistingRecoveryKit {
         case .damaged:
             CommandFailure(
                 what, path, why: error.reason,
-                hint: "use another copy of the file, or another kit of the volume", status: .damaged)
+                hint: "use another copy of the file, or another kit of the volume", status: .damaged
+            )
         case .system(let reason):
             CommandFailure(what, path, errno: reason, status: .noInput)
         default: CommandFailure(what, path, error)

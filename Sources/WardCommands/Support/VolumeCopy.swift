@@ -134,7 +134,8 @@ struct VolumeCopy: ~Copyable {
         if case .unknown(let reason) = standing, !countsAsInUse {
             throw CommandFailure(
                 VolumeCopy.what, path,
-                why: "its state record, \(VolumeStateRecord.fileName), does not say whether it was in "
+                why:
+                    "its state record, \(VolumeStateRecord.fileName), does not say whether it was in "
                     + "use when it was copied: \(reason)",
                 hint: "copy that file again, or accept what a copy in use can have half of: "
                     + "--copied-in-use", status: .damaged)
@@ -187,9 +188,11 @@ enum CopyProblem {
         }
         return CommandFailure(
             what, path,
-            why: "the symbolic link \(DirectoryRecord.linkName), its root's record, is missing: the "
+            why:
+                "the symbolic link \(DirectoryRecord.linkName), its root's record, is missing: the "
                 + "tool that copied it left symbolic links out",
-            hint: "copy it again with links and extended attributes: cp -a, rsync -aX, tar --xattrs, "
+            hint:
+                "copy it again with links and extended attributes: cp -a, rsync -aX, tar --xattrs, "
                 + "rclone --links --metadata", status: .damaged)
     }
 }
