@@ -193,10 +193,9 @@ extension VolumeContainers {
             try Syscall.mkdirat(root.rawValue, name, 0o700)
         }
         for name in record.kind.contents {
-            try Syscall.fsync(
-                OwnedDescriptor(
-                    adopting: try Syscall.openat(root.rawValue, name, O_RDONLY | O_DIRECTORY)
-                ).rawValue)
+            let inner = OwnedDescriptor(
+                adopting: try Syscall.openat(root.rawValue, name, O_RDONLY | O_DIRECTORY))
+            try Syscall.fsync(inner.rawValue)
         }
         try Syscall.fsync(root.rawValue)
     }
@@ -219,9 +218,9 @@ extension VolumeContainers {
     /// Takes back a creation that was cut short: what it made holds no file, and what holds one is left alone.
     func undoCreation(_ stage: String, in directory: Int32) {
         if let record = record(of: stage, in: directory), !record.groups.isEmpty,
-            let listing = try? list(),
+            let listing = try? list(), let volume = try? openRoot(),
             let groups = try? Directories.openIfThere(
-                ContainerKind.group.directoryNames, in: openRoot().rawValue)
+                ContainerKind.group.directoryNames, in: volume.rawValue)
         {
             for group in record.groups where listing.users(of: group).isEmpty {
                 Directories.removeIfWithoutFiles(group.text, in: groups.rawValue)

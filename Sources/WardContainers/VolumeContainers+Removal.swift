@@ -19,13 +19,7 @@ extension VolumeContainers {
     private func removal(
         of id: ContainerID, _ listing: Listing
     ) throws(ContainerError) -> Removal {
-        guard let container = listing.container(id) else {
-            if let odd = listing.oddities.first(where: { $0.path.hasSuffix("/" + id.text) }) {
-                throw ContainerError(
-                    .occupied, id.text, "\(odd.path) is no container: \(odd.reason)")
-            }
-            throw ContainerError(.notFound, id.text, "there is no container of that ID")
-        }
+        let container = try listing.required(id)
         var removal = Removal(container: container)
         if container.kind == .group {
             let users = listing.users(of: id).map(\.id.text)

@@ -57,6 +57,16 @@ public struct VolumeContainers: Sendable {
         public func container(_ id: ContainerID) -> Container? {
             containers.first { $0.id == id }
         }
+
+        /// The same; throws where there is none, with what is there instead.
+        public func required(_ id: ContainerID) throws(ContainerError) -> Container {
+            if let container = container(id) { return container }
+            if let odd = oddities.first(where: { $0.path.hasSuffix("/" + id.text) }) {
+                throw ContainerError(
+                    .occupied, id.text, "\(odd.path) is no container: \(odd.reason)")
+            }
+            throw ContainerError(.notFound, id.text, "there is no container of that ID")
+        }
     }
 
     // MARK: Seeing
@@ -94,7 +104,8 @@ public struct VolumeContainers: Sendable {
     /// The class of what nothing else says it for: that of the volume's root, Apple's string.
     public func defaultClass() throws(ContainerError) -> String {
         try wrapping(root) { () throws(Errno) in
-            guard let found = try Directories.protectionClass(of: openRoot().rawValue) else {
+            let volume = try openRoot()
+            guard let found = try Directories.protectionClass(of: volume.rawValue) else {
                 throw .notSupported
             }
             return found
@@ -173,8 +184,9 @@ public struct VolumeContainers: Sendable {
     /// `Containers`, held so that nobody else makes or removes one; free when the descriptor goes.
     func lock() throws(ContainerError) -> OwnedDescriptor {
         let top = try wrapping(root) { () throws(Errno) in
-            try Directories.openOrMake(
-                ContainerLayout.top, in: openRoot().rawValue, mode: 0o755)
+            let volume = try openRoot()
+            return try Directories.openOrMake(
+                ContainerLayout.top, in: volume.rawValue, mode: 0o755)
         }
         let deadline = SystemClock.monotonic() + VolumeContainers.patience
         while flock(top.rawValue, LOCK_EX | LOCK_NB) != 0 {
@@ -198,9 +210,10 @@ public struct VolumeContainers: Sendable {
         guard !leftovers.isEmpty else { return }
         for kind in ContainerKind.allCases {
             try wrapping(path(kind)) { () throws(Errno) in
+                let volume = try openRoot()
                 guard
                     let directory = try Directories.openIfThere(
-                        kind.directoryNames, in: openRoot().rawValue)
+                        kind.directoryNames, in: volume.rawValue)
                 else { return }
                 for name in try Directories.names(in: directory.rawValue) {
                     if name.hasPrefix(ContainerLayout.stagePrefix) {
