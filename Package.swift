@@ -157,7 +157,8 @@ let package = Package(
         .testTarget(
             name: "DataProtectionTests",
             dependencies: [
-                "CWardLinux", "DataProtection", "DataProtectionLinux", "WardTestSupport",
+                "CWardLinux", "DataProtection", "DataProtectionLinux", "WardContainers",
+                "WardTestSupport",
             ],
             exclude: ["Outside"],
             swiftSettings: swiftSettings),

@@ -33,7 +33,7 @@ extension VolumeContainers {
         try sweep()
         let listing = try list()
         let existing = try existing(id, kind, listing, entitlements)
-        try checkGroups(entitlements, listing)
+        try checkGroups(of: id, entitlements, listing)
         let defaultClass = try defaultClass()
         let record = ContainerRecord(
             id: id, kind: kind,
@@ -103,23 +103,22 @@ extension VolumeContainers {
     static func owned(by team: String?) -> String { team.map { "of team \($0)" } ?? "of no team" }
 
     private func checkGroups(
-        _ entitlements: Entitlements?, _ listing: Listing
+        of id: ContainerID, _ entitlements: Entitlements?, _ listing: Listing
     ) throws(ContainerError) {
         for group in entitlements?.groups ?? [] {
             guard
                 let found = listing.containers.first(where: { $0.kind == .group && $0.id == group })
             else {
-                try requireFree(path(.group, group), group, listing)
+                try requireFree(path(.group, group), id, listing)
                 continue
             }
             guard found.record.team != entitlements?.team else { continue }
             let users = listing.users(of: group).map(\.id.text)
-            let whose = users.isEmpty ? "" : ", made for \(users.joined(separator: ", "))"
+            let whose = users.isEmpty ? "" : ", shared by \(users.joined(separator: ", "))"
             throw ContainerError(
-                .otherTeam, group.text,
-                "its group container is \(VolumeContainers.owned(by: found.record.team))\(whose), "
-                    + "and these entitlements are \(VolumeContainers.owned(by: entitlements?.team))"
-            )
+                .otherTeam, id.text,
+                "the group \(group) is \(VolumeContainers.owned(by: found.record.team))\(whose), and "
+                    + "these entitlements are \(VolumeContainers.owned(by: entitlements?.team))")
         }
     }
 

@@ -48,11 +48,10 @@ struct ContainerRemoveCommand: ParsableCommand {
         _ listing: VolumeContainers.Listing, _ console: Console
     ) {
         for (container, usage) in usage {
-            let reason =
-                container.kind == .group && container.id != removal.container.id
-                ? ", which nothing else names" : ""
+            let isAlong = container.id != removal.container.id
+            let with = isAlong ? " with it, as nothing else names it" : ""
             console.note(
-                "\(container.kind.rawValue) \(container.id)\(reason) goes, with "
+                "\(container.kind.rawValue) \(container.id) goes\(with): "
                     + ContainerText.usage(usage))
         }
         for group in removal.keptGroups {

@@ -1,6 +1,7 @@
 import ArgumentParser
 import Glibc
 import WardContainers
+import WardKeys
 import WardSystem
 
 struct ContainerRunCommand: ParsableCommand {
@@ -59,13 +60,15 @@ struct ContainerRunCommand: ParsableCommand {
                 hint: "ward container list \(Text.shellQuoted(containers.root))", status: .usage)
         }
         ContainerRunCommand.restore(container)
+        // Before the environment is the container's.
+        let view = Sandbox(
+            container: container.path, groups: groups, mountPoint: containers.root,
+            keys: StateDirectory.defaultRoot())
         for (name, value) in ContainerContext.environment(root: container.path) {
             setenv(name, value, 1)
         }
         guard let signals else { throw ExitCode(ProgramStart.replaceThisProcess(command)) }
-        let code = try Sandbox(
-            container: container.path, groups: groups, mountPoint: containers.root
-        ).run(command, signals)
+        let code = try view.run(command, signals)
         throw ExitCode(code)
     }
 

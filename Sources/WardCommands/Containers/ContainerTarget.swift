@@ -57,7 +57,6 @@ struct ContainerTarget: ParsableArguments {
         _ what: String, _ error: ContainerError, in mountPoint: String
     ) -> CommandFailure {
         let place = Text.shellQuoted(mountPoint)
-        let name = Text.shellQuoted(error.subject)
         func failure(_ hint: String, _ status: ExitStatus) -> CommandFailure {
             CommandFailure(what, error.subject, why: error.reason, hint: hint, status: status)
         }
@@ -65,7 +64,10 @@ struct ContainerTarget: ParsableArguments {
         case .notFound: return failure("ward container list \(place)", .noInput)
         case .occupied:
             return failure("ward container list \(place) shows what is there", .cannotCreate)
-        case .otherTeam: return failure("ward container show \(place) \(name)", .notPermitted)
+        case .otherTeam:
+            return failure(
+                "ward container list \(place) shows who shares it; an app of another team needs "
+                    + "another ID, or another group", .notPermitted)
         case .inUse: return failure("ward container list \(place)", .temporary)
         case .busy: return failure("try again when that is done", .temporary)
         case .tooLarge: return failure("name fewer groups, or shorter ones", .badData)

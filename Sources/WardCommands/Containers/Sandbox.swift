@@ -1,5 +1,4 @@
 import Glibc
-import WardKeys
 import WardSystem
 
 /// A view of the machine without the volumes but for one container and its groups: bubblewrap, bwrap(1).
@@ -8,6 +7,8 @@ struct Sandbox {
     let container: String
     let groups: [String]
     let mountPoint: String
+    /// Where the device keys of this user's volumes are.
+    let keys: String
 
     private static let what = "cannot run in a sandbox"
 
@@ -71,7 +72,7 @@ struct Sandbox {
         let others = MountTable.now.entries.filter { $0.isWard && $0.mountPoint != mountPoint }
             .map(\.mountPoint)
         var places = [mountPoint]
-        for place in others + [StateDirectory.defaultRoot()]
+        for place in others + [keys]
         where !places.contains(place) && (try? Syscall.stat(place)) != nil {
             places.append(place)
         }
