@@ -44,7 +44,11 @@ public struct WardCommand: ParsableCommand {
                 subcommands: [
                     StatusCommand.self, WatchCommand.self, EventsCommand.self, HoldersCommand.self,
                 ]),
-            CommandGroup(name: "Files", subcommands: [ClassCommand.self, ContainerCommand.self, ListCommand.self]),
+            CommandGroup(
+                name: "Files",
+                subcommands: [
+                    ClassCommand.self, ContainerCommand.self, ListCommand.self,
+                ]),
             CommandGroup(
                 name: "More",
                 subcommands: [
