@@ -187,7 +187,7 @@ extension MountSuite {
             #expect(missing.errors.contains("there is no program bwrap"))
             #expect(missing.errors.contains("ward: hint: apt-get install bubblewrap"))
             // By a process of its own: while this one starts others a file that it wrote may be busy.
-            try Child.run(
+            _ = try Child.run(
                 [
                     "/bin/sh", "-c",
                     """
