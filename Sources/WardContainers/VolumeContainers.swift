@@ -10,9 +10,14 @@ public struct VolumeContainers: Sendable {
     /// The mount point: the volume's root.
     public let root: String
     /// How long another program's change is waited for.
-    var patience = Duration.seconds(20)
+    private let patience: Duration
 
-    public init(root: String) { self.root = root }
+    public init(root: String) { self.init(root: root, patience: .seconds(20)) }
+
+    init(root: String, patience: Duration) {
+        self.root = root
+        self.patience = patience
+    }
 
     /// A container as it is now.
     public struct Container: Sendable {
