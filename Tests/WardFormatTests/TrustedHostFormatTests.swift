@@ -7,11 +7,14 @@ import WardSystem
 /// The two files of a trusted host: its own record, and the device's table.
 @Suite struct TrustedHostFormatTests {
     private func bytes(_ record: borrowing HostRecord) throws -> [UInt8] {
-        try record.serialized().withUnsafeBytes { [UInt8]($0) }
+        let file = try record.serialized()
+        return file.withUnsafeBytes { [UInt8]($0) }
     }
 
     private func secret(_ bytes: [UInt8]) throws -> SecretBytes {
-        try bytes.withUnsafeBytes { try SecretBytes(copying: $0) }
+        var result = try SecretBytes(zeroed: bytes.count)
+        result.withUnsafeMutableBytes { $0.copyBytes(from: bytes) }
+        return result
     }
 
     @Test func recordComesBackAsItWas() throws {
@@ -26,7 +29,8 @@ import WardSystem
         #expect(Array(file[80...]) == SHA256Digest.hash(Array(file[..<80])))
         let read = try HostRecord(reading: try secret(file))
         #expect(read.volumeUUID == uuid && read.hostID == record.hostID)
-        #expect(read.secret == record.secret)
+        let isAsBefore = read.secret == record.secret
+        #expect(isAsBefore)
         #expect(try bytes(read) == file)
         let other = try HostRecord(volumeUUID: uuid)
         #expect(other.hostID != record.hostID)

@@ -414,21 +414,18 @@ struct TrustedHostTests {
         let path = volume.directory.trustedHostsPath
         let file = try #require(volume.storage[path])
         let image = volume.storage.image
-        for index in file.indices {
-            for mended in [false, true] where !mended || index < file.count - 32 {
-                var changed = file
-                changed[index] ^= 0x20
-                if mended {
-                    changed.replaceSubrange(
-                        (file.count - 32)...,
-                        with: SHA256Digest.hash(Array(changed.dropLast(32))))
-                }
-                let storage = SimulatedKeyStorage(image)
-                storage[path] = changed
-                let store = try volume.open(storage)
-                #expect(
-                    store.trustedHosts(at: Self.start).isEmpty, "byte \(index), mended \(mended)")
+        // With a wrong checksum none is even parsed (`TrustedHostFormatTests`).
+        for index in file.indices.dropLast(31) {
+            var changed = file
+            changed[index] ^= 0x20
+            if index < file.count - 32 {
+                changed.replaceSubrange(
+                    (file.count - 32)..., with: SHA256Digest.hash(Array(changed.dropLast(32))))
             }
+            let storage = SimulatedKeyStorage(image)
+            storage[path] = changed
+            #expect(
+                try volume.open(storage).trustedHosts(at: Self.start).isEmpty, "byte \(index)")
         }
         // A version of the future is not touched.
         var newer = file
