@@ -180,7 +180,11 @@ public final class ControlServer: @unchecked Sendable {
         let hungUp = events & Int16(POLLHUP | POLLERR | POLLNVAL) != 0
         if hungUp, connection.isBusy {
             // What is under way is finished, what was sent before hanging up is still done; nobody reads events, though.
-            if connection.isMonitor || connection.isHost { drop(id) } else { connection.hasHungUp = true }
+            if connection.isMonitor || connection.isHost {
+                drop(id)
+            } else {
+                connection.hasHungUp = true
+            }
             return
         }
         if !connection.mayReceive { return }

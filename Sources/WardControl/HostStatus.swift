@@ -32,7 +32,8 @@ public struct HostStatus: Equatable, Sendable {
     /// Nil where a member is missing or of another type.
     public init?(json: JSONValue) {
         guard let name = json["name"]?.stringValue, let made = json["made"]?.stringValue,
-            let lastUsed = json["lastUsed"]?.stringValue, let expires = json["expires"]?.stringValue,
+            let lastUsed = json["lastUsed"]?.stringValue,
+            let expires = json["expires"]?.stringValue,
             let expired = json["expired"]?.boolValue, let connected = json["connected"]?.intValue
         else { return nil }
         self.init(

@@ -235,7 +235,9 @@ extension ControlService {
             last = now
             return true
         }
-        if isDue { try? store.noteHostUse(connections.all.map(\.hostID), keyring: volume.keyring, at: now) }
+        if isDue {
+            try? store.noteHostUse(connections.all.map(\.hostID), keyring: volume.keyring, at: now)
+        }
     }
 
     /// Of hosts whose connection has just ended; in the queue.

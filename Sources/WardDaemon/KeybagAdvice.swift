@@ -52,7 +52,10 @@ public struct KeybagAdvice: Equatable, Sendable {
             case .hostExists:
                 (Exit.cannotCreate, "choose another name, or ward trust remove \(volume) NAME")
             case .tooManyHosts:
-                (Exit.cannotCreate, "ward trust list \(volume), then ward trust remove \(volume) NAME")
+                (
+                    Exit.cannotCreate,
+                    "ward trust list \(volume), then ward trust remove \(volume) NAME"
+                )
             case .passcodeAlreadySet: (Exit.usage, "ward passcode change \(volume)")
             case .replayed:
                 (

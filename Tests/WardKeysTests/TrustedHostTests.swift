@@ -67,7 +67,9 @@ struct TrustedHostTests {
     private func refusal(
         _ host: Host, _ store: KeybagStore, _ keyring: ClassKeyring, at time: UInt64 = start
     ) throws -> KeybagError.Code? {
-        if case .failure(let error) = try keys(host, store, keyring, at: time) { error.code } else {
+        if case .failure(let error) = try keys(host, store, keyring, at: time) {
+            error.code
+        } else {
             nil
         }
     }
@@ -151,9 +153,10 @@ struct TrustedHostTests {
         _ = try? store.failure(opening: "wrong 2")
         let typed = try passcode("wrong 3")
         let given = try secret(Host().secret)
-        #expect(throws: KeybagError(
-            .hostExists, path: volume.directory.trustedHostsPath,
-            "a host of this name is trusted already")
+        #expect(
+            throws: KeybagError(
+                .hostExists, path: volume.directory.trustedHostsPath,
+                "a host of this name is trusted already")
         ) {
             try store.addTrustedHost(
                 Host().id, name: "laptop", secret: given, passcode: typed, at: Self.start)
@@ -229,7 +232,9 @@ struct TrustedHostTests {
         #expect(try refusal(host, store, keyring, at: later + 29 * Self.day) == nil)
     }
 
-    @Test("a clock set back brings no expired host back: its keys are gone, and the time was written down")
+    @Test(
+        "a clock set back brings no expired host back: its keys are gone, and the time was written down"
+    )
     func clockSetBack() throws {
         let volume = try SimulatedVolume(passcode: "old")
         let host = Host()
@@ -251,7 +256,9 @@ struct TrustedHostTests {
         #expect(table.hosts.map(\.sealed) == [[]], "nothing is left that a clock could revive")
     }
 
-    @Test("time runs on with the boot's clock where the wall's is set back, and starts where it was seen last")
+    @Test(
+        "time runs on with the boot's clock where the wall's is set back, and starts where it was seen last"
+    )
     func steadyTime() {
         var time = SteadyTime(wall: 1000, latest: 0, sinceBoot: .seconds(50))
         #expect(time.now(wall: 1010, sinceBoot: .seconds(60)) == 1010)
@@ -259,7 +266,9 @@ struct TrustedHostTests {
         #expect(time.now(wall: 9000, sinceBoot: .seconds(71)) == 9000, "set forward: believed")
         #expect(time.now(wall: 1000, sinceBoot: .seconds(72)) == 9000)
         var next = SteadyTime(wall: 1000, latest: 9000, sinceBoot: .seconds(3))
-        #expect(next.now(wall: 1001, sinceBoot: .seconds(4)) == 9001, "after a start with the clock set back")
+        #expect(
+            next.now(wall: 1001, sinceBoot: .seconds(4)) == 9001,
+            "after a start with the clock set back")
         var manual = SteadyTime(wall: 1000, latest: 0, sinceBoot: .seconds(1))
         #expect(manual.now(wall: nil, sinceBoot: .seconds(11)) == 1010)
         var nonsense = SteadyTime(wall: .max, latest: .max, sinceBoot: .zero)
@@ -299,7 +308,8 @@ struct TrustedHostTests {
         #expect(volume.storage[volume.directory.trustedHostsPath] == nil, "and no file is left")
     }
 
-    @Test("a change of the passcode: no host is trusted any more; the file from before is worthless")
+    @Test(
+        "a change of the passcode: no host is trusted any more; the file from before is worthless")
     func passcodeChange() throws {
         let volume = try SimulatedVolume(passcode: "old")
         let store = try volume.open()
@@ -406,7 +416,9 @@ struct TrustedHostTests {
 
     // MARK: The file
 
-    @Test("every flipped byte of the file, with the checksum put right too: no host, and never another key")
+    @Test(
+        "every flipped byte of the file, with the checksum put right too: no host, and never another key"
+    )
     func everyFlippedByte() throws {
         let volume = try SimulatedVolume(passcode: "old")
         let host = Host()
@@ -468,7 +480,8 @@ struct TrustedHostTests {
         let entry = Array(file[40..<(40 + 36 + 6 + 123)])
         #expect(Array(entry[0..<16]) == host.id)
         #expect(Array(entry[36..<42]) == Array("laptop".utf8))
-        let device = try secret(Array(try #require(volume.storage[volume.directory.deviceKeyPath])[32..<64]))
+        let device = try secret(
+            Array(try #require(volume.storage[volume.directory.deviceKeyPath])[32..<64]))
         let effaceable = try secret(
             Array(try #require(volume.storage[volume.directory.effaceableKeyPath])[32..<64]))
         func entangle(_ purpose: String, _ bytes: [UInt8]) throws -> SecretBytes {
@@ -488,7 +501,8 @@ struct TrustedHostTests {
             from: try entangle("ward trusted host v1", bound), salt: uuid,
             info: "ward trusted host slot v1")
         let inner = try AEADContext(.aes256GCM, key: slotKey).openSecret(
-            Array(entry[42...]), associatedData: identity + Array(entry[0..<34]) + Array(entry[36..<42])
+            Array(entry[42...]),
+            associatedData: identity + Array(entry[0..<34]) + Array(entry[36..<42])
         ).exposed()
         // The inner one: the host.
         let kek = try KeyDerivation.derive(
@@ -522,7 +536,7 @@ struct TrustedHostTests {
             if let store = try? volume.open(storage), let keyring = try? unlocked(store) {
                 isDone =
                     (try? perform(change, store, keyring, second, later)) != nil
-                        && !storage.hasFailed
+                    && !storage.hasFailed
             }
             let after = try volume.open(SimulatedKeyStorage(storage.afterPowerLoss(survival)))
             let isNewPasscode = try after.failure(opening: "old") != nil
@@ -577,7 +591,9 @@ struct TrustedHostTests {
         }
     }
 
-    @Test("a failing disk that is no power cut: the change is refused, and the hosts stay as they were")
+    @Test(
+        "a failing disk that is no power cut: the change is refused, and the hosts stay as they were"
+    )
     func failingDisk() throws {
         let volume = try SimulatedVolume(passcode: "old")
         let host = Host()

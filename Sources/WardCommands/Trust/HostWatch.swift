@@ -37,7 +37,7 @@ final class HostWatch {
 
     private func step() -> Ending? {
         let now = SystemClock.sinceBoot()
-        if let why = beats?.beat(at: now) { return .hostIsGone(why) }
+        if let why = beats?.beat(at: now, send: HostWatch.say) { return .hostIsGone(why) }
         var requests = [
             pollfd(fd: client.pollDescriptor, events: Int16(POLLIN), revents: 0),
             // Asked for nothing: POLLERR and POLLHUP come unasked when nobody reads it any more.
@@ -63,13 +63,26 @@ final class HostWatch {
         if requests[1].revents & Int16(POLLERR | POLLHUP | POLLNVAL) != 0 {
             return .hostIsGone("nobody reads what this says any more")
         }
-        if requests[2].revents != 0, let why = beats?.receive() { return .hostIsGone(why) }
+        if requests[2].revents != 0, !receive() { return .hostIsGone("the host has hung up") }
         for request in requests.dropFirst(3) where request.revents != 0 {
             if hasEnded(request) {
                 return .hostIsGone("descriptor \(request.fd) has come to its end")
             }
         }
         return nil
+    }
+
+    /// False where nobody reads it any more. A pipe that is full is no end yet: the beat is not answered then.
+    private static func say(_ line: [UInt8]) -> Bool {
+        write(1, line, line.count) >= 0 || errno == EAGAIN || errno == EINTR
+    }
+
+    /// Takes answers; false at their end.
+    private func receive() -> Bool {
+        var bytes = [UInt8](repeating: 0, count: 4096)
+        let count = read(0, &bytes, bytes.count)
+        if count > 0 { beats?.take(Array(bytes[..<count])) }
+        return count > 0 || (count < 0 && (errno == EINTR || errno == EAGAIN))
     }
 
     /// What comes there means nothing; its end does.
@@ -94,8 +107,8 @@ struct Heartbeat {
 
     init(patience: Duration) { self.patience = patience }
 
-    /// Sends what is due; why the host is gone, where it is.
-    mutating func beat(at now: Duration) -> String? {
+    /// Sends what is due; why the host is gone, where it is. `send`: false where nobody is there.
+    mutating func beat(at now: Duration, send: ([UInt8]) -> Bool) -> String? {
         if let oldest = waiting.first, now - oldest.at >= patience {
             return "the host does not answer any more"
         }
@@ -103,12 +116,7 @@ struct Heartbeat {
         next = now + .milliseconds(HostWatch.beatMilliseconds)
         let line = Array(HexSecret.text(SystemRandom.bytes(8)).utf8)
         waiting.append((line, now))
-        let bytes = line + [UInt8(ascii: "\n")]
-        // A pipe that is full is no end yet: the beat is not answered then, and that is.
-        if write(1, bytes, bytes.count) < 0, errno != EAGAIN, errno != EINTR {
-            return "nobody reads what this says any more"
-        }
-        return nil
+        return send(line + [UInt8(ascii: "\n")]) ? nil : "nobody reads what this says any more"
     }
 
     /// Milliseconds until something is due.
@@ -117,16 +125,6 @@ struct Heartbeat {
         if let oldest = waiting.first { due = min(due, oldest.at + patience) }
         let left = max(.zero, due - now)
         return Int32(clamping: Int64((left / .milliseconds(1)).rounded(.up)))
-    }
-
-    /// Takes answers; why the host is gone, where it is.
-    mutating func receive() -> String? {
-        var bytes = [UInt8](repeating: 0, count: 4096)
-        let count = read(0, &bytes, bytes.count)
-        if count == 0 { return "the host has hung up" }
-        if count < 0 { return errno == EINTR || errno == EAGAIN ? nil : "the host has hung up" }
-        take(Array(bytes[..<count]))
-        return nil
     }
 
     /// An answer to one beat is one to those before it. What is no answer is passed over.

@@ -15,7 +15,8 @@ struct TrustRemoveCommand: ParsableCommand {
             """)
 
     @Argument(
-        help: "The mount point or any path in it, or the directory of a volume that is not mounted.",
+        help:
+            "The mount point or any path in it, or the directory of a volume that is not mounted.",
         completion: .directory)
     var volume: String
     @Argument(help: "The host's name, as ward trust list shows it.") var name: String

@@ -83,7 +83,9 @@ extension MountSuite {
             Issue.record("\(what): refused after \(all.map { $0.map { "\($0) s" } ?? "never" })")
         }
 
-        @Test("connect, lock, read class A; kill, kill -9 and end the client: refused within a second")
+        @Test(
+            "connect, lock, read class A; kill, kill -9 and end the client: refused within a second"
+        )
         func clientEnds() throws {
             let (volume, probe, shell, record) = try device()
             for number in [SIGTERM, SIGKILL, SIGINT] {
@@ -124,7 +126,8 @@ extension MountSuite {
             }
         }
 
-        @Test("the network stops, with --heartbeat: refused within a second; while it goes, it holds")
+        @Test(
+            "the network stops, with --heartbeat: refused within a second; while it goes, it holds")
         func networkStops() throws {
             let (volume, probe, shell, record) = try device()
             try withinASecond("stopped") {

@@ -367,7 +367,9 @@ extension MountSuite {
             #expect(access(device + "/trusted-hosts", F_OK) != 0)
         }
 
-        @Test("the state directory hangs: the lock at the host's end does not wait", arguments: User.available)
+        @Test(
+            "the state directory hangs: the lock at the host's end does not wait",
+            arguments: User.available)
         func hangingState(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             let connection = try host.connect()

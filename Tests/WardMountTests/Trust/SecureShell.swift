@@ -60,11 +60,12 @@ final class SecureShell {
     ) throws -> (Child, Int)? {
         let port = try freePort()
         let configuration = directory + "/sshd_config"
-        try ([
-            "ListenAddress 127.0.0.1", "Port \(port)", "HostKey \(directory)/host",
-            "AuthorizedKeysFile \(directory)/authorized", "PidFile none", "StrictModes no",
-            "UsePAM no", "PasswordAuthentication no", "PermitRootLogin yes", "LogLevel ERROR",
-        ] + settings).joined(separator: "\n").appending("\n")
+        try
+            ([
+                "ListenAddress 127.0.0.1", "Port \(port)", "HostKey \(directory)/host",
+                "AuthorizedKeysFile \(directory)/authorized", "PidFile none", "StrictModes no",
+                "UsePAM no", "PasswordAuthentication no", "PermitRootLogin yes", "LogLevel ERROR",
+            ] + settings).joined(separator: "\n").appending("\n")
             .write(toFile: configuration, atomically: false, encoding: .utf8)
         let child = try Child(
             [program, "-D", "-e", "-f", configuration], environment: volume.environment,

@@ -21,10 +21,12 @@ final class TrustedHost {
 
     /// Connects in the foreground of a child, and waits until A and B are open.
     func connect() throws -> Connection {
-        try Connection(volume, [
-            TestEnvironment.shared.ward, "trust", "connect", volume.mountPoint, "--trust-file",
-            record,
-        ])
+        try Connection(
+            volume,
+            [
+                TestEnvironment.shared.ward, "trust", "connect", volume.mountPoint, "--trust-file",
+                record,
+            ])
     }
 
     /// What comes of connecting, where it is refused.
