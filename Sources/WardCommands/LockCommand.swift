@@ -11,15 +11,20 @@ struct LockCommand: ParsableCommand {
             period and then answer EPERM until the next unlock. With --now there is no grace period, \
             and the command returns when their keys are gone.
 
+            While a trusted host is connected A and B stay open until it goes; --end-hosts ends such \
+            connections first.
+
             Examples:
               ward lock
               ward lock ~/papers --now
+              ward lock ~/papers --now --end-hosts
             """)
 
     private static let attempts = 250
 
     @OptionGroup var target: MountPointArgument
     @Flag(help: "Without the grace period.") var now = false
+    @Flag(help: "End the connections of trusted hosts.") var endHosts = false
     @OptionGroup var options: ReportOptions
 
     func run() throws {
@@ -51,7 +56,7 @@ struct LockCommand: ParsableCommand {
             attemptsLeft -= 1
             let connection = try target.connect(what)
             do throws(ControlError) {
-                let state = try connection.client.lock(now: now)
+                let state = try connection.client.lock(now: now, endingHosts: endHosts)
                 return (state, try connection.client.status())
             } catch {
                 guard attemptsLeft > 0, LockCommand.isCrowdedOut(error) else {

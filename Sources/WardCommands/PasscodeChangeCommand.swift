@@ -8,7 +8,7 @@ struct PasscodeChangeCommand: ParsableCommand {
         commandName: "change", abstract: "Change the passcode of a volume.",
         discussion: """
             The present passcode is asked for first (or read with --passcode-file or --passcode-fd), \
-            then the new one.
+            then the new one. Trusted hosts have to be trusted again.
 
             Examples:
               ward passcode change ~/papers
@@ -26,13 +26,15 @@ struct PasscodeChangeCommand: ParsableCommand {
         let name = try volume.name()
         let old = try current.read(asking: "Present passcode of \(name): ", general.console)
         let secret = try new.readNew(asking: "New passcode: ", general.console)
+        var removed: [String] = []
         try volume.perform(what) { client throws(ControlError) in
-            try client.changePasscode(from: old, to: secret)
+            removed = try client.changePasscode(from: old, to: secret)
         } unmounted: { store, path in
             let typedOld = try VolumeDirectory.passcode(try old.copy(), path, what)
             let typed = try VolumeDirectory.passcode(try secret.copy(), path, what)
-            try store.changePasscode(typedOld, to: typed)
+            removed = try store.changePasscode(typedOld, to: typed)
         }
+        TrustText.noteRemoved(removed, general.console)
         general.console.confirm("\(name): passcode changed")
     }
 }

@@ -22,12 +22,14 @@ struct PasscodeRemoveCommand: ParsableCommand {
         let volume = try target.find(what)
         let name = try volume.name()
         let secret = try current.read(asking: "Present passcode of \(name): ", general.console)
+        var removed: [String] = []
         try volume.perform(what) { client throws(ControlError) in
-            try client.removePasscode(current: secret)
+            removed = try client.removePasscode(current: secret)
         } unmounted: { store, path in
             let typed = try VolumeDirectory.passcode(try secret.copy(), path, what)
-            try store.removePasscode(typed)
+            removed = try store.removePasscode(typed)
         }
+        TrustText.noteRemoved(removed, general.console)
         general.console.confirm("\(name): passcode removed, nothing is withheld any more")
     }
 }

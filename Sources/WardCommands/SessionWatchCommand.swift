@@ -67,11 +67,11 @@ struct SessionWatchCommand: ParsableCommand {
         return geteuid() == 0 || uid == geteuid()
     }
 
-    /// Returns when class A is gone, or with the grace period when that has begun. The daemon has a deadline of its own;
+    /// Returns when class A is gone (`now`: trusted hosts do not hold it open), or with the grace period when that has begun. The daemon has a deadline of its own;
     /// where it does not answer there is nobody to tell.
     private func lock(now: Bool, reason: String) {
         _ = try? ControlClient(socketPath: socket, timeout: .seconds(20))
-            .lock(now: now, reason: reason)
+            .lock(now: now, reason: reason, endingHosts: now)
     }
 
     private func daemonEnds(within milliseconds: Int32) -> Bool {

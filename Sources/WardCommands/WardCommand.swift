@@ -37,7 +37,7 @@ public struct WardCommand: ParsableCommand {
             CommandGroup(
                 name: "Lock state",
                 subcommands: [
-                    LockCommand.self, UnlockCommand.self, RebootCommand.self,
+                    LockCommand.self, UnlockCommand.self, RebootCommand.self, TrustCommand.self,
                 ]),
             CommandGroup(
                 name: "Seeing",

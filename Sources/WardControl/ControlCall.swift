@@ -25,6 +25,13 @@ public final class ControlCall: Sendable {
         self.outbox = outbox
     }
 
+    /// The same call for who answers it again and again: without its parameters, which may be secrets.
+    public var withoutParameters: ControlCall {
+        ControlCall(
+            method: method, parameters: .object([]), peer: peer, wantsMore: wantsMore,
+            isOneway: isOneway, client: client, outbox: outbox)
+    }
+
     /// Answers. `continues` says that more answers follow. False where the client is gone.
     @discardableResult
     public func reply(_ parameters: JSONValue = .object([]), continues: Bool = false) -> Bool {
@@ -49,6 +56,9 @@ public final class ControlCall: Sendable {
 
     /// Whether the client is still there.
     public var isAlive: Bool { outbox.isLive(client) }
+
+    /// Runs `body` once, when the client is gone, on the server's thread, where it must not block; now, where it is gone.
+    public func whenGone(_ body: @escaping @Sendable () -> Void) { outbox.whenGone(client, body) }
 
     func fail(_ name: String, _ parameters: JSONValue = .object([])) {
         finish(.object([("error", .string(name)), ("parameters", parameters)]), continues: false)

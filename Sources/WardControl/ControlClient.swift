@@ -10,8 +10,8 @@ public final class ControlClient {
     static let maximumAnswerBytes = 1 << 20
 
     public let socketPath: String
-    private let socket: OwnedDescriptor
-    private var received: [UInt8] = []
+    let socket: OwnedDescriptor
+    var received: [UInt8] = []
 
     /// Connects. `timeout` bounds the wait for each answer (nil: for ever). Throws `noSocket`, `refused` (the daemon
     /// died), `permission`, also where a daemon of another user than this one or root listens.
@@ -42,11 +42,14 @@ public final class ControlClient {
         return status
     }
 
-    /// Locks after the grace period, or `now`: then it returns when class A is gone. `reason`: why, for those who look at
-    /// the events. Returns the state.
-    public func lock(now: Bool = false, reason: String? = nil) throws(ControlError) -> String {
+    /// Locks after the grace period, or `now`: then it returns when class A is gone, unless trusted hosts hold it open.
+    /// `endingHosts`: not even then. `reason`: why, for those who look at the events. Returns the state.
+    public func lock(
+        now: Bool = false, reason: String? = nil, endingHosts: Bool = false
+    ) throws(ControlError) -> String {
         let parameters = JSONValue.object(present: [
             ("now", now ? .bool(true) : nil), ("reason", reason.map { .string($0) }),
+            ("endHosts", endingHosts ? .bool(true) : nil),
         ])
         return try state(call("Lock", parameters))
     }
@@ -63,14 +66,20 @@ public final class ControlClient {
         _ = try call("SetPasscode", secrets: "passcode", passcode)
     }
 
+    /// Returns the names of hosts that are not trusted any more.
+    @discardableResult
     public func changePasscode(
         from current: borrowing SecretBytes, to passcode: borrowing SecretBytes
-    ) throws(ControlError) {
-        _ = try call("ChangePasscode", secrets: "current", current, "passcode", passcode)
+    ) throws(ControlError) -> [String] {
+        let answer = try call("ChangePasscode", secrets: "current", current, "passcode", passcode)
+        return answer["hostsRemoved"]?.arrayValue?.compactMap(\.stringValue) ?? []
     }
 
-    public func removePasscode(current: borrowing SecretBytes) throws(ControlError) {
-        _ = try call("RemovePasscode", secrets: "current", current)
+    /// Returns the names of hosts that are not trusted any more.
+    @discardableResult
+    public func removePasscode(current: borrowing SecretBytes) throws(ControlError) -> [String] {
+        let answer = try call("RemovePasscode", secrets: "current", current)
+        return answer["hostsRemoved"]?.arrayValue?.compactMap(\.stringValue) ?? []
     }
 
     /// What is nil stays as it is; the passcode where one is set.
@@ -197,7 +206,7 @@ public final class ControlClient {
 
     // MARK: Sending
 
-    private func call(
+    func call(
         _ method: String, _ parameters: JSONValue = .object([])
     ) throws(ControlError) -> JSONValue {
         try call(qualified: VolumeInterface.qualified(method), parameters)
@@ -234,20 +243,20 @@ public final class ControlClient {
         return try readAnswer().parameters
     }
 
-    private func call(
+    func call(
         _ method: String, secrets firstName: String, _ first: borrowing SecretBytes,
-        _ secondName: String, _ second: borrowing SecretBytes
+        _ secondName: String, _ second: borrowing SecretBytes, beside plain: JSONValue = .object([])
     ) throws(ControlError) -> JSONValue {
         var message = try SecretMessage(
             method: VolumeInterface.qualified(method), capacity: first.count + second.count,
-            path: socketPath)
+            plain: plain, path: socketPath)
         message.append(firstName, first)
         message.append(secondName, second)
         try finish(&message)
         return try readAnswer().parameters
     }
 
-    private func finish(_ message: inout SecretMessage) throws(ControlError) {
+    func finish(_ message: inout SecretMessage) throws(ControlError) {
         message.finish()
         try message.withBytes { (bytes) throws(ControlError) in try write(bytes) }
     }
@@ -268,7 +277,7 @@ public final class ControlClient {
 
     // MARK: Receiving
 
-    private func readAnswer() throws(ControlError) -> (parameters: JSONValue, continues: Bool) {
+    func readAnswer() throws(ControlError) -> (parameters: JSONValue, continues: Bool) {
         let message = try readMessage()
         let json: JSONValue
         do throws(JSONError) {
@@ -331,7 +340,7 @@ public final class ControlClient {
         }
     }
 
-    private func violation(_ reason: String) -> ControlError {
+    func violation(_ reason: String) -> ControlError {
         ControlError(.protocolViolation, path: socketPath, reason)
     }
 

@@ -10,6 +10,8 @@ final class ControlConnection {
     var isBusy = false
     /// The call under way streams events.
     var isMonitor = false
+    /// The call under way is a trusted host's, and lasts as long as its connection.
+    var isHost = false
     /// The client closed its end while a call is under way.
     var hasHungUp = false
     /// There is more in `input` than the message that was dispatched last.
@@ -48,6 +50,7 @@ final class ControlConnection {
         if pending.isFinished {
             isBusy = false
             isMonitor = false
+            isHost = false
             lastActivity = SystemClock.monotonic()
         }
     }

@@ -9,6 +9,8 @@ public struct ControlEvent: Equatable, Sendable {
         case removedUnread
         case denied, integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted
         case unmounting, note
+        /// Of a trusted host: `operation` is `add`, `connect`, `end`, `remove`, `expire` or `hold` (A and B stay open).
+        case trustedHost
     }
 
     /// Counts up by one with each event of a mount; 0 for a signal of one class, which is not remembered.
@@ -23,7 +25,7 @@ public struct ControlEvent: Equatable, Sendable {
     public var path: String?
     /// A, B, C, D or CX.
     public var protectionClass: String?
-    /// What was denied: `open`, `read`, …; how a file was removed unread: `unlink`, `rename`.
+    /// What was denied: `open`, `read`, …; how a file was removed unread: `unlink`, `rename`; what a trusted host did.
     public var operation: String?
     public var pid: Int?
     public var uid: Int?

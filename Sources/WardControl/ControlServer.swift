@@ -15,6 +15,8 @@ public final class ControlServer: @unchecked Sendable {
     static let maximumClients = 64
     /// Of those, clients that stream events.
     static let maximumMonitors = 32
+    /// And trusted hosts.
+    static let maximumHosts = 8
     /// With this many calls under way only `Lock` is still begun, so that a place is left for who wants to lock.
     static let maximumBusy = 56
     /// Values in one message, many more than any call has.
@@ -178,7 +180,11 @@ public final class ControlServer: @unchecked Sendable {
         let hungUp = events & Int16(POLLHUP | POLLERR | POLLNVAL) != 0
         if hungUp, connection.isBusy {
             // What is under way is finished, what was sent before hanging up is still done; nobody reads events, though.
-            if connection.isMonitor { drop(id) } else { connection.hasHungUp = true }
+            if connection.isMonitor || connection.isHost {
+                drop(id)
+            } else {
+                connection.hasHungUp = true
+            }
             return
         }
         if !connection.mayReceive { return }
@@ -280,6 +286,18 @@ public final class ControlServer: @unchecked Sendable {
                     return
                 }
                 connection.isMonitor = true
+            }
+            if member == "TrustConnect" {
+                guard call.wantsMore else {
+                    call.fail(StandardInterface.qualified("ExpectedMore"))
+                    return
+                }
+                let hosts = clients.values.count { $0.isHost }
+                guard hosts < ControlServer.maximumHosts else {
+                    call.fail(.busy(reason: "\(hosts) trusted hosts are connected already"))
+                    return
+                }
+                connection.isHost = true
             }
             if let handler {
                 handler.handle(call)

@@ -20,6 +20,8 @@ final class Outbox: Sendable {
     private struct State {
         /// By live client.
         var pending: [UInt64: Pending] = [:]
+        /// What is to be done when a client is gone.
+        var endings: [UInt64: @Sendable () -> Void] = [:]
     }
 
     private let state = Mutex(State())
@@ -33,7 +35,24 @@ final class Outbox: Sendable {
     deinit { Syscall.close(wake) }
 
     func open(_ client: UInt64) { state.withLock { $0.pending[client] = Pending() } }
-    func close(_ client: UInt64) { state.withLock { $0.pending[client] = nil } }
+    func close(_ client: UInt64) {
+        let ending = state.withLock { state in
+            state.pending[client] = nil
+            return state.endings.removeValue(forKey: client)
+        }
+        ending?()
+    }
+
+    /// Runs `body` once, when the client is gone: now, where it is. Replaces an earlier one.
+    func whenGone(_ client: UInt64, _ body: @escaping @Sendable () -> Void) {
+        let isLive = state.withLock { state in
+            guard state.pending[client] != nil else { return false }
+            state.endings[client] = body
+            return true
+        }
+        if !isLive { body() }
+    }
+
     func isLive(_ client: UInt64) -> Bool { state.withLock { $0.pending[client] != nil } }
 
     /// False where the client is gone or reads nothing.

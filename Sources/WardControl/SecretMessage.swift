@@ -7,9 +7,10 @@ struct SecretMessage: ~Copyable {
     private var isFirst = true
 
     /// `capacity`: bytes of the secrets together, before escaping. `plain`: an object with the parameters that are no
-    /// secrets, which come first.
+    /// secrets, which come first. `more`: the call takes several answers.
     init(
-        method: String, capacity: Int, plain: JSONValue = .object([]), path: String
+        method: String, capacity: Int, plain: JSONValue = .object([]), more: Bool = false,
+        path: String
     ) throws(ControlError) {
         // Without its braces.
         let members = String(decoding: plain.bytes.dropFirst().dropLast(), as: UTF8.self)
@@ -19,7 +20,8 @@ struct SecretMessage: ~Copyable {
         } catch {
             throw ControlError(.system(error), path: path, "no memory can be locked for a secret")
         }
-        put(#"{"method":"\#(method)","parameters":{"# + members)
+        put(#"{"method":"\#(method)","# + (more ? #""more":true,"# : "") + #""parameters":{"#)
+        put(members)
         isFirst = members.isEmpty
     }
 

@@ -17,6 +17,17 @@ public enum VolumeError: Error, Equatable, Sendable {
     /// Empty, too long, not UTF-8.
     case invalidPasscode(reason: String)
     case failed(what: String, why: String)
+    /// Only while unlocked.
+    case locked
+    /// No trusted host opens anything before the first unlock.
+    case beforeFirstUnlock
+    /// The host is not trusted: it never was, or it was removed.
+    case hostUnknown
+    /// It was not used for 30 days.
+    case hostExpired
+    /// One of that name is trusted already.
+    case hostExists
+    case tooManyHosts
 
     /// Without the interface's name.
     public var name: String {
@@ -32,6 +43,12 @@ public enum VolumeError: Error, Equatable, Sendable {
         case .busy: "Busy"
         case .invalidPasscode: "InvalidPasscode"
         case .failed: "Failed"
+        case .locked: "Locked"
+        case .beforeFirstUnlock: "BeforeFirstUnlock"
+        case .hostUnknown: "HostUnknown"
+        case .hostExpired: "HostExpired"
+        case .hostExists: "HostExists"
+        case .tooManyHosts: "TooManyHosts"
         }
     }
 
@@ -41,7 +58,8 @@ public enum VolumeError: Error, Equatable, Sendable {
             .object(present: [("triesLeft", triesLeft.map { .int(Int64($0)) })])
         case .tryLater(let seconds): .object([("seconds", .int(Int64(seconds)))])
         case .disabled, .noPasscodeSet, .passcodeAlreadySet, .passcodeNeeded, .erased,
-            .clockNotManual:
+            .clockNotManual, .locked, .beforeFirstUnlock, .hostUnknown, .hostExpired, .hostExists,
+            .tooManyHosts:
             .object([])
         case .busy(let reason), .invalidPasscode(let reason):
             .object([("reason", .string(reason))])
@@ -68,6 +86,12 @@ public enum VolumeError: Error, Equatable, Sendable {
             self = .failed(
                 what: parameters["what"]?.stringValue ?? "",
                 why: parameters["why"]?.stringValue ?? "")
+        case "Locked": self = .locked
+        case "BeforeFirstUnlock": self = .beforeFirstUnlock
+        case "HostUnknown": self = .hostUnknown
+        case "HostExpired": self = .hostExpired
+        case "HostExists": self = .hostExists
+        case "TooManyHosts": self = .tooManyHosts
         default: return nil
         }
     }

@@ -6,13 +6,14 @@ public enum VolumeInterface {
         "Status", "Lock", "Unlock", "Reboot", "SetPasscode", "ChangePasscode", "RemovePasscode",
         "Advance", "SetFull", "Unmount", "Monitor", "Holders", "SetPolicy", "Erase",
         "ReadRecovery",
+        "TrustAdd", "TrustConnect", "TrustList", "TrustRemove",
     ]
 
     /// The name of a method or error of this interface as it crosses the socket.
     public static func qualified(_ member: String) -> String { name + "." + member }
 
     /// Members whose strings stay in locked memory.
-    public static let secretMembers: Set<String> = ["passcode", "current"]
+    public static let secretMembers: Set<String> = ["passcode", "current", "secret"]
 
     /// What `org.varlink.service.GetInterfaceDescription` answers.
     public static let description = """
@@ -27,7 +28,8 @@ public enum VolumeInterface {
           openFiles: int
         )
 
-        # state: noPasscode, beforeFirstUnlock, unlocked, locking or locked; since: when it began, RFC 3339.
+        # state: noPasscode, beforeFirstUnlock, unlocked, locking, locked or lockedWithHost (locked, and trusted hosts hold
+        # classes A and B open); since: when it began, RFC 3339.
         # protectedDataAvailable: false exactly while files of class A and B can't be opened.
         # firstUnlockHappened: files of class C can be opened.
         # userInactiveRemainingSeconds: until class CX goes, unless an unlock renews it.
@@ -37,7 +39,7 @@ public enum VolumeInterface {
         # last that was made, and of the last that was opened to see whether it can be.
         # unsyncedBytes: written and not yet durable; pendingStoreBytes: accepted and not yet stored. Absent: not known.
         # lost, denied, integrityFailures: how many since the mount; lostPaths: of the last few that were lost.
-        # sequence: that of the last event.
+        # hosts: names of trusted hosts that are connected, once for each connection. sequence: that of the last event.
         type VolumeStatus (
           uuid: string,
           volume: string,
@@ -63,6 +65,7 @@ public enum VolumeInterface {
           lostPaths: []string,
           integrityFailures: int,
           denied: int,
+          hosts: []string,
           sequence: int,
           pid: int,
           version: string,
@@ -71,7 +74,8 @@ public enum VolumeInterface {
         )
 
         # kind: willBecomeUnavailable, locked, didBecomeAvailable, firstUnlock, reboot, didBecomeUnavailable, denied,
-        # removedUnread (a file with content was deleted or replaced while its class could not be read), integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted, unmounting or note.
+        # removedUnread (a file with content was deleted or replaced while its class could not be read), integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted, unmounting, note or trustedHost (operation: add, connect, end, remove, expire, or
+        # hold: the volume is locked, and A and B stay open).
         # sequence: counts up by one with each event of a mount; 0 for a signal of one class, which is not remembered.
         # state: the lock state at the time. program: the command name of the process, as /proc/PID/comm has it.
         # count, lastTime: where the same denial came again it stays one event, and `time` is the first; such an event
@@ -108,11 +112,22 @@ public enum VolumeInterface {
           use: string
         )
 
+        # A host that is trusted, or was until it expired. Times are RFC 3339; connected: connections that stand now.
+        type TrustedHost (
+          name: string,
+          made: string,
+          lastUsed: string,
+          expires: string,
+          expired: bool,
+          connected: int
+        )
+
         method Status() -> (status: VolumeStatus)
 
         # Locks: at once with now, else after the grace period. With now it returns when nothing of class A is readable.
-        # reason: why, for those who look at the events.
-        method Lock(now: ?bool, reason: ?string) -> (state: string)
+        # reason: why, for those who look at the events. While trusted hosts are connected the state is lockedWithHost, and A
+        # and B stay open until the last of them ends; with endHosts their connections are ended first.
+        method Lock(now: ?bool, reason: ?string, endHosts: ?bool) -> (state: string)
 
         method Unlock(passcode: string) -> (state: string)
 
@@ -121,9 +136,10 @@ public enum VolumeInterface {
 
         method SetPasscode(passcode: string) -> ()
 
-        method ChangePasscode(current: string, passcode: string) -> ()
+        # hostsRemoved: names of hosts that are not trusted any more.
+        method ChangePasscode(current: string, passcode: string) -> (hostsRemoved: []string)
 
-        method RemovePasscode(current: string) -> ()
+        method RemovePasscode(current: string) -> (hostsRemoved: []string)
 
         # Moves the clock of a volume mounted with --manual-clock; returns when everything that fell due is done.
         method Advance(seconds: float) -> (state: string)
@@ -169,6 +185,20 @@ public enum VolumeInterface {
         # where uuid is the volume's.
         method Erase(uuid: string) -> ()
 
+        # Trusts a host, while unlocked. host: its ID, 32 hexadecimal digits; secret: what it will present, 64 of them.
+        method TrustAdd(name: string, host: string, passcode: string, secret: string) -> ()
+
+        # Needs "more". Opens classes A and B for as long as this connection stands, however the volume is locked; not before
+        # the first unlock. The first answer has name and state; the last, where the daemon ends it, why.
+        method TrustConnect(host: string, secret: string) -> (
+          name: ?string, state: ?string, ended: ?string
+        )
+
+        method TrustList() -> (hosts: []TrustedHost)
+
+        # What the host has is worthless from now on, and its connections end.
+        method TrustRemove(name: string) -> ()
+
         error WrongPasscode (triesLeft: ?int)
         error TryLater (seconds: int)
         error Disabled ()
@@ -180,6 +210,12 @@ public enum VolumeInterface {
         error Busy (reason: string)
         error InvalidPasscode (reason: string)
         error Failed (what: string, why: string)
+        error Locked ()
+        error BeforeFirstUnlock ()
+        error HostUnknown ()
+        error HostExpired ()
+        error HostExists ()
+        error TooManyHosts ()
 
         """
 }

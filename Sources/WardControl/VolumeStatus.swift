@@ -37,7 +37,7 @@ public struct VolumeStatus: Equatable, Sendable {
     /// The backing directory, absolute.
     public var volume: String
     public var mountpoint: String
-    /// `noPasscode`, `beforeFirstUnlock`, `unlocked`, `locking` or `locked`.
+    /// `noPasscode`, `beforeFirstUnlock`, `unlocked`, `locking`, `locked` or `lockedWithHost`.
     public var state: String
     /// When the state began, RFC 3339, UTC.
     public var since: String
@@ -76,6 +76,8 @@ public struct VolumeStatus: Equatable, Sendable {
     public var denied = 0
     /// That of the last event.
     public var sequence = 0
+    /// Names of trusted hosts that are connected, once for each connection.
+    public var hosts: [String] = []
     /// The daemon's.
     public var pid: Int
     public var version: String
@@ -123,6 +125,7 @@ public struct VolumeStatus: Equatable, Sendable {
             ("pendingStoreBytes", pendingStoreBytes.map { .int(Int64($0)) }),
             ("lost", .int(Int64(lost))), ("lostPaths", .array(lostPaths.map { .string($0) })),
             ("integrityFailures", .int(Int64(integrityFailures))), ("denied", .int(Int64(denied))),
+            ("hosts", .array(hosts.map { .string($0) })),
             ("sequence", .int(Int64(sequence))), ("pid", .int(Int64(pid))),
             ("version", .string(version)), ("readOnly", .bool(readOnly)),
             ("manualClock", .bool(manualClock)),
@@ -163,5 +166,6 @@ public struct VolumeStatus: Equatable, Sendable {
         integrityFailures = json["integrityFailures"]?.intValue ?? 0
         denied = json["denied"]?.intValue ?? 0
         sequence = json["sequence"]?.intValue ?? 0
+        hosts = json["hosts"]?.arrayValue?.compactMap(\.stringValue) ?? []
     }
 }

@@ -19,9 +19,9 @@ final class ControlService: ControlHandler {
     let options: MountOptions
     private let placement: Placement
     let store: KeybagStore
-    private let volume: Volume
+    let volume: Volume
     let keeper: LockKeeper
-    private let time: any TimeSource
+    let time: any TimeSource
     /// Where the clock is manual: the store, which can be told to be full.
     private let fillable: FillableStorage?
     let hub: EventHub
@@ -29,6 +29,14 @@ final class ControlService: ControlHandler {
     let ending = WorkQueue("ward-end", limit: 4)
     private let searches = WorkQueue("ward-search", limit: 4)
     private let holders: HolderSearch
+    /// What waits for the file of trusted hosts.
+    let trust = WorkQueue("ward-trust", limit: ControlService.maximumWaiting)
+    let connections: HostConnections
+    let steadyTime: Mutex<SteadyTime>
+    /// When the store was told the time last, seconds since 1970.
+    let lastHostNote = Mutex(UInt64(0))
+    /// How often all hosts, or those of one record, were ended. Whoever began to connect before is refused.
+    let hostEndings = Atomic(0)
     /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not undo it.
     private let locks = Atomic(0)
     /// The start of a new delay after a reboot waits in `passcodes`.
@@ -38,8 +46,8 @@ final class ControlService: ControlHandler {
 
     init(
         options: MountOptions, placement: Placement, store: KeybagStore, volume: Volume,
-        keeper: LockKeeper, time: any TimeSource, fillable: FillableStorage?, hub: EventHub,
-        deviceMinor: UInt32,
+        keeper: LockKeeper, connections: HostConnections, time: any TimeSource,
+        fillable: FillableStorage?, hub: EventHub, deviceMinor: UInt32,
         unmount: @escaping @Sendable (_ force: Bool) -> String?
     ) {
         self.options = options
@@ -47,7 +55,11 @@ final class ControlService: ControlHandler {
         self.store = store
         self.volume = volume
         self.keeper = keeper
+        self.connections = connections
         self.time = time
+        steadyTime = Mutex(
+            SteadyTime(
+                wall: SteadyTime.wallClock(), latest: store.latestTime, sinceBoot: time.now))
         self.fillable = fillable
         self.hub = hub
         self.unmount = unmount
@@ -61,6 +73,9 @@ final class ControlService: ControlHandler {
 
     /// Finishes what was begun; passcodes that wait for their turn are not tried any more.
     func stop() {
+        trust.discardWaiting()
+        trust.add(always: true) { [self] in noteHostUse(always: true) }
+        trust.stop()
         passcodes.discardWaiting()
         passcodes.add(always: true) { [self] in try? store.notePasscodeDelay() }
         passcodes.stop()
@@ -84,6 +99,10 @@ final class ControlService: ControlHandler {
         case "SetPolicy": setPolicy(call)
         case "Erase": erase(call)
         case "ReadRecovery": readRecovery(call)
+        case "TrustAdd": trustAdd(call)
+        case "TrustConnect": trustConnect(call)
+        case "TrustList": trustList(call)
+        case "TrustRemove": trustRemove(call)
         default: monitor(call)
         }
     }
@@ -124,6 +143,7 @@ final class ControlService: ControlHandler {
         status.lostPaths = counts.lostPaths
         status.integrityFailures = counts.integrityFailures
         status.denied = counts.denied
+        status.hosts = connections.all.map(\.name)
         status.sequence = counts.sequence
         return status
     }
@@ -168,7 +188,9 @@ final class ControlService: ControlHandler {
 
     private func lock(_ call: ControlCall) {
         let now = call.parameters["now"]?.boolValue ?? false
+        let endingHosts = call.parameters["endHosts"]?.boolValue ?? false
         locks.add(1, ordering: .relaxed)
+        if endingHosts { hostEndings.add(1, ordering: .sequentiallyConsistent) }
         if let reason = call.parameters["reason"]?.stringValue {
             let reason = String(
                 String.UnicodeScalarView(
@@ -177,13 +199,15 @@ final class ControlService: ControlHandler {
                 ControlEvent(kind: .note, state: keeper.stateName, detail: "lock: \(reason)"))
         }
         keeper.post(
-            .lock(grace: now ? .zero : grace), done: { call.reply(ControlService.state($0)) })
+            .lock(grace: now ? .zero : grace, endingHosts: endingHosts),
+            done: { call.reply(ControlService.state($0)) })
     }
 
     private func reboot(_ call: ControlCall) {
         // Behind the passcodes that are being tried, ahead of those to come, and never on the lock thread: the store
         // waits for the disk and for other processes, a lock does not.
         locks.add(1, ordering: .relaxed)
+        hostEndings.add(1, ordering: .sequentiallyConsistent)
         // One that waits stands for all: whoever reboots in a loop fills no queue.
         if !isRestartingDelay.exchange(true, ordering: .relaxed) {
             passcodes.add(always: true) { [self] in
@@ -281,14 +305,22 @@ final class ControlService: ControlHandler {
             guard let current = passcode("current", of: call),
                 let passcode = passcode("passcode", of: call)
             else { return }
+            let before = store.trustedHosts(at: 0).map(\.name)
+            let removed: [String]
             do throws(KeybagError) {
-                try store.changePasscode(current, to: passcode)
+                removed = try store.changePasscode(current, to: passcode)
             } catch {
+                // It may hold although the last step of the change failed.
+                if !before.isEmpty, store.trustedHosts(at: 0).isEmpty {
+                    revokeHosts(before, "the passcode was changed") {}
+                }
                 fail(call, "change the passcode of", error)
                 return
             }
             hub.emit(ControlEvent(kind: .passcodeChanged, state: keeper.stateName))
-            call.reply()
+            revokeHosts(removed, "the passcode was changed") {
+                call.reply(ControlService.hostsRemoved(removed))
+            }
         }
     }
 
@@ -296,6 +328,7 @@ final class ControlService: ControlHandler {
         withPasscodes(call, ["current"]) { [self] in
             guard let current = passcode("current", of: call) else { return }
             let hadPasscode = store.hasPasscode
+            let before = store.trustedHosts(at: 0).map(\.name)
             var failure: KeybagError?
             do throws(KeybagError) {
                 try store.removePasscode(current)
@@ -317,13 +350,19 @@ final class ControlService: ControlHandler {
             install(
                 keys, andHandle: .passcodeRemoved,
                 done: { [self, failure] _ in
-                    if let failure {
-                        fail(call, "remove the passcode of", failure)
-                    } else {
-                        call.reply()
+                    revokeHosts(before, "the passcode was removed") { [self] in
+                        if let failure {
+                            fail(call, "remove the passcode of", failure)
+                        } else {
+                            call.reply(ControlService.hostsRemoved(before))
+                        }
                     }
                 })
         }
+    }
+
+    private static func hostsRemoved(_ names: [String]) -> JSONValue {
+        .object([("hostsRemoved", .array(names.map { .string($0) }))])
     }
 
     /// Runs `body` in the queue of passcodes where the secrets it needs are there.
@@ -372,6 +411,11 @@ final class ControlService: ControlHandler {
         case .noPasscodeSet: call.fail(.noPasscodeSet)
         case .passcodeAlreadySet: call.fail(.passcodeAlreadySet)
         case .passcodeNeeded: call.fail(.passcodeNeeded)
+        case .beforeFirstUnlock: call.fail(.beforeFirstUnlock)
+        case .hostUnknown: call.fail(.hostUnknown)
+        case .hostExpired: call.fail(.hostExpired)
+        case .hostExists: call.fail(.hostExists)
+        case .tooManyHosts: call.fail(.tooManyHosts)
         case .erased:
             // By the tenth wrong passcode just now, or by somebody else: nothing opens it again, so nothing stays open.
             endErased()

@@ -30,6 +30,7 @@ public struct DaemonError: Error, Sendable, CustomStringConvertible {
     /// The exit codes in use here.
     enum Exit {
         static let notAVolume: Int32 = 10
+        static let locked: Int32 = 11
         static let wrongPasscode: Int32 = 12
         static let tryLater: Int32 = 13
         static let damaged: Int32 = 14

@@ -46,6 +46,21 @@ public struct KeybagAdvice: Equatable, Sendable {
                 (Exit.tryLater, "only a recovery kit opens it now: \(adopt) --replace")
             case .passcodeNeeded: (Exit.usage, "--passcode-file FILE or --passcode-fd N")
             case .noPasscodeSet: (Exit.usage, "ward passcode set \(volume)")
+            case .beforeFirstUnlock: (Exit.locked, "ward unlock \(volume)")
+            case .hostUnknown:
+                (Exit.noPermission, "ward trust add \(volume) NAME --out FILE, while unlocked")
+            case .hostExpired:
+                (
+                    Exit.noPermission,
+                    "trust it again: ward trust add \(volume) NAME --out FILE, while unlocked"
+                )
+            case .hostExists:
+                (Exit.cannotCreate, "choose another name, or ward trust remove \(volume) NAME")
+            case .tooManyHosts:
+                (
+                    Exit.cannotCreate,
+                    "ward trust list \(volume), then ward trust remove \(volume) NAME"
+                )
             case .passcodeAlreadySet: (Exit.usage, "ward passcode change \(volume)")
             case .replayed:
                 (

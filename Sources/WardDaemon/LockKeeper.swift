@@ -36,6 +36,7 @@ final class LockKeeper: @unchecked Sendable {
     private let time: any TimeSource
     private let hub: EventHub
     private let maintenance: Maintenance
+    private let connections: HostConnections
     /// Nil where no helper process is to be started.
     private let flusher: PageFlusher?
     /// The connection was aborted by a lock that could not end otherwise: the mount is dead and the daemon ends.
@@ -52,13 +53,15 @@ final class LockKeeper: @unchecked Sendable {
 
     init(
         volume: Volume, connection: FUSEConnection, machine: LockStateMachine,
-        time: any TimeSource, hub: EventHub, maintenance: Maintenance, flusher: PageFlusher?
+        time: any TimeSource, hub: EventHub, maintenance: Maintenance,
+        connections: HostConnections, flusher: PageFlusher?
     ) {
         self.volume = volume
         self.connection = connection
         self.time = time
         self.hub = hub
         self.maintenance = maintenance
+        self.connections = connections
         self.flusher = flusher
         current = Mutex(Status(machine: machine, since: Timestamp.now()))
         hub.enter(machine.state.rawName)
@@ -90,7 +93,7 @@ final class LockKeeper: @unchecked Sendable {
     ) -> Bool {
         add { [unowned self] in
             if refuse?() == true { return }
-            let bringsKeys = event == .unlocked || event == .passcodeRemoved
+            let bringsKeys = [.unlocked, .passcodeRemoved, .hostConnected].contains(event)
             if !(bringsKeys && isCutOff.load(ordering: .relaxed)) {
                 prepare?()
                 passcodeArrival = arrival
@@ -99,6 +102,10 @@ final class LockKeeper: @unchecked Sendable {
             done?(stateName)
         }
     }
+
+    /// Runs `body`, which waits for nothing, on the lock thread behind everything that was posted before. False where the
+    /// mount has ended.
+    func perform(_ body: @escaping @Sendable () -> Void) -> Bool { add(body) }
 
     /// Moves a manual clock by `seconds`; `done` after every effect of timers that fell due.
     func advance(
@@ -208,12 +215,30 @@ final class LockKeeper: @unchecked Sendable {
                 volume.admit(classes)
             case .startTimer(let at): time.setAlarm(at: at)
             case .cancelTimer: time.setAlarm(at: nil)
+            case .endHosts: endHosts(event)
             case .announce(let announcement): announce(announcement)
             }
         }
         // Harmless where it was not the eviction at the end of a grace period.
         if evicted { handle(.evicted) }
         signalClasses()
+    }
+
+    /// The lock thread's part of ending every trusted host's connection: from here on none of them counts.
+    private func endHosts(_ event: LockStateMachine.Event) {
+        let why =
+            switch event {
+            case .reboot: "the volume was rebooted"
+            case .passcodeRemoved: "the passcode was removed"
+            case .hostsRevoked: "no host is trusted any more"
+            default: "the volume was locked for everybody"
+            }
+        for connection in connections.endAll(why) {
+            hub.emit(
+                ControlEvent(
+                    kind: .trustedHost, state: stateName, operation: "end",
+                    detail: "\(connection.name): \(why)"))
+        }
     }
 
     private func evictAndTime(
@@ -254,6 +279,16 @@ final class LockKeeper: @unchecked Sendable {
             hub.emit(
                 ControlEvent(kind: .didBecomeAvailable, state: state, seconds: took?.inSeconds))
             maintenance.mend()
+        case .heldOpen(let hosts):
+            hub.emit(
+                ControlEvent(
+                    kind: .trustedHost, state: state, operation: "hold",
+                    detail: "locked, and A and B stay open for "
+                        + (hosts == 1 ? "a trusted host" : "\(hosts) trusted hosts")))
+        case .openedForHost:
+            hub.emit(
+                ControlEvent(
+                    kind: .didBecomeAvailable, state: state, detail: "for a trusted host"))
         case .firstUnlock: hub.emit(ControlEvent(kind: .firstUnlock, state: state))
         case .reboot: hub.emit(ControlEvent(kind: .reboot, state: state))
         case .passcodeChanged: hub.emit(ControlEvent(kind: .passcodeChanged, state: state))

@@ -17,6 +17,7 @@ final class Maintenance: Sendable {
     private let syncWake = WakeDescriptor()
     private let mendWake = WakeDescriptor()
     private let threads = Mutex<[SystemThread]>([])
+    private let regular = Mutex<(@Sendable () -> Void)?>(nil)
 
     init(volume: Volume, log: LogWriter) {
         self.volume = volume
@@ -25,6 +26,9 @@ final class Maintenance: Sendable {
         let mend = SystemThread.start("ward-mend") { [unowned self] in runMend() }
         threads.withLock { $0 = [sync, mend] }
     }
+
+    /// What is to be done once in a while, besides; it may wait for the disk.
+    func everyInterval(_ body: @escaping @Sendable () -> Void) { regular.withLock { $0 = body } }
 
     /// Asks for a durable point now.
     func makeDurable() { syncWake.signal() }
@@ -47,6 +51,7 @@ final class Maintenance: Sendable {
         while true {
             syncWake.wait(timeout: Maintenance.interval)
             if isStopping.load(ordering: .relaxed) { return }
+            regular.withLock { $0 }?()
             guard volume.hasUnsyncedChanges else { continue }
             do throws(Errno) {
                 try volume.durablePoint()

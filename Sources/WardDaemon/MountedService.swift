@@ -78,15 +78,17 @@ final class MountedService: @unchecked Sendable {
         let machine = LockStateMachine(
             hasPasscode: store.hasPasscode, userInactivePeriod: store.policy.userInactivePeriod,
             now: time.now)
+        let connections = HostConnections()
         keeper = LockKeeper(
             volume: volume, connection: connection, machine: machine, time: time, hub: hub,
-            maintenance: maintenance,
+            maintenance: maintenance, connections: connections,
             flusher: options.usesWatchdog
                 ? PageFlusher(volume: volume, connection: connection) : nil)
         let ending = Ending()
         service = ControlService(
             options: options, placement: placement, store: store, volume: volume, keeper: keeper,
-            time: time, fillable: fillable, hub: hub, deviceMinor: connection.connectionID
+            connections: connections, time: time, fillable: fillable, hub: hub,
+            deviceMinor: connection.connectionID
         ) { force in ending.owner?.end(force: force) }
         info = MountedInfo(
             uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,
@@ -105,6 +107,7 @@ final class MountedService: @unchecked Sendable {
             log.stop()
             throw DaemonError(error)
         }
+        maintenance.everyInterval { [weak service] in service?.noteHostUse(always: false) }
         // Last: it is a client of the socket.
         sessionWatch =
             SessionWatchProcess.isUseful
@@ -159,7 +162,7 @@ final class MountedService: @unchecked Sendable {
         }
         guard !isEnding.exchange(true, ordering: .relaxed) else { return nil }
         hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
-        keeper.perform(.lock(grace: .zero))
+        keeper.perform(.lock(grace: .zero, endingHosts: true))
         keeper.leaveMount()
         if (try? connection.unmount(lazy: false)) == nil { try? connection.unmount(lazy: true) }
         cutOff(after: .milliseconds(500))

@@ -18,6 +18,8 @@ public struct KeybagKeySet: ~Copyable, Sendable {
         public static let classD = Contents(rawValue: 2)
         /// A, B, C and CX, which a passcode protects.
         public static let passcodeClasses = Contents(rawValue: 4)
+        /// A, and B's private half, which a trusted host keeps open.
+        public static let hostClasses = Contents(rawValue: 8)
     }
 
     static let volumeKeyKind: UInt8 = 16
@@ -47,6 +49,8 @@ public struct KeybagKeySet: ~Copyable, Sendable {
             switch kind {
             case volumeKeyKind: contents.contains(.volumeKey)
             case ProtectionClass.none.rawValue: contents.contains(.classD)
+            case ProtectionClass.complete.rawValue, ProtectionClass.completeUnlessOpen.rawValue:
+                contents.contains(.passcodeClasses) || contents.contains(.hostClasses)
             default: contents.contains(.passcodeClasses)
             }
         }

@@ -20,6 +20,10 @@ struct StretchedPasscode: ~Copyable {
 /// passcode KEK      = HKDF(entangled,       salt: UUID, info: "ward keybag passcode slot v1")
 /// wrong-tag         = HKDF(entangled,       salt: UUID, info: "ward wrong passcode v1")
 /// recovery KEK      = HKDF(recovery code,   salt: kit ID, info: "ward recovery kit v1")
+/// hosts MAC key     = HKDF(device secret,   salt: UUID, info: "ward trusted hosts v1")
+/// bound             = entangle("ward trusted host v1", HMAC(effaceable key, class C key))
+/// host slot key     = HKDF(bound,           salt: UUID, info: "ward trusted host slot v1")
+/// host KEK          = HKDF(host secret,     salt: host ID, info: "ward trusted host v1")
 /// ```
 ///
 /// The effaceable key enters all of the device's: without it nothing on the device opens.
@@ -84,6 +88,33 @@ struct KeyHierarchy {
 
     func wrongPasscodeTag(_ entangled: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
         try expand(entangled, salt: uuid, info: "ward wrong passcode v1")
+    }
+
+    func hostsMACKey(_ deviceSecret: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
+        try expand(deviceSecret, salt: uuid, info: "ward trusted hosts v1")
+    }
+
+    /// What of class C's key goes into the slots' key: the key itself is not needed any more then.
+    func boundToDevice(
+        classC: borrowing SecretBytes, effaceable: borrowing SecretBytes
+    ) throws(KeybagError) -> SecretBytes {
+        do throws(CryptoError) {
+            return try HMACSHA256.derive(classC, key: effaceable)
+        } catch {
+            throw .noLockedMemory(path)
+        }
+    }
+
+    /// `bound`: of `boundToDevice`.
+    func hostSlotKey(_ bound: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
+        let entangled = try device.entangle(bound, purpose: "ward trusted host v1")
+        return try expand(entangled, salt: uuid, info: "ward trusted host slot v1")
+    }
+
+    func hostKEK(
+        _ secret: borrowing SecretBytes, hostID: [UInt8]
+    ) throws(KeybagError) -> SecretBytes {
+        try expand(secret, salt: hostID, info: "ward trusted host v1")
     }
 
     static func recoveryKEK(

@@ -41,6 +41,10 @@ struct KeybagContext {
             device: device)
     }
 
+    var trustedHosts: TrustedHostFile {
+        TrustedHostFile(path: directory.trustedHostsPath, uuid: uuid, storage: storage)
+    }
+
     /// Runs `body` while no other process changes this device's files for the volume.
     func withLock<R: ~Copyable>(
         _ body: () throws(KeybagError) -> R
@@ -58,6 +62,8 @@ struct KeybagContext {
     /// Destroys the effaceable key (row L9). The lock is held.
     func erase() throws(KeybagError) {
         try effaceable.destroy()
+        // Worthless from here on; it has names in it.
+        try? trustedHosts.destroy()
         // Names are in the log.
         try? storage.remove(directory.logPath)
     }

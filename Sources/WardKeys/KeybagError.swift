@@ -43,6 +43,16 @@ public struct KeybagError: Error, Equatable, Sendable, CustomStringConvertible {
         case deviceHasKeys(opensThis: Bool)
         /// The file in `path` exists already and is not overwritten.
         case fileExists
+        /// Before the first unlock no trusted host opens anything.
+        case beforeFirstUnlock
+        /// The host is not trusted: it never was, or it was removed.
+        case hostUnknown
+        /// The host was not used for `KeybagStore.hostLifetime`.
+        case hostExpired
+        /// A host of that name is trusted already.
+        case hostExists
+        /// No more hosts can be trusted.
+        case tooManyHosts
         /// Not enough memory could be locked (`RLIMIT_MEMLOCK`).
         case outOfLockedMemory
         /// The file system, or the kernel, said no.

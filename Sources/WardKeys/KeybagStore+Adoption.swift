@@ -113,6 +113,8 @@ extension KeybagStore {
         try write(keybag, context)
         try context.remember(keybag.generation)
         if before.effaceableIndex != nil { try context.effaceable.store(fresh) }
+        // Their slots were sealed under the old one: worthless, and with names in them.
+        try? context.trustedHosts.destroy()
         do throws(Errno) {
             try context.effaceable.wipeLeftover()
         } catch {

@@ -62,23 +62,26 @@ extension KeybagStore {
     }
 
     /// Replaces the passcode, in time independent of the number of files. Copies of the keybag made before open nothing
-    /// afterwards (L7).
+    /// afterwards (L7). No host is trusted any more: returns the names of those that were.
+    @discardableResult
     public func changePasscode(
         _ old: borrowing Passcode, to new: borrowing Passcode, cost: ScryptCost? = nil
-    ) throws(KeybagError) {
+    ) throws(KeybagError) -> [String] {
         try operations.withLock { _ throws(KeybagError) in
             var set = try judge(old)
             set.formUnion(try deviceSet())
-            try reseal(set, under: try stretch(new: new, cost))
+            return try reseal(set, under: try stretch(new: new, cost))
         }
     }
 
-    /// Removes the passcode: the device alone opens everything (S0).
-    public func removePasscode(_ old: borrowing Passcode) throws(KeybagError) {
+    /// Removes the passcode: the device alone opens everything (S0). No host is trusted any more: returns the names of
+    /// those that were.
+    @discardableResult
+    public func removePasscode(_ old: borrowing Passcode) throws(KeybagError) -> [String] {
         try operations.withLock { _ throws(KeybagError) in
             var set = try judge(old)
             set.formUnion(try deviceSet())
-            try reseal(set, under: nil)
+            return try reseal(set, under: nil)
         }
     }
 
@@ -205,10 +208,14 @@ extension KeybagStore {
     ///
     /// state {old, new} → keybag → its copy → remembered generation → state {new}, each durable before the next. Until
     /// the keybag's rename the old passcode opens, from then on the new one; opening the store finishes the rest.
+    ///
+    /// Trusted hosts go with the effaceable key, but for a change of the policy alone (`policy`): then they are sealed anew
+    /// in a file beside theirs, which takes its place where the new keybag does. Returns the names of those that went.
+    @discardableResult
     func reseal(
         _ set: borrowing KeybagKeySet, under passcode: consuming StretchedPasscode?,
         policy changed: KeybagPolicy? = nil
-    ) throws(KeybagError) {
+    ) throws(KeybagError) -> [String] {
         let (old, policyBefore) = published.withLock { ($0.keybag, $0.policy) }
         var policy = changed ?? policyBefore
         if let cost = passcode?.derivation.cost { policy.passcodeCost = cost }
@@ -216,28 +223,34 @@ extension KeybagStore {
         let keybag = try KeybagStore.build(
             context, set, identity: old.identity, generation: old.generation + 1, policy: policy,
             passcode: passcode, effaceable: fresh)
-        try context.withLock { () throws(KeybagError) in
-            try requireUnchanged()
-            let current = try currentEffaceable(of: old)
-            do throws(KeybagError) {
-                try context.effaceable.store(old: current, new: fresh)
-                try writeKeybags(keybag)
-                try context.remember(keybag.generation)
-                try context.effaceable.store(fresh)
-            } catch {
-                try settle(after: error, keybag, policy)
+        return try hostChanges.withLock { _ throws(KeybagError) in
+            try context.withLock { () throws(KeybagError) in
+                try requireUnchanged()
+                let current = try currentEffaceable(of: old)
+                let carried = changed == nil ? nil : try hostsResealed(set, current, fresh)
+                do throws(KeybagError) {
+                    try context.effaceable.store(old: current, new: fresh)
+                    try storeNextHosts(carried, fresh)
+                    try writeKeybags(keybag)
+                    try context.remember(keybag.generation)
+                    try context.effaceable.store(fresh)
+                } catch {
+                    try settle(after: error, keybag, policy, carried)
+                }
+                publish(keybag, policy)
+                // Tags of the old effaceable key mean nothing any more, and a file that was lost is there again.
+                published.withLock { $0.attempts.reset() }
+                try? context.ledger.store(PasscodePolicy())
+                return replaceHosts(by: carried)
             }
-            publish(keybag, policy)
-            // Tags of the old effaceable key mean nothing any more, and a file that was lost is there again.
-            published.withLock { $0.attempts.reset() }
-            try? context.ledger.store(PasscodePolicy())
         }
     }
 
     /// A write of the sequence failed: whichever keybag is in place counts from now on. Returns where that is the new
     /// one and all is finished; else throws.
     private func settle(
-        after error: KeybagError, _ keybag: Keybag, _ policy: KeybagPolicy
+        after error: KeybagError, _ keybag: Keybag, _ policy: KeybagPolicy,
+        _ carried: TrustedHostList?
     ) throws(KeybagError) {
         let bytes = try? context.storage.readBytes(context.keybagPath, limit: Keybag.maximumBytes)
         guard bytes == keybag.serialized else {
@@ -246,10 +259,12 @@ extension KeybagStore {
             let old = published.withLock { $0.keybag }
             if bytes == old.serialized, let current = try? currentEffaceable(of: old) {
                 try? context.effaceable.store(current)
+                try? context.trustedHosts.dropNext()
             }
             throw error
         }
         publish(keybag, policy)
+        _ = replaceHosts(by: carried)
         let reason = "the change took effect, but is not finished (\(error.reason))"
         throw KeybagError(error.code, path: error.path, reason)
     }

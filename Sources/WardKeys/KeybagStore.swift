@@ -21,6 +21,10 @@ public final class KeybagStore: Sendable {
     let published: Mutex<Published>
     /// Held for the length of an operation.
     let operations = Mutex(())
+    /// The hosts that are trusted. Values only; never held while anything is waited for.
+    let hosts: Mutex<TrustedHostList>
+    /// Held while the hosts' file changes; after `operations`, before the device's lock.
+    let hostChanges = Mutex(())
     /// What was found wrong on opening and put right; one line each, for the log.
     public let notes: [String]
 
@@ -47,7 +51,6 @@ public final class KeybagStore: Sendable {
             acceptsOlderGeneration: acceptsOlderGeneration
         ).load()
         context = loaded.context
-        notes = loaded.notes
         let attempts = try loaded.context.withLock { () throws(KeybagError) in
             try KeybagStore.attempts(loaded)
         }
@@ -55,6 +58,11 @@ public final class KeybagStore: Sendable {
             Published(
                 keybag: loaded.keybag, policy: loaded.policy, attempts: attempts,
                 recovery: (try? loaded.context.recovery.history()) ?? RecoveryHistory()))
+        let found = try loaded.context.withLock { () throws(KeybagError) in
+            TrustedHostList.load(loaded)
+        }
+        hosts = Mutex(found.list)
+        notes = loaded.notes + found.notes
     }
 
     /// What was tried before, with an erase that a power cut interrupted finished.
@@ -137,6 +145,12 @@ public final class KeybagStore: Sendable {
 
     /// The effaceable key that `keybag` was sealed with; of two the one that opens it.
     func currentEffaceable(of keybag: Keybag) throws(KeybagError) -> SecretBytes {
+        try KeybagStore.effaceable(of: keybag, context)
+    }
+
+    static func effaceable(
+        of keybag: Keybag, _ context: KeybagContext
+    ) throws(KeybagError) -> SecretBytes {
         for index in 0..<KeyFile.maximumKeys {
             guard let key = try context.effaceable.key(index) else { break }
             let secret = try context.hierarchy.deviceSecret(effaceable: key)
@@ -157,6 +171,7 @@ public final class KeybagStore: Sendable {
     /// middle the volume is as before or erased, and erasing can be repeated.
     public func erase() throws(KeybagError) {
         try context.withLock { () throws(KeybagError) in try context.erase() }
+        hosts.withLock { $0 = TrustedHostList() }
     }
 
     /// The UUID that the keybag in this directory names, or its copy, whether authentic or not; nil where neither can be

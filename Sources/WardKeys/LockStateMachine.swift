@@ -14,6 +14,10 @@ import WardFormat
 ///                              │ passcodeSet
 ///                        S0 noPasscode ◀── passcodeRemoved, any state
 /// ```
+///
+/// Trusted hosts (docs/trusted-hosts.md) hold classes A and B open: while one is connected a lock leads to S4h
+/// `lockedWithHost` in place of S3 and S4, a host that connects in S3 or S4 leads there too, and when the last of them ends
+/// the lock goes through without a grace period. Before the first unlock, and without a passcode, there are none.
 public struct LockStateMachine: Equatable, Sendable {
     public enum State: Equatable, Sendable {
         /// S0: nothing is ever withheld.
@@ -26,6 +30,8 @@ public struct LockStateMachine: Equatable, Sendable {
         case locking(until: Duration)
         /// S4
         case locked
+        /// S4h: locked, and trusted hosts hold classes A and B open.
+        case lockedWithHost
 
         /// As semantics.md, the control protocol and `ward status` spell it.
         public var rawName: String {
@@ -35,6 +41,7 @@ public struct LockStateMachine: Equatable, Sendable {
             case .unlocked: "unlocked"
             case .locking: "locking"
             case .locked: "locked"
+            case .lockedWithHost: "lockedWithHost"
             }
         }
     }
@@ -42,8 +49,9 @@ public struct LockStateMachine: Equatable, Sendable {
     public enum Event: Equatable, Sendable {
         /// The passcode slot was opened: all class keys are in the keyring.
         case unlocked
-        /// Lock, with this grace period (0: at once). A second lock can only bring the end nearer.
-        case lock(grace: Duration)
+        /// Lock, with this grace period (0: at once). A second lock can only bring the end nearer. `endingHosts`: whatever
+        /// trusted hosts are connected (sleep, shutdown, unmount); else they go on.
+        case lock(grace: Duration, endingHosts: Bool = false)
         /// The timer that was asked for is due. Harmless at any other time.
         case timer
         /// The eviction that the grace period's end asked for is done: class A is gone.
@@ -56,6 +64,12 @@ public struct LockStateMachine: Equatable, Sendable {
         case passcodeRemoved
         /// The policy was changed: CX is to stay for this long after an unlock, the last one included.
         case userInactivePeriodChanged(Duration)
+        /// A trusted host's slot was opened: A's key and B's private key are in the keyring.
+        case hostConnected
+        /// The connection of a trusted host ended.
+        case hostDisconnected
+        /// No host is trusted any more: all of their connections end.
+        case hostsRevoked
     }
 
     /// What programs are told.
@@ -74,6 +88,10 @@ public struct LockStateMachine: Equatable, Sendable {
         case passcodeChanged
         /// A lock of a volume without a passcode: nothing changes.
         case lockIgnored
+        /// Locked, and A and B stay open for trusted hosts, this many.
+        case heldOpen(hosts: Int)
+        /// A and B, which could not be opened, can be: for a trusted host, and for everybody with it.
+        case openedForHost
     }
 
     public enum Effect: Equatable, Sendable {
@@ -85,6 +103,8 @@ public struct LockStateMachine: Equatable, Sendable {
         /// Call `handle(.timer)` at this time; replaces an earlier timer.
         case startTimer(at: Duration)
         case cancelTimer
+        /// End the connections of all trusted hosts; none of them is reported by `.hostDisconnected`.
+        case endHosts
         case announce(Announcement)
     }
 
@@ -97,6 +117,9 @@ public struct LockStateMachine: Equatable, Sendable {
     public private(set) var userInactivePeriod: Duration
     /// When class CX expires; nil before the first unlock, after expiry, and without a passcode.
     public private(set) var userInactiveDeadline: Duration?
+    /// Trusted hosts that are connected. None before the first unlock and without a passcode; in S3 and S4 none either,
+    /// else it would be S4h.
+    public private(set) var hosts = 0
     /// The eviction was asked for and has not been reported done.
     private var isEvicting = false
     private var timer: Duration?
@@ -119,6 +142,7 @@ public struct LockStateMachine: Equatable, Sendable {
         case .locking: return isEvicting ? lockedClasses : .all
         case .beforeFirstUnlock: return .d
         case .locked: return lockedClasses
+        case .lockedWithHost: return lockedClasses.union([.a, .b])
         }
     }
 
@@ -140,7 +164,9 @@ public struct LockStateMachine: Equatable, Sendable {
         var effects: [Effect] = []
         switch event {
         case .unlocked: unlock(now, &effects)
-        case .lock(let grace): lock(grace, now, &effects)
+        case .lock(let grace, let endingHosts):
+            if endingHosts { endHosts(&effects) }
+            lock(grace, now, &effects)
         case .timer: timerFired(now, &effects)
         case .evicted: evicted(now, &effects)
         case .reboot: reboot(now, &effects)
@@ -151,6 +177,13 @@ public struct LockStateMachine: Equatable, Sendable {
                 userInactiveDeadline = deadline - userInactivePeriod + period
             }
             userInactivePeriod = period
+        case .hostConnected: hostConnected(now, &effects)
+        case .hostDisconnected:
+            hosts = max(0, hosts - 1)
+            lockIfNobodyHolds(now, &effects)
+        case .hostsRevoked:
+            endHosts(&effects)
+            lockIfNobodyHolds(now, &effects)
         }
         rearm(&effects)
         return effects
@@ -182,6 +215,12 @@ public struct LockStateMachine: Equatable, Sendable {
             effects.append(.announce(.lockIgnored))
         case .beforeFirstUnlock, .locked:
             break
+        case .lockedWithHost:
+            lockIfNobodyHolds(now, &effects)
+        case .unlocked where hosts > 0:
+            enter(.lockedWithHost, now)
+            effects.append(.announce(.heldOpen(hosts: hosts)))
+            expireUserInactive(now, &effects)
         case .unlocked:
             enter(.locking(until: end), now)
             effects.append(.announce(.willBecomeUnavailable(timeLeft: end - now)))
@@ -205,7 +244,7 @@ public struct LockStateMachine: Equatable, Sendable {
         timer = nil
         endGraceIfDue(now, &effects)
         // An unlocked device is not inactive: CX expires only while locked, at once where its time has passed.
-        if state == .locked { expireUserInactive(now, &effects) }
+        if state == .locked || state == .lockedWithHost { expireUserInactive(now, &effects) }
     }
 
     private mutating func expireUserInactive(_ now: Duration, _ effects: inout [Effect]) {
@@ -224,7 +263,40 @@ public struct LockStateMachine: Equatable, Sendable {
         expireUserInactive(now, &effects)
     }
 
+    private mutating func hostConnected(_ now: Duration, _ effects: inout [Effect]) {
+        switch state {
+        case .noPasscode, .beforeFirstUnlock:
+            // Whoever asked is refused before this; no host opens what the passcode has not opened since the boot.
+            break
+        case .unlocked, .lockedWithHost:
+            hosts += 1
+        case .locking, .locked:
+            let wasOpen = isProtectedDataAvailable
+            hosts += 1
+            isEvicting = false
+            enter(.lockedWithHost, now)
+            effects.append(.admit([.a, .b]))
+            effects.append(.announce(wasOpen ? .heldOpen(hosts: hosts) : .openedForHost))
+            expireUserInactive(now, &effects)
+        }
+    }
+
+    private mutating func endHosts(_ effects: inout [Effect]) {
+        guard hosts > 0 else { return }
+        hosts = 0
+        effects.append(.endHosts)
+    }
+
+    /// The lock that the last host has held up until now: without a grace period.
+    private mutating func lockIfNobodyHolds(_ now: Duration, _ effects: inout [Effect]) {
+        guard state == .lockedWithHost, hosts == 0 else { return }
+        enter(.locking(until: now), now)
+        effects.append(.announce(.willBecomeUnavailable(timeLeft: .zero)))
+        endGraceIfDue(now, &effects)
+    }
+
     private mutating func reboot(_ now: Duration, _ effects: inout [Effect]) {
+        endHosts(&effects)
         effects.append(.announce(.reboot))
         // Without a passcode a boot gives every key back at once.
         guard state != .noPasscode else { return }
@@ -246,6 +318,7 @@ public struct LockStateMachine: Equatable, Sendable {
 
     private mutating func passcodeRemoved(_ now: Duration, _ effects: inout [Effect]) {
         guard state != .noPasscode else { return }
+        endHosts(&effects)
         let wasUnlocked = state == .unlocked
         enter(.noPasscode, now)
         isEvicting = false
@@ -263,7 +336,7 @@ public struct LockStateMachine: Equatable, Sendable {
         let wanted: Duration? =
             switch state {
             case .locking(let end): isEvicting ? nil : end
-            case .locked: userInactiveDeadline
+            case .locked, .lockedWithHost: userInactiveDeadline
             case .noPasscode, .beforeFirstUnlock, .unlocked: nil
             }
         guard wanted != timer else { return }

@@ -46,6 +46,7 @@ public struct FileEvent: Sendable, Equatable, CustomStringConvertible {
         switch state {
         case "noPasscode": "no passcode is set"
         case "beforeFirstUnlock": "before first unlock"
+        case "lockedWithHost": "locked, and open for a trusted host"
         default: state
         }
     }

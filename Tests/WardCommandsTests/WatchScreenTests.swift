@@ -103,6 +103,16 @@ import WardControl
                 """)
     }
 
+    @Test("80 × 5, locked, and open for trusted hosts")
+    func heldOpen() {
+        var scene = locking
+        scene.status = status("lockedWithHost", available: ["A", "B", "C", "D", "CX"])
+        scene.status?.hosts = ["laptop", "desk", "laptop"]
+        #expect(
+            text(scene, 80, 5).split(separator: "\n")[1]
+                == "  LOCKED   A and B open for laptop (2), desk")
+    }
+
     @Test("40 × 10, locked")
     func narrow() {
         var scene = locking

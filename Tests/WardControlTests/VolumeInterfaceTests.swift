@@ -59,6 +59,7 @@ import Testing
         status.lostPaths = ["/a\n"]
         status.integrityFailures = 4
         status.denied = 5
+        status.hosts = ["laptop\u{1B}", "desk"]
         status.sequence = 6
         return status
     }
@@ -103,6 +104,14 @@ import Testing
         }
     }
 
+    @Test func hostsAgree() throws {
+        let host = HostStatus(
+            name: "laptop\n", made: Timestamp.now(), lastUsed: Timestamp.now(), expires: "e",
+            expired: true, connected: 2)
+        try check(host.json, against: fields("type", "TrustedHost"))
+        #expect(HostStatus(json: host.json) == host)
+    }
+
     @Test("a status of an older daemon is understood")
     func olderStatus() throws {
         guard case .object(let members) = status.json else { return }
@@ -119,7 +128,8 @@ import Testing
     @Test(arguments: [
         VolumeError.wrongPasscode(triesLeft: 3), .tryLater(seconds: 60), .disabled, .noPasscodeSet,
         .passcodeAlreadySet, .clockNotManual, .busy(reason: "r"), .invalidPasscode(reason: "r"),
-        .failed(what: "w", why: "y"),
+        .failed(what: "w", why: "y"), .locked, .beforeFirstUnlock, .hostUnknown, .hostExpired,
+        .hostExists, .tooManyHosts,
     ])
     func errorAgrees(_ error: VolumeError) throws {
         try check(error.parameters, against: fields("error", error.name))

@@ -74,8 +74,12 @@ extension CommandFailure {
             self.init(what, subject, why: reason, status: .badData)
         case .failed(let failed, let why):
             self.init(what, subject, why: "\(failed): \(why)", status: .inputOutput)
+        case .locked:
+            self.init(
+                what, subject, why: "it is locked", hint: "ward unlock\(place)", status: .locked)
         case .wrongPasscode, .tryLater, .disabled, .noPasscodeSet, .passcodeAlreadySet,
-            .passcodeNeeded, .erased:
+            .passcodeNeeded, .erased, .beforeFirstUnlock, .hostUnknown, .hostExpired, .hostExists,
+            .tooManyHosts:
             preconditionFailure("told by the table of keybag errors")
         }
     }

@@ -9,7 +9,7 @@ enum EventText {
     static func tone(_ event: ControlEvent) -> Tone {
         switch ControlEvent.Kind(rawValue: event.kind) {
         case .denied, .removedUnread, .integrityFailure, .lost: .bad
-        case .willBecomeUnavailable, .didBecomeUnavailable, .locked, .reboot: .warning
+        case .willBecomeUnavailable, .didBecomeUnavailable, .locked, .reboot, .trustedHost: .warning
         case .didBecomeAvailable, .firstUnlock: .good
         default: .plain
         }
@@ -76,6 +76,7 @@ enum EventText {
         case .mounted: "mounted"
         case .unmounting: "unmounting"
         case .note: "note"
+        case .trustedHost: "trusted host"
         case nil: Text.printable(event.kind)
         }
     }

@@ -28,7 +28,12 @@ extension CommandFailure {
         case .passcodeAlreadySet: code = .passcodeAlreadySet
         case .passcodeNeeded: code = .passcodeNeeded
         case .erased: code = .erased
-        case .clockNotManual, .busy, .invalidPasscode, .failed: return nil
+        case .beforeFirstUnlock: code = .beforeFirstUnlock
+        case .hostUnknown: code = .hostUnknown
+        case .hostExpired: code = .hostExpired
+        case .hostExists: code = .hostExists
+        case .tooManyHosts: code = .tooManyHosts
+        case .clockNotManual, .busy, .invalidPasscode, .failed, .locked: return nil
         }
         self.init(what, subject, KeybagError(code, path: subject ?? "", "it was erased"))
     }
@@ -44,6 +49,11 @@ extension CommandFailure {
         case .passcodeNeeded: "it has a passcode, which is needed"
         case .noPasscodeSet: "no passcode is set"
         case .passcodeAlreadySet: "a passcode is set already"
+        case .beforeFirstUnlock: "it was not unlocked since it was mounted or rebooted"
+        case .hostUnknown: "this host is not trusted: it was removed, or never was"
+        case .hostExpired: "this host was not used for 30 days, and is not trusted any more"
+        case .hostExists: "a host of this name is trusted already"
+        case .tooManyHosts: "no more hosts can be trusted"
         case .erased, .wrongRecoveryCode, .outOfLockedMemory, .kitOfAnotherVolume: error.reason
         // The failure names the volume; where the trouble is in another file, the reason names that.
         default:

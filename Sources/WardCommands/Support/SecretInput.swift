@@ -132,7 +132,7 @@ enum SecretInput {
 
     /// Secrets lie in memory that no dump holds; what scrypt makes of a passcode on the way, and registers, do not. Control-\
     /// is enough to get a dump: from here on there is none, nor a debugger of the same user.
-    private static func leaveNoDump() {
+    static func leaveNoDump() {
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
         _ = ward_prctl(PR_SET_DUMPABLE, 0)

@@ -10,6 +10,7 @@ enum StateText {
         case "unlocked": "unlocked"
         case "locking": "locking"
         case "locked": "locked"
+        case "lockedWithHost": "locked, and open for a trusted host"
         default: state
         }
     }
@@ -17,7 +18,7 @@ enum StateText {
     static func coloured(_ state: String, _ style: Style) -> String {
         switch state {
         case "unlocked", "noPasscode": style.green(name(state))
-        case "locking": style.yellow(name(state))
+        case "locking", "lockedWithHost": style.yellow(name(state))
         default: style.red(name(state))
         }
     }

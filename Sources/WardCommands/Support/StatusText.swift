@@ -22,12 +22,29 @@ enum StatusText {
         }
         add("grace", Text.duration(seconds: status.graceSeconds))
         add("daemon", "pid \(status.pid), version \(status.version)")
+        if !status.hosts.isEmpty {
+            add("hosts", hosts(status) + " connected: A and B stay open at a lock")
+        }
         if status.readOnly { add("read-only", "yes") }
         if status.manualClock { add("clock", "manual (ward advance)") }
         for line in data(status, style) { add(line.name, line.value) }
         lines += classes(status, style)
         if let next = next(status) { lines.append("  next       \(next)") }
         return lines.joined(separator: "\n")
+    }
+
+    /// "laptop, desk (2)": each once.
+    static func hosts(_ status: VolumeStatus) -> String {
+        var names: [(name: String, count: Int)] = []
+        for name in status.hosts {
+            if let index = names.firstIndex(where: { $0.name == name }) {
+                names[index].count += 1
+            } else {
+                names.append((name, 1))
+            }
+        }
+        return names.map { Text.printable($0.name) + ($0.count > 1 ? " (\($0.count))" : "") }
+            .joined(separator: ", ")
     }
 
     /// Whether one is set, how many tries are left, and when the next may be.
@@ -109,7 +126,7 @@ enum StatusText {
         let place = Text.shellQuoted(status.mountpoint)
         switch status.state {
         case "noPasscode": return "ward passcode set \(place)"
-        case "beforeFirstUnlock", "locked":
+        case "beforeFirstUnlock", "locked", "lockedWithHost":
             return status.triesLeft == 0 || status.retrySeconds != nil
                 ? nil : "ward unlock \(place)"
         default: return nil

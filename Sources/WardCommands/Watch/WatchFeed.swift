@@ -82,6 +82,7 @@ final class WatchFeed: Sendable {
                 switch try client.lock(now: now) {
                 case "noPasscode": say("no passcode is set: a lock changes nothing")
                 case "beforeFirstUnlock", "locked": say("locked")
+                case "lockedWithHost": say("locked, and open for a trusted host")
                 default: break
                 }
                 refresh(try client.status())

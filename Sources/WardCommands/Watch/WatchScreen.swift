@@ -94,12 +94,16 @@ struct WatchScreen {
         case "unlocked": line.add(" UNLOCKED ", .goodBadge)
         case "noPasscode": line.add(" OPEN ", .warningBadge)
         case "locking": line.add(" LOCKING ", .warningBadge)
+        case "lockedWithHost": line.add(" LOCKED ", .warningBadge)
         case "locked", "beforeFirstUnlock": line.add(" LOCKED ", .badBadge)
         default: line.add(" " + Text.printable(status.state) + " ", .bold)
         }
         switch status.state {
         case "noPasscode": line.add("  no passcode is set", .warning)
         case "beforeFirstUnlock": line.add("  before the first unlock")
+        case "lockedWithHost":
+            line.add("  A and B open for \(StatusText.hosts(status))", .warning)
+            return line
         case "locking":
             let left = remaining(status.graceRemainingSeconds ?? 0, scene)
             line.add("  A and B close in \(seconds(left))  ", .warning)

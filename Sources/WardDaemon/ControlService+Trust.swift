@@ -1,0 +1,288 @@
+import Synchronization
+import WardControl
+import WardFormat
+import WardKeys
+import WardSystem
+import WardVolume
+
+/// Trusted hosts: `TrustAdd`, `TrustConnect`, `TrustList`, `TrustRemove`.
+///
+/// All of them wait for the state directory, so they have a queue of their own (`TrustAdd`, which judges a passcode, that of
+/// the passcodes). What opens and closes classes happens on the lock thread, which waits for none of this.
+extension ControlService {
+    /// What is trusted for days is told the time this often, seconds.
+    static let hostNoteInterval: UInt64 = 3600
+
+    /// Seconds since 1970 that never run backwards. On a manual clock days pass as that says.
+    func hostTime() -> UInt64 {
+        let sinceBoot = time.now
+        let wall = time is ManualTime ? nil : SteadyTime.wallClock()
+        return steadyTime.withLock { $0.now(wall: wall, sinceBoot: sinceBoot) }
+    }
+
+    func trustAdd(_ call: ControlCall) {
+        let parameters = call.parameters
+        guard let name = parameters["name"]?.stringValue, TrustedHostEntry.isName(name) else {
+            return call.failInvalidParameter("name")
+        }
+        guard let hostID = hostID(of: call) else { return }
+        withPasscodes(call, ["passcode", "secret"]) { [self] in
+            // Not after a passcode was spent on it.
+            guard store.hasPasscode else { return call.fail(.noPasscodeSet) }
+            guard keeper.stateName == "unlocked" else { return call.fail(.locked) }
+            noteHostUse(always: false)
+            let secret: SecretBytes? = hostSecret(of: call)
+            guard let passcode = passcode("passcode", of: call) else { return }
+            switch secret {
+            case .none: call.failInvalidParameter("secret")
+            case .some(let secret):
+                do throws(KeybagError) {
+                    try store.addTrustedHost(
+                        hostID, name: name, secret: secret, passcode: passcode, at: hostTime())
+                } catch {
+                    fail(call, "trust a host of", error)
+                    return
+                }
+                tell("add", name, "is trusted from now on")
+                call.reply()
+            }
+        }
+    }
+
+    func trustConnect(_ call: ControlCall) {
+        guard let hostID = hostID(of: call) else { return }
+        guard call.parameters["secret"]?.secretValue != nil else {
+            return call.failInvalidParameter("secret")
+        }
+        let endingsBefore = hostEndings.load(ordering: .sequentiallyConsistent)
+        let isTaken = trust.add { [self] in
+            let opened: ClassKeyring
+            let name: String
+            switch open(call, hostID) {
+            case .some(let (keys, host)): (opened, name) = (keys, host)
+            case .none: return
+            }
+            connect(call, hostID, name, opened, endingsBefore)
+        }
+        if !isTaken { call.fail(.busy(reason: "too many hosts connect at once")) }
+    }
+
+    /// The keys that the host's slot holds; nil where the call was refused.
+    private func open(_ call: ControlCall, _ hostID: [UInt8]) -> (ClassKeyring, String)? {
+        guard store.hasPasscode else {
+            call.fail(.noPasscodeSet)
+            return nil
+        }
+        let keys = ClassKeyring(classBPublicKey: store.classBPublicKey)
+        let secret: SecretBytes? = hostSecret(of: call)
+        switch secret {
+        case .none:
+            call.failInvalidParameter("secret")
+            return nil
+        case .some(let secret):
+            noteHostUse(always: false)
+            let now = hostTime()
+            let host = store.trustedHosts(at: now).first { $0.hostID == hostID }
+            do throws(KeybagError) {
+                try store.openTrustedHost(
+                    hostID, secret: secret, keyring: volume.keyring, into: keys, at: now)
+            } catch {
+                if error.code == .hostExpired {
+                    tell("expire", host?.name ?? "", "was not used for 30 days")
+                }
+                fail(call, "open a trusted host's slot of", error)
+                return nil
+            }
+            return (keys, host?.name ?? "")
+        }
+    }
+
+    private func connect(
+        _ call: ControlCall, _ hostID: [UInt8], _ name: String, _ keys: ClassKeyring,
+        _ endingsBefore: Int
+    ) {
+        // What stays must not keep the secret.
+        let call = call.withoutParameters
+        let connection = HostConnections.Connection(hostID: hostID, name: name, call: call)
+        let keyring = volume.keyring
+        keeper.post(
+            .hostConnected,
+            refuse: { [self] in
+                // On the lock thread: nothing changes the state between this and what follows.
+                guard let refusal = refusal(of: connection, endingsBefore) else { return false }
+                keys.evict(.all)
+                call.fail(refusal)
+                return true
+            },
+            prepare: { [self] in
+                connection.counts.store(true, ordering: .sequentiallyConsistent)
+                connections.add(connection)
+                keys.move(to: keyring)
+            },
+            done: { [self] state in
+                // Where a cut-off mount takes no keys.
+                guard connection.counts.load(ordering: .sequentiallyConsistent) else {
+                    keys.evict(.all)
+                    return call.fail(.busy(reason: "the mount ends"))
+                }
+                tell("connect", name, "holds A and B open while it is connected")
+                call.reply(
+                    .object([("name", .string(name)), ("state", .string(state))]), continues: true)
+                noteUse(of: [hostID])
+            })
+        // Behind the event above, whenever it comes.
+        call.whenGone { [weak self] in self?.disconnect(connection, "its connection ended") }
+    }
+
+    /// Why the host's keys are not to be used after all.
+    private func refusal(
+        of connection: HostConnections.Connection, _ endingsBefore: Int
+    ) -> VolumeError? {
+        switch keeper.stateName {
+        case "noPasscode": return .noPasscodeSet
+        case "beforeFirstUnlock": return .beforeFirstUnlock
+        default: break
+        }
+        guard hostEndings.load(ordering: .sequentiallyConsistent) == endingsBefore,
+            connection.call.isAlive
+        else { return .busy(reason: "all hosts were ended while this one connected") }
+        return nil
+    }
+
+    /// The connection is over: the lock that it held up happens now. `done` afterwards, also where it was over before.
+    private func disconnect(
+        _ connection: HostConnections.Connection, _ why: String,
+        done: (@Sendable () -> Void)? = nil
+    ) {
+        let isTaken = keeper.post(
+            .hostDisconnected,
+            refuse: { [self] in
+                guard connection.counts.exchange(false, ordering: .sequentiallyConsistent) else {
+                    done?()
+                    return true
+                }
+                connections.remove(connection)
+                tell("end", connection.name, why)
+                return false
+            },
+            done: { [self] _ in
+                connection.end(why)
+                done?()
+                noteUse(of: [connection.hostID])
+            })
+        if !isTaken { done?() }
+    }
+
+    func trustList(_ call: ControlCall) {
+        let isTaken = trust.add { [self] in
+            noteHostUse(always: false)
+            let hosts = store.trustedHosts(at: hostTime()).map { host in
+                HostStatus(
+                    host, connected: connections.all(of: host.hostID).count)
+            }
+            call.reply(.object([("hosts", .array(hosts.map(\.json)))]))
+        }
+        if !isTaken { call.fail(.busy(reason: "the hosts are being changed")) }
+    }
+
+    func trustRemove(_ call: ControlCall) {
+        guard let name = call.parameters["name"]?.stringValue else {
+            return call.failInvalidParameter("name")
+        }
+        let isTaken = trust.add(always: true) { [self] in
+            let hostID: [UInt8]
+            do throws(KeybagError) {
+                hostID = try store.removeTrustedHost(named: name, at: hostTime())
+            } catch {
+                fail(call, "remove a trusted host of", error)
+                return
+            }
+            // Whoever is connecting with it was too early.
+            hostEndings.add(1, ordering: .sequentiallyConsistent)
+            tell("remove", name, "is not trusted any more")
+            let isTaken = keeper.perform { [self] in
+                // On the lock thread none is half connected.
+                let connections = connections.all(of: hostID)
+                guard let last = connections.last else {
+                    call.reply()
+                    return
+                }
+                for connection in connections.dropLast() {
+                    disconnect(connection, "the host was removed")
+                }
+                disconnect(last, "the host was removed") { call.reply() }
+            }
+            if !isTaken { call.reply() }
+        }
+        if !isTaken { call.fail(.busy(reason: "the mount ends")) }
+    }
+
+    /// No host is trusted any more: their connections end, and the lock that they held up happens.
+    func revokeHosts(_ names: [String], _ why: String, done: @escaping @Sendable () -> Void) {
+        hostEndings.add(1, ordering: .sequentiallyConsistent)
+        for name in names { tell("remove", name, why) }
+        if !keeper.post(.hostsRevoked, done: { _ in done() }) { done() }
+    }
+
+    // MARK: Time
+
+    /// Tells the store the time, and that connected hosts are in use: with `always` now, else where it was not told for a
+    /// while. What can't be written down makes a host expire sooner, never later.
+    func noteHostUse(always: Bool) {
+        let now = hostTime()
+        let isDue = lastHostNote.withLock { last in
+            guard always || now >= last &+ ControlService.hostNoteInterval else { return false }
+            last = now
+            return true
+        }
+        if isDue {
+            try? store.noteHostUse(connections.all.map(\.hostID), keyring: volume.keyring, at: now)
+        }
+    }
+
+    /// Of hosts whose connection has just ended; in the queue.
+    func noteUse(of hostIDs: [[UInt8]]) {
+        trust.add { [self] in
+            try? store.noteHostUse(hostIDs, keyring: volume.keyring, at: hostTime())
+        }
+    }
+
+    // MARK: Helpers
+
+    private func tell(_ operation: String, _ name: String, _ detail: String) {
+        hub.emit(
+            ControlEvent(
+                kind: .trustedHost, state: keeper.stateName, operation: operation,
+                detail: "\(name): \(detail)"))
+    }
+
+    private func hostID(of call: ControlCall) -> [UInt8]? {
+        guard let text = call.parameters["host"]?.stringValue, let hostID = HexSecret.bytes(text),
+            hostID.count == HostRecord.idBytes
+        else {
+            call.failInvalidParameter("host")
+            return nil
+        }
+        return hostID
+    }
+
+    private func hostSecret(of call: ControlCall) -> SecretBytes? {
+        guard let text = call.parameters["secret"]?.secretValue,
+            let secret = try? HexSecret.decode(text.bytes), secret.count == HostRecord.secretBytes
+        else { return nil }
+        return secret
+    }
+}
+
+extension HostStatus {
+    /// As it is told to clients.
+    public init(_ host: TrustedHost, connected: Int) {
+        func text(_ seconds: UInt64) -> String {
+            // What a clock of nonsense wrote down must not stop anybody.
+            Timestamp.text(.seconds(Int64(clamping: min(seconds, 253_402_300_799))))
+        }
+        self.init(
+            name: host.name, made: text(host.made), lastUsed: text(host.lastUsed),
+            expires: text(host.expires), expired: host.isExpired, connected: connected)
+    }
+}

@@ -1,0 +1,148 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import Testing
+import WardSystem
+
+@testable import WardControl
+
+/// The connection of a trusted host at the control socket: it stands while its client does, and its secret crosses it once.
+@Suite(.timeLimit(.minutes(10))) struct HostCallTests {
+    private final class Handler: ControlHandler {
+        let calls = Mutex<[ControlCall]>([])
+        let gone = Mutex(0)
+
+        func handle(_ call: ControlCall) {
+            guard call.method == "TrustConnect" else { return call.fail(.clockNotManual) }
+            let secret = call.parameters["secret"]?.secretValue
+            let isRight = secret.map { $0.bytes.withUnsafeBytes { Array($0.prefix(2)) } }
+            let kept = call.withoutParameters
+            calls.withLock { $0.append(kept) }
+            call.whenGone { [weak self] in self?.gone.withLock { $0 += 1 } }
+            guard isRight == Array("0a".utf8) else { return call.fail(.hostUnknown) }
+            call.reply(
+                .object([("name", .string("laptop")), ("state", .string("locked"))]),
+                continues: true)
+        }
+    }
+
+    private final class Fixture {
+        let directory: String
+        let path: String
+        let handler = Handler()
+        let server: ControlServer
+
+        init() throws {
+            var template = Array("/tmp/ward-control-test-XXXXXX".utf8CString)
+            directory = String(cString: mkdtemp(&template))
+            path = directory + "/a.socket"
+            server = try ControlServer(socketPath: path, version: "1.2.3", handler: handler)
+        }
+
+        deinit {
+            server.stop()
+            rmdir(directory)
+        }
+
+        /// A client whose host is connected.
+        func connect() throws -> ControlClient {
+            let client = try ControlClient(socketPath: path)
+            let secret = try HostCallTests.secret([0x0A, 0xFF] + [UInt8](repeating: 7, count: 30))
+            let notice = try client.trustConnect(
+                hostID: [UInt8](repeating: 1, count: 16), secret: secret)
+            #expect(notice == .connected(name: "laptop", state: "locked"))
+            return client
+        }
+
+        func waitForGone(_ count: Int) -> Bool {
+            for _ in 0..<2000 {
+                if handler.gone.withLock({ $0 }) == count { return true }
+                usleep(5_000)
+            }
+            return false
+        }
+    }
+
+    private static func secret(_ bytes: [UInt8]) throws -> SecretBytes {
+        var secret = try SecretBytes(zeroed: bytes.count)
+        secret.withUnsafeMutableBytes { $0.copyBytes(from: bytes) }
+        return secret
+    }
+
+    @Test("the end of the client is told, once, also where it ends together with others")
+    func whenGone() throws {
+        let fixture = try Fixture()
+        var clients = try (0..<3).map { _ in try fixture.connect() }
+        #expect(fixture.handler.gone.withLock { $0 } == 0)
+        clients.removeLast()
+        #expect(fixture.waitForGone(1))
+        clients = []
+        #expect(fixture.waitForGone(3))
+        // Of a client that is gone already it is told at once.
+        let late = Mutex(0)
+        fixture.handler.calls.withLock { $0[0] }.whenGone { late.withLock { $0 += 1 } }
+        #expect(late.withLock { $0 } == 1)
+    }
+
+    @Test("nothing that is kept of the call has the secret; the daemon's last word arrives")
+    func endedByDaemon() throws {
+        let fixture = try Fixture()
+        let client = try fixture.connect()
+        let call = fixture.handler.calls.withLock { $0[0] }
+        #expect(call.parameters == .object([]))
+        #expect(call.reply(.object([("ended", .string("removed"))])))
+        #expect(try client.hostNotice() == .ended(reason: "removed"))
+    }
+
+    @Test("two words at once: the second is not forgotten")
+    func twoWords() throws {
+        let fixture = try Fixture()
+        let client = try fixture.connect()
+        let call = fixture.handler.calls.withLock { $0[0] }
+        call.reply(
+            .object([("name", .string("laptop")), ("state", .string("again"))]), continues: true)
+        call.reply(.object([("ended", .string("removed"))]))
+        // Both have arrived before the first is looked at.
+        var waiting = pollfd(fd: client.pollDescriptor, events: Int16(POLLIN), revents: 0)
+        while poll(&waiting, 1, 1000) != 1 {}
+        usleep(50_000)
+        #expect(try client.hostNotice() == .connected(name: "laptop", state: "again"))
+        #expect(client.hasUnreadAnswer)
+        #expect(try client.hostNotice() == .ended(reason: "removed"))
+        #expect(!client.hasUnreadAnswer)
+    }
+
+    @Test("without \"more\" it is refused; with eight there is no room for a ninth")
+    func limits() throws {
+        let fixture = try Fixture()
+        let plain = try ControlClient(socketPath: fixture.path)
+        #expect(throws: ControlError.self) {
+            try plain.call(qualified: VolumeInterface.qualified("TrustConnect"))
+        }
+        #expect(fixture.handler.calls.withLock { $0.isEmpty })
+        var clients = try (0..<ControlServer.maximumHosts).map { _ in try fixture.connect() }
+        #expect(throws: ControlError.self) { try fixture.connect() }
+        clients.removeFirst()
+        #expect(fixture.waitForGone(1))
+        clients.append(try fixture.connect())
+    }
+
+    @Test("digits of secrets, there and back")
+    func hexadecimal() throws {
+        let bytes: [UInt8] = [0, 1, 0x0F, 0x10, 0xAB, 0xFF]
+        let text = try HexSecret.encode(try Self.secret(bytes))
+        #expect(text.withUnsafeBytes { Array($0) } == Array("00010f10abff".utf8))
+        #expect(HexSecret.text(bytes) == "00010f10abff")
+        #expect(HexSecret.bytes("00010F10abff") == bytes)
+        let back = try HexSecret.decode(text)
+        switch back {
+        case .some(let back): #expect(back.withUnsafeBytes { Array($0) } == bytes)
+        case .none: Issue.record("not read back")
+        }
+        for wrong in ["0", "0g", "é0", "0x"] {
+            #expect(HexSecret.bytes(wrong) == nil)
+            let isRead = try HexSecret.decode(try Self.secret(Array(wrong.utf8))) != nil
+            #expect(!isRead, "\(wrong)")
+        }
+    }
+}

@@ -1,0 +1,500 @@
+import Foundation
+import Testing
+
+extension MountSuite {
+    /// Issue 6, point 3: what a trusted host can do, and when it can't. The table of docs/trusted-hosts.md.
+    @Suite struct HostRowTests {
+        /// A volume with A, B and C files, and a host that it trusts; unlocked.
+        private func trusting(
+            _ user: User, grace: Int = 10
+        ) throws -> (MountedVolume, Probe, TrustedHost) {
+            let volume = try MountedVolume(as: user, grace: grace)
+            let probe = try volume.probe()
+            for fileClass in [
+                FileClass.complete, .completeUnlessOpen, .completeUntilFirstUserAuthentication,
+            ] {
+                try StateWalk.makeDirectory(of: fileClass, with: probe)
+            }
+            return (volume, probe, try TrustedHost(volume))
+        }
+
+        private func expectOpen(
+            _ probe: Probe, _ isOpen: Bool, _ comment: String,
+            sourceLocation: SourceLocation = #_sourceLocation
+        ) {
+            for name in ["A", "B"] {
+                #expect(
+                    probe.readFile("\(name)/f") == .allowed(isOpen, .data("content of \(name)")),
+                    "\(name), \(comment)", sourceLocation: sourceLocation)
+            }
+        }
+
+        private func hostEvents(_ volume: MountedVolume) throws -> [String] {
+            try ControlEvent.latest(of: volume).filter { $0.kind == "trustedHost" }
+                .map { $0.fields["operation"] ?? "" }
+        }
+
+        @Test(
+            "connected before the lock: A and B stay open, and close at once when the host is killed",
+            arguments: User.available)
+        func holds(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            let connection = try host.connect()
+            #expect(try volume.state() == "unlocked")
+            #expect(try volume.status()["hosts"] as? [String] == ["laptop"])
+            let locked = try volume.ward("lock", volume.mountPoint, "--now")
+            #expect(locked.output.contains("open for a trusted host"), "\(locked.everything)")
+            let status = try volume.status()
+            #expect(status["state"] as? String == "lockedWithHost")
+            #expect(status["protectedDataAvailable"] as? Bool == true, "L8")
+            expectOpen(probe, true, "while the host is connected")
+            try volume.advance(seconds: 3600)
+            expectOpen(probe, true, "an hour later")
+            #expect(probe.writeFile("A/new", "written meanwhile") == .ok)
+            let text = try volume.ward("status", volume.mountPoint).output
+            #expect(text.contains("hosts      laptop connected"), "\(text)")
+
+            connection.signal(SIGKILL)
+            let seconds = try #require(probe.secondsUntilRefused("A/f"))
+            #expect(seconds < 1)
+            expectOpen(probe, false, "the host is gone")
+            #expect(probe.readFile("C/f") == .data("content of C"))
+            #expect(try volume.reaches("locked"))
+            #expect(try volume.status()["protectedDataAvailable"] as? Bool == false)
+            #expect(try hostEvents(volume) == ["add", "connect", "hold", "end"])
+            // Whoever asked in between was refused, and that is an event too.
+            let kinds = try ControlEvent.latest(of: volume).map(\.kind).filter { $0 != "denied" }
+            let hold = try #require(kinds.lastIndex(of: "trustedHost"))
+            #expect(
+                kinds[hold...].prefix(3) == ["trustedHost", "willBecomeUnavailable", "locked"],
+                "\(kinds)")
+            try volume.unlock()
+            #expect(probe.readFile("A/new") == .data("written meanwhile"))
+        }
+
+        @Test(
+            "connected while locked: A and B open, for everybody; SIGTERM ends it like any end",
+            arguments: User.available)
+        func opensLocked(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            #expect(probe.open("A/f", "rw", as: "before") == .ok)
+            try volume.lockNow()
+            expectOpen(probe, false, "locked")
+            let connection = try host.connect()
+            expectOpen(probe, true, "the host is there")
+            #expect(probe.pread("before", 100) == .data("content of A"), "row O13")
+            let last = try #require(
+                try ControlEvent.latest(of: volume).last { $0.kind == "didBecomeAvailable" })
+            #expect(last.fields["detail"] == "for a trusted host")
+            connection.signal(SIGTERM)
+            #expect(probe.secondsUntilRefused("A/f").map { $0 < 1 } == true)
+            #expect(probe.pread("before", 100) == .eperm)
+            #expect(connection.end() == 128 + SIGTERM)
+        }
+
+        @Test(
+            "connected in the grace period: it ends there, and the lock comes with the host's end",
+            arguments: User.available)
+        func inTheGracePeriod(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            try volume.lock()
+            #expect(try volume.state() == "locking")
+            let connection = try host.connect()
+            #expect(try volume.state() == "lockedWithHost")
+            try volume.advance(seconds: 60)
+            expectOpen(probe, true, "long after the grace period")
+            connection.signal(SIGINT)
+            #expect(probe.secondsUntilRefused("A/f").map { $0 < 1 } == true)
+        }
+
+        @Test(
+            "locked with a grace period while a host is there, which goes at once: no grace",
+            arguments: User.available)
+        func noGrace(user: User) throws {
+            let (volume, probe, host) = try trusting(user, grace: 3600)
+            let connection = try host.connect()
+            try volume.lock()
+            #expect(try volume.state() == "lockedWithHost")
+            connection.signal(SIGKILL)
+            #expect(probe.secondsUntilRefused("A/f").map { $0 < 1 } == true)
+        }
+
+        @Test("two hosts, and one twice: the last one locks", arguments: User.available)
+        func several(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            let desk = try TrustedHost(volume, "desk")
+            let connections = [try host.connect(), try desk.connect(), try host.connect()]
+            #expect(
+                (try volume.status()["hosts"] as? [String])?.sorted()
+                    == ["desk", "laptop", "laptop"])
+            #expect(try volume.trusted()["laptop"]?["connected"] as? Int == 2)
+            try volume.lockNow()
+            for connection in connections.dropLast() {
+                connection.signal(SIGKILL)
+                _ = connection.end()
+                expectOpen(probe, true, "others are there")
+            }
+            #expect(try volume.state() == "lockedWithHost")
+            connections.last?.signal(SIGKILL)
+            #expect(probe.secondsUntilRefused("A/f").map { $0 < 1 } == true)
+        }
+
+        @Test("unlocked while a host holds it: its end changes nothing", arguments: User.available)
+        func unlockedMeanwhile(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            let connection = try host.connect()
+            try volume.lockNow()
+            try volume.unlock()
+            #expect(try volume.state() == "unlocked")
+            connection.signal(SIGKILL)
+            for _ in 0..<500 where try !hostEvents(volume).contains("end") { usleep(10_000) }
+            expectOpen(probe, true, "unlocked")
+            #expect(try volume.state() == "unlocked")
+            // And the next lock has its grace period again.
+            try volume.lock()
+            #expect(try volume.state() == "locking")
+        }
+
+        @Test(
+            "before the first unlock: refused with the reason, after a reboot and after a mount; a reboot ends who is there",
+            arguments: User.available)
+        func beforeFirstUnlock(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            let connection = try host.connect()
+            try volume.lockNow()
+            try volume.reboot()
+            expectOpen(probe, false, "rebooted")
+            #expect(probe.readFile("C/f") == .eperm, "nor class C")
+            #expect(connection.end() == 11)
+            #expect(connection.complaints.contains("rebooted"), "\(connection.complaints)")
+            for round in ["rebooted", "mounted"] {
+                let refused = try host.refused()
+                #expect(refused.status == 11, "\(round): \(refused.everything)")
+                #expect(
+                    refused.errors.contains("not unlocked since it was mounted or rebooted"),
+                    "\(refused.everything)")
+                #expect(try volume.state() == "beforeFirstUnlock")
+                expectOpen(probe, false, round)
+                try volume.unmount()
+                try volume.mount()
+            }
+            try volume.unlock()
+            try volume.lockNow()
+            let again = try host.connect()
+            expectOpen(probe, true, "after the first unlock")
+            again.signal(SIGKILL)
+        }
+
+        @Test(
+            "removed: at once, with its connection and the lock, and its copy is worthless",
+            arguments: User.available)
+        func removed(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            let desk = try TrustedHost(volume, "desk")
+            let connections = [try host.connect(), try host.connect()]
+            try volume.lockNow()
+            let removed = try volume.ward("trust", "remove", volume.mountPoint, "laptop")
+            #expect(removed.succeeded, "\(removed.everything)")
+            expectOpen(probe, false, "when the command returns")
+            for connection in connections {
+                #expect(connection.end() == 11)
+                #expect(connection.complaints.contains("removed"), "\(connection.complaints)")
+            }
+            #expect(try host.refused().status == 77)
+            #expect(try volume.trusted().keys.sorted() == ["desk"])
+            let other = try desk.connect()
+            expectOpen(probe, true, "the other host is still trusted")
+            other.signal(SIGKILL)
+            _ = other.end()
+            try volume.remount()
+            #expect(try host.refused().status == 77)
+            // Unmounted it can be done, too.
+            try volume.unmount()
+            #expect(try volume.ward("trust", "remove", volume.volume, "desk").succeeded)
+            try volume.mount()
+            try volume.unlock()
+            #expect(try desk.refused().status == 77)
+        }
+
+        @Test("ward lock --end-hosts, and an unmount, end them first", arguments: User.available)
+        func endHosts(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            var connection = try host.connect()
+            let locked = try volume.ward("lock", volume.mountPoint, "--now", "--end-hosts")
+            #expect(locked.succeeded, "\(locked.everything)")
+            #expect(try volume.state() == "locked")
+            expectOpen(probe, false, "locked for everybody")
+            #expect(connection.end() == 11)
+            // It is still trusted.
+            connection = try host.connect()
+            let unmounted = try volume.ward("unmount", volume.mountPoint, "--force")
+            #expect(unmounted.succeeded, "\(unmounted.everything)")
+            let status = connection.end()
+            #expect(status == 11 || status == 69, "\(connection.complaints)")
+        }
+
+        @Test("sleep and shutdown end them: the keys go as ever", arguments: User.available)
+        func sleep(user: User) throws {
+            let volume = try MountedVolume(directoryOnlyAs: user)
+            let manager = try LoginManager(as: user, in: volume.directory + "/home")
+            volume.variables["DBUS_SYSTEM_BUS_ADDRESS"] = manager.address
+            try volume.initialize()
+            try volume.mount()
+            try volume.unlock()
+            let probe = try volume.probe()
+            for fileClass in [FileClass.complete, .completeUnlessOpen] {
+                try StateWalk.makeDirectory(of: fileClass, with: probe)
+            }
+            let host = try TrustedHost(volume)
+            #expect(try manager.tell("wait") == "taken", "a delay lock is held")
+            let connection = try host.connect()
+            #expect(try manager.tell("sleep") == "released")
+            #expect(try volume.state() == "locked", "locked before the machine may sleep")
+            expectOpen(probe, false, "asleep")
+            #expect(connection.end() == 11)
+        }
+
+        @Test(
+            "30 days without use: expired, also with the clock set back; use renews it",
+            arguments: User.available)
+        func expiry(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            let idle = try TrustedHost(volume, "idle")
+            let day = 86_400
+            // In use all the time, for longer than that.
+            var connection = try host.connect()
+            try volume.advance(seconds: 40 * day)
+            let listed = try volume.trusted()
+            #expect(listed["laptop"]?["expired"] as? Bool == false)
+            #expect(listed["idle"]?["expired"] as? Bool == true)
+            let refused = try idle.refused()
+            #expect(refused.status == 77, "\(refused.everything)")
+            #expect(refused.errors.contains("30 days"), "\(refused.everything)")
+            connection.signal(SIGKILL)
+            _ = connection.end()
+            for _ in 0..<500 where try !hostEvents(volume).contains("end") { usleep(10_000) }
+            // A mount begins at the machine's time, 40 days back: the later one was written down.
+            try volume.remount()
+            #expect(try idle.refused().status == 77, "set back")
+            try volume.advance(seconds: 29 * day)
+            connection = try host.connect()
+            connection.signal(SIGKILL)
+            _ = connection.end()
+            try volume.remount()
+            try volume.advance(seconds: 31 * day)
+            #expect(try host.refused().status == 77)
+            let text = try volume.ward("trust", "list", volume.mountPoint).output
+            #expect(text.components(separatedBy: "expired").count == 3, "\(text)")
+            // Trusted again by the same name; the old record stays worthless.
+            try volume.shell("rm '\(host.record)'")
+            let again = try TrustedHost(volume)
+            try volume.lockNow()
+            let last = try again.connect()
+            expectOpen(probe, true, "trusted again")
+            last.signal(SIGKILL)
+        }
+
+        @Test(
+            "a change of the passcode: no host is trusted any more, and it is said; of the policy: they stay",
+            arguments: User.available)
+        func passcodeChanged(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            let policy = try volume.ward(
+                "policy", "set", volume.mountPoint, "--cx-period", "2d", "--passcode-file",
+                volume.passcodeFile)
+            #expect(policy.succeeded, "\(policy.everything)")
+            try volume.remount()
+            let connection = try host.connect()
+            try volume.lockNow()
+            expectOpen(probe, true, "the policy was changed")
+
+            let new = volume.directory + "/new"
+            try volume.writePasscode("the new one", to: new)
+            let changed = try volume.ward(
+                "passcode", "change", volume.mountPoint, "--passcode-file", volume.passcodeFile,
+                "--new-passcode-file", new)
+            #expect(changed.succeeded, "\(changed.everything)")
+            #expect(
+                changed.errors.contains("no host is trusted any more (until now laptop)"),
+                "\(changed.everything)")
+            expectOpen(probe, false, "when the command returns")
+            #expect(connection.end() == 11)
+            #expect(try host.refused().status == 77)
+            #expect(try hostEvents(volume).contains("remove"))
+            #expect(try volume.trusted().isEmpty)
+
+            // The same for a volume that is not mounted.
+            try volume.writePasscode("the new one", to: volume.passcodeFile)
+            try volume.unlock()
+            try volume.shell("rm '\(host.record)'")
+            let again = try TrustedHost(volume)
+            try volume.unmount()
+            try volume.writePasscode("another one", to: new)
+            let unmounted = try volume.ward(
+                "passcode", "change", volume.volume, "--passcode-file", volume.passcodeFile,
+                "--new-passcode-file", new)
+            #expect(unmounted.errors.contains("until now laptop"), "\(unmounted.everything)")
+            try volume.mount()
+            try volume.writePasscode("another one", to: volume.passcodeFile)
+            try volume.unlock()
+            #expect(try again.refused().status == 77)
+        }
+
+        @Test("the passcode removed: no host, and nothing is withheld", arguments: User.available)
+        func passcodeRemoved(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            let connection = try host.connect()
+            try volume.lockNow()
+            let removed = try volume.ward(
+                "passcode", "remove", volume.mountPoint, "--passcode-file", volume.passcodeFile)
+            #expect(removed.succeeded, "\(removed.everything)")
+            #expect(removed.errors.contains("until now laptop"), "\(removed.everything)")
+            #expect(connection.end() == 11)
+            expectOpen(probe, true, "S0")
+            #expect(try volume.state() == "noPasscode")
+            #expect(try !host.refused().succeeded)
+        }
+
+        @Test("erased: the connection ends with the volume", arguments: User.available)
+        func erased(user: User) throws {
+            let (volume, _, host) = try trusting(user)
+            let connection = try host.connect()
+            try volume.lockNow()
+            let device = try volume.deviceDirectory()
+            let erased = try volume.ward("erase", volume.volume, "--yes-really")
+            #expect(erased.succeeded, "\(erased.everything)")
+            let status = connection.end()
+            #expect(status == 11 || status == 69, "\(connection.complaints)")
+            #expect(access(device + "/trusted-hosts", F_OK) != 0)
+        }
+
+        @Test(
+            "the state directory hangs: the lock at the host's end does not wait",
+            arguments: User.available)
+        func hangingState(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            let connection = try host.connect()
+            try volume.lockNow()
+            let lock = try volume.deviceDirectory() + "/lock"
+            let holder = try Child(
+                user.prefix + ["flock", lock, "sleep", "60"], environment: volume.environment)
+            usleep(300_000)
+            connection.signal(SIGKILL)
+            #expect(probe.secondsUntilRefused("A/f").map { $0 < 1 } == true)
+            holder.kill()
+        }
+
+        @Test(
+            "a stopped client holds on, as its connection does; killed, it is gone",
+            arguments: User.available)
+        func stopped(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            let connection = try host.connect()
+            try volume.lockNow()
+            connection.signal(SIGSTOP)
+            usleep(300_000)
+            expectOpen(probe, true, "stopped")
+            connection.signal(SIGKILL)
+            #expect(probe.secondsUntilRefused("A/f").map { $0 < 1 } == true)
+        }
+
+        @Test("eight connections, and no more; a lock gets through", arguments: User.available)
+        func crowd(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            var connections = try (0..<8).map { _ in try host.connect() }
+            let ninth = try host.refused()
+            #expect(ninth.status == 75, "\(ninth.everything)")
+            try volume.lockNow()
+            #expect(try volume.state() == "lockedWithHost")
+            connections.forEach { $0.signal(SIGKILL) }
+            #expect(probe.secondsUntilRefused("A/f") != nil)
+            connections = []
+            #expect(try volume.reaches("locked"))
+            let again = try host.connect()
+            expectOpen(probe, true, "there is room again")
+            again.signal(SIGKILL)
+        }
+
+        @Test(
+            "stdout that nobody reads, or a watched descriptor's end, ends it",
+            arguments: User.available)
+        func watched(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            for watch in [false, true] {
+                let output = try Child.pipe()
+                let input = try Child.pipe()
+                let child = try Child(
+                    user.prefix + [
+                        TestEnvironment.shared.ward, "trust", "connect", volume.mountPoint,
+                        "--trust-file", host.record,
+                    ] + (watch ? ["--watch-fd", "0"] : []), environment: volume.environment,
+                    input: input.reading, output: output.writing)
+                close(output.writing)
+                close(input.reading)
+                #expect(try reachesHosts(volume, 1))
+                try volume.lockNow()
+                expectOpen(probe, true, "watched: \(watch)")
+                close(watch ? input.writing : output.reading)
+                #expect(probe.secondsUntilRefused("A/f").map { $0 < 1 } == true, "\(watch)")
+                #expect(child.wait(seconds: 10) == 0)
+                close(watch ? output.reading : input.writing)
+                try volume.unlock()
+            }
+        }
+
+        private func reachesHosts(_ volume: MountedVolume, _ count: Int) throws -> Bool {
+            for _ in 0..<500 {
+                if (try volume.status()["hosts"] as? [String])?.count == count { return true }
+                usleep(10_000)
+            }
+            return false
+        }
+
+        @Test(
+            "the secret is in no memory while the host is connected; A's key goes with it",
+            .enabled(if: ProcessMemory.mayBeRead, "only root reads the memory of the daemon"),
+            arguments: User.available)
+        func memory(user: User) throws {
+            let passcode = Planted.token(40)
+            let volume = try MountedVolume(as: user, passcode: passcode)
+            let probe = try volume.probe()
+            try StateWalk.makeDirectory(of: .complete, with: probe)
+            let secrets = try VolumeSecrets(volume, passcode: passcode)
+            let daemon = try #require(volume.daemonProcess())
+            let host = try TrustedHost(volume)
+            let record = [UInt8](try Data(contentsOf: URL(fileURLWithPath: host.record)))
+            let secret = Array(record[48..<80])
+            let digits = secret.map { String($0 >> 4, radix: 16) + String($0 & 15, radix: 16) }
+            var ofHost = SecretPatterns()
+            ofHost.add("host secret", secret)
+            ofHost.add("host secret in digits", Array(digits.joined().utf8))
+            let keysOfA = secrets.ofClasses([.complete])
+            let all = ofHost.union(keysOfA).union(secrets.ofPasscode)
+
+            let connection = try host.connect()
+            try volume.lockNow()
+            #expect(probe.readFile("A/f") == .data("content of A"))
+            var scan = try MemoryScan(all, of: daemon)
+            #expect(
+                scan.findings.contains { $0.name == "class key A" && $0.isInSecretMemory },
+                "the scan finds what is there")
+            expectNone(scan.findings.filter { $0.name.hasPrefix("host secret") })
+            expectNone(scan.inOrdinaryMemory)
+            expectNone(try MemoryScan(all, of: connection.child.process).findings)
+
+            connection.signal(SIGKILL)
+            #expect(probe.secondsUntilRefused("A/f") != nil)
+            #expect(try volume.reaches("locked"))
+            scan = try MemoryScan(all, of: daemon)
+            expectNone(scan.findings)
+        }
+
+        private func expectNone(
+            _ findings: [Finding], sourceLocation: SourceLocation = #_sourceLocation
+        ) {
+            #expect(
+                findings.isEmpty, "\(findings.map { "\($0)" }.joined(separator: "\n"))",
+                sourceLocation: sourceLocation)
+        }
+    }
+}

@@ -1,0 +1,146 @@
+import Foundation
+import Testing
+
+/// A host that a volume trusts: its record, and connections by it.
+final class TrustedHost {
+    let volume: MountedVolume
+    let name: String
+    /// The host's record, the volume user's file.
+    let record: String
+
+    /// Has the volume, which is unlocked, trust a new host.
+    init(_ volume: MountedVolume, _ name: String = "laptop") throws {
+        self.volume = volume
+        self.name = name
+        record = volume.directory + "/home/\(name).trust"
+        let added = try volume.ward(
+            "trust", "add", volume.mountPoint, name, "--out", record, "--passcode-file",
+            volume.passcodeFile)
+        guard added.succeeded else { throw SupportError("trust add: \(added.everything)") }
+    }
+
+    /// Connects in the foreground of a child, and waits until A and B are open.
+    func connect() throws -> Connection {
+        try Connection(
+            volume,
+            [
+                TestEnvironment.shared.ward, "trust", "connect", volume.mountPoint, "--trust-file",
+                record,
+            ])
+    }
+
+    /// What comes of connecting, where it is refused.
+    func refused() throws -> Finished {
+        try volume.ward(
+            "trust", "connect", volume.mountPoint, "--trust-file", record, seconds: 20)
+    }
+
+    /// A running `ward trust connect`, or what leads to one.
+    final class Connection {
+        let child: Child
+        private let output: Int32
+        private let errors: String
+        private var text = ""
+
+        /// `input`: its stdin. `ready`: what it says once the volume is open for it, on stdout or stderr.
+        init(
+            _ volume: MountedVolume, _ command: [String], input: Int32? = nil,
+            ready: String = "A and B stay open", on stream: Stream = .output
+        ) throws {
+            let pipe = try Child.pipe()
+            errors = volume.directory + "/home/errors-\(UUID().uuidString)"
+            let file = open(errors, O_WRONLY | O_CREAT | O_APPEND, 0o666)
+            guard file >= 0 else { throw SupportError("no file for what it says") }
+            child = try Child(
+                volume.user.prefix + command, environment: volume.environment, input: input,
+                output: stream == .output ? pipe.writing : nil, errors: file)
+            close(file)
+            close(pipe.writing)
+            output = pipe.reading
+            let deadline = Date(timeIntervalSinceNow: 30)
+            while !said(ready, on: stream) {
+                if let status = child.wait(seconds: 0) {
+                    throw SupportError("it ended with \(status): \(text)\(complaints)")
+                }
+                guard deadline.timeIntervalSinceNow > 0 else {
+                    throw SupportError("never connected: \(text)\(complaints)")
+                }
+            }
+        }
+
+        enum Stream { case output, errors }
+
+        private func said(_ ready: String, on stream: Stream) -> Bool {
+            if stream == .errors {
+                usleep(5_000)
+                return complaints.contains(ready)
+            }
+            var waiting = pollfd(fd: output, events: Int16(POLLIN), revents: 0)
+            if poll(&waiting, 1, 50) > 0 {
+                var piece = [UInt8](repeating: 0, count: 4096)
+                let count = read(output, &piece, piece.count)
+                if count > 0 { text += String(decoding: piece[..<count], as: UTF8.self) }
+            }
+            return text.contains(ready)
+        }
+
+        /// What it has written to stderr.
+        var complaints: String { (try? String(contentsOfFile: errors, encoding: .utf8)) ?? "" }
+
+        func signal(_ number: Int32) { Glibc.kill(child.process, number) }
+
+        /// Waits for its end: the exit status, 128 and the signal where one killed it.
+        func end(seconds: Double = 20) -> Int32? { child.wait(seconds: seconds) }
+
+        deinit {
+            child.kill()
+            close(output)
+        }
+    }
+}
+
+extension MountedVolume {
+    /// `ward status --json`.
+    func status() throws -> [String: Any] {
+        let done = try ward("status", mountPoint, "--json")
+        let object = try JSONSerialization.jsonObject(with: Data(done.output.utf8))
+        return try #require(object as? [String: Any], "\(done.everything)")
+    }
+
+    func state() throws -> String { try status()["state"] as? String ?? "" }
+
+    /// Waits for this state.
+    func reaches(_ state: String, seconds: Double = 10) throws -> Bool {
+        let deadline = Date(timeIntervalSinceNow: seconds)
+        repeat {
+            if try self.state() == state { return true }
+            usleep(10_000)
+        } while deadline.timeIntervalSinceNow > 0
+        return false
+    }
+
+    /// `ward trust list --json`, by name.
+    func trusted() throws -> [String: [String: Any]] {
+        let done = try ward("trust", "list", mountPoint, "--json")
+        var hosts: [String: [String: Any]] = [:]
+        for line in done.output.split(separator: "\n") {
+            let object = try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any]
+            if let object, let name = object["name"] as? String { hosts[name] = object }
+        }
+        return hosts
+    }
+}
+
+extension Probe {
+    /// Seconds from now until reading the file is refused; nil where it is not within ten.
+    func secondsUntilRefused(_ path: String) -> Double? {
+        let start = Date()
+        while true {
+            let outcome = readFile(path)
+            let passed = Date().timeIntervalSince(start)
+            if outcome == .eperm { return passed }
+            if passed > 10 { return nil }
+            usleep(2_000)
+        }
+    }
+}
