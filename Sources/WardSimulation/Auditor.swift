@@ -115,8 +115,9 @@ public struct Auditor {
                 }
             }
             let isTemporary =
-                directory.path == "/tmp" || directory.parent.map { containers[$0] != nil } == true
-                && directory.path.hasSuffix("/tmp")
+                directory.path == "/tmp"
+                || directory.parent.map { containers[$0] != nil } == true
+                    && directory.path.hasSuffix("/tmp")
             if isTemporary { temporaryIn = directory.path }
             within.append(inherited)
             temporary.append(temporaryIn)

@@ -14,7 +14,8 @@ import WardSystem
     private static let classC = "NSFileProtectionCompleteUntilFirstUserAuthentication"
     private static let classD = "NSFileProtectionNone"
 
-    @Test("Y1: a marked directory is class C at most; the mark survives a mount and goes when taken")
+    @Test(
+        "Y1: a marked directory is class C at most; the mark survives a mount and goes when taken")
     func markedClass() throws {
         let harness = try VolumeHarness(defaultClass: .none)
         for (spelling, expected) in [

@@ -27,13 +27,15 @@ extension MountSuite {
             #expect(try volume.ward("sync", "mark", volume.mountPoint + "/Sync").status == 0)
         }
 
-        /// One line for each file: path, type, size, time, class, what it is marked as, content, target.
+        /// One line for each file: path, type, size, time, class, what it is marked as, content, target. Syncthing leaves the
+        /// times of symbolic links behind.
         private func picture(_ volume: MountedVolume) throws -> String {
             try volume.shell(
                 """
                 cd "$MNT"
                 find . -mindepth 1 -printf '%P\\n' | LC_ALL=C sort | while IFS= read -r name; do
-                    stat -c '%n %F %s %y' -- "$name" | sed 's/ directory [0-9]* .*/ directory/'
+                    stat -c '%n %F %a %s %y' -- "$name" |
+                        sed -E 's/ (directory [0-7]*|symbolic link) .*/ \\1/'
                     if [ -L "$name" ]; then readlink -- "$name"; continue; fi
                     getfattr --only-values -n user.ward.class -- "$name"; echo
                     getfattr --only-values -n user.ward.synced -- "$name" 2>/dev/null && echo
@@ -114,7 +116,8 @@ extension MountSuite {
         func classChange(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.shell("echo secret >\"$MNT/f\"")
-            let sync = "rclone --config /dev/null sync --links --metadata \"$OUT/../volume\" \"$OUT/copy\""
+            let sync =
+                "rclone --config /dev/null sync --links --metadata \"$OUT/../volume\" \"$OUT/copy\""
             try volume.shell(sync)
             let file = volume.mountPoint + "/f"
             #expect(try volume.ward("class", "set", "A", file).status == 0)

@@ -7,7 +7,8 @@ extension MountSuite {
         private static let protected: [FileClass] = [
             .complete, .completeUnlessOpen, .completeWhenUserInactive,
         ]
-        private static let classC = Outcome.data(FileClass.completeUntilFirstUserAuthentication.apple)
+        private static let classC = Outcome.data(
+            FileClass.completeUntilFirstUserAuthentication.apple)
 
         private func events(_ volume: MountedVolume, _ kind: String) throws -> [[String: String]] {
             try ControlEvent.latest(of: volume).filter { $0.kind == kind }.map(\.fields)
@@ -121,7 +122,9 @@ extension MountSuite {
         func creating(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
-            for fileClass in Self.protected { try StateWalk.makeDirectory(of: fileClass, with: probe) }
+            for fileClass in Self.protected {
+                try StateWalk.makeDirectory(of: fileClass, with: probe)
+            }
             #expect(probe.mkdir("Sync") == .ok)
             #expect(probe.setClass("Sync", "A") == .ok)
             #expect(probe.mkdir("Sync/before") == .ok)
@@ -205,10 +208,14 @@ extension MountSuite {
         func arriving(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
-            for fileClass in Self.protected { try StateWalk.makeDirectory(of: fileClass, with: probe) }
+            for fileClass in Self.protected {
+                try StateWalk.makeDirectory(of: fileClass, with: probe)
+            }
             #expect(probe.call("makedirs", "Sync/inner") == .ok)
             #expect(try volume.ward("sync", "mark", volume.mountPoint + "/Sync").status == 0)
-            for (state, fileClass) in zip([LockState.unlocked, .locked, .beforeFirstUnlock], Self.protected) {
+            for (state, fileClass) in zip(
+                [LockState.unlocked, .locked, .beforeFirstUnlock], Self.protected)
+            {
                 try volume.enter(state)
                 let letter = fileClass.letter
                 #expect(probe.link("\(letter)/f", "Sync/inner/\(letter) link") == .ok)

@@ -26,7 +26,8 @@ extension MountSuite {
                 ] + arguments, environment: volume.environment)
             let json = try JSONSerialization.jsonObject(with: Data(done.output.utf8))
             return Report(
-                status: done.status, json: try #require(json as? [String: Any], "\(done.everything)"),
+                status: done.status,
+                json: try #require(json as? [String: Any], "\(done.everything)"),
                 errors: done.errors)
         }
 
