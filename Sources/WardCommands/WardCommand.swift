@@ -47,14 +47,16 @@ public struct WardCommand: ParsableCommand {
                 ]),
             CommandGroup(
                 name: "Files",
-                subcommands: [ClassCommand.self, ListCommand.self, SyncCommand.self]),
+                subcommands: [
+                    ClassCommand.self, ContainerCommand.self, ListCommand.self, SyncCommand.self,
+                ]),
             CommandGroup(
                 name: "More",
                 subcommands: [
                     DemoCommand.self, TestCommand.self, LintCommand.self, VersionCommand.self,
                     AdvanceCommand.self, FillCommand.self, WatchdogCommand.self,
                     SessionWatchCommand.self, WriteBackCommand.self, SimulateCommand.self,
-                    TestChildCommand.self,
+                    TestChildCommand.self, SandboxChildCommand.self,
                 ]),
         ])
 
