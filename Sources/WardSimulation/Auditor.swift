@@ -1,6 +1,7 @@
 import CWardLinux
 import Crypto
 import Glibc
+import WardContainers
 import WardControl
 import WardFormat
 import WardSystem
@@ -91,48 +92,38 @@ public struct Auditor {
 
     private func containers(_ survey: FileSurvey) -> [Finding] {
         var findings: [Finding] = []
-        var containers: [Int: AuditedContainer] = [:]
-        // Of each directory: the container it lies in, and whose temporary files.
-        var within: [AuditedContainer?] = []
+        let containers = AuditedContainers(survey)
+        let background = containers.background
+        // Of each directory: who runs in the background with its files, and whose temporary files these are.
+        var within: [AuditedContainers.Background?] = []
         var temporary: [String?] = []
         for (index, directory) in survey.directories.enumerated() {
-            var inherited = directory.parent.flatMap { within[$0] }
-            var temporaryIn = directory.parent.flatMap { temporary[$0] }
-            if inherited == nil, directory.path.hasPrefix(AuditedContainer.top),
-                let record = try? FileSurvey.attribute(
-                    AuditedContainer.attribute, of: directory.rawPath + [0]),
-                let container = AuditedContainer(path: directory.path, record: record)
-            {
-                containers[index] = container
-                inherited = container
-                if let wanted = container.entitlement, let has = directory.protectionClass,
-                    wanted != has
-                {
-                    findings.append(
-                        .containerClass(
-                            container: container.id, path: directory.path, protectionClass: has,
-                            entitlement: wanted))
-                }
-            }
+            within.append(background[index] ?? directory.parent.flatMap { within[$0] })
             let isTemporary =
-                directory.path == "/tmp"
-                || directory.parent.map { containers[$0] != nil } == true
-                    && directory.path.hasSuffix("/tmp")
-            if isTemporary { temporaryIn = directory.path }
-            within.append(inherited)
-            temporary.append(temporaryIn)
+                directory.path == "/" + ContainerLayout.temporary
+                || directory.parent.map { containers.roots[$0] != nil } == true
+                    && directory.path.hasSuffix("/" + ContainerLayout.temporary)
+            temporary.append(
+                isTemporary ? directory.path : directory.parent.flatMap { temporary[$0] })
+            if let container = containers.roots[index],
+                let wanted = container.record.entitlement.flatMap({
+                    ProtectionClass(spelling: $0)
+                }), let has = directory.protectionClass, wanted != has
+            {
+                findings.append(
+                    .containerClass(
+                        container: container.record.id.text, path: directory.path,
+                        protectionClass: has, entitlement: wanted))
+            }
         }
         for entry in survey.entries {
             if let directory = temporary[entry.directory],
                 !entry.file.protectionClass.isForSynchronised
             {
                 findings.append(.protectedTemporary(entry.file, directory: directory))
-            } else if entry.file.protectionClass == .complete,
-                let container = within[entry.directory], !container.backgroundModes.isEmpty
-            {
+            } else if entry.file.protectionClass == .complete, let app = within[entry.directory] {
                 findings.append(
-                    .backgroundClassA(
-                        entry.file, container: container.id, modes: container.backgroundModes))
+                    .backgroundClassA(entry.file, container: app.app, modes: app.modes))
             }
         }
         return findings

@@ -3,7 +3,8 @@ import Testing
 
 extension MountSuite {
     /// docs/sync.md, "The better way": the ciphertext is synchronised, by Debian's rclone and Syncthing, while the volume is
-    /// mounted and locked; what arrives opens as a volume, and every file in it is what it was, its class included.
+    /// mounted and locked; what arrives opens on another machine (`ward adopt`), and every file in it is what it was, its class
+    /// included.
     @Suite struct CiphertextSyncTests {
         /// Files of every class and of every kind of name, content, mode and attribute.
         private func fill(_ volume: MountedVolume) throws {
@@ -44,29 +45,36 @@ extension MountSuite {
                 """)
         }
 
-        /// Mounts a copy in the place of the original: the same device, whose state directory fits it.
+        /// Opens a copy as another machine does, which has a recovery kit and its code and nothing else. The copy stays as it is.
         private func open(
-            copy: String, of volume: MountedVolume, _ body: () throws -> Void
+            copy: String, of volume: MountedVolume, _ body: (MountedVolume) throws -> Void
         ) throws {
-            try volume.unmount()
-            let aside = volume.directory + "/original"
-            try FileManager.default.moveItem(atPath: volume.volume, toPath: aside)
-            try FileManager.default.moveItem(atPath: copy, toPath: volume.volume)
-            try volume.mount()
-            try volume.unlock()
-            try body()
+            let machine = try MountedVolume(directoryOnlyAs: volume.user, passcode: "another one")
+            try machine.shell(
+                "rmdir '\(machine.volume)'; cp -a '\(copy)' '\(machine.volume)'; "
+                    + "cp '\(volume.directory)'/home/kit* $OUT/")
+            let done = try machine.ward(
+                "adopt", machine.volume, "--recovery-kit", machine.directory + "/home/kit",
+                "--code-file", machine.directory + "/home/kit.code", "--passcode-cost", "1024",
+                "--passcode-file", machine.passcodeFile)
+            #expect(done.succeeded, "\(done.everything)")
+            try machine.mount()
+            try machine.unlock()
+            try body(machine)
             #expect(
-                try ControlEvent.latest(of: volume).filter {
+                try ControlEvent.latest(of: machine).filter {
                     ["integrityFailure", "foreignFile"].contains($0.kind)
                 }.isEmpty)
-            let checked = try volume.ward("check", volume.mountPoint)
-            // Where there is such a command.
-            #expect(checked.status == 0 || checked.status == 64, "\(checked.everything)")
-            try volume.unmount()
-            try FileManager.default.moveItem(atPath: volume.volume, toPath: copy)
-            try FileManager.default.moveItem(atPath: aside, toPath: volume.volume)
-            try volume.mount()
-            try volume.unlock()
+            try machine.unmount()
+        }
+
+        private func makeKit(_ volume: MountedVolume) throws {
+            try volume.shell(
+                """
+                '\(TestEnvironment.shared.ward)' recovery create '\(volume.volume)' --out $OUT/kit --json \
+                    --passcode-file '\(volume.passcodeFile)' >$OUT/kit.json
+                sed 's/.*"recoveryCode":"\\([^"]*\\)".*/\\1/' $OUT/kit.json >$OUT/kit.code
+                """)
         }
 
         @Test(
@@ -75,6 +83,7 @@ extension MountSuite {
         func rclone(user: User) throws {
             let volume = try MountedVolume(as: user)
             try fill(volume)
+            try makeKit(volume)
             let before = try picture(volume)
             let copy = volume.directory + "/home/copy"
             let sync = """
@@ -86,8 +95,8 @@ extension MountSuite {
             // Nothing was read through the mount.
             let denied = try ControlEvent.latest(of: volume).filter { $0.kind == "denied" }
             #expect(denied.isEmpty, "\(denied)")
-            try open(copy: copy, of: volume) {
-                let after = try picture(volume)
+            try open(copy: copy, of: volume) { machine in
+                let after = try picture(machine)
                 #expect(after == before)
             }
             // While locked what class C and D hold can change, and B can be added to.
@@ -104,8 +113,8 @@ extension MountSuite {
             try volume.unlock()
             let changed = try picture(volume)
             #expect(changed != before)
-            try open(copy: copy, of: volume) {
-                let after = try picture(volume)
+            try open(copy: copy, of: volume) { machine in
+                let after = try picture(machine)
                 #expect(after == changed)
             }
         }
@@ -115,6 +124,7 @@ extension MountSuite {
             arguments: User.available)
         func classChange(user: User) throws {
             let volume = try MountedVolume(as: user)
+            try makeKit(volume)
             try volume.shell("echo secret >\"$MNT/f\"")
             let sync =
                 "rclone --config /dev/null sync --links --metadata \"$OUT/../volume\" \"$OUT/copy\""
@@ -125,8 +135,8 @@ extension MountSuite {
             let copy = volume.directory + "/home/copy"
             func classInTheCopy() throws -> String {
                 var shown = ""
-                try open(copy: copy, of: volume) {
-                    shown = try volume.ward("class", "show", file).output
+                try open(copy: copy, of: volume) { machine in
+                    shown = try machine.ward("class", "show", machine.mountPoint + "/f").output
                 }
                 return shown
             }
@@ -141,6 +151,7 @@ extension MountSuite {
         func syncthing(user: User) throws {
             let volume = try MountedVolume(as: user)
             try fill(volume)
+            try makeKit(volume)
             let before = try picture(volume)
             let home = volume.directory + "/home"
             try volume.lockNow()
@@ -165,6 +176,8 @@ extension MountSuite {
                 cd "$MNT"
                 printf changed | dd of=C/large bs=1 seek=100000 conv=notrunc status=none
                 echo new >B/new; mv A/large A/moved; rm D/large; mkdir -p C/new/dir
+                # A class alone keeps size and time, and this version of Syncthing looks at nothing else.
+                setfattr -n user.ward.class -v D C/deep/small; touch -d '2002-02-02' C/deep/small
                 cd "$OUT"
                 order 2
                 """, seconds: 300)
@@ -172,8 +185,8 @@ extension MountSuite {
             let changed = try picture(volume)
             // Extended attributes stay behind with this version of Syncthing; nothing here has any.
             for (copy, expected) in [("first", before), ("copy", changed)] {
-                try open(copy: home + "/" + copy, of: volume) {
-                    let after = try picture(volume)
+                try open(copy: home + "/" + copy, of: volume) { machine in
+                    let after = try picture(machine)
                     #expect(after == expected, "\(copy)")
                 }
             }

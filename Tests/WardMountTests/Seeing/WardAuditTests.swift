@@ -182,27 +182,45 @@ extension MountSuite {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
             let applications = "Containers/Data/Application"
-            func make(_ id: String, _ letter: String, entitlement: FileClass?, _ background: String)
-            {
+            let entitled = volume.directory + "/home/complete.entitlements"
+            try """
+            <?xml version="1.0" encoding="UTF-8"?>
+            <plist version="1.0"><dict>
+            <key>com.apple.developer.default-data-protection</key>
+            <string>NSFileProtectionComplete</string>
+            <key>com.apple.security.application-groups</key><array><string>group.GROUP</string></array>
+            </dict></plist>
+            """.write(toFile: entitled, atomically: false, encoding: .utf8)
+            func make(_ id: String, _ letter: String, _ more: String...) throws {
+                if more.contains(entitled) {
+                    // A group of its own for each.
+                    try volume.shell("sed 's/GROUP/\(id)/' \(entitled) >\(entitled).\(id)")
+                }
+                let done = try Child.run(
+                    user.prefix + [
+                        TestEnvironment.shared.ward, "container", "create", volume.mountPoint, id,
+                    ] + more.map { $0 == entitled ? "\(entitled).\(id)" : $0 },
+                    environment: volume.environment)
+                #expect(done.succeeded, "\(done.everything)")
                 let path = applications + "/" + id
-                #expect(probe.call("makedirs", path) == .ok)
                 #expect(probe.setClass(path, letter) == .ok)
                 #expect(probe.call("makedirs", path + "/Documents/deep/tmp") == .ok)
                 #expect(probe.call("makedirs", path + "/tmp/deep") == .ok)
-                let entitlement = entitlement.map { ",\"entitlement\":\"\($0.apple)\"" } ?? ""
-                let record = """
-                    {"version":1,"id":"\(id)","kind":"application","class":"\(FileClass.complete.apple)"\
-                    \(entitlement),"created":"2026-11-21T10:30:00.123Z"\(background)}
-                    """
-                #expect(probe.setxattr(path, "user.ward.container", record) == .ok)
                 fill(path + "/Documents/deep", probe)
                 fill(path + "/Documents/deep/tmp", probe)
+                if more.contains(entitled) {
+                    fill("Containers/Shared/AppGroup/group.\(id)/Library", probe)
+                }
             }
-            make("org.front", "A", entitlement: .complete, "")
-            make("org.none", "C", entitlement: nil, "")
-            #expect(try audit(volume).status == 0)
-            make("org.back", "A", entitlement: .complete, ",\"background\":[\"audio\",\"fetch\"]")
-            make("org.differs", "C", entitlement: .complete, "")
+            try make("org.front", "A", "--entitlements", entitled)
+            try make("org.none", "C")
+            // A copy elsewhere is no container.
+            try volume.shell("cp -a \"$MNT/\(applications)/org.front\" \"$MNT/tmporary\"")
+            #expect(try audit(volume, "--ignore", "readable-copy").status == 0)
+            try make(
+                "org.back", "A", "--entitlements", entitled, "--background", "fetch",
+                "--background", "audio")
+            try make("org.differs", "C", "--entitlements", entitled)
             fill(applications + "/org.front/tmp/deep", probe)
             #expect(probe.mkdir("tmp") == .ok)
             fill("tmp", probe)
@@ -212,6 +230,8 @@ extension MountSuite {
                 var expected = ["deep/A", "deep/tmp/A"].map {
                     "background-class-a /\(applications)/org.back/Documents/\($0)"
                 }
+                expected.append(
+                    "background-class-a /Containers/Shared/AppGroup/group.org.back/Library/A")
                 expected.append("container-class /\(applications)/org.differs")
                 for letter in ["A", "B", "CX"] {
                     expected.append(
@@ -228,6 +248,21 @@ extension MountSuite {
                         == "/\(applications)/org.differs is class C, and the entitlement of "
                         + "org.differs says class A")
             }
+            // An update keeps the modes; they go when told to.
+            try volume.unlock()
+            for (more, count) in [([], 3), (["--no-background"], 0)] {
+                let done = try Child.run(
+                    user.prefix + [
+                        TestEnvironment.shared.ward, "container", "create", volume.mountPoint,
+                        "org.back", "--entitlements", entitled + ".org.back",
+                    ] + more, environment: volume.environment)
+                #expect(done.succeeded, "\(done.everything)")
+                let report = try audit(volume, "--only", "background-class-a")
+                #expect(report.found.count == count)
+            }
+            let wrong = try volume.ward(
+                "container", "create", volume.mountPoint, "org.back", "--background", "a/b")
+            #expect(wrong.status == 64 && wrong.errors.contains("is no mode"))
         }
 
         @Test("--only, --ignore, text, --all, exit codes", arguments: User.available)
