@@ -143,7 +143,9 @@ extension MountSuite {
                 try machine.unlock()
                 let after = try tree(machine)
                 let different = Set(after).symmetricDifference(before).sorted()
-                #expect(different.isEmpty && after.count == before.count, "\(state)")
+                #expect(
+                    different.isEmpty && after.count == before.count,
+                    "\(state): \(different.map { String($0.suffix(140)) })")
                 let status = try machine.ward("status", machine.mountPoint, "--json").output
                 #expect(status.contains(#""integrityFailures":0"#), "\(status)")
                 #expect(status.contains(#""recoveryKit":"current""#), "\(status)")
