@@ -49,16 +49,19 @@ extension FileManager {
 }
 
 /// As Foundation's; in a container it is the container.
+// swift-format-ignore: AlwaysUseLowerCamelCase
 public func NSHomeDirectory() -> String {
     ContainerDirectories.root ?? Foundation::NSHomeDirectory()
 }
 
 /// As Foundation's, with a slash at its end; in a container it is the container's `tmp`.
+// swift-format-ignore: AlwaysUseLowerCamelCase
 public func NSTemporaryDirectory() -> String {
     ContainerDirectories.temporary.map { $0.path + "/" } ?? Foundation::NSTemporaryDirectory()
 }
 
 /// As Foundation's; in a container the user's directories are the container's.
+// swift-format-ignore: AlwaysUseLowerCamelCase
 public func NSSearchPathForDirectoriesInDomains(
     _ directory: FileManager.SearchPathDirectory, _ domainMask: FileManager.SearchPathDomainMask,
     _ expandTilde: Bool

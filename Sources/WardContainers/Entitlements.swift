@@ -39,7 +39,10 @@ public struct Entitlements: Equatable, Sendable {
             } catch {
                 throw EntitlementsError(
                     "\(Key.groups) names the group '\(error.text)': \(error.reason)",
-                    advice: error.text.contains("$(") ? EntitlementsError.signedAdvice : nil)
+                    advice: error.text.contains("$(")
+                        ? EntitlementsError.signedAdvice
+                        : "a group is like group.org.example: letters, digits, dots, hyphens, "
+                            + "underscores")
             }
         }
         self.groups = ids.sorted { $0.text < $1.text }

@@ -99,8 +99,8 @@ import Testing
         let attributes = try FileManager.default.attributesOfItem(atPath: file.path)
         #expect(attributes[.protectionKey] as? FileProtectionType == .complete)
         try await device.lock(.now)
-        let error = try await app.run {
-            await failure { _ = try Data(contentsOf: .applicationSupportDirectory + "diary.db") }
+        let error = await app.run {
+            failure { _ = try Data(contentsOf: .applicationSupportDirectory + "diary.db") }
         }
         #expect(
             error.flatMap { DataProtectionError($0) } == .locked(class: .complete, state: .locked))

@@ -17,11 +17,15 @@ struct Sandbox {
         let code: Int32
         var hasStarted: UInt8 = 0
         do throws(Errno) {
-            let started = try Syscall.pipe()
+            let started = try Sandbox.pipe()
             let reading = OwnedDescriptor(adopting: started.reading)
             let writing = OwnedDescriptor(adopting: started.writing)
+            let view = try Sandbox.arguments(view)
             let child = try ChildProcess.start(
-                "bwrap", arguments(command), passing: (writing.rawValue, Sandbox.startedDescriptor),
+                "bwrap",
+                ["bwrap", "--args", "\(Sandbox.viewDescriptor)", "--"] + starter + command,
+                passing: (writing.rawValue, Sandbox.startedDescriptor),
+                alsoPassing: (view.rawValue, Sandbox.viewDescriptor),
                 // So that a terminal's keys end the command, and not bubblewrap before it.
                 blocking: ForwardedSignals.numbers)
             try writing.close()
@@ -46,25 +50,54 @@ struct Sandbox {
         return code
     }
 
-    private func arguments(_ command: [String]) -> [String] {
-        let program = (try? Path.real(ChildProcess.thisProgram)) ?? ChildProcess.thisProgram
+    private static let program =
+        (try? Path.real(ChildProcess.thisProgram)) ?? ChildProcess.thisProgram
+
+    private var starter: [String] { [Sandbox.program, "sandbox-child", "--"] }
+
+    /// What bubblewrap is told of the view. By a descriptor: nobody else's business, and as long as it has to be.
+    private var view: [String] {
         let hidden = hiddenDirectories
-        var words = ["bwrap", "--dev-bind", "/", "/", "--die-with-parent"]
+        var words = ["--dev-bind", "/", "/", "--die-with-parent"]
         // With a process table of its own: /proc/PID/root of a process outside leads outside.
         words += ["--unshare-pid", "--proc", "/proc"]
         // What root may do would undo the rest.
         if geteuid() == 0 { words += ["--cap-drop", "ALL"] }
         for place in hidden { words += ["--tmpfs", place] }
         for place in [container] + groups { words += ["--bind", place, place] }
-        if hidden.contains(where: { Path.isInside(program, $0) }) {
-            words += ["--ro-bind", program, program]
+        if hidden.contains(where: { Path.isInside(Sandbox.program, $0) }) {
+            words += ["--ro-bind", Sandbox.program, Sandbox.program]
         }
         // What is written beside the container must fail, and not be lost with the sandbox.
         for place in hidden { words += ["--remount-ro", place] }
         let here = Path.current ?? "/"
         if hidden.contains(where: { Path.isInside(here, $0) }) { words += ["--chdir", container] }
-        words += ["--", program, "sandbox-child", "--"]
-        return words + command
+        return words
+    }
+
+    /// A pipe that holds the words, each with a zero byte at its end, and then ends.
+    private static func arguments(_ words: [String]) throws(Errno) -> OwnedDescriptor {
+        let ends = try pipe()
+        let reading = OwnedDescriptor(adopting: ends.reading)
+        let writing = OwnedDescriptor(adopting: ends.writing)
+        let bytes: [UInt8] = words.flatMap { word in Array(word.utf8) + [0] }
+        // More than a pipe holds fails, and does not wait for ever.
+        _ = fcntl(writing.rawValue, F_SETFL, O_NONBLOCK)
+        try Syscall.writeAll(writing.rawValue, bytes, bytes.count)
+        return reading
+    }
+
+    /// With numbers above those that the child knows them by.
+    private static func pipe() throws(Errno) -> (reading: Int32, writing: Int32) {
+        let ends = try Syscall.pipe()
+        defer {
+            Syscall.close(ends.reading)
+            Syscall.close(ends.writing)
+        }
+        let reading = OwnedDescriptor(
+            adopting: try Syscall.check { fcntl(ends.reading, F_DUPFD_CLOEXEC, 10) })
+        let writing = try Syscall.check { fcntl(ends.writing, F_DUPFD_CLOEXEC, 10) }
+        return (reading.release(), writing)
     }
 
     /// Mounts of volumes, and what holds the keys of this user's. Those that this user can't enter hide themselves.
@@ -84,6 +117,7 @@ struct Sandbox {
 
     /// What `ward sandbox-child` tells that it runs by.
     static let startedDescriptor: Int32 = 3
+    private static let viewDescriptor: Int32 = 4
 
     /// Until bubblewrap has started the command; where it does not come to that, it is ended.
     private static let startAttempts = 1000

@@ -117,7 +117,7 @@ extension MountSuite {
                 """
             let done = try volume.run(diary, ["--sandbox"], script)
             let parts = done.output.components(separatedBy: "--\n")
-            #expect(done.succeeded && parts.count == 3, "\(done.everything)")
+            try #require(done.succeeded && parts.count == 3, "\(done.everything)")
             let own = Place.inside.map { "./" + Place.applications + diary + "/" + $0 }
             let group = Place.inside.filter { $0.hasPrefix("Library") }
                 .map { "./" + Place.groups + "group.mine/" + $0 }
@@ -186,10 +186,19 @@ extension MountSuite {
             #expect(missing.status == 69, "\(missing.everything)")
             #expect(missing.errors.contains("there is no program bwrap"))
             #expect(missing.errors.contains("ward: hint: apt-get install bubblewrap"))
-            try "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
-                .write(
-                    toFile: programs + "/bwrap", atomically: false, encoding: .utf8)
-            chmod(programs + "/bwrap", 0o755)
+            // By a process of its own: while this one starts others a file that it wrote may be busy.
+            _ = try Child.run(
+                [
+                    "/bin/sh", "-c",
+                    """
+                    cat >"$0" <<'END'
+                    #!/bin/sh
+                    echo 'bwrap: No permissions to create new namespace' >&2
+                    exit 1
+                    END
+                    chmod 755 "$0"
+                    """, programs + "/bwrap",
+                ], environment: TestEnvironment.shared.variables)
             let refused = try run()
             #expect(refused.status == 69, "\(refused.everything)")
             #expect(refused.errors.contains("bwrap: No permissions to create new namespace"))

@@ -5,7 +5,7 @@ import WardTestSupport
 
 extension DataProtectionSuite {
     /// Issue 6, point 1: where the library looks for things when the program runs in a container.
-    @Suite struct ContainerTests {
+    @Suite struct ContainerDirectoryTests {
         private static let app = "org.example.diary"
 
         /// A volume with an app that shares a group, and one that shares another.
@@ -121,7 +121,7 @@ extension DataProtectionSuite {
     }
 }
 
-/// Runs in a container, started by `ContainerTests.program`.
+/// Runs in a container, started by `ContainerDirectoryTests.program`.
 @Suite(.enabled(if: ContainerAnswers.expectedRoot != nil)) struct ContainerProbe {
     @Test func answers() throws {
         let root = try #require(ContainerAnswers.expectedRoot)
