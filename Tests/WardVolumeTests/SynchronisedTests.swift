@@ -314,7 +314,7 @@ import WardSystem
             #expect(given.load(ordering: .relaxed) > 0)
             #expect(refused.load(ordering: .relaxed) > 0)
         }
-        for round in 0..<20 {
+        for round in 0..<10 {
             let before = given.load(ordering: .relaxed)
             while given.load(ordering: .relaxed) == before { usleep(100) }
             try harness.mark(marked)
@@ -325,6 +325,44 @@ import WardSystem
             #expect(later.isSubset(of: atOnce), "round \(round): \(later.subtracting(atOnce))")
             try harness.unmark(marked)
         }
+    }
+
+    @Test("a mark is in force before it returns, and returns when what began before it is done")
+    func markWaits() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(defaultClass: .none, storage: storage)
+        let volume = harness.volume
+        let caller = harness.caller
+        let marked = try harness.makeDirectory("Marked")
+        let slow = try harness.makeFile("slow", in: marked)
+        let other = try harness.makeFile("other", in: marked)
+        let isHeld = Atomic(false)
+        let isReleased = Atomic(false)
+        storage.onChange { name in
+            guard name == "pwrite", !isHeld.exchange(true, ordering: .relaxed) else { return }
+            while !isReleased.load(ordering: .acquiring) { usleep(100) }
+        }
+        let setting = try SystemThread("classes") {
+            let context = WorkerContext(volume: volume)
+            try? volume.setProtectionClass(of: volume.node(slow), to: .complete, caller, context)
+        }
+        while !isHeld.load(ordering: .acquiring) { usleep(100) }
+        let hasReturned = Atomic(false)
+        let marking = try SystemThread("mark") {
+            try? volume.setMark(
+                of: volume.node(marked), to: true, WorkerContext(volume: volume))
+            hasReturned.store(true, ordering: .releasing)
+        }
+        while (try? harness.synced(marked)) == nil { usleep(100) }
+        #expect(throws: Errno.invalidArgument) { try harness.setClass(other, "A") }
+        usleep(20_000)
+        let isEarly = hasReturned.load(ordering: .acquiring)
+        #expect(!isEarly)
+        isReleased.store(true, ordering: .releasing)
+        marking.join()
+        #expect(try harness.protectedNames(in: marked) == ["slow"])
+        setting.join()
+        storage.onChange(nil)
     }
 
     @Test("a file that gets class A while it is moved in is refused that, or told")
