@@ -9,8 +9,15 @@ import WardSystem
 public struct VolumeContainers: Sendable {
     /// The mount point: the volume's root.
     public let root: String
+    /// How long another program's change is waited for.
+    private let patience: Duration
 
-    public init(root: String) { self.root = root }
+    public init(root: String) { self.init(root: root, patience: .seconds(20)) }
+
+    init(root: String, patience: Duration) {
+        self.root = root
+        self.patience = patience
+    }
 
     /// A container as it is now.
     public struct Container: Sendable {
@@ -178,9 +185,6 @@ public struct VolumeContainers: Sendable {
 
     // MARK: Changing
 
-    /// How long another program's change is waited for.
-    private static let patience = Duration.seconds(20)
-
     /// `Containers`, held so that nobody else makes or removes one; free when the descriptor goes.
     func lock() throws(ContainerError) -> OwnedDescriptor {
         let top = try wrapping(root) { () throws(Errno) in
@@ -188,7 +192,7 @@ public struct VolumeContainers: Sendable {
             return try Directories.openOrMake(
                 ContainerLayout.top, in: volume.rawValue, mode: 0o755)
         }
-        let deadline = SystemClock.monotonic() + VolumeContainers.patience
+        let deadline = SystemClock.monotonic() + patience
         while flock(top.rawValue, LOCK_EX | LOCK_NB) != 0 {
             let reason = Errno(rawValue: errno)
             guard reason == .wouldBlock || reason == .interrupted else {

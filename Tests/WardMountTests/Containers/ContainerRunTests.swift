@@ -95,6 +95,27 @@ extension MountSuite {
         }
 
         @Test(
+            "^C at a terminal ends the command in its own way, and not the sandbox before it",
+            arguments: User.available)
+        func terminalKeys(user: User) throws {
+            let volume = try makeVolume(user)
+            let script = """
+                trap 'sleep 0.3; echo ended by itself; exit 9' INT
+                echo waiting; while :; do sleep 0.05; done
+                """
+            for sandbox in [true, false] {
+                let words = sandbox ? ["--sandbox", "--"] : ["--"]
+                let terminal = try Terminal(
+                    volume, "container", "run", volume.mountPoint, diary,
+                    words: words + ["sh", "-c", script])
+                try terminal.wait(for: "waiting", seconds: 60)
+                try terminal.type("\u{3}")
+                let end = try terminal.end(seconds: 60)
+                #expect(end.status == 9 && end.text.contains("ended by itself"), "\(end.text)")
+            }
+        }
+
+        @Test(
             "--sandbox: its own container and its groups, and no other; nothing of other volumes, no keys",
             arguments: User.available)
         func sandbox(user: User) throws {
