@@ -188,6 +188,8 @@ final class EventLog: VolumeObserver, @unchecked Sendable {
         lock.withLock { stored.append(event) }
     }
     var all: [VolumeEvent] { lock.withLock { stored } }
+    /// How many of them a test has done with. For the test's thread alone.
+    var skipped = 0
     var integrityFailures: [String] {
         all.compactMap {
             if case .integrityFailure(let path, let reason) = $0 {
