@@ -46,6 +46,9 @@ public struct WardCommand: ParsableCommand {
                 ]),
             CommandGroup(name: "Files", subcommands: [ClassCommand.self, ListCommand.self]),
             CommandGroup(
+                name: "Backup",
+                subcommands: [BackupCommand.self, ExportCommand.self, ImportCommand.self]),
+            CommandGroup(
                 name: "More",
                 subcommands: [
                     DemoCommand.self, TestCommand.self, LintCommand.self, VersionCommand.self,

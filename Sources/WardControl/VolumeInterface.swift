@@ -5,7 +5,11 @@ public enum VolumeInterface {
     public static let methods: Set<String> = [
         "Status", "Lock", "Unlock", "Reboot", "SetPasscode", "ChangePasscode", "RemovePasscode",
         "Advance", "SetFull", "Unmount", "Monitor", "Holders", "SetPolicy", "Erase",
+        "Backup",
     ]
+
+    /// Those that need "more", and go on until the client hangs up.
+    public static let lastingMethods: Set<String> = ["Monitor", "Backup"]
 
     /// The name of a method or error of this interface as it crosses the socket.
     public static func qualified(_ member: String) -> String { name + "." + member }
@@ -159,6 +163,11 @@ public enum VolumeInterface {
         # Destroys the effaceable key, so that nothing on this device opens the volume again, and ends the mount. Only
         # where uuid is the volume's.
         method Erase(uuid: string) -> ()
+
+        # Needs "more": answers once when everything written so far is durable; from then on, and as long as the connection
+        # lasts, changes of the keybag (passcode, policy) wait, though no longer than 30 s each, and the epoch of the state
+        # record stays, though no longer than an hour. Nothing else is held, and no lock is ever delayed.
+        method Backup() -> ()
 
         error WrongPasscode (triesLeft: ?int)
         error TryLater (seconds: int)

@@ -29,6 +29,7 @@ final class ControlService: ControlHandler {
     let ending = WorkQueue("ward-end", limit: 4)
     private let searches = WorkQueue("ward-search", limit: 4)
     private let holders: HolderSearch
+    let backups: BackupHolds
     /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not undo it.
     private let locks = Atomic(0)
     /// The start of a new delay after a reboot waits in `passcodes`.
@@ -38,8 +39,8 @@ final class ControlService: ControlHandler {
 
     init(
         options: MountOptions, placement: Placement, store: KeybagStore, volume: Volume,
-        keeper: LockKeeper, time: any TimeSource, fillable: FillableStorage?, hub: EventHub,
-        deviceMinor: UInt32,
+        keeper: LockKeeper, maintenance: Maintenance, time: any TimeSource,
+        fillable: FillableStorage?, hub: EventHub, deviceMinor: UInt32,
         unmount: @escaping @Sendable (_ force: Bool) -> String?
     ) {
         self.options = options
@@ -52,6 +53,7 @@ final class ControlService: ControlHandler {
         self.hub = hub
         self.unmount = unmount
         holders = HolderSearch(volume: volume, deviceMinor: deviceMinor)
+        backups = BackupHolds(volume: volume, maintenance: maintenance, time: time, hub: hub)
     }
 
     /// As the command line of the mount says, else as the volume does now.
@@ -61,6 +63,7 @@ final class ControlService: ControlHandler {
 
     /// Finishes what was begun; passcodes that wait for their turn are not tried any more.
     func stop() {
+        backups.stop()
         passcodes.discardWaiting()
         passcodes.add(always: true) { [self] in try? store.notePasscodeDelay() }
         passcodes.stop()
@@ -83,6 +86,7 @@ final class ControlService: ControlHandler {
         case "Unmount": unmount(call)
         case "SetPolicy": setPolicy(call)
         case "Erase": erase(call)
+        case "Backup": backup(call)
         default: monitor(call)
         }
     }
@@ -259,7 +263,7 @@ final class ControlService: ControlHandler {
     }
 
     private func setPasscode(_ call: ControlCall) {
-        withPasscodes(call, ["passcode"]) { [self] in
+        withPasscodes(call, ["passcode"], changesKeybag: true) { [self] in
             guard let passcode = passcode("passcode", of: call) else { return }
             let hadPasscode = store.hasPasscode
             do throws(KeybagError) {
@@ -275,7 +279,7 @@ final class ControlService: ControlHandler {
     }
 
     private func changePasscode(_ call: ControlCall) {
-        withPasscodes(call, ["current", "passcode"]) { [self] in
+        withPasscodes(call, ["current", "passcode"], changesKeybag: true) { [self] in
             guard let current = passcode("current", of: call),
                 let passcode = passcode("passcode", of: call)
             else { return }
@@ -291,7 +295,7 @@ final class ControlService: ControlHandler {
     }
 
     private func removePasscode(_ call: ControlCall) {
-        withPasscodes(call, ["current"]) { [self] in
+        withPasscodes(call, ["current"], changesKeybag: true) { [self] in
             guard let current = passcode("current", of: call) else { return }
             let hadPasscode = store.hasPasscode
             var failure: KeybagError?
@@ -324,15 +328,22 @@ final class ControlService: ControlHandler {
         }
     }
 
-    /// Runs `body` in the queue of passcodes where the secrets it needs are there.
+    /// Runs `body` in the queue of passcodes where the secrets it needs are there. What changes the keybag waits, outside
+    /// of the queue, while a backup is being made.
     func withPasscodes(
-        _ call: ControlCall, _ names: [String], _ body: @escaping @Sendable () -> Void
+        _ call: ControlCall, _ names: [String], changesKeybag: Bool = false,
+        _ body: @escaping @Sendable () -> Void
     ) {
         for name in names where call.parameters[name]?.secretValue == nil {
             call.failInvalidParameter(name)
             return
         }
-        if !passcodes.add(body) { call.fail(.busy(reason: "too many passcodes are being tried")) }
+        let add: @Sendable () -> Void = { [self] in
+            if !passcodes.add(body) {
+                call.fail(.busy(reason: "too many passcodes are being tried"))
+            }
+        }
+        if changesKeybag { backups.whenFree(add) } else { add() }
     }
 
     func passcode(_ name: String, of call: ControlCall) -> Passcode? {

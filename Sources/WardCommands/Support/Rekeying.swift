@@ -37,7 +37,10 @@ struct Rekeying {
             try ExtendedAttribute.set(
                 ExtendedAttribute.wardClass, Array(protectionClass.letter.utf8),
                 descriptor: copy.rawValue)
-            try copyContent(source.rawValue, copy.rawValue, before.st_size, progress)
+            let size = Int(before.st_size)
+            try FileContent.copy(from: source.rawValue, to: copy.rawValue, sizeBytes: size) {
+                progress($0, size)
+            }
             try copyAttributes(source.rawValue, copy.rawValue, before)
             changed = !isUnchanged(before, try Syscall.fstat(source.rawValue))
             if !changed { try replace(with: copy.rawValue) }
@@ -75,44 +78,6 @@ struct Rekeying {
         } else if errno == EAGAIN {
             throw refusal(
                 "a program has it open for writing", hint: "close it there, then try again")
-        }
-    }
-
-    /// Data regions only, so that holes stay holes; lseek(2).
-    private func copyContent(
-        _ source: Int32, _ copy: Int32, _ size: Int, _ progress: (Int, Int) -> Void
-    ) throws(Errno) {
-        let capacity = 1 << 20
-        let buffer = UnsafeMutableRawPointer.allocate(byteCount: capacity, alignment: 4096)
-        defer {
-            explicit_bzero(buffer, capacity)
-            buffer.deallocate()
-        }
-        if size > 0 { try Syscall.ftruncate(copy, size) }
-        var offset = 0
-        while offset < size {
-            guard let start = try nextData(source, from: offset) else { break }
-            let end = (try? Syscall.lseek(source, start, Int32(SEEK_HOLE))) ?? size
-            offset = start
-            while offset < min(end, size) {
-                let count = min(capacity, min(end, size) - offset)
-                let got = try Syscall.pread(source, buffer, count, at: offset)
-                if got == 0 { return }
-                try Syscall.pwrite(copy, buffer, got, at: offset)
-                offset += got
-                progress(offset, size)
-            }
-        }
-    }
-
-    /// Nil: only a hole follows.
-    private func nextData(_ source: Int32, from offset: Int) throws(Errno) -> Int? {
-        do throws(Errno) {
-            return try Syscall.lseek(source, offset, Int32(SEEK_DATA))
-        } catch {
-            if error == .noSuchAddressOrDevice { return nil }
-            if error == .invalidArgument { return offset }
-            throw error
         }
     }
 
