@@ -5,7 +5,7 @@ import WardSystem
 
 extension KeybagStore {
     /// How often a change of the keybag by another process is waited for, and how long each time, microseconds.
-    private static let patience = (attempts: 100, pause: useconds_t(10_000))
+    private static let patience = (attempts: 20, pause: useconds_t(10_000))
 
     /// The volume key alone, which names and attributes need: from the device slot, whatever the lock state.
     ///
@@ -14,9 +14,15 @@ extension KeybagStore {
     public static func volumeKey(
         volumePath: String, stateRoot: String
     ) throws(KeybagError) -> SecretBytes {
+        try volumeKey(volumePath: volumePath, stateRoot: stateRoot, storage: DiskKeyStorage())
+    }
+
+    static func volumeKey(
+        volumePath: String, stateRoot: String, storage: any KeyStorage
+    ) throws(KeybagError) -> SecretBytes {
         let loader = KeybagLoader(
-            volumePath: volumePath, stateRoot: stateRoot, storage: DiskKeyStorage(),
-            clock: .system, acceptsOlderGeneration: true)
+            volumePath: volumePath, stateRoot: stateRoot, storage: storage, clock: .system,
+            acceptsOlderGeneration: true)
         var attempt = 0
         while true {
             do throws(KeybagError) {
