@@ -132,6 +132,17 @@ package final class Child: @unchecked Sendable {
             timedOut: status == nil)
     }
 
+    /// Copies a program to where any user may run it, by install(1).
+    ///
+    /// `FileManager.copyItem` writes through a descriptor that every program started meanwhile inherits; as long as one of
+    /// those runs, execve(2) of the copy is ETXTBSY.
+    package static func copyProgram(_ source: String, to target: String) throws {
+        let copied = try run(
+            ["install", "-m", "0755", "--", source, target],
+            environment: ["PATH": "/usr/bin:/bin"], seconds: 300)
+        guard copied.succeeded else { throw SupportError("can't copy: \(copied.everything)") }
+    }
+
     private static func temporaryFile() throws -> Int32 {
         var template = Array("/tmp/ward-tests-stream-XXXXXX".utf8CString)
         let descriptor = mkstemp(&template)

@@ -14,8 +14,7 @@ package enum OrdinaryUserRun {
         let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
         let built = (own as NSString).deletingLastPathComponent
         for (source, name) in [(own, "tests"), (built + "/ward", "ward")] {
-            try FileManager.default.copyItem(atPath: source, toPath: place + "/" + name)
-            chmod(place + "/" + name, 0o755)
+            try Child.copyProgram(source, to: place + "/" + name)
         }
         let child = Process()
         child.executableURL = URL(fileURLWithPath: "/usr/bin/env")

@@ -36,8 +36,7 @@ package final class TestEnvironment: Sendable {
         }
         ward = base + "/ward"
         if let built = Self.builtProgram {
-            try? manager.copyItem(atPath: built, toPath: ward)
-            chmod(ward, 0o755)
+            try? Child.copyProgram(built, to: ward)
         }
         atexit { TestEnvironment.shared.cleanUp() }
     }
