@@ -88,29 +88,29 @@ struct ExportCommand: ParsableCommand {
         let what = "cannot export to"
         let place: String
         do throws(Errno) {
-            let wanted = try Path.realParent(directory)
-            do throws(Errno) {
-                try Syscall.mkdirat(AT_FDCWD, wanted, 0o700)
-            } catch {
-                if error != .fileExists { throw error }
-            }
-            place = try Path.real(wanted)
+            place = try Path.realParent(directory)
         } catch {
             throw CommandFailure(what, directory, errno: error)
         }
-        if FileClass.isOnWard(place),
-            (try? ExtendedAttribute.text(of: ExtendedAttribute.wardVolume, path: place))
-                == head.volume
-        {
-            throw CommandFailure(
-                what, directory, why: "it is in the volume itself",
-                hint: "choose a directory elsewhere", status: .cannotCreate)
+        // Before anything is made there.
+        for path in [place, Path.parent(place)] where FileClass.isOnWard(path) {
+            let volume = try? ExtendedAttribute.text(of: ExtendedAttribute.wardVolume, path: path)
+            if volume == head.volume {
+                throw CommandFailure(
+                    what, directory, why: "it is in the volume itself",
+                    hint: "choose a directory elsewhere", status: .cannotCreate)
+            }
         }
         let backing = try VolumeConnection(ExportCommand.what, path: mountpoint).status().volume
-        if Path.isInside(place, backing) {
+        if Path.isInside(place, backing) || Path.isInside((try? Path.real(place)) ?? "/", backing) {
             throw CommandFailure(
                 what, directory, why: "it is in the volume's directory of ciphertext",
                 hint: "choose a directory elsewhere", status: .cannotCreate)
+        }
+        do throws(Errno) {
+            try Syscall.mkdirat(AT_FDCWD, place, 0o700)
+        } catch {
+            if error != .fileExists { throw CommandFailure(what, directory, errno: error) }
         }
         try checkContent(place, head, what)
         return place

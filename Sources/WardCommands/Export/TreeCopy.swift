@@ -20,7 +20,7 @@ protocol TreeTarget: AnyObject {
     func enter(
         _ directory: Int32, _ path: [UInt8], from source: Int32, isNew: Bool
     ) throws(Errno) -> Bool
-    /// Everything in it is there, and so are its attributes but for the times.
+    /// Everything in a directory that takes attributes is there, and so are its attributes but for mode and times.
     func leave(_ directory: Int32) throws(Errno)
     /// A file of the source has its copy, or had one. `name` in the directory `source`.
     func keeps(_ name: [UInt8], in source: Int32, _ path: [UInt8])
@@ -97,10 +97,7 @@ final class TreeCopy {
                 let status = try Syscall.fstat(source)
                 try copyAttributes(source, copy, status, path)
                 try target.leave(copy)
-                try Syscall.futimens(
-                    copy, access: status.st_atim, modification: status.st_mtim)
-            } else {
-                try target.leave(copy)
+                try finish(copy, status)
             }
             directories += 1
         } catch {
@@ -149,7 +146,9 @@ final class TreeCopy {
         } catch {
             guard error == .fileExists else { throw error }
             guard try status(name, copy).st_mode & S_IFMT == S_IFDIR else {
-                return report(path, why: "there is another file of that name")
+                return report(
+                    path, why: "there is another file of that name",
+                    hint: "move one of the two away, then run it again")
             }
             isNew = false
         }
@@ -243,8 +242,7 @@ final class TreeCopy {
                     continue
                 }
                 try copyAttributes(file.rawValue, made.rawValue, before, path)
-                try Syscall.futimens(
-                    made.rawValue, access: before.st_atim, modification: before.st_mtim)
+                try finish(made.rawValue, before)
                 try target.publish(made, as: name, in: copy, replacing: replaces)
             } catch {
                 target.discard()
@@ -253,7 +251,9 @@ final class TreeCopy {
             files += 1
             return
         }
-        report(path, why: "it was changed each time while it was copied")
+        report(
+            path, why: "it was changed each time while it was copied",
+            hint: "run it again when the program that writes it is done")
     }
 
     private func copyLink(
@@ -315,12 +315,17 @@ final class TreeCopy {
 
     // MARK: Attributes
 
-    /// Owner before mode (chown(2) drops set-user-ID bits), mode before ACLs, times by the caller.
+    /// The mode, which may close it to its owner, after everything that needs to write it; times last.
+    private func finish(_ copy: Int32, _ status: FileStatus) throws(Errno) {
+        try Syscall.fchmod(copy, status.st_mode & 0o7777)
+        try Syscall.futimens(copy, access: status.st_atim, modification: status.st_mtim)
+    }
+
+    /// Owner (chown(2) drops set-user-ID bits and capabilities), then extended attributes.
     private func copyAttributes(
         _ source: Int32, _ copy: Int32, _ status: FileStatus, _ path: [UInt8]
     ) throws(Errno) {
         if geteuid() == 0 { try Syscall.fchown(copy, status.st_uid, status.st_gid) }
-        try Syscall.fchmod(copy, status.st_mode & 0o7777)
         for name in (try? ExtendedAttribute.names(descriptor: source)) ?? []
         where !TreeCopy.isVirtual(name) {
             do throws(Errno) {
@@ -368,7 +373,9 @@ final class TreeCopy {
             return false
         case .replace: return true
         case .refuse:
-            report(path, why: "there is another file of that name, which is not overwritten")
+            report(
+                path, why: "there is another file of that name, which is not overwritten",
+                hint: "move one of the two away, then run it again")
             return false
         }
     }
@@ -424,8 +431,8 @@ final class TreeCopy {
         report(CommandFailure(what, shown(path), errno: error))
     }
 
-    private func report(_ path: [UInt8], why: String) {
-        report(CommandFailure(what, shown(path), why: why, status: .badData))
+    private func report(_ path: [UInt8], why: String, hint: String? = nil) {
+        report(CommandFailure(what, shown(path), why: why, hint: hint, status: .badData))
     }
 
     private func report(_ failure: CommandFailure) {

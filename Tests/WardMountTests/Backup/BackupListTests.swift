@@ -148,7 +148,7 @@ extension MountSuite {
             let notes = try volume.backupShell(
                 #"""
                 cd "$MNT"; echo 1 >marked; echo 2 >victim; echo 3 >forged; mkdir directory; echo 4 >directory/file
-                "$WARD" backup exclude marked
+                "$WARD" backup exclude marked -q
                 inode() { find "$VOL" -inum "$(stat -c %i "$MNT/$1")"; }
                 name=$(getfattr --absolute-names -m '^user[.]w[.]' "$(inode marked)" | grep '^user')
                 value=$(getfattr --absolute-names -n "$name" -e hex "$(inode marked)" | sed -n 's/^user.*=//p')

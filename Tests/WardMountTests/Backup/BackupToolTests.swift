@@ -29,6 +29,10 @@ extension MountSuite {
             return volume
         }
 
+        private static func parent(_ path: String) -> String {
+            (path as NSString).deletingLastPathComponent
+        }
+
         /// Files of every kind and class; `app-tmp` and what is below `left-out` are to be missing in a copy.
         private static let fill = #"""
             cd "$MNT"; mkdir -p app/deep/er empty left-out Containers/Data/Application/x/tmp
@@ -70,6 +74,7 @@ extension MountSuite {
         @Test("Each program takes both of its lists as they are", arguments: User.available)
         func lists(user: User) throws {
             let volume = try Self.volume(user, hostile: true, kit: false)
+            defer { try? FileManager.default.removeItem(atPath: Self.parent(volume.volume)) }
             try volume.backupShell(
                 #"""
                 (\#(Self.fill))

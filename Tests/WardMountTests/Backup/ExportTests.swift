@@ -11,11 +11,12 @@ extension MountSuite {
                 seq 5000 >$class/numbers; echo $class >$class/letter; : >$class/empty
             done
             "$WARD" class set A C/letter -q
+            setfattr -n user.closed -v 1 C/letter D app/deep
             chmod 400 C/letter; chmod 555 D; chmod 500 app/deep; chmod 1777 empty
             ln -s ../A/letter app/link; ln C/numbers app/hard; ln C/numbers app/harder; mkfifo app/pipe
             truncate -s 30M app/sparse; printf end | dd of=app/sparse bs=1 seek=20000000 conv=notrunc status=none
             setfattr -n user.origin -v somewhere app; setfattr -n user.note -v A A/letter
-            setfattr -n user.ward.backup-excluded -v 1 B/letter; setfacl -m u:1234:r D/letter
+            setfattr -n user.ward.backup-excluded -v 1 B/letter; setfacl -m u:1234:r B/letter; setfacl -d -m u:1234:rx app
             echo name >"app/$(printf 'long%.0s' $(seq 50))"; echo strange >$'app/a\nb*?\\'; echo latin >$'app/\xe9t\xe9'
             touch -d '2001-01-01 01:02:03.123456789' B/letter app/link empty
             if [ "$(id -u)" = 0 ]; then
@@ -186,7 +187,12 @@ extension MountSuite {
                 try transcript.ward("import", home + "/" + name, mount, exit: 65)
             }
             try transcript.check("export")
-            #expect(try volume.shell("ls -A $MNT $OUT/full $OUT/plain | tr '\\n' ' '").contains("inside"))
+            // Nothing was made anywhere.
+            try volume.backupShell(
+                #"""
+                test "$(ls -A "$MNT" | tr '\n' ' ')" = 'file inside '; test -z "$(ls -A "$MNT/inside" "$OUT/plain")"
+                test "$(ls "$VOL" | wc -l)" = 6; test ! -e "$OUT/new"
+                """#)
         }
     }
 }
