@@ -32,7 +32,7 @@ public struct WardCommand: ParsableCommand {
                 subcommands: [
                     InitCommand.self, MountCommand.self, UnmountCommand.self,
                     PasscodeCommand.self, PolicyCommand.self, RecoveryCommand.self,
-                    EraseCommand.self,
+                    AdoptCommand.self, EraseCommand.self,
                 ]),
             CommandGroup(
                 name: "Lock state",

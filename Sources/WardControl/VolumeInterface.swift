@@ -5,7 +5,7 @@ public enum VolumeInterface {
     public static let methods: Set<String> = [
         "Status", "Lock", "Unlock", "Reboot", "SetPasscode", "ChangePasscode", "RemovePasscode",
         "Advance", "SetFull", "Unmount", "Monitor", "Holders", "SetPolicy", "Erase",
-        "Backup",
+        "Backup", "ReadRecovery",
     ]
 
     /// Those that need "more", and go on until the client hangs up.
@@ -36,6 +36,8 @@ public enum VolumeInterface {
         # userInactiveRemainingSeconds: until class CX goes, unless an unlock renews it.
         # triesLeft: wrong passcodes before the volume is disabled, or erased (eraseAfterTries); absent without a passcode.
         # retrySeconds: until the next passcode may be tried; absent where it may be now.
+        # recoveryKit: none (none is known), unverified (none was made or opened for a year) or current; RFC 3339 times of the
+        # last that was made, and of the last that was opened to see whether it can be.
         # unsyncedBytes: written and not yet durable; pendingStoreBytes: accepted and not yet stored. Absent: not known.
         # lost, denied, integrityFailures: how many since the mount; lostPaths: of the last few that were lost.
         # sequence: that of the last event.
@@ -54,6 +56,9 @@ public enum VolumeInterface {
           triesLeft: ?int,
           retrySeconds: ?float,
           eraseAfterTries: bool,
+          recoveryKit: ?string,
+          recoveryKitMade: ?string,
+          recoveryKitVerified: ?string,
           classes: []ClassStatus,
           unsyncedBytes: ?int,
           pendingStoreBytes: ?int,
@@ -159,6 +164,9 @@ public enum VolumeInterface {
         method SetPolicy(
           current: ?string, graceSeconds: ?float, userInactiveSeconds: ?float, eraseAfterTries: ?bool
         ) -> ()
+
+        # Reads again what this device knows of recovery kits: ward recovery create and verify call it.
+        method ReadRecovery() -> ()
 
         # Destroys the effaceable key, so that nothing on this device opens the volume again, and ends the mount. Only
         # where uuid is the volume's.

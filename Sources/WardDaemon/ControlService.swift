@@ -87,6 +87,7 @@ final class ControlService: ControlHandler {
         case "SetPolicy": setPolicy(call)
         case "Erase": erase(call)
         case "Backup": backup(call)
+        case "ReadRecovery": readRecovery(call)
         default: monitor(call)
         }
     }
@@ -120,6 +121,7 @@ final class ControlService: ControlHandler {
             if case .tryLater(let wait) = store.verdict { status.retrySeconds = wait.inSeconds }
             status.eraseAfterTries = store.policy.erasesAfterTenWrongPasscodes
         }
+        describeRecovery(in: &status, advanced: (time as? ManualTime)?.advanced ?? .zero)
         status.unsyncedBytes = volume.unsyncedBytes
         status.pendingStoreBytes = volume.pendingStoreBytes
         status.lost = counts.lost

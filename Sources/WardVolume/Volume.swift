@@ -96,11 +96,12 @@ public final class Volume: @unchecked Sendable {
     /// Opens the volume at `backingPath`: checks the root, recovers after an unclean end, begins an epoch.
     ///
     /// `volumeKey` is the 32-byte key of names and metadata (from the keybag). The caller holds the exclusive lock.
+    /// `isCopy`: a backup was put in the volume's place; one that was made in use is taken as `acceptCopyInUse` says.
     /// Throws `VolumeOpenError` with what is wrong with which file.
     public init(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
-        keyring: ClassKeyring, readOnly: Bool, observer: (any VolumeObserver)?,
-        storage: any Storage = PosixStorage()
+        keyring: ClassKeyring, readOnly: Bool, isCopy: Bool = false,
+        observer: (any VolumeObserver)?, storage: any Storage = PosixStorage()
     ) throws(VolumeOpenError) {
         self.backingPath = backingPath
         self.parameters = parameters
@@ -119,7 +120,7 @@ public final class Volume: @unchecked Sendable {
         maximumKeptDirectories = min(4096, max(16, Int(clamping: limit.rlim_cur) / 8))
 
         let opened = try VolumeRoot.open(
-            backingPath, volumeKey: volumeKey, storage: storage, readOnly: readOnly)
+            backingPath, volumeKey: volumeKey, storage: storage, readOnly: readOnly, isCopy: isCopy)
         keys = opened.keys
         rootDescriptor = opened.descriptor
         rootDevice = opened.status.st_dev

@@ -190,7 +190,7 @@ extension MountSuite {
             // Nothing was made anywhere.
             try volume.backupShell(
                 #"""
-                test "$(ls -A "$MNT" | tr '\n' ' ')" = 'file inside '; test -z "$(ls -A "$MNT/inside" "$OUT/plain")"
+                test "$(ls -A "$MNT" | tr '\n' ' ')" = 'file inside '; test -z "$(find "$MNT/inside" "$OUT/plain" -mindepth 1)"
                 test "$(ls "$VOL" | wc -l)" = 6; test ! -e "$OUT/new"
                 """#)
         }
