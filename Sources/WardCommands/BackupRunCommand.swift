@@ -6,7 +6,8 @@ import WardVolume
 
 struct BackupRunCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "run", abstract: "Run a program that makes a backup, with a picture that holds.",
+        commandName: "run",
+        abstract: "Run a program that makes a backup, with a picture that holds.",
         usage: "ward backup run <volume> [--for <tool>] [<options>] -- <command> ...",
         discussion: """
             First everything written so far is made durable. While the command runs, changes of the \

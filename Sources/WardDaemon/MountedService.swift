@@ -86,7 +86,8 @@ final class MountedService: @unchecked Sendable {
         let ending = Ending()
         service = ControlService(
             options: options, placement: placement, store: store, volume: volume, keeper: keeper,
-            maintenance: maintenance, time: time, fillable: fillable, hub: hub, deviceMinor: connection.connectionID
+            maintenance: maintenance, time: time, fillable: fillable, hub: hub,
+            deviceMinor: connection.connectionID
         ) { force in ending.owner?.end(force: force) }
         info = MountedInfo(
             uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,

@@ -50,10 +50,15 @@ public struct BackupSnapshot {
         usleep(useconds_t(2 * BackupStamp.tick.components.attoseconds / 1_000_000_000_000))
         for (path, name) in fresh {
             let place = Array(backingPath.utf8) + [UInt8(ascii: "/")]
-            let status = try? BackupWalk.withCString(
-                (place + path.appending(component: name))[...]
-            ) { name throws(Errno) in try Syscall.fstatat(AT_FDCWD, name) }
-            directories[path]?.entries[name] = status.map { BackupStamp($0) }
+            do throws(Errno) {
+                let status = try BackupWalk.withCString(
+                    (place + path.appending(component: name))[...]
+                ) { name throws(Errno) in try Syscall.fstatat(AT_FDCWD, name) }
+                directories[path]?.entries[name] = BackupStamp(status)
+            } catch {
+                // One that can't be looked at by its path (a very long one) stays fresh, and counts as changed.
+                if error == .noSuchFileOrDirectory { directories[path]?.entries[name] = nil }
+            }
         }
     }
 

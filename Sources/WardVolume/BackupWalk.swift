@@ -394,7 +394,8 @@ public final class BackupWalk: Sendable {
         let wanted: [(String, Role)] =
             switch role {
             case .root:
-                isHome(entries, stored) ? [("Containers", .containers)] + home
+                isHome(entries, stored)
+                    ? [("Containers", .containers)] + home
                     : [("Containers", .containers)]
             case .containers: [("Data", .data), ("Shared", .shared)]
             case .data:

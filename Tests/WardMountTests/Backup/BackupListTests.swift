@@ -73,11 +73,13 @@ extension MountSuite {
                 #expect(
                     found == wanted,
                     "\(state.rawValue): \(Set(found).symmetricDifference(wanted).sorted())")
-                lists.append(try Data(contentsOf: URL(fileURLWithPath: volume.directory + "/home/list")))
+                lists.append(
+                    try Data(contentsOf: URL(fileURLWithPath: volume.directory + "/home/list")))
             }
             try volume.unmount()
             try volume.backupShell("\"$WARD\" backup list \"$VOL\" -0 >\"$OUT/list\"")
-            lists.append(try Data(contentsOf: URL(fileURLWithPath: volume.directory + "/home/list")))
+            lists.append(
+                try Data(contentsOf: URL(fileURLWithPath: volume.directory + "/home/list")))
             #expect(Set(lists.map { Set($0.split(separator: 0)) }).count == 1, "also not mounted")
             // The two kinds of list share nothing, and leave nothing out.
             try volume.backupShell(
@@ -94,7 +96,9 @@ extension MountSuite {
                 """)
         }
 
-        @Test("A volume that is an app's home: its own caches and tmp are left out", arguments: User.available)
+        @Test(
+            "A volume that is an app's home: its own caches and tmp are left out",
+            arguments: User.available)
         func home(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -108,7 +112,9 @@ extension MountSuite {
             #expect(found == ["Documents", "Documents/file", "Library", "Library/Caches", "tmp"])
         }
 
-        @Test("The mark belongs to the file, and goes when the file is replaced", arguments: User.available)
+        @Test(
+            "The mark belongs to the file, and goes when the file is replaced",
+            arguments: User.available)
         func replaced(user: User) throws {
             let volume = try MountedVolume(as: user)
             let mark = "getfattr -n user.ward.backup-excluded --only-values -h"
@@ -142,7 +148,9 @@ extension MountSuite {
                 ])
         }
 
-        @Test("A mark of another file, or a forged one, leaves nothing out", arguments: User.available)
+        @Test(
+            "A mark of another file, or a forged one, leaves nothing out", arguments: User.available
+        )
         func forged(user: User) throws {
             let volume = try MountedVolume(as: user)
             let notes = try volume.backupShell(
@@ -157,14 +165,17 @@ extension MountSuite {
                 setfattr -n "$name" -v 0x00 "$(inode forged)"
                 "$WARD" backup list "$MNT" 2>&1 >/dev/null
                 """#)
-            #expect(notes.split(separator: "\n").count == 3 && notes.contains("does not authenticate"))
+            #expect(
+                notes.split(separator: "\n").count == 3 && notes.contains("does not authenticate"))
             #expect(
                 try volume.backedUp().filter { !$0.hasPrefix("+") } == [
                     "directory", "directory/file", "forged", "victim",
                 ])
         }
 
-        @Test("Where a directory's record is damaged everything in it is backed up", arguments: User.available)
+        @Test(
+            "Where a directory's record is damaged everything in it is backed up",
+            arguments: User.available)
         func damaged(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -181,7 +192,28 @@ extension MountSuite {
                 """)
         }
 
-        @Test("Beside programs that create, rename and delete: nothing is missed, nobody is disturbed", arguments: User.available)
+        @Test("Paths that are longer on disk than the kernel takes", arguments: User.available)
+        func deep(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.backupShell(
+                #"""
+                cd "$MNT"; name=$(printf 'directory%03d' $(seq 1 1))
+                for i in $(seq 140); do mkdir $name-$name; cd $name-$name; done
+                echo 1 >kept; echo 2 >marked; "$WARD" backup exclude marked -q; cd "$MNT"
+                "$WARD" backup list "$VOL" --relative >"$OUT/taken" 2>"$OUT/errors"
+                "$WARD" backup list "$VOL" --relative --excludes >"$OUT/left"
+                test ! -s "$OUT/errors"
+                test "$(wc -L <"$OUT/taken")" -gt 5000
+                # 140 directories, their records and the root's, the root's four files, one file in the deepest.
+                test "$(wc -l <"$OUT/taken")" = 286; test "$(wc -l <"$OUT/left")" = 1
+                "$WARD" backup run "$MNT" --json -- true | grep -q '"files":1,"directories":141,"excluded":1'
+                rm -r directory*
+                """#)
+        }
+
+        @Test(
+            "Beside programs that create, rename and delete: nothing is missed, nobody is disturbed",
+            arguments: User.available)
         func concurrent(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -215,12 +247,14 @@ extension MountSuite {
         @Test("Not a volume, no keys, erased, links, the whole volume: facts and advice")
         func badInput() throws {
             let volume = try MountedVolume(as: User.available[0])
-            try volume.shell("cd \"$MNT\"; echo 1 >file; ln -s file link; mkfifo pipe; mkdir \"$OUT/empty\"")
+            try volume.shell(
+                "cd \"$MNT\"; echo 1 >file; ln -s file link; mkfifo pipe; mkdir \"$OUT/empty\"")
             var transcript = Transcript(volume)
             let home = volume.directory + "/home"
             try transcript.ward("backup", "list", home + "/missing", exit: 66)
             try transcript.ward("backup", "list", home + "/empty", exit: 10)
-            try transcript.ward("backup", "list", volume.mountPoint, "--for", "rclone", "-0", exit: 64)
+            try transcript.ward(
+                "backup", "list", volume.mountPoint, "--for", "rclone", "-0", exit: 64)
             try transcript.ward("backup", "list", volume.mountPoint, "--for", "dump", exit: 64)
             try transcript.ward("backup", "exclude", volume.mountPoint, exit: 65)
             try transcript.ward("backup", "exclude", volume.mountPoint + "/link", exit: 65)
@@ -229,12 +263,15 @@ extension MountSuite {
             try transcript.ward("backup", "include", home + "/empty", exit: 10)
             try transcript.ward("backup", "run", volume.mountPoint, exit: 64)
             try transcript.ward("backup", "run", home + "/empty", "--", "true", exit: 10)
-            try transcript.ward("backup", "run", volume.mountPoint, "--", "/no/such/program", exit: 66)
+            try transcript.ward(
+                "backup", "run", volume.mountPoint, "--", "/no/such/program", exit: 66)
             try volume.unmount()
             try volume.shell("mv '\(try volume.deviceDirectory())/device.key' $OUT/")
             transcript.remark("the device key is lost")
             try transcript.ward("backup", "list", volume.volume, exit: 78)
-            try volume.shell("mv $OUT/device.key '\(try volume.deviceDirectory())/'; rm '\(try volume.deviceDirectory())/effaceable.key'")
+            try volume.shell(
+                "mv $OUT/device.key '\(try volume.deviceDirectory())/'; rm '\(try volume.deviceDirectory())/effaceable.key'"
+            )
             transcript.remark("it was erased")
             try transcript.ward("backup", "list", volume.volume, exit: 14)
             try transcript.check("backup")

@@ -4,7 +4,9 @@ import Testing
 extension MountSuite {
     /// `ward backup run`: what it holds, for how long, and what it tells.
     @Suite struct BackupRunTests {
-        @Test("The command's exit code, its environment, and what changed meanwhile", arguments: User.available)
+        @Test(
+            "The command's exit code, its environment, and what changed meanwhile",
+            arguments: User.available)
         func report(user: User) throws {
             let volume = try MountedVolume(as: user)
             let long = String(repeating: "long", count: 50)
@@ -48,7 +50,8 @@ extension MountSuite {
             // Not mounted there is nothing to hold, and nothing changes.
             try volume.unmount()
             try volume.backupShell(
-                "\"$WARD\" backup run \"$VOL\" --json -- true | grep -q '\"mounted\":false,\"changed\":\\[\\]'")
+                "\"$WARD\" backup run \"$VOL\" --json -- true | grep -q '\"mounted\":false,\"changed\":\\[\\]'"
+            )
         }
 
         private static func lastObject(_ path: String) throws -> [String: Any] {
@@ -101,7 +104,9 @@ extension MountSuite {
             ])
         }
 
-        @Test("A change of the passcode waits for the backup's end; locks and unlocks do not", arguments: User.available)
+        @Test(
+            "A change of the passcode waits for the backup's end; locks and unlocks do not",
+            arguments: User.available)
         func keybagIsHeld(user: User) throws {
             let volume = try MountedVolume(as: user)
             let before = try keybag(volume)
@@ -129,7 +134,9 @@ extension MountSuite {
             try volume.unlock()
         }
 
-        @Test("A backup that hangs holds up a change of the passcode for half a minute, no longer", arguments: User.available)
+        @Test(
+            "A backup that hangs holds up a change of the passcode for half a minute, no longer",
+            arguments: User.available)
         func boundedForKeybag(user: User) throws {
             let volume = try MountedVolume(as: user)
             let before = try keybag(volume)
@@ -159,7 +166,9 @@ extension MountSuite {
             #expect(change.wait(seconds: 60) == 0)
         }
 
-        @Test("The epoch stays while a backup runs, whatever is locked and synced, and an hour at the most", arguments: User.available)
+        @Test(
+            "The epoch stays while a backup runs, whatever is locked and synced, and an hour at the most",
+            arguments: User.available)
         func epochIsHeld(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -189,7 +198,9 @@ extension MountSuite {
             _ = try hanging.end()
         }
 
-        @Test("A daemon that dies in a backup: what was synced is there, held epoch or not", arguments: User.available)
+        @Test(
+            "A daemon that dies in a backup: what was synced is there, held epoch or not",
+            arguments: User.available)
         func crash(user: User) throws {
             let volume = try MountedVolume(as: user)
             let running = try Running(volume)
@@ -206,7 +217,9 @@ extension MountSuite {
                 "cd \"$MNT\"; for i in $(seq 50); do test \"$(wc -l <file-$i)\" = $i; done")
         }
 
-        @Test("The volume may be unmounted meanwhile, and more than one backup may run", arguments: User.available)
+        @Test(
+            "The volume may be unmounted meanwhile, and more than one backup may run",
+            arguments: User.available)
         func unmounted(user: User) throws {
             let volume = try MountedVolume(as: user)
             let first = try Running(volume)

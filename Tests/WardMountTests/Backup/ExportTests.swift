@@ -25,7 +25,9 @@ extension MountSuite {
             fi
             """#
 
-        @Test("Out and back: modes, times, owners, attributes, links, special files, holes, classes", arguments: User.available)
+        @Test(
+            "Out and back: modes, times, owners, attributes, links, special files, holes, classes",
+            arguments: User.available)
         func roundTrip(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -61,11 +63,14 @@ extension MountSuite {
                     """#)
                 try other.remount()
                 try other.backupShell(
-                    #"diff <(backup tree "$MNT" --classes | grep -v '"path": "part') '\#(volume.directory)/home/classes'"#)
+                    #"diff <(backup tree "$MNT" --classes | grep -v '"path": "part') '\#(volume.directory)/home/classes'"#
+                )
             }
         }
 
-        @Test("What can't be read now is told, nothing half is left, and it goes on later", arguments: User.available)
+        @Test(
+            "What can't be read now is told, nothing half is left, and it goes on later",
+            arguments: User.available)
         func locked(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -89,7 +94,9 @@ extension MountSuite {
                 """#)
         }
 
-        @Test("Killed at any moment: files that have their names are whole, and a second run completes it", arguments: User.available)
+        @Test(
+            "Killed at any moment: files that have their names are whole, and a second run completes it",
+            arguments: User.available)
         func interrupted(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -129,7 +136,9 @@ extension MountSuite {
                 """#)
         }
 
-        @Test("Nothing is overwritten, and a class that can't be had now leaves nothing behind", arguments: User.available)
+        @Test(
+            "Nothing is overwritten, and a class that can't be had now leaves nothing behind",
+            arguments: User.available)
         func refused(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
