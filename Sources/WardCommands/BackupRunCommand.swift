@@ -56,11 +56,17 @@ struct BackupRunCommand: ParsableCommand {
         let what = BackupRunCommand.what
         let source = try BackupSource(volume, what)
         let hold = try BackupRunCommand.hold(source)
+        // From here on, so that the lists go whatever ends this.
+        let signals = ForwardedSignals()
         let lists = try makeLists(source)
         var before = BackupSnapshot()
         let sawAll = try source.look(what, stamps: true, console) { directory in
             before.add(directory)
             lists.add(directory)
+            if let signal = signals.pending {
+                lists.remove()
+                Glibc.exit(128 + signal)
+            }
         }
         try finish(lists)
         if !sawAll || !lists.unwritable.isEmpty {
@@ -70,10 +76,15 @@ struct BackupRunCommand: ParsableCommand {
                 status: .inputOutput)
         }
         before.settle(in: source.path)
-        let code = try execute(source, lists)
+        let code = try execute(source, lists, signals)
+        lists.remove()
         var after = BackupSnapshot()
         // The command's exit code counts, whatever is found now.
-        let sawAllAgain = (try? source.look(what, stamps: true, console) { after.add($0) }) ?? false
+        let sawAllAgain =
+            (try? source.look(what, stamps: true, console) { directory in
+                after.add(directory)
+                if signals.pending != nil { Glibc.exit(code) }
+            }) ?? false
         var report = BackupReport(source: source, command: command, code: code)
         report.fileCount = before.fileCount
         report.directoryCount = before.directoryCount
@@ -119,9 +130,8 @@ struct BackupRunCommand: ParsableCommand {
     }
 
     private func execute(
-        _ source: BackupSource, _ lists: BackupLists
+        _ source: BackupSource, _ lists: BackupLists, _ signals: ForwardedSignals
     ) throws(CommandFailure) -> Int32 {
-        let signals = ForwardedSignals()
         do throws(Errno) {
             let child = try ChildProcess.start(
                 command[0], command,

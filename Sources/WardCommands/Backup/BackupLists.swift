@@ -34,7 +34,10 @@ final class BackupLists {
         excludesOutput = ByteOutput(descriptor: excludesFile.rawValue)
     }
 
-    deinit {
+    deinit { remove() }
+
+    /// Takes the files away.
+    func remove() {
         unlink(filesPath)
         unlink(excludesPath)
         rmdir(directory)

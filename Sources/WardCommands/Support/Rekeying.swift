@@ -81,7 +81,7 @@ struct Rekeying {
         }
     }
 
-    /// Owner before mode (chown(2) drops set-user-ID bits), times last.
+    /// Owner before mode (chown(2) drops set-user-ID bits), mode after attributes, times last.
     private func copyAttributes(
         _ source: Int32, _ copy: Int32, _ status: FileStatus
     ) throws(Errno) {
@@ -89,12 +89,13 @@ struct Rekeying {
         if now.st_uid != status.st_uid || now.st_gid != status.st_gid {
             try Syscall.fchown(copy, status.st_uid, status.st_gid)
         }
-        try Syscall.fchmod(copy, status.st_mode & 0o7777)
         for name in try ExtendedAttribute.names(descriptor: source)
-        where !name.hasPrefix("user.ward.") {
+        where !["user.ward.class", "user.ward.volume", "user.ward.socket"].contains(name) {
             try ExtendedAttribute.set(
                 name, try ExtendedAttribute.value(of: name, descriptor: source), descriptor: copy)
         }
+        // Attributes are for who may write the file.
+        try Syscall.fchmod(copy, status.st_mode & 0o7777)
         try Syscall.futimens(copy, access: status.st_atim, modification: status.st_mtim)
     }
 

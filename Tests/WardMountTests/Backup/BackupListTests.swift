@@ -247,6 +247,7 @@ extension MountSuite {
         @Test("Not a volume, no keys, erased, links, the whole volume: facts and advice")
         func badInput() throws {
             let volume = try MountedVolume(as: User.available[0])
+            volume.variables["TMPDIR"] = volume.directory + "/home"
             try volume.shell(
                 "cd \"$MNT\"; echo 1 >file; ln -s file link; mkfifo pipe; mkdir \"$OUT/empty\"")
             var transcript = Transcript(volume)

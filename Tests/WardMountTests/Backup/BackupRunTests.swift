@@ -69,6 +69,7 @@ extension MountSuite {
             init(_ volume: MountedVolume) throws {
                 self.volume = volume
                 let home = volume.directory + "/home"
+                volume.variables["TMPDIR"] = home
                 for name in ["began", "end", "report"] { unlink(home + "/" + name) }
                 child = try volume.start([
                     "sh", "-c",

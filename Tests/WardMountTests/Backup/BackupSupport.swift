@@ -9,6 +9,8 @@ extension MountedVolume {
         _ script: String, seconds: Double = 180, sourceLocation: SourceLocation = #_sourceLocation
     ) throws -> String {
         let environment = TestEnvironment.shared
+        // Where lists are put, also by a command that is killed.
+        variables["TMPDIR"] = directory + "/home"
         return try shell(
             """
             export VOL='\(volume)' WARD='\(environment.ward)'
