@@ -44,7 +44,11 @@ public struct WardCommand: ParsableCommand {
                 subcommands: [
                     StatusCommand.self, WatchCommand.self, EventsCommand.self, HoldersCommand.self,
                 ]),
-            CommandGroup(name: "Files", subcommands: [ClassCommand.self, ListCommand.self]),
+            CommandGroup(
+                name: "Files",
+                subcommands: [
+                    ClassCommand.self, ContainerCommand.self, ListCommand.self,
+                ]),
             CommandGroup(
                 name: "Backup",
                 subcommands: [BackupCommand.self, ExportCommand.self, ImportCommand.self]),
@@ -54,7 +58,7 @@ public struct WardCommand: ParsableCommand {
                     DemoCommand.self, TestCommand.self, LintCommand.self, VersionCommand.self,
                     AdvanceCommand.self, FillCommand.self, WatchdogCommand.self,
                     SessionWatchCommand.self, WriteBackCommand.self, SimulateCommand.self,
-                    TestChildCommand.self,
+                    TestChildCommand.self, SandboxChildCommand.self,
                 ]),
         ])
 
