@@ -10,6 +10,7 @@
 # make soak-tsan  the same for three minutes with a debug program under ThreadSanitizer
 # make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
 # make bench-swift what the Swift library's calls cost beside Foundation's own, and simulated devices (2 minutes)
+# make backup-check what backups of a file of 1 GiB send, by restic, rclone and rsync (3 minutes)
 # make docs       the Swift libraries' documentation, as a web site in .build-docs (DocC)
 # make install    installs the built program and its shell completions under PREFIX (and DESTDIR)
 # make uninstall  takes them away again
@@ -33,7 +34,7 @@ PROCESSES ?=
 RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection)
-SHELL_SCRIPTS := scripts/setup .ci/run benchmarks/dataprotection/run
+SHELL_SCRIPTS := scripts/setup scripts/backup-check .ci/run benchmarks/dataprotection/run
 PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run \
     $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock benchmarks/simulator)
 SOAK = $(if $(SEED),--seed $(SEED)) $(if $(PROCESSES),--processes $(PROCESSES))
@@ -47,7 +48,7 @@ completions := $(addprefix $(DESTDIR)$(PREFIX)/share/, \
 # make soak and make soak-tsan have a default of their own.
 soak: MINUTES ?= 10
 soak-tsan: MINUTES ?= 3
-.PHONY: build debug test examples check format demo bench bench-swift soak soak-tsan docs bench-lock install uninstall clean
+.PHONY: build debug test examples check format demo bench bench-swift soak soak-tsan docs bench-lock backup-check install uninstall clean
 
 build:
 	@scripts/setup build
@@ -123,6 +124,11 @@ bench-lock:
 	@scripts/setup bench
 	$(RELEASE)
 	benchmarks/lock --write docs/performance.md $(LOCK)
+
+backup-check:
+	@scripts/setup test
+	$(RELEASE)
+	scripts/backup-check $(PROGRAM)
 
 bench-swift:
 	@scripts/setup build

@@ -40,6 +40,9 @@ int ward_setxattr(const char *path, const char *name, const void *value, size_t 
 }
 int ward_removexattr(const char *path, const char *name) { return removexattr(path, name); }
 ssize_t ward_listxattr(const char *path, void *list, size_t size) { return listxattr(path, list, size); }
+ssize_t ward_lgetxattr(const char *path, const char *name, void *value, size_t size) {
+    return lgetxattr(path, name, value, size);
+}
 int ward_gettid(void) { return (int)syscall(SYS_gettid); }
 int ward_close_range(unsigned first, unsigned last, unsigned flags) {
     return (int)syscall(SYS_close_range, first, last, flags);

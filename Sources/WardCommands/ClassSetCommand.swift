@@ -1,5 +1,4 @@
 import ArgumentParser
-import Glibc
 import WardControl
 import WardFormat
 import WardSystem
@@ -34,7 +33,7 @@ struct ClassSetCommand: ParsableCommand {
 
     func run() throws {
         let console = options.console
-        if recursive { raiseDescriptorLimit() }
+        if recursive { DescriptorLimit.raise() }
         var change = ClassChange(
             protectionClass: protectionClass.value, isRecursive: recursive, isRekeying: rekey,
             reportsEach: recursive || paths.count > 1, console: console)
@@ -59,13 +58,5 @@ struct ClassSetCommand: ParsableCommand {
             console.confirm(summary)
         }
         if change.failed > 0 { throw ExitCode(ExitStatus.someFailed.rawValue) }
-    }
-
-    /// Every level of a tree holds descriptors open, getrlimit(2).
-    private func raiseDescriptorLimit() {
-        var limit = rlimit()
-        guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return }
-        limit.rlim_cur = limit.rlim_max
-        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
     }
 }

@@ -51,6 +51,9 @@ public struct WardCommand: ParsableCommand {
                     ClassCommand.self, ContainerCommand.self, ListCommand.self, SyncCommand.self,
                 ]),
             CommandGroup(
+                name: "Backup",
+                subcommands: [BackupCommand.self, ExportCommand.self, ImportCommand.self]),
+            CommandGroup(
                 name: "More",
                 subcommands: [
                     DemoCommand.self, TestCommand.self, LintCommand.self, VersionCommand.self,

@@ -189,6 +189,22 @@ public final class ControlClient {
         }
     }
 
+    /// Begins a backup: returns when everything written so far is durable. What it holds is held as long as this client
+    /// lives, which is of no other use from then on.
+    public func beginBackup() throws(ControlError) {
+        // A store may take its time.
+        try setTimeout(.seconds(600))
+        try send(VolumeInterface.qualified("Backup"), .object([]), more: true)
+        _ = try readAnswer()
+    }
+
+    /// Whether the daemon has not hung up.
+    public var isConnected: Bool {
+        var byte: UInt8 = 0
+        let count = recv(socket.rawValue, &byte, 1, Int32(MSG_PEEK | MSG_DONTWAIT))
+        return count > 0 || (count < 0 && errno == EAGAIN)
+    }
+
     /// What ends this connection from another thread.
     public func interrupter() throws(ControlError) -> ControlInterrupter {
         let copy = ward_fcntl_int(socket.rawValue, F_DUPFD_CLOEXEC, 0)

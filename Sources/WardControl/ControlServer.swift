@@ -275,7 +275,7 @@ public final class ControlServer: @unchecked Sendable {
                     .object([("method", .string(method))]))
                 return
             }
-            if member == "Monitor" {
+            if VolumeInterface.lastingMethods.contains(member) {
                 guard call.wantsMore else {
                     call.fail(StandardInterface.qualified("ExpectedMore"))
                     return

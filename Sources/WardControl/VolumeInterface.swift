@@ -5,9 +5,12 @@ public enum VolumeInterface {
     public static let methods: Set<String> = [
         "Status", "Lock", "Unlock", "Reboot", "SetPasscode", "ChangePasscode", "RemovePasscode",
         "Advance", "SetFull", "Unmount", "Monitor", "Holders", "SetPolicy", "Erase",
-        "ReadRecovery",
+        "Backup", "ReadRecovery",
         "TrustAdd", "TrustConnect", "TrustList", "TrustRemove",
     ]
+
+    /// Those that need "more", and go on until the client hangs up.
+    public static let lastingMethods: Set<String> = ["Monitor", "Backup"]
 
     /// The name of a method or error of this interface as it crosses the socket.
     public static func qualified(_ member: String) -> String { name + "." + member }
@@ -200,6 +203,11 @@ public enum VolumeInterface {
 
         # What the host has is worthless from now on, and its connections end.
         method TrustRemove(name: string) -> ()
+
+        # Needs "more": answers once when everything written so far is durable; from then on, and as long as the connection
+        # lasts, changes of the keybag (passcode, policy) wait, though no longer than 30 s each, and the epoch of the state
+        # record stays, though no longer than an hour. Nothing else is held, and no lock is ever delayed.
+        method Backup() -> ()
 
         error WrongPasscode (triesLeft: ?int)
         error TryLater (seconds: int)

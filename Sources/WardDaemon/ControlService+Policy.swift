@@ -20,7 +20,7 @@ extension ControlService {
         }
         let wanted = change
         let hasPasscode = call.parameters["current"]?.secretValue != nil
-        withPasscodes(call, hasPasscode ? ["current"] : []) { [self] in
+        withPasscodes(call, hasPasscode ? ["current"] : [], changesKeybag: true) { [self] in
             let current: Passcode? = hasPasscode ? passcode("current", of: call) : nil
             if hasPasscode, current == nil { return }
             do throws(KeybagError) {

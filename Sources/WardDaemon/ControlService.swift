@@ -37,6 +37,7 @@ final class ControlService: ControlHandler {
     let lastHostNote = Mutex(UInt64(0))
     /// How often all hosts, or those of one record, were ended. Whoever began to connect before is refused.
     let hostEndings = Atomic(0)
+    let backups: BackupHolds
     /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not undo it.
     private let locks = Atomic(0)
     /// The start of a new delay after a reboot waits in `passcodes`.
@@ -46,7 +47,8 @@ final class ControlService: ControlHandler {
 
     init(
         options: MountOptions, placement: Placement, store: KeybagStore, volume: Volume,
-        keeper: LockKeeper, connections: HostConnections, time: any TimeSource,
+        keeper: LockKeeper, connections: HostConnections, maintenance: Maintenance,
+        time: any TimeSource,
         fillable: FillableStorage?, hub: EventHub, deviceMinor: UInt32,
         unmount: @escaping @Sendable (_ force: Bool) -> String?
     ) {
@@ -64,6 +66,7 @@ final class ControlService: ControlHandler {
         self.hub = hub
         self.unmount = unmount
         holders = HolderSearch(volume: volume, deviceMinor: deviceMinor)
+        backups = BackupHolds(volume: volume, maintenance: maintenance, time: time, hub: hub)
     }
 
     /// As the command line of the mount says, else as the volume does now.
@@ -76,6 +79,7 @@ final class ControlService: ControlHandler {
         trust.discardWaiting()
         trust.add(always: true) { [self] in noteHostUse(always: true) }
         trust.stop()
+        backups.stop()
         passcodes.discardWaiting()
         passcodes.add(always: true) { [self] in try? store.notePasscodeDelay() }
         passcodes.stop()
@@ -98,6 +102,7 @@ final class ControlService: ControlHandler {
         case "Unmount": unmount(call)
         case "SetPolicy": setPolicy(call)
         case "Erase": erase(call)
+        case "Backup": backup(call)
         case "ReadRecovery": readRecovery(call)
         case "TrustAdd": trustAdd(call)
         case "TrustConnect": trustConnect(call)
@@ -285,7 +290,7 @@ final class ControlService: ControlHandler {
     }
 
     private func setPasscode(_ call: ControlCall) {
-        withPasscodes(call, ["passcode"]) { [self] in
+        withPasscodes(call, ["passcode"], changesKeybag: true) { [self] in
             guard let passcode = passcode("passcode", of: call) else { return }
             let hadPasscode = store.hasPasscode
             do throws(KeybagError) {
@@ -301,7 +306,7 @@ final class ControlService: ControlHandler {
     }
 
     private func changePasscode(_ call: ControlCall) {
-        withPasscodes(call, ["current", "passcode"]) { [self] in
+        withPasscodes(call, ["current", "passcode"], changesKeybag: true) { [self] in
             guard let current = passcode("current", of: call),
                 let passcode = passcode("passcode", of: call)
             else { return }
@@ -325,7 +330,7 @@ final class ControlService: ControlHandler {
     }
 
     private func removePasscode(_ call: ControlCall) {
-        withPasscodes(call, ["current"]) { [self] in
+        withPasscodes(call, ["current"], changesKeybag: true) { [self] in
             guard let current = passcode("current", of: call) else { return }
             let hadPasscode = store.hasPasscode
             let before = store.trustedHosts(at: 0).map(\.name)
@@ -365,15 +370,22 @@ final class ControlService: ControlHandler {
         .object([("hostsRemoved", .array(names.map { .string($0) }))])
     }
 
-    /// Runs `body` in the queue of passcodes where the secrets it needs are there.
+    /// Runs `body` in the queue of passcodes where the secrets it needs are there. What changes the keybag waits, outside
+    /// of the queue, while a backup is being made.
     func withPasscodes(
-        _ call: ControlCall, _ names: [String], _ body: @escaping @Sendable () -> Void
+        _ call: ControlCall, _ names: [String], changesKeybag: Bool = false,
+        _ body: @escaping @Sendable () -> Void
     ) {
         for name in names where call.parameters[name]?.secretValue == nil {
             call.failInvalidParameter(name)
             return
         }
-        if !passcodes.add(body) { call.fail(.busy(reason: "too many passcodes are being tried")) }
+        let add: @Sendable () -> Void = { [self] in
+            if !passcodes.add(body) {
+                call.fail(.busy(reason: "too many passcodes are being tried"))
+            }
+        }
+        if changesKeybag { backups.whenFree(add) } else { add() }
     }
 
     func passcode(_ name: String, of call: ControlCall) -> Passcode? {

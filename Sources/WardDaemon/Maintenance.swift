@@ -18,6 +18,8 @@ final class Maintenance: Sendable {
     private let mendWake = WakeDescriptor()
     private let threads = Mutex<[SystemThread]>([])
     private let regular = Mutex<(@Sendable () -> Void)?>(nil)
+    /// Told when the next durable point is done, or why it is not.
+    private let waiting = Mutex<[@Sendable (Errno?) -> Void]>([])
 
     init(volume: Volume, log: LogWriter) {
         self.volume = volume
@@ -32,6 +34,12 @@ final class Maintenance: Sendable {
 
     /// Asks for a durable point now.
     func makeDurable() { syncWake.signal() }
+
+    /// The same, also where nothing has changed; `done` is told, on the thread of the durable points.
+    func makeDurable(_ done: @escaping @Sendable (Errno?) -> Void) {
+        waiting.withLock { $0.append(done) }
+        syncWake.signal()
+    }
 
     /// Asks for a pass over files in doubt, now that their classes can be opened.
     func mend() { mendWake.signal() }
@@ -50,14 +58,24 @@ final class Maintenance: Sendable {
     private func runSync() {
         while true {
             syncWake.wait(timeout: Maintenance.interval)
-            if isStopping.load(ordering: .relaxed) { return }
+            let told = waiting.withLock { waiting in
+                defer { waiting = [] }
+                return waiting
+            }
+            if isStopping.load(ordering: .relaxed) {
+                for done in told { done(.canceled) }
+                return
+            }
             regular.withLock { $0 }?()
-            guard volume.hasUnsyncedChanges else { continue }
+            guard volume.hasUnsyncedChanges || !told.isEmpty else { continue }
+            var failure: Errno?
             do throws(Errno) {
                 try volume.durablePoint()
             } catch {
+                failure = error
                 log.write(.error, "durable point failed: \(error)")
             }
+            for done in told { done(failure) }
         }
     }
 

@@ -87,7 +87,8 @@ final class MountedService: @unchecked Sendable {
         let ending = Ending()
         service = ControlService(
             options: options, placement: placement, store: store, volume: volume, keeper: keeper,
-            connections: connections, time: time, fillable: fillable, hub: hub,
+            connections: connections, maintenance: maintenance, time: time, fillable: fillable,
+            hub: hub,
             deviceMinor: connection.connectionID
         ) { force in ending.owner?.end(force: force) }
         info = MountedInfo(

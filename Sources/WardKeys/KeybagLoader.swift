@@ -44,6 +44,15 @@ struct KeybagLoader {
         }
     }
 
+    /// What opens, without a lock and without putting anything right: which of the keys in `effaceable.key` opens it, too.
+    func peek() throws(KeybagError) -> (Keybag, KeybagContext, effaceableIndex: Int) {
+        let primary = try candidate(KeybagContext.path(volumePath, Keybag.fileName))
+        let copy = try candidate(KeybagContext.path(volumePath, Keybag.copyFileName))
+        guard case .authentic(let keybag, _, let context, let index) = try choose(primary, copy)
+        else { preconditionFailure("choose returns what opens") }
+        return (keybag, context, index)
+    }
+
     /// Of what opens at a first look. Nothing may open in the middle of another process's change, so where nothing does it
     /// is that of the UUID in the keybag, authentic or not.
     private func contextToLock(

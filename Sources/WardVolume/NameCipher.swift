@@ -45,42 +45,11 @@ extension Volume {
     private func withSealedName<R>(
         _ name: UnsafeRawBufferPointer, _ directoryID: [UInt8],
         _ body: (UnsafeRawBufferPointer) -> R
-    ) -> R {
-        withUnsafeTemporaryAllocation(byteCount: 512, alignment: 16) { buffer in
-            let base = buffer.baseAddress!
-            let nonce = base + 496
-            nonce.initializeMemory(as: UInt8.self, repeating: 0, count: 12)
-            directoryID.withUnsafeBytes { id in
-                keys.names.seal(
-                    name.baseAddress!, count: name.count, to: base, tag: base + name.count,
-                    nonce: nonce, associatedData: id.baseAddress, associatedDataBytes: id.count)
-            }
-            return body(UnsafeRawBufferPointer(start: base, count: name.count + 16))
-        }
-    }
+    ) -> R { keys.withSealedName(name, directoryID, body) }
 
     /// The plaintext of a stored name (short form, or the target of a long name's link): nil where it is not ours.
     func decryptName(_ stored: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> [UInt8]? {
-        let sealedCount = Base64URL.decodedCount(stored.count)
-        guard sealedCount > 16, sealedCount <= 255 + 16 else { return nil }
-        return withUnsafeTemporaryAllocation(byteCount: 320, alignment: 16) { buffer -> [UInt8]? in
-            let base = buffer.baseAddress!
-            guard Base64URL.decode(stored, to: base.assumingMemoryBound(to: UInt8.self)) else {
-                return nil
-            }
-            let nonce = base + 304
-            nonce.initializeMemory(as: UInt8.self, repeating: 0, count: 12)
-            let count = sealedCount - 16
-            let name = [UInt8](unsafeUninitializedCapacity: count) { out, initialized in
-                let ok = directoryID.withUnsafeBytes { id in
-                    keys.names.open(
-                        base, count: count, to: out.baseAddress!, tag: base + count, nonce: nonce,
-                        associatedData: id.baseAddress, associatedDataBytes: id.count)
-                }
-                initialized = ok ? count : 0
-            }
-            return name.isEmpty ? nil : name
-        }
+        keys.decryptName(stored, in: directoryID)
     }
 
     /// Whether a stored name is that of a file of ours: it decrypts, or has the form of a long one.
@@ -121,6 +90,50 @@ extension Volume {
                     })
             else { return nil }
             return [UInt8](target)
+        }
+    }
+}
+
+extension VolumeKeys {
+    /// Lends the sealed name, ciphertext ‖ tag.
+    func withSealedName<R>(
+        _ name: UnsafeRawBufferPointer, _ directoryID: [UInt8],
+        _ body: (UnsafeRawBufferPointer) -> R
+    ) -> R {
+        withUnsafeTemporaryAllocation(byteCount: 512, alignment: 16) { buffer in
+            let base = buffer.baseAddress!
+            let nonce = base + 496
+            nonce.initializeMemory(as: UInt8.self, repeating: 0, count: 12)
+            directoryID.withUnsafeBytes { id in
+                names.seal(
+                    name.baseAddress!, count: name.count, to: base, tag: base + name.count,
+                    nonce: nonce, associatedData: id.baseAddress, associatedDataBytes: id.count)
+            }
+            return body(UnsafeRawBufferPointer(start: base, count: name.count + 16))
+        }
+    }
+
+    /// The plaintext of a stored name (short form, or the target of a long name's link): nil where it is not ours.
+    func decryptName(_ stored: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> [UInt8]? {
+        let sealedCount = Base64URL.decodedCount(stored.count)
+        guard sealedCount > 16, sealedCount <= 255 + 16 else { return nil }
+        return withUnsafeTemporaryAllocation(byteCount: 320, alignment: 16) { buffer -> [UInt8]? in
+            let base = buffer.baseAddress!
+            guard Base64URL.decode(stored, to: base.assumingMemoryBound(to: UInt8.self)) else {
+                return nil
+            }
+            let nonce = base + 304
+            nonce.initializeMemory(as: UInt8.self, repeating: 0, count: 12)
+            let count = sealedCount - 16
+            let name = [UInt8](unsafeUninitializedCapacity: count) { out, initialized in
+                let ok = directoryID.withUnsafeBytes { id in
+                    names.open(
+                        base, count: count, to: out.baseAddress!, tag: base + count, nonce: nonce,
+                        associatedData: id.baseAddress, associatedDataBytes: id.count)
+                }
+                initialized = ok ? count : 0
+            }
+            return name.isEmpty ? nil : name
         }
     }
 }

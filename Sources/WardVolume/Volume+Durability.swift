@@ -6,7 +6,10 @@ import WardSystem
 // Epochs, durable points, and what an unclean end leaves behind (design §5).
 extension Volume {
     /// Whether anything was written since the last durable point.
-    public var hasUnsyncedChanges: Bool { isDirty.load(ordering: .relaxed) }
+    public var hasUnsyncedChanges: Bool {
+        isDirty.load(ordering: .relaxed)
+            || (isEpochDue.load(ordering: .relaxed) && !isEpochHeld.load(ordering: .relaxed))
+    }
 
     /// About how many bytes were written since the last durable point, whether or not a program synced them itself.
     public var unsyncedBytes: Int { max(0, unsynced.load(ordering: .relaxed)) }
@@ -32,10 +35,16 @@ extension Volume {
         try durablePoint(closing: true)
     }
 
+    /// While a backup is made: what is written is made durable as ever, and the epoch and the state record stay, so that
+    /// the record that is copied says of every page that is copied what it should. `close` goes on all the same.
+    public func holdEpoch(_ isHeld: Bool) { isEpochHeld.store(isHeld, ordering: .relaxed) }
+
     private func durablePoint(closing: Bool) throws(Errno) {
         if isReadOnly { return }
         durablePointLock.lockNow()
         defer { durablePointLock.unlock() }
+        if !closing, isEpochHeld.load(ordering: .relaxed) { return try syncStore() }
+        isEpochDue.store(false, ordering: .relaxed)
         isDirty.store(false, ordering: .relaxed)
         let covered = unsynced.exchange(0, ordering: .relaxed)
         // After a failure the epoch has moved on already: the record's and one more is all that a power cut excuses.
@@ -71,6 +80,23 @@ extension Volume {
             report(.note("a durable point failed: \(error)"))
             throw error
         }
+    }
+
+    /// A durable point without an epoch of its own. The caller holds `durablePointLock`.
+    private func syncStore() throws(Errno) {
+        isDirty.store(false, ordering: .relaxed)
+        let covered = unsynced.exchange(0, ordering: .relaxed)
+        do throws(Errno) {
+            try storage.syncfs(rootDescriptor)
+        } catch {
+            lastDurablePointFailed.store(true, ordering: .relaxed)
+            isDirty.store(true, ordering: .relaxed)
+            unsynced.wrappingAdd(covered, ordering: .relaxed)
+            report(.note("a durable point failed: \(error)"))
+            throw error
+        }
+        // The record has to follow when the epoch goes on.
+        isEpochDue.store(true, ordering: .relaxed)
     }
 
     private func isWriting(before now: UInt32) -> Bool {

@@ -212,9 +212,7 @@ extension Volume {
     // MARK: Sealing
 
     private func storedName(_ name: UnsafeRawBufferPointer, _ prefix: String) -> String {
-        prefix
-            + Base64URL.encode(
-                Array(HMACSHA256.authenticate([UInt8](name), key: keys.attributeNames)[0..<16]))
+        keys.storedAttributeName([UInt8](name), prefix)
     }
 
     private func sealAttribute(
@@ -232,18 +230,7 @@ extension Volume {
 
     private func openAttribute(
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
-    ) -> (name: [UInt8], value: [UInt8])? {
-        guard
-            let plain = try? keys.attributes.openSecret(
-                sealed, associatedData: owner + Array(stored.utf8))
-        else { return nil }
-        return plain.withUnsafeBytes { bytes in
-            guard bytes.count >= 2 else { return nil }
-            let count = Int(bytes[0]) | Int(bytes[1]) << 8
-            guard bytes.count >= 2 + count else { return nil }
-            return ([UInt8](bytes[2..<(2 + count)]), [UInt8](bytes[(2 + count)...]))
-        }
-    }
+    ) -> (name: [UInt8], value: [UInt8])? { keys.openAttribute(sealed, owner, stored) }
 
     /// The ID that a node's attributes are bound to; nil where it has none (and `creating` can't give it one).
     private func ownerID(
@@ -309,5 +296,28 @@ extension Volume {
             acl[at + 2] = UInt8(permissions & 0xFF)
         }
         return acl
+    }
+}
+
+extension VolumeKeys {
+    /// How an attribute is called on the backing file: `prefix` ‖ base64url of the first 16 bytes of its HMAC.
+    func storedAttributeName(_ name: [UInt8], _ prefix: String) -> String {
+        prefix + Base64URL.encode(Array(HMACSHA256.authenticate(name, key: attributeNames)[0..<16]))
+    }
+
+    /// Name and value of a stored attribute; nil where it does not authenticate. `owner`: the file's or directory's ID.
+    func openAttribute(
+        _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
+    ) -> (name: [UInt8], value: [UInt8])? {
+        guard
+            let plain = try? attributes.openSecret(
+                sealed, associatedData: owner + Array(stored.utf8))
+        else { return nil }
+        return plain.withUnsafeBytes { bytes in
+            guard bytes.count >= 2 else { return nil }
+            let count = Int(bytes[0]) | Int(bytes[1]) << 8
+            guard bytes.count >= 2 + count else { return nil }
+            return ([UInt8](bytes[2..<(2 + count)]), [UInt8](bytes[(2 + count)...]))
+        }
     }
 }

@@ -45,6 +45,10 @@ public final class Volume: @unchecked Sendable {
     let hasDoubt: Atomic<Bool>
     /// Something was written since the last durable point.
     let isDirty = Atomic<Bool>(false)
+    /// A backup is being made: durable points leave the epoch as it is.
+    let isEpochHeld = Atomic<Bool>(false)
+    /// Something was made durable under an epoch that was held.
+    let isEpochDue = Atomic<Bool>(false)
     let durablePointLock = TryableLock()
     /// The epoch of the state record on disk. Guarded by `durablePointLock`.
     var recordedEpoch: UInt32

@@ -8,7 +8,8 @@ extension DataProtectionSuite {
         @Test("the other suites, as nobody", .enabled(if: geteuid() == 0))
         func asNobody() throws {
             let suites =
-                "(Attribute|Writing|Copy|Error|Policy|AppleSample|ProtectedData|ContainerDirectory)Tests"
+                "(Attribute|Writing|Copy|Error|Policy|AppleSample|ProtectedData|BackupExclusion|"
+                + "ContainerDirectory)Tests"
             let done = try OrdinaryUserRun.run(filter: "DataProtectionTests\\..*" + suites)
             #expect(done.status == 0, "\(done.output)")
             // Some were there to run.

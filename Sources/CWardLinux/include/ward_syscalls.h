@@ -78,6 +78,7 @@ ssize_t ward_getxattr(const char *path, const char *name, void *value, size_t si
 int ward_setxattr(const char *path, const char *name, const void *value, size_t size, int flags);
 int ward_removexattr(const char *path, const char *name);
 ssize_t ward_listxattr(const char *path, void *list, size_t size);
+ssize_t ward_lgetxattr(const char *path, const char *name, void *value, size_t size);
 int ward_gettid(void);
 /* statfs(2): the type (a magic number of linux/magic.h), -1 on failure. Type and call share a name. */
 static inline long ward_file_system_type(const char *path) {

@@ -16,6 +16,13 @@ struct ForwardedSignals {
         sigprocmask(SIG_BLOCK, &waited, nil)
     }
 
+    /// One that came and would have ended this process; nil where none has.
+    var pending: Int32? {
+        var set = sigset_t()
+        guard sigpending(&set) == 0 else { return nil }
+        return [SIGINT, SIGTERM, SIGHUP, SIGQUIT].first { sigismember(&set, $0) == 1 }
+    }
+
     /// Until the child ends: its exit code, or 128 and the number of the signal that ended it. `deliver`: in place of sending
     /// a signal to the child.
     func forward(to child: ChildProcess, by deliver: ((Int32) -> Void)? = nil) -> Int32 {

@@ -37,7 +37,10 @@ struct Rekeying {
             try ExtendedAttribute.set(
                 ExtendedAttribute.wardClass, Array(protectionClass.letter.utf8),
                 descriptor: copy.rawValue)
-            try copyContent(source.rawValue, copy.rawValue, before.st_size, progress)
+            let size = Int(before.st_size)
+            try FileContent.copy(from: source.rawValue, to: copy.rawValue, sizeBytes: size) {
+                progress($0, size)
+            }
             try copyAttributes(source.rawValue, copy.rawValue, before)
             changed = !isUnchanged(before, try Syscall.fstat(source.rawValue))
             if !changed { try replace(with: copy.rawValue) }
@@ -78,45 +81,7 @@ struct Rekeying {
         }
     }
 
-    /// Data regions only, so that holes stay holes; lseek(2).
-    private func copyContent(
-        _ source: Int32, _ copy: Int32, _ size: Int, _ progress: (Int, Int) -> Void
-    ) throws(Errno) {
-        let capacity = 1 << 20
-        let buffer = UnsafeMutableRawPointer.allocate(byteCount: capacity, alignment: 4096)
-        defer {
-            explicit_bzero(buffer, capacity)
-            buffer.deallocate()
-        }
-        if size > 0 { try Syscall.ftruncate(copy, size) }
-        var offset = 0
-        while offset < size {
-            guard let start = try nextData(source, from: offset) else { break }
-            let end = (try? Syscall.lseek(source, start, Int32(SEEK_HOLE))) ?? size
-            offset = start
-            while offset < min(end, size) {
-                let count = min(capacity, min(end, size) - offset)
-                let got = try Syscall.pread(source, buffer, count, at: offset)
-                if got == 0 { return }
-                try Syscall.pwrite(copy, buffer, got, at: offset)
-                offset += got
-                progress(offset, size)
-            }
-        }
-    }
-
-    /// Nil: only a hole follows.
-    private func nextData(_ source: Int32, from offset: Int) throws(Errno) -> Int? {
-        do throws(Errno) {
-            return try Syscall.lseek(source, offset, Int32(SEEK_DATA))
-        } catch {
-            if error == .noSuchAddressOrDevice { return nil }
-            if error == .invalidArgument { return offset }
-            throw error
-        }
-    }
-
-    /// Owner before mode (chown(2) drops set-user-ID bits), times last.
+    /// Owner before mode (chown(2) drops set-user-ID bits), mode after attributes, times last.
     private func copyAttributes(
         _ source: Int32, _ copy: Int32, _ status: FileStatus
     ) throws(Errno) {
@@ -124,12 +89,13 @@ struct Rekeying {
         if now.st_uid != status.st_uid || now.st_gid != status.st_gid {
             try Syscall.fchown(copy, status.st_uid, status.st_gid)
         }
-        try Syscall.fchmod(copy, status.st_mode & 0o7777)
         for name in try ExtendedAttribute.names(descriptor: source)
-        where !name.hasPrefix("user.ward.") {
+        where !["user.ward.class", "user.ward.volume", "user.ward.socket"].contains(name) {
             try ExtendedAttribute.set(
                 name, try ExtendedAttribute.value(of: name, descriptor: source), descriptor: copy)
         }
+        // Attributes are for who may write the file.
+        try Syscall.fchmod(copy, status.st_mode & 0o7777)
         try Syscall.futimens(copy, access: status.st_atim, modification: status.st_mtim)
     }
 

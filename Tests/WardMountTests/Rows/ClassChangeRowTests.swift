@@ -273,5 +273,22 @@ extension MountSuite {
             #expect(second.writeFile("d/db-journal", "x") == .ok)
             #expect(second.protectionClass("d/db-journal") == .data(FileClass.complete.apple))
         }
+
+        @Test(
+            "I7: --rekey of a file that its owner may only read keeps its attributes and its mark",
+            arguments: User.available)
+        func rekeyReadOnly(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.shell(
+                """
+                cd "$MNT"; echo content >file; setfattr -n user.note -v kept file
+                setfattr -n user.ward.backup-excluded -v 1 file; chmod 400 file
+                '\(TestEnvironment.shared.ward)' class set A file --rekey -q
+                test "$(cat file)" = content; test "$(stat -c %a file)" = 400
+                test "$(getfattr -n user.note --only-values file)" = kept
+                getfattr -n user.ward.backup-excluded file
+                """)
+            #expect(try volume.probe().protectionClass("file") == .data(FileClass.complete.apple))
+        }
     }
 }

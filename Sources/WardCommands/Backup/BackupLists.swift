@@ -1,0 +1,65 @@
+import Glibc
+import WardSystem
+import WardVolume
+
+/// The two lists that a backup's command finds in its environment, as files that go with this value.
+final class BackupLists {
+    let directory: String
+    var filesPath: String { directory + "/files" }
+    var excludesPath: String { directory + "/excludes" }
+
+    private let files: BackupList
+    private let excludes: BackupList
+    private var filesOutput: ByteOutput
+    private var excludesOutput: ByteOutput
+    private let filesFile: OwnedDescriptor
+    private let excludesFile: OwnedDescriptor
+    private(set) var unwritable: [[UInt8]] = []
+    private(set) var failure: Errno?
+
+    init(_ tool: BackupTool, root: String) throws(Errno) {
+        let parent = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
+        var template = Array((parent + "/ward-backup.XXXXXX").utf8CString)
+        guard mkdtemp(&template) != nil else { throw Errno(rawValue: errno) }
+        directory = template.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
+        var list = BackupList(root: root)
+        list.tool = tool
+        files = list
+        list.isExcludes = true
+        excludes = list
+        let flags = O_WRONLY | O_CREAT | O_EXCL
+        filesFile = try OwnedDescriptor(opening: directory + "/files", flags, mode: 0o600)
+        excludesFile = try OwnedDescriptor(opening: directory + "/excludes", flags, mode: 0o600)
+        filesOutput = ByteOutput(descriptor: filesFile.rawValue)
+        excludesOutput = ByteOutput(descriptor: excludesFile.rawValue)
+    }
+
+    deinit { remove() }
+
+    /// Takes the files away.
+    func remove() {
+        unlink(filesPath)
+        unlink(excludesPath)
+        rmdir(directory)
+    }
+
+    func add(_ directory: BackupDirectory) {
+        unwritable += files.append(directory, to: &filesOutput.buffer)
+        unwritable += excludes.append(directory, to: &excludesOutput.buffer)
+        attempt { output throws(Errno) in try output.flushIfLarge() }
+    }
+
+    func finish() throws(Errno) {
+        attempt { output throws(Errno) in try output.flush() }
+        if let failure { throw failure }
+    }
+
+    private func attempt(_ body: (inout ByteOutput) throws(Errno) -> Void) {
+        do throws(Errno) {
+            try body(&filesOutput)
+            try body(&excludesOutput)
+        } catch {
+            failure = failure ?? error
+        }
+    }
+}

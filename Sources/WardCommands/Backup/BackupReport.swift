@@ -1,0 +1,76 @@
+import WardControl
+import WardVolume
+
+/// What `ward backup run` says at the end.
+struct BackupReport {
+    /// Changes shown one by one; the rest is a number.
+    private static let shownChanges = 20
+
+    let source: BackupSource
+    let command: [String]
+    let code: Int32
+    var fileCount = 0
+    var directoryCount = 0
+    var excludedCount = 0
+    /// Whether the daemon held to the end; nil where none serves the volume.
+    var isHeld: Bool?
+    var changes: [BackupSnapshot.Change] = []
+    /// Everything could be looked at again.
+    var isComplete = true
+    var keybagChanged = false
+
+    init(source: BackupSource, command: [String], code: Int32) {
+        self.source = source
+        self.command = command
+        self.code = code
+    }
+
+    /// For people on stderr: stdout is the command's. As JSON it is the last line of stdout.
+    func show(_ console: Console) {
+        if console.isJSON { return console.json(json) }
+        if console.isQuiet { return }
+        for line in lines { Console.write("ward: backup: \(line)\n", to: 2) }
+    }
+
+    private var lines: [String] {
+        var lines = [
+            Text.count(fileCount, "file") + " in " + Text.count(directoryCount, "directory")
+                + ", \(Text.grouped(excludedCount)) left out, "
+                + (changes.isEmpty ? "nothing" : Text.grouped(changes.count))
+                + " changed meanwhile"
+        ]
+        for change in changes.prefix(BackupReport.shownChanges) {
+            lines.append("\(change.kind.rawValue): \(Text.printable(change.path))")
+        }
+        let rest = changes.count - BackupReport.shownChanges
+        if rest > 0 { lines.append("and \(Text.grouped(rest)) more (--json has them all)") }
+        if !isComplete { lines.append("not everything could be looked at again") }
+        if isHeld == false { lines.append("the volume was unmounted meanwhile: nothing was held") }
+        if keybagChanged {
+            lines.append(
+                "the passcode or the policy was changed meanwhile: run it again, or this copy may "
+                    + "open with a recovery kit alone")
+        }
+        return lines
+    }
+
+    private var json: JSONValue {
+        .object(present: [
+            ("volume", .string(source.path)), ("command", .array(command.map { .string($0) })),
+            ("exitCode", .int(Int64(code))), ("files", .int(Int64(fileCount))),
+            ("directories", .int(Int64(directoryCount))),
+            ("excluded", .int(Int64(excludedCount))), ("mounted", .bool(isHeld != nil)),
+            ("held", isHeld.map { .bool($0) }),
+            (
+                "changed",
+                .array(
+                    changes.map {
+                        .object([
+                            ("path", .string($0.path)), ("change", .string($0.kind.rawValue)),
+                        ])
+                    })
+            ),
+            ("complete", .bool(isComplete)), ("keybagChanged", .bool(keybagChanged)),
+        ])
+    }
+}

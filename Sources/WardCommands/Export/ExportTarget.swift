@@ -1,0 +1,150 @@
+import Glibc
+import WardControl
+import WardFormat
+import WardSystem
+
+/// The directory that a volume is exported to: `files`, the list of classes beside it, and until everything is there
+/// `unfinished`, where files are made before they get their name.
+final class ExportTarget: TreeTarget {
+    static let filesName = "files"
+    static let stagingName = "unfinished"
+    private static let newName = "new"
+    private static let listName = "classes"
+
+    let path: String
+    let files: OwnedDescriptor
+    private let staging: OwnedDescriptor
+    private let head: ClassList.Head
+    private let console: Console
+    private let listFile: OwnedDescriptor
+    private var list: ByteOutput
+    private(set) var failure: Errno?
+
+    /// Makes the directories, or takes up those of an export that was interrupted. `head`: of an export that is not complete.
+    init(_ path: String, _ head: ClassList.Head, _ console: Console) throws(Errno) {
+        self.path = path
+        self.head = head
+        self.console = console
+        for name in [ExportTarget.filesName, ExportTarget.stagingName] {
+            do throws(Errno) {
+                try Syscall.mkdirat(AT_FDCWD, path + "/" + name, 0o700)
+            } catch {
+                if error != .fileExists { throw error }
+            }
+        }
+        let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW
+        files = try OwnedDescriptor(opening: path + "/" + ExportTarget.filesName, flags)
+        staging = try OwnedDescriptor(opening: path + "/" + ExportTarget.stagingName, flags)
+        // From here on a later run knows what this is.
+        if (try? ClassList.head(path + "/" + ClassList.fileName)) == nil {
+            try ExportTarget.writeHead(head, staging.rawValue, path)
+        }
+        listFile = OwnedDescriptor(
+            adopting: try Syscall.openat(
+                staging.rawValue, ExportTarget.listName,
+                O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode: 0o600))
+        list = ByteOutput(descriptor: listFile.rawValue)
+        list.buffer = head.line
+    }
+
+    private static func writeHead(
+        _ head: ClassList.Head, _ staging: Int32, _ path: String
+    ) throws(Errno) {
+        let file = OwnedDescriptor(
+            adopting: try Syscall.openat(
+                staging, "head", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode: 0o600))
+        var output = ByteOutput(descriptor: file.rawValue)
+        output.buffer = head.line
+        try output.flush()
+        try Syscall.renameat(staging, "head", AT_FDCWD, path + "/" + ClassList.fileName)
+    }
+
+    /// The list gets its name, once what it lists is durable.
+    func finish(isComplete: Bool) throws(Errno) {
+        try list.flush()
+        if let failure { throw failure }
+        var head = head
+        head.isComplete = isComplete
+        let line = head.line
+        try line.withUnsafeBufferPointer { bytes throws(Errno) in
+            try Syscall.pwrite(listFile.rawValue, bytes.baseAddress!, bytes.count, at: 0)
+        }
+        try Syscall.syncfs(files.rawValue)
+        try Syscall.renameat(
+            staging.rawValue, ExportTarget.listName, AT_FDCWD, path + "/" + ClassList.fileName)
+        discard()
+        try Syscall.unlinkat(AT_FDCWD, path + "/" + ExportTarget.stagingName, AT_REMOVEDIR)
+        try Syscall.syncfs(files.rawValue)
+    }
+
+    private func append(_ line: JSONValue) {
+        list.buffer += line.bytes
+        list.buffer.append(UInt8(ascii: "\n"))
+        do throws(Errno) {
+            try list.flushIfLarge()
+        } catch {
+            failure = failure ?? error
+        }
+    }
+
+    /// `place`: a path that leads to the item.
+    private func note(_ place: String, _ path: [UInt8]) {
+        guard
+            let text = try? ExtendedAttribute.text(of: ExtendedAttribute.wardClass, path: place),
+            let value = ProtectionClass(spelling: text)
+        else { return }
+        append(ClassList.line(path, value))
+    }
+
+    // MARK: TreeTarget
+
+    /// What is in `files` came from this export, or an interrupted one of the same volume.
+    func occupied(isSame: Bool) -> TreeCopy.Conflict { isSame ? .skip : .replace }
+
+    func makeFile(
+        in directory: Int32, _ path: [UInt8], from source: Int32
+    ) throws(Errno) -> OwnedDescriptor {
+        discard()
+        return OwnedDescriptor(
+            adopting: try Syscall.openat(
+                staging.rawValue, ExportTarget.newName, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW,
+                mode: 0o600))
+    }
+
+    func publish(
+        _ file: borrowing OwnedDescriptor, as name: [UInt8], in directory: Int32, replacing: Bool
+    ) throws(Errno) {
+        try NodeName(bytes: name).withCString { name throws(Errno) in
+            try Syscall.renameat(staging.rawValue, ExportTarget.newName, directory, name)
+        }
+    }
+
+    func discard() { try? Syscall.unlinkat(staging.rawValue, ExportTarget.newName) }
+
+    func keeps(_ name: [UInt8], in source: Int32, _ path: [UInt8]) {
+        // Names that are not UTF-8 go by a descriptor.
+        let node = try? NodeName(bytes: name).withCString { name throws(Errno) in
+            try Syscall.openat(source, name, OpenFlag.path | O_NOFOLLOW)
+        }
+        guard let node else { return }
+        note("/proc/self/fd/\(node)", path)
+        Syscall.close(node)
+    }
+
+    func enter(
+        _ directory: Int32, _ path: [UInt8], from source: Int32, isNew: Bool
+    ) throws(Errno) -> Bool {
+        note("/proc/self/fd/\(source)", path)
+        // One that an earlier run has finished may be closed to its owner.
+        if !isNew { try Syscall.fchmod(directory, 0o700) }
+        return true
+    }
+
+    func leave(_ directory: Int32) throws(Errno) {}
+
+    func surplus(_ path: [UInt8]) {
+        let place = Path.joined(
+            Path.joined(self.path, ExportTarget.filesName), String(decoding: path, as: UTF8.self))
+        console.note("\(Text.printable(place)) is not in the volume any more; it stays")
+    }
+}

@@ -1,0 +1,450 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// Where a tree is copied to: what becomes of a name that is taken, how files come to be, what is kept beside them.
+protocol TreeTarget: AnyObject {
+    /// What to do where the name is taken. `isSame`: by a file of the same kind, size and time.
+    func occupied(isSame: Bool) -> TreeCopy.Conflict
+    /// A file without a name yet.
+    func makeFile(
+        in directory: Int32, _ path: [UInt8], from source: Int32
+    ) throws(Errno) -> OwnedDescriptor
+    /// Gives a file, complete but for its name, its name.
+    func publish(
+        _ file: borrowing OwnedDescriptor, as name: [UInt8], in directory: Int32, replacing: Bool
+    ) throws(Errno)
+    /// Forgets a file that was made and not published.
+    func discard()
+    /// A directory that was just made, or was there (`isNew` false). False where its own attributes stay as they are.
+    func enter(
+        _ directory: Int32, _ path: [UInt8], from source: Int32, isNew: Bool
+    ) throws(Errno) -> Bool
+    /// Everything in a directory that takes attributes is there, and so are its attributes but for mode and times.
+    func leave(_ directory: Int32) throws(Errno)
+    /// A file of the source has its copy, or had one. `name` in the directory `source`.
+    func keeps(_ name: [UInt8], in source: Int32, _ path: [UInt8])
+    /// Names in the target of which the source knows nothing.
+    func surplus(_ path: [UInt8])
+}
+
+/// Copies a tree name by name, with modes, times, owners (as root), extended attributes, hard links, symbolic links, special
+/// files and holes. A name appears when all of it is there. Goes on after a failure, reports each, and can be run again.
+final class TreeCopy {
+    enum Conflict { case skip, replace, refuse }
+
+    private struct Inode: Hashable {
+        var device: dev_t
+        var number: ino_t
+    }
+
+    private let what: String
+    /// How the source is called in messages.
+    private let shownRoot: String
+    private let target: any TreeTarget
+    private let targetRoot: Int32
+    private let console: Console
+    private let lockedHint: String?
+    private var progress: ProgressLine
+    /// Of files with several names, the first that was copied.
+    private var links: [Inode: [UInt8]] = [:]
+    private var device: dev_t = 0
+    private var lostAttributes: Set<String> = []
+
+    private(set) var files = 0
+    private(set) var directories = 0
+    /// There already, from an earlier run.
+    private(set) var present = 0
+    private(set) var bytes = 0
+    private(set) var failed = 0
+
+    /// `what`: how a failure begins. `lockedHint`: what to do about files that can't be read because of the lock state; nil
+    /// where the source has none.
+    init(
+        what: String, shownRoot: String, target: any TreeTarget, targetRoot: Int32,
+        lockedHint: String?, _ console: Console
+    ) {
+        self.what = what
+        self.shownRoot = shownRoot
+        self.target = target
+        self.targetRoot = targetRoot
+        self.console = console
+        self.lockedHint = lockedHint
+        progress = ProgressLine(console)
+    }
+
+    /// The roots are there already; their attributes are copied where the target wants it.
+    func run(from source: Int32) throws(Errno) {
+        device = try Syscall.fstat(source).st_dev
+        copyDirectory(source, targetRoot, [], isNew: false)
+        progress.clear()
+    }
+
+    // MARK: Directories
+
+    private func copyDirectory(
+        _ source: Int32, _ copy: Int32, _ path: [UInt8], isNew: Bool
+    ) {
+        do throws(Errno) {
+            let takesAttributes = try target.enter(copy, path, from: source, isNew: isNew)
+            let names = try DirectoryListing.names(in: source)
+            for name in names { visit(name, source, copy, path) }
+            let known = Set(names)
+            for name in try DirectoryListing.names(in: copy) where !known.contains(name) {
+                target.surplus(path.appending(component: name))
+            }
+            if takesAttributes {
+                let status = try Syscall.fstat(source)
+                try copyAttributes(source, copy, status, path)
+                try target.leave(copy)
+                try finish(copy, status)
+            }
+            directories += 1
+        } catch {
+            report(path, error)
+        }
+    }
+
+    private func visit(_ name: [UInt8], _ source: Int32, _ copy: Int32, _ directory: [UInt8]) {
+        let path = directory.appending(component: name)
+        progress.update("\(Text.grouped(files)) files, \(Text.size(bytes: bytes)), \(shown(path))")
+        do throws(Errno) {
+            let status = try status(name, source)
+            guard status.st_dev == device else {
+                return report(path, why: "something else is mounted there")
+            }
+            switch status.st_mode & S_IFMT {
+            case S_IFDIR: try makeDirectory(name, source, copy, path)
+            case S_IFREG:
+                let failedBefore = failed
+                try link(name, copy, path, status) { () throws(Errno) in
+                    try self.copyFile(name, source, copy, path, status)
+                }
+                if failed == failedBefore { target.keeps(name, in: source, path) }
+            case S_IFLNK: try copyLink(name, source, copy, path, status)
+            default:
+                try link(name, copy, path, status) { () throws(Errno) in
+                    try self.copySpecial(name, copy, path, status)
+                }
+            }
+        } catch {
+            // Gone meanwhile: then it is no part of what there is to copy.
+            if error == .noSuchFileOrDirectory, (try? self.status(name, source)) == nil { return }
+            report(path, error)
+        }
+    }
+
+    private func makeDirectory(
+        _ name: [UInt8], _ source: Int32, _ copy: Int32, _ path: [UInt8]
+    ) throws(Errno) {
+        let inner = try open(name, source, O_RDONLY | O_DIRECTORY)
+        var isNew = true
+        do throws(Errno) {
+            try NodeName(bytes: name).withCString { name throws(Errno) in
+                try Syscall.mkdirat(copy, name, 0o700)
+            }
+        } catch {
+            guard error == .fileExists else { throw error }
+            guard try status(name, copy).st_mode & S_IFMT == S_IFDIR else {
+                return report(
+                    path, why: "there is another file of that name",
+                    hint: "move one of the two away, then run it again")
+            }
+            isNew = false
+        }
+        let made = try openMade(name, copy)
+        copyDirectory(inner.rawValue, made.rawValue, path, isNew: isNew)
+    }
+
+    /// One that an earlier run has finished may be closed even to its owner.
+    private func openMade(
+        _ name: [UInt8], _ directory: Int32
+    ) throws(Errno) -> OwnedDescriptor {
+        do throws(Errno) {
+            return try open(name, directory, O_RDONLY | O_DIRECTORY)
+        } catch {
+            guard error == .permissionDenied else { throw error }
+        }
+        try NodeName(bytes: name).withCString { name throws(Errno) in
+            try Syscall.fchmodat(directory, name, 0o700)
+        }
+        return try open(name, directory, O_RDONLY | O_DIRECTORY)
+    }
+
+    // MARK: Files
+
+    /// Another name of what was copied already; else `body`.
+    private func link(
+        _ name: [UInt8], _ copy: Int32, _ path: [UInt8], _ status: FileStatus,
+        _ body: () throws(Errno) -> Void
+    ) throws(Errno) {
+        let inode = Inode(device: status.st_dev, number: status.st_ino)
+        guard status.st_nlink > 1, let first = links[inode] else {
+            try body()
+            if status.st_nlink > 1, (try? self.status(name, copy)) != nil { links[inode] = path }
+            return
+        }
+        let original = try statusAt(first)
+        if let there = try? self.status(name, copy) {
+            if there.st_ino == original.st_ino, there.st_dev == original.st_dev {
+                present += 1
+                return
+            }
+            guard try mayReplace(path, isSame: false) else { return }
+            try unlink(name, copy)
+        }
+        do throws(Errno) {
+            try NodeName(bytes: first).withCString { first throws(Errno) in
+                try NodeName(bytes: name).withCString { name throws(Errno) in
+                    try Syscall.linkat(targetRoot, first, copy, name)
+                }
+            }
+            files += 1
+        } catch {
+            // No hard links there, or too many: a copy then.
+            guard error == .notPermitted || error == .notSupported || error == .tooManyLinks
+            else { throw error }
+            try body()
+        }
+    }
+
+    private func copyFile(
+        _ name: [UInt8], _ source: Int32, _ copy: Int32, _ path: [UInt8], _ status: FileStatus
+    ) throws(Errno) {
+        var replaces = false
+        if let there = try? self.status(name, copy) {
+            let isSame =
+                there.st_mode & S_IFMT == S_IFREG && there.st_size == status.st_size
+                && isEqual(there.st_mtim, status.st_mtim)
+            guard try mayReplace(path, isSame: isSame) else { return }
+            replaces = true
+        }
+        for _ in 0..<3 {
+            let file = try open(name, source, O_RDONLY | O_NONBLOCK)
+            let before = try Syscall.fstat(file.rawValue)
+            guard before.st_mode & S_IFMT == S_IFREG else { throw .noSuchFileOrDirectory }
+            let made = try target.makeFile(in: copy, path, from: file.rawValue)
+            do throws(Errno) {
+                let done = bytes
+                try FileContent.copy(
+                    from: file.rawValue, to: made.rawValue, sizeBytes: Int(before.st_size)
+                ) { offset in
+                    bytes = done + offset
+                    progress.update(
+                        "\(Text.grouped(files)) files, \(Text.size(bytes: bytes)), \(shown(path))")
+                }
+                bytes = done + Int(before.st_size)
+                let after = try Syscall.fstat(file.rawValue)
+                guard after.st_size == before.st_size, isEqual(after.st_mtim, before.st_mtim)
+                else {
+                    bytes = done
+                    target.discard()
+                    continue
+                }
+                try copyAttributes(file.rawValue, made.rawValue, before, path)
+                try finish(made.rawValue, before)
+                try target.publish(made, as: name, in: copy, replacing: replaces)
+            } catch {
+                target.discard()
+                throw error
+            }
+            files += 1
+            return
+        }
+        report(
+            path, why: "it was changed each time while it was copied",
+            hint: "run it again when the program that writes it is done")
+    }
+
+    private func copyLink(
+        _ name: [UInt8], _ source: Int32, _ copy: Int32, _ path: [UInt8], _ status: FileStatus
+    ) throws(Errno) {
+        let target = try readLink(name, source)
+        if let there = try? self.status(name, copy) {
+            let isSame =
+                there.st_mode & S_IFMT == S_IFLNK && (try? readLink(name, copy)) == target
+            guard try mayReplace(path, isSame: isSame) else { return }
+            try unlink(name, copy)
+        }
+        try NodeName(bytes: target).withCString { target throws(Errno) in
+            try NodeName(bytes: name).withCString { name throws(Errno) in
+                try Syscall.symlinkat(target: target, copy, name)
+            }
+        }
+        try finishByName(name, copy, status)
+        files += 1
+    }
+
+    private func copySpecial(
+        _ name: [UInt8], _ copy: Int32, _ path: [UInt8], _ status: FileStatus
+    ) throws(Errno) {
+        if let there = try? self.status(name, copy) {
+            let isSame =
+                there.st_mode & S_IFMT == status.st_mode & S_IFMT
+                && there.st_rdev == status.st_rdev
+            guard try mayReplace(path, isSame: isSame) else { return }
+            try unlink(name, copy)
+        }
+        try NodeName(bytes: name).withCString { name throws(Errno) in
+            try Syscall.mknodat(copy, name, status.st_mode & S_IFMT | 0o600, status.st_rdev)
+        }
+        try finishByName(name, copy, status)
+        files += 1
+    }
+
+    /// Owner, mode and times of what can't be opened; nothing without them is left behind.
+    private func finishByName(
+        _ name: [UInt8], _ copy: Int32, _ status: FileStatus
+    ) throws(Errno) {
+        do throws(Errno) {
+            try NodeName(bytes: name).withCString { text throws(Errno) in
+                if geteuid() == 0 {
+                    try Syscall.fchownat(copy, text, status.st_uid, status.st_gid)
+                }
+                if status.st_mode & S_IFMT != S_IFLNK {
+                    try Syscall.fchmodat(copy, text, status.st_mode & 0o7777)
+                }
+                try Syscall.utimensat(
+                    copy, text, access: status.st_atim, modification: status.st_mtim)
+            }
+        } catch {
+            try? unlink(name, copy)
+            throw error
+        }
+    }
+
+    // MARK: Attributes
+
+    /// The mode, which may close it to its owner, after everything that needs to write it; times last.
+    private func finish(_ copy: Int32, _ status: FileStatus) throws(Errno) {
+        try Syscall.fchmod(copy, status.st_mode & 0o7777)
+        try Syscall.futimens(copy, access: status.st_atim, modification: status.st_mtim)
+    }
+
+    /// Owner (chown(2) drops set-user-ID bits and capabilities), then extended attributes.
+    private func copyAttributes(
+        _ source: Int32, _ copy: Int32, _ status: FileStatus, _ path: [UInt8]
+    ) throws(Errno) {
+        if geteuid() == 0 { try Syscall.fchown(copy, status.st_uid, status.st_gid) }
+        for name in (try? ExtendedAttribute.names(descriptor: source)) ?? []
+        where !TreeCopy.isVirtual(name) {
+            do throws(Errno) {
+                let value: [UInt8]
+                do throws(Errno) {
+                    value = try ExtendedAttribute.value(of: name, descriptor: source)
+                } catch {
+                    if error == .noData { continue }
+                    throw error
+                }
+                try ExtendedAttribute.set(name, value, descriptor: copy)
+            } catch {
+                noteLost(name, path, error)
+            }
+        }
+    }
+
+    /// What a ward volume answers itself. The class is not copied as an attribute: it is set before the first byte.
+    static func isVirtual(_ name: String) -> Bool {
+        ["user.ward.class", "user.ward.volume", "user.ward.socket", ImportTarget.marker].contains(
+            name)
+    }
+
+    /// Said once of each kind: where a place takes no attributes, every file is the same.
+    private func noteLost(_ name: String, _ path: [UInt8], _ error: Errno) {
+        let kind = String(name.prefix { $0 != "." })
+        // Those of the system are for root to set.
+        if error == .notPermitted, geteuid() != 0, kind != "user" { return }
+        failed += 1
+        guard lostAttributes.insert("\(kind) \(error.rawValue)").inserted else { return }
+        progress.clear()
+        console.failure(
+            CommandFailure(
+                "cannot keep the attribute \(Text.printable(name)) of", shown(path), errno: error,
+                hint: "others of the kind are not reported"))
+    }
+
+    // MARK: Small things
+
+    /// False where it stays; a refusal is reported.
+    private func mayReplace(_ path: [UInt8], isSame: Bool) throws(Errno) -> Bool {
+        switch target.occupied(isSame: isSame) {
+        case .skip:
+            present += 1
+            return false
+        case .replace: return true
+        case .refuse:
+            report(
+                path, why: "there is another file of that name, which is not overwritten",
+                hint: "move one of the two away, then run it again")
+            return false
+        }
+    }
+
+    private func status(_ name: [UInt8], _ directory: Int32) throws(Errno) -> FileStatus {
+        try NodeName(bytes: name).withCString { name throws(Errno) in
+            try Syscall.fstatat(directory, name)
+        }
+    }
+
+    private func statusAt(_ path: [UInt8]) throws(Errno) -> FileStatus {
+        try status(path, targetRoot)
+    }
+
+    private func unlink(_ name: [UInt8], _ directory: Int32) throws(Errno) {
+        try NodeName(bytes: name).withCString { name throws(Errno) in
+            try Syscall.unlinkat(directory, name)
+        }
+    }
+
+    private func open(
+        _ name: [UInt8], _ directory: Int32, _ flags: Int32
+    ) throws(Errno) -> OwnedDescriptor {
+        OwnedDescriptor(
+            adopting: try NodeName(bytes: name).withCString { name throws(Errno) in
+                try Syscall.openat(directory, name, flags | O_NOFOLLOW | O_NOCTTY)
+            })
+    }
+
+    private func readLink(_ name: [UInt8], _ directory: Int32) throws(Errno) -> [UInt8] {
+        var buffer = [UInt8](repeating: 0, count: 4096)
+        let count = try NodeName(bytes: name).withCString { name throws(Errno) in
+            try Syscall.readlinkat(directory, name, &buffer, buffer.count)
+        }
+        return Array(buffer[0..<count])
+    }
+
+    private func isEqual(_ one: timespec, _ other: timespec) -> Bool {
+        one.tv_sec == other.tv_sec && one.tv_nsec == other.tv_nsec
+    }
+
+    private func shown(_ path: [UInt8]) -> String {
+        path.isEmpty ? shownRoot : Path.joined(shownRoot, String(decoding: path, as: UTF8.self))
+    }
+
+    private func report(_ path: [UInt8], _ error: Errno) {
+        if error == .notPermitted, let lockedHint {
+            return report(
+                CommandFailure(
+                    what, shown(path), why: "its class can't be read or written in this lock state",
+                    hint: lockedHint, status: .locked))
+        }
+        report(CommandFailure(what, shown(path), errno: error))
+    }
+
+    private func report(_ path: [UInt8], why: String, hint: String? = nil) {
+        report(CommandFailure(what, shown(path), why: why, hint: hint, status: .badData))
+    }
+
+    private func report(_ failure: CommandFailure) {
+        failed += 1
+        progress.clear()
+        console.failure(failure)
+    }
+}
+
+extension [UInt8] {
+    /// A path of one more component.
+    func appending(component: [UInt8]) -> [UInt8] {
+        isEmpty ? component : self + [UInt8(ascii: "/")] + component
+    }
+}

@@ -1,0 +1,124 @@
+import ArgumentParser
+import Glibc
+import WardControl
+import WardSystem
+
+struct ImportCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "import", abstract: "Copy files into a volume, each with its class.",
+        discussion: """
+            Takes what ward export wrote, each file with its class from its first byte, or any other \
+            directory: then files get the class of the directory they are put in. With modes, times, \
+            owners (as root), attributes, links, special files and holes.
+
+            Nothing is overwritten: a file whose name is taken by another is reported, and stays out; \
+            one that is there already is passed over, so that an import can be run again.
+
+            Examples:
+              ward import /media/usb/papers ~/papers
+              ward import ~/Documents ~/papers/documents
+            """)
+
+    private static let what = "cannot import"
+
+    @Argument(help: "A directory that ward export made, or any other.", completion: .directory)
+    var directory: String
+    @Argument(help: "The mount point, or a directory in it.", completion: .directory)
+    var mountpoint: String
+    @Flag(help: "Take an export that is not complete, too.") var incomplete = false
+    @Flag(help: ArgumentHelp("As on kernels before 6.2.", visibility: .private))
+    var staged = false
+    @OptionGroup var options: ReportOptions
+
+    func run() throws {
+        let console = options.console
+        let what = ImportCommand.what
+        DescriptorLimit.raise()
+        let list = try readList()
+        let sourcePath = list == nil ? directory : Path.joined(directory, ExportTarget.filesName)
+        guard FileClass.isOnWard(mountpoint) else {
+            throw FileClass.notOnWard("cannot import to", mountpoint)
+        }
+        let source = try open(sourcePath)
+        let target: ImportTarget
+        do throws(Errno) {
+            target = try ImportTarget(mountpoint, list, isStaged: staged, console)
+        } catch {
+            throw CommandFailure("cannot import to", mountpoint, errno: error)
+        }
+        let copy = TreeCopy(
+            what: what, shownRoot: sourcePath, target: target, targetRoot: target.root.rawValue,
+            lockedHint: "ward unlock \(Text.shellQuoted(mountpoint)), then run it again", console)
+        do throws(Errno) {
+            try copy.run(from: source.rawValue)
+        } catch {
+            throw CommandFailure(what, sourcePath, errno: error)
+        }
+        try makeDurable()
+        if console.isJSON {
+            console.json(copy.summary(mountpoint, isComplete: copy.failed == 0))
+        } else {
+            console.confirm("\(Text.printable(mountpoint)): \(copy.text)")
+        }
+        if copy.failed > 0 { throw ExitCode(ExitStatus.someFailed.rawValue) }
+    }
+
+    private func open(_ path: String) throws(CommandFailure) -> OwnedDescriptor {
+        let isAround: Bool
+        do throws(Errno) {
+            let source = try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
+            isAround = Path.isInside(try Path.real(mountpoint), try Path.real(path))
+            if !isAround { return source }
+        } catch {
+            throw CommandFailure(ImportCommand.what, path, errno: error)
+        }
+        throw CommandFailure(
+            ImportCommand.what, directory, why: "the volume is in it",
+            hint: "name the directories in it one by one", status: .badData)
+    }
+
+    /// Nil: a directory like any other.
+    private func readList() throws(CommandFailure) -> ClassList? {
+        let what = ImportCommand.what
+        let path = Path.joined(directory, ClassList.fileName)
+        do {
+            guard let head = try ClassList.head(path) else { return nil }
+            let list = try ClassList(reading: path)
+            if head.isComplete || (incomplete && !list.classes.isEmpty) { return list }
+            throw CommandFailure(
+                what, directory,
+                why: list.classes.isEmpty
+                    ? "its export was interrupted, and there is no list of classes yet"
+                    : "not everything was exported",
+                hint: list.classes.isEmpty
+                    ? "finish it with ward export, or import "
+                        + Text.shellQuoted(Path.joined(directory, ExportTarget.filesName))
+                        + " without classes"
+                    : "finish it with ward export, or ward import --incomplete",
+                status: .badData)
+        } catch let failure as CommandFailure {
+            throw failure
+        } catch let mistake as ClassList.Mistake {
+            throw CommandFailure(
+                what, path, why: mistake.reason,
+                hint: "import \(Text.shellQuoted(Path.joined(directory, ExportTarget.filesName))) "
+                    + "without classes, or restore the list", status: .badData)
+        } catch let error as Errno {
+            throw CommandFailure(what, path, errno: error)
+        } catch {
+            preconditionFailure("nothing else is thrown")
+        }
+    }
+
+    /// Everything has reached the daemon; this has the store keep it.
+    private func makeDurable() throws(CommandFailure) {
+        let what = "cannot make durable what was imported to"
+        let volume = try VolumeConnection(what, path: mountpoint).status().volume
+        do throws(Errno) {
+            let store = try OwnedDescriptor(opening: volume, O_RDONLY | O_DIRECTORY)
+            try Syscall.syncfs(store.rawValue)
+        } catch {
+            throw CommandFailure(what, mountpoint, errno: error)
+        }
+    }
+}

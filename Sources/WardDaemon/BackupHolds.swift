@@ -1,0 +1,152 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardControl
+import WardSystem
+import WardVolume
+
+/// What a volume holds still while backups of it are made: its epoch, and changes of the keybag, which wait their turn.
+///
+/// A hold lasts as long as its client's connection. Nothing waits for ever: after `longestWait` a change of the keybag goes
+/// on, after `longestEpochHold` the epoch does, whether the backup is at its end or not. Locks, unlocks and erasing never
+/// come here.
+///
+/// Concurrency: any thread; `state` is guarded by its mutex, held for moments.
+final class BackupHolds: Sendable {
+    static let maximum = 4
+    /// A passcode that somebody has seen is to be changed now rather than after a backup of two hours.
+    static let longestWait = Duration.seconds(30)
+    static let longestEpochHold = Duration.seconds(3600)
+    /// How soon the end of a client is seen.
+    private static let interval = Duration.milliseconds(50)
+
+    private struct Hold {
+        var call: ControlCall
+        /// On the clock that grace periods run on.
+        var began: Duration
+    }
+
+    private struct Waiting {
+        var since: Duration
+        var body: @Sendable () -> Void
+    }
+
+    private struct State {
+        var holds: [Hold] = []
+        var waiting: [Waiting] = []
+        var thread: SystemThread?
+        var isRunning = false
+        var isStopping = false
+    }
+
+    private let volume: Volume
+    private let maintenance: Maintenance
+    private let time: any TimeSource
+    private let hub: EventHub
+    private let state = Mutex(State())
+    private let wake = WakeDescriptor()
+
+    init(volume: Volume, maintenance: Maintenance, time: any TimeSource, hub: EventHub) {
+        self.volume = volume
+        self.maintenance = maintenance
+        self.time = time
+        self.hub = hub
+    }
+
+    /// Answers `call` once everything is durable and held; then it holds until the client is gone.
+    func begin(_ call: ControlCall) {
+        let began = time.now
+        let refusal = state.withLock { state -> VolumeError? in
+            if state.isStopping { return .busy(reason: "the mount ends") }
+            guard state.holds.count < BackupHolds.maximum else {
+                return .busy(reason: "\(state.holds.count) backups are being made already")
+            }
+            if !state.isRunning {
+                state.thread?.detach()
+                guard let thread = try? SystemThread("ward-backup", { [self] in run() }) else {
+                    return .failed(what: "begin a backup", why: "no thread can be started")
+                }
+                state.thread = thread
+                state.isRunning = true
+            }
+            state.holds.append(Hold(call: call, began: began))
+            return nil
+        }
+        if let refusal { return call.fail(refusal) }
+        maintenance.makeDurable { [self] failure in
+            if let failure {
+                forget(call)
+                call.fail(
+                    .failed(what: "make everything durable first", why: "\(failure)"))
+                return
+            }
+            let isHeld = state.withLock { state -> Bool in
+                let isHeld = state.holds.contains { $0.call === call }
+                if isHeld { volume.holdEpoch(true) }
+                return isHeld
+            }
+            guard isHeld else { return }
+            hub.emit(ControlEvent(kind: .note, pid: Int(call.peer.pid), detail: "a backup began"))
+            call.reply(.object([]), continues: true)
+        }
+    }
+
+    /// Runs `body` when no backup is being made, or has made it wait long enough.
+    func whenFree(_ body: @escaping @Sendable () -> Void) {
+        let now = time.now
+        let waits = state.withLock { state in
+            guard !state.holds.isEmpty, !state.isStopping else { return false }
+            state.waiting.append(Waiting(since: now, body: body))
+            return true
+        }
+        if !waits { body() }
+    }
+
+    /// Lets everything go.
+    func stop() {
+        let thread = state.withLock { state in
+            state.isStopping = true
+            return state.thread.take()
+        }
+        wake.signal()
+        thread?.join()
+    }
+
+    // MARK: The thread that sees clients go
+
+    private func run() {
+        while true {
+            wake.wait(timeout: BackupHolds.interval)
+            let now = time.now
+            let (due, ended, isOver) = state.withLock { state in
+                let before = state.holds.count
+                let isStopping = state.isStopping
+                state.holds.removeAll { !$0.call.isAlive || isStopping }
+                let isOver = state.holds.isEmpty
+                var due: [Waiting] = []
+                state.waiting.removeAll { waiting in
+                    let isDue = isOver || now - waiting.since >= BackupHolds.longestWait
+                    if isDue { due.append(waiting) }
+                    return isDue
+                }
+                let holdsEpoch = state.holds.contains {
+                    now - $0.began < BackupHolds.longestEpochHold
+                }
+                if !holdsEpoch { volume.holdEpoch(false) }
+                if isOver { state.isRunning = false }
+                return (due, before - state.holds.count, isOver)
+            }
+            for waiting in due { waiting.body() }
+            for _ in 0..<ended { hub.emit(ControlEvent(kind: .note, detail: "a backup ended")) }
+            if isOver {
+                // The epoch that was held goes on.
+                maintenance.makeDurable()
+                return
+            }
+        }
+    }
+
+    private func forget(_ call: ControlCall) {
+        state.withLock { $0.holds.removeAll { $0.call === call } }
+    }
+}

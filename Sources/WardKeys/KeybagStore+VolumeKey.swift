@@ -1,0 +1,68 @@
+import Glibc
+import WardCrypto
+import WardFormat
+import WardSystem
+
+extension KeybagStore {
+    /// How often a change of the keybag by another process is waited for, and how long each time, microseconds.
+    private static let patience = (attempts: 20, pause: useconds_t(10_000))
+
+    /// The volume key alone, which names and attributes need: from the device slot, whatever the lock state.
+    ///
+    /// For looking at a volume that may be mounted: it takes no lock, repairs nothing, writes nothing, and takes an older
+    /// keybag too, because the volume key is the same in all. Throws what opening throws.
+    public static func volumeKey(
+        volumePath: String, stateRoot: String
+    ) throws(KeybagError) -> SecretBytes {
+        try volumeKey(volumePath: volumePath, stateRoot: stateRoot, storage: DiskKeyStorage())
+    }
+
+    static func volumeKey(
+        volumePath: String, stateRoot: String, storage: any KeyStorage
+    ) throws(KeybagError) -> SecretBytes {
+        let loader = KeybagLoader(
+            volumePath: volumePath, stateRoot: stateRoot, storage: storage, clock: .system,
+            acceptsOlderGeneration: true)
+        var attempt = 0
+        while true {
+            do throws(KeybagError) {
+                return try volumeKey(loader)
+            } catch {
+                attempt += 1
+                // In the middle of a change nothing may open, and the old effaceable key may be seen half wiped.
+                guard attempt < patience.attempts, isPassing(error) else { throw error }
+                usleep(patience.pause)
+            }
+        }
+    }
+
+    private static func isPassing(_ error: KeybagError) -> Bool {
+        switch error.code {
+        case .changedElsewhere, .damaged, .erased: true
+        default: false
+        }
+    }
+
+    private static func volumeKey(_ loader: KeybagLoader) throws(KeybagError) -> SecretBytes {
+        let (keybag, context, index) = try loader.peek()
+        guard let effaceable = try context.effaceable.key(index) else {
+            throw KeybagError(
+                .changedElsewhere, path: context.keybagPath, "it is being changed")
+        }
+        let secret = try context.hierarchy.deviceSecret(effaceable: effaceable)
+        let kek = try context.hierarchy.deviceKEK(secret)
+        guard
+            let set = try context.open(keybag.deviceSlot, kek: kek, identity: keybag.identity)
+        else {
+            throw KeybagError(
+                .changedElsewhere, path: context.keybagPath,
+                "the device slot does not authenticate")
+        }
+        do throws(Errno) {
+            if let key = try set.volumeKey() { return key }
+        } catch {
+            throw .noLockedMemory(context.keybagPath)
+        }
+        throw KeybagError(.damaged, path: context.keybagPath, "the volume key is missing")
+    }
+}

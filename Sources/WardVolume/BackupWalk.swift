@@ -1,0 +1,491 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// Finds what of a volume belongs into a backup, on the backing directory itself: names and attributes only, with the
+/// volume key. It opens nothing for writing, takes no lock and asks no daemon, so it works in every state, beside a mount
+/// too; what comes and goes meanwhile is in the result or not.
+///
+/// Left out (docs/backup.md): what carries the mark `user.ward.backup-excluded`, with all that is below a marked
+/// directory; what is in `Library/Caches` and `tmp` of a container, and of a volume that is an app's home; unfinished work.
+/// Where it is not sure, it leaves in.
+public final class BackupWalk: Sendable {
+    /// The mark, on a file or directory. Any value.
+    public static let exclusionAttribute = "user.ward.backup-excluded"
+
+    /// Directories that are open at the same time.
+    private static let batch = 128
+    /// Entries that one thread looks at in one go.
+    private static let chunk = 256
+
+    let keys: VolumeKeys
+    private let rootPath: String
+    /// How the mark is called on backing files.
+    private let markName: String
+
+    /// `volumeKey`: 32 bytes. Throws `system` where no memory can be locked.
+    public init(
+        backingPath: String, volumeKey: borrowing SecretBytes
+    ) throws(VolumeOpenError) {
+        rootPath = backingPath
+        do throws(CryptoError) {
+            keys = try VolumeKeys(volumeKey: volumeKey)
+        } catch {
+            throw VolumeOpenError(
+                .system(.noMemory), path: backingPath,
+                "no memory could be locked for keys (ulimit -l): \(error)")
+        }
+        markName = keys.storedAttributeName(
+            Array(BackupWalk.exclusionAttribute.utf8), "user.w.")
+    }
+
+    /// Looks at everything, with up to `threads` threads. `body` gets one directory at a time, each after the one it is in;
+    /// `stamps`: with what tells later whether something has changed. Throws where the root can't be listed.
+    public func run(
+        threads: Int = 4, stamps: Bool = false, _ body: (BackupDirectory) -> Void
+    ) throws(VolumeOpenError) -> BackupProblems {
+        let (root, device) = try openRoot()
+        defer { Syscall.close(root) }
+        let problems = ProblemList()
+        var waiting = [Place(path: [], role: .root)]
+        while !waiting.isEmpty {
+            let places = Array(waiting.suffix(BackupWalk.batch))
+            waiting.removeLast(places.count)
+            let listings = Slots<Listing>(places.count)
+            BackupWalk.inParallel(places.count, threads, smallest: 8) { index in
+                listings[index] = self.list(places[index], root, device, problems)
+            }
+            if waiting.isEmpty, places.count == 1, places[0].path.isEmpty, listings[0] == nil {
+                throw VolumeOpenError(
+                    .system(problems.firstErrno ?? .noSuchFileOrDirectory), path: rootPath,
+                    "can't be listed")
+            }
+            examine(listings, threads, stamps, problems)
+            for index in 0..<places.count {
+                guard let listing = listings[index] else { continue }
+                let directory = finish(listing, &waiting)
+                listing.close()
+                body(directory)
+            }
+        }
+        return problems.all
+    }
+
+    private func openRoot() throws(VolumeOpenError) -> (descriptor: Int32, device: dev_t) {
+        do throws(Errno) {
+            let root = try OwnedDescriptor(opening: rootPath, O_RDONLY | O_DIRECTORY)
+            let device = try Syscall.fstat(root.rawValue).st_dev
+            return (root.release(), device)
+        } catch {
+            throw VolumeOpenError(.system(error), path: rootPath, "can't be opened: \(error)")
+        }
+    }
+
+    // MARK: One directory
+
+    /// What its place makes of a directory.
+    private enum Role {
+        case root, containers, data, shared, containerParent, home, library
+        /// Of what is in it nothing is backed up.
+        case purged
+        case ordinary
+    }
+
+    private struct Place {
+        /// From the root, without slashes at the ends.
+        var path: [UInt8]
+        var role: Role
+    }
+
+    private final class Listing: @unchecked Sendable {
+        // Sendable: filled by one thread, then its entries by several, each its own.
+        let place: Place
+        let descriptor: Int32
+        let record: DirectoryRecord?
+        let entries: Slots<BackupEntry>
+        let role: Role
+
+        init(
+            _ place: Place, _ descriptor: Int32, _ record: DirectoryRecord?, _ role: Role,
+            _ entries: [BackupEntry]
+        ) {
+            self.place = place
+            self.descriptor = descriptor
+            self.record = record
+            self.role = role
+            self.entries = Slots(entries)
+        }
+
+        func close() { Syscall.close(descriptor) }
+    }
+
+    /// Nil where it is gone or can't be listed.
+    private func list(
+        _ place: Place, _ root: Int32, _ device: dev_t, _ problems: ProblemList
+    ) -> Listing? {
+        var descriptor: Int32 = -1
+        do throws(Errno) {
+            descriptor = try open(place.path, root)
+            guard try Syscall.fstat(descriptor).st_dev == device else {
+                // Something else is mounted there: the volume does not show it either.
+                Syscall.close(descriptor)
+                return nil
+            }
+            let record = try readRecord(descriptor)
+            if record == nil, try Syscall.fstat(descriptor).st_nlink > 0 {
+                problems.add(
+                    place.path, nil,
+                    "its directory record is damaged: nothing that is in it is left out by its name"
+                )
+            }
+            var entries: [BackupEntry] = []
+            try PosixStorage().list(descriptor) { entry in
+                entries.append(BackupEntry(name: entry.name, kind: BackupEntry.Kind(entry.type)))
+            }
+            entries.sort { $0.name.lexicographicallyPrecedes($1.name) }
+            let role = record == nil && !place.path.isEmpty ? .ordinary : place.role
+            return Listing(place, descriptor, record, role, entries)
+        } catch {
+            if descriptor >= 0 { Syscall.close(descriptor) }
+            if error != .noSuchFileOrDirectory && error != .notDirectory
+                && error != .tooManySymbolicLinkLevels
+            {
+                problems.add(place.path, error, "can't be listed: \(error)")
+            }
+            return nil
+        }
+    }
+
+    /// A path of the volume may be longer than the kernel takes in one call.
+    private func open(_ path: [UInt8], _ root: Int32) throws(Errno) -> Int32 {
+        let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK
+        if path.isEmpty { return try Syscall.openat(root, ".", flags) }
+        var rest = path[...]
+        var here: Int32 = -1
+        defer { if here >= 0 { Syscall.close(here) } }
+        while true {
+            var piece = rest
+            if rest.count > 3500 {
+                let end = rest.prefix(3500).lastIndex(of: UInt8(ascii: "/")) ?? rest.startIndex
+                piece = rest[..<end]
+            }
+            rest = rest[piece.endIndex...].drop { $0 == UInt8(ascii: "/") }
+            let next = try BackupWalk.withCString(piece) { name throws(Errno) in
+                try Syscall.openat(here < 0 ? root : here, name, flags)
+            }
+            if rest.isEmpty { return next }
+            if here >= 0 { Syscall.close(here) }
+            here = next
+        }
+    }
+
+    /// Nil where there is none, or not a valid one.
+    private func readRecord(_ descriptor: Int32) throws(Errno) -> DirectoryRecord? {
+        var target = [UInt8](repeating: 0, count: 256)
+        do throws(Errno) {
+            let count = try Syscall.readlinkat(
+                descriptor, DirectoryRecord.linkName, &target, target.count)
+            return try? DirectoryRecord(
+                linkTarget: String(decoding: target[0..<count], as: UTF8.self),
+                macKey: keys.records)
+        } catch {
+            if error == .noSuchFileOrDirectory || error == .invalidArgument { return nil }
+            throw error
+        }
+    }
+
+    // MARK: Entries
+
+    /// Fills in what has to be asked for each entry: its type where the directory does not say, its mark, its stamp.
+    private func examine(
+        _ listings: Slots<Listing>, _ threads: Int, _ stamps: Bool, _ problems: ProblemList
+    ) {
+        struct Piece {
+            var listing: Listing
+            var range: Range<Int>
+        }
+        var pieces: [Piece] = []
+        for index in 0..<listings.count {
+            guard let listing = listings[index] else { continue }
+            var start = 0
+            while start < listing.entries.count {
+                let end = min(start + BackupWalk.chunk, listing.entries.count)
+                pieces.append(Piece(listing: listing, range: start..<end))
+                start = end
+            }
+        }
+        let constant = pieces
+        BackupWalk.inParallel(pieces.count, threads, smallest: 2) { index in
+            let piece = constant[index]
+            for at in piece.range {
+                guard var entry = piece.listing.entries[at] else { continue }
+                let stays = self.examine(&entry, piece.listing, stamps, problems)
+                piece.listing.entries[at] = stays ? entry : nil
+            }
+        }
+    }
+
+    /// False where it is gone.
+    private func examine(
+        _ entry: inout BackupEntry, _ listing: Listing, _ stamps: Bool, _ problems: ProblemList
+    ) -> Bool {
+        entry.exclusion = exclusion(of: entry.name, in: listing)
+        if entry.kind == .unknown || (stamps && entry.exclusion == nil) {
+            do throws(Errno) {
+                let status = try BackupWalk.withCString(entry.name[...]) { name throws(Errno) in
+                    try Syscall.fstatat(listing.descriptor, name)
+                }
+                entry.kind = BackupEntry.Kind(mode: status.st_mode)
+                if stamps { entry.stamp = BackupStamp(status) }
+            } catch {
+                return error != .noSuchFileOrDirectory
+            }
+        }
+        guard entry.exclusion == nil, entry.kind == .file || entry.kind == .directory else {
+            return true
+        }
+        if hasMark(entry, listing) {
+            if isMarked(entry, listing) {
+                entry.exclusion = .marked
+            } else {
+                problems.add(
+                    listing.place.path.appending(component: entry.name), nil,
+                    "its mark that backups leave it out does not authenticate: it is left in")
+            }
+        }
+        return true
+    }
+
+    private func exclusion(
+        of name: [UInt8], in listing: Listing
+    ) -> BackupEntry.Exclusion? {
+        if name.starts(with: ".ward-".utf8) { return .unfinished }
+        if listing.role == .root, name.starts(with: "ward.".utf8),
+            name.reversed().starts(with: ".new".utf8.reversed())
+        {
+            return .unfinished
+        }
+        if listing.role == .purged, !name.elementsEqual(DirectoryRecord.linkName.utf8) {
+            return .cache
+        }
+        return nil
+    }
+
+    private func hasMark(_ entry: BackupEntry, _ listing: Listing) -> Bool {
+        withProcPath(entry.name, listing.descriptor) { ward_lgetxattr($0, markName, nil, 0) >= 0 }
+    }
+
+    private func withProcPath<R>(
+        _ name: [UInt8], _ directory: Int32, _ body: (UnsafePointer<CChar>) -> R
+    ) -> R {
+        var path = Array("/proc/self/fd/\(directory)/".utf8)
+        path += name
+        path.append(0)
+        return path.withUnsafeBufferPointer { bytes in
+            bytes.withMemoryRebound(to: CChar.self) { body($0.baseAddress!) }
+        }
+    }
+
+    /// The mark authenticates: it is of this volume and of this file.
+    private func isMarked(_ entry: BackupEntry, _ listing: Listing) -> Bool {
+        // What is being changed at this moment is looked at again.
+        for attempt in 0..<5 {
+            if attempt > 0 { usleep(1000) }
+            guard let owner = ownerID(entry, listing) else { continue }
+            var value = [UInt8](repeating: 0, count: 1 << 16)
+            let count = withProcPath(entry.name, listing.descriptor) {
+                ward_lgetxattr($0, markName, &value, value.count)
+            }
+            guard count > 0 else { return false }
+            if let opened = keys.openAttribute(Array(value[0..<count]), owner, markName),
+                opened.name.elementsEqual(BackupWalk.exclusionAttribute.utf8)
+            {
+                return true
+            }
+        }
+        return false
+    }
+
+    private func ownerID(_ entry: BackupEntry, _ listing: Listing) -> [UInt8]? {
+        let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK
+        let opened = try? BackupWalk.withCString(entry.name[...]) { name throws(Errno) in
+            try Syscall.openat(
+                listing.descriptor, name, entry.kind == .directory ? flags | O_DIRECTORY : flags)
+        }
+        guard let opened else { return nil }
+        let file = OwnedDescriptor(adopting: opened)
+        if entry.kind == .directory {
+            return (try? readRecord(file.rawValue))?.directoryID
+        }
+        var bytes = [UInt8](repeating: 0, count: FileHeader.bytes)
+        guard
+            let count = try? Syscall.pread(file.rawValue, &bytes, bytes.count, at: 0),
+            count == FileHeader.bytes
+        else { return nil }
+        return bytes.withUnsafeBytes {
+            try? FileHeader(reading: $0.baseAddress!, macKey: keys.headers)
+        }?.fileID
+    }
+
+    /// The sealed form of a long name, from the link beside it; nil where that is gone or not the name's.
+    func longName(_ stored: [UInt8], in directory: [UInt8]) -> [UInt8]? {
+        guard stored.count == 44,
+            let root = try? OwnedDescriptor(opening: rootPath, O_RDONLY | O_DIRECTORY),
+            let number = try? open(directory, root.rawValue)
+        else { return nil }
+        let descriptor = OwnedDescriptor(adopting: number)
+        var target = [UInt8](repeating: 0, count: 512)
+        let count = try? BackupWalk.withCString((Array(".n".utf8) + stored.dropFirst())[...]) {
+            name throws(Errno) in
+            try Syscall.readlinkat(descriptor.rawValue, name, &target, target.count)
+        }
+        guard let count,
+            let sealed = Base64URL.decode(String(decoding: target[0..<count], as: UTF8.self)),
+            Base64URL.encode(SHA256Digest.hash(sealed)).utf8.elementsEqual(stored.dropFirst())
+        else { return nil }
+        return Array(target[0..<count])
+    }
+
+    // MARK: Putting together
+
+    private func finish(_ listing: Listing, _ waiting: inout [Place]) -> BackupDirectory {
+        let id =
+            listing.place.path.isEmpty ? keys.rootID : listing.record?.directoryID
+        var entries = (0..<listing.entries.count).compactMap { listing.entries[$0] }
+        excludeLongLinks(&entries)
+        let special = id.map { specialNames(listing.role, $0, entries) } ?? [:]
+        for entry in entries where entry.kind == .directory && entry.exclusion == nil {
+            let role = special[entry.name] ?? (listing.role == .containerParent ? .home : .ordinary)
+            waiting.append(
+                Place(path: listing.place.path.appending(component: entry.name), role: role))
+        }
+        return BackupDirectory(
+            path: listing.place.path, id: id, entries: entries)
+    }
+
+    /// The link that holds a long name goes with it.
+    private func excludeLongLinks(_ entries: inout [BackupEntry]) {
+        var exclusions: [[UInt8]: BackupEntry.Exclusion] = [:]
+        for entry in entries where entry.name.first == Volume.longNamePrefix {
+            if let exclusion = entry.exclusion {
+                exclusions[Array(entry.name.dropFirst())] = exclusion
+            }
+        }
+        if exclusions.isEmpty { return }
+        for index in entries.indices where entries[index].name.starts(with: ".n".utf8) {
+            entries[index].exclusion =
+                entries[index].exclusion ?? exclusions[Array(entries[index].name.dropFirst(2))]
+        }
+    }
+
+    /// Stored names of subdirectories that have a role.
+    private func specialNames(
+        _ role: Role, _ id: [UInt8], _ entries: [BackupEntry]
+    ) -> [[UInt8]: Role] {
+        func stored(_ name: String) -> [UInt8] {
+            Array(name.utf8).withUnsafeBytes { name in
+                keys.withSealedName(name, id) { Array(Base64URL.encode([UInt8]($0)).utf8) }
+            }
+        }
+        let home: [(String, Role)] = [("Library", .library), ("tmp", .purged)]
+        let wanted: [(String, Role)] =
+            switch role {
+            case .root:
+                isHome(entries, stored)
+                    ? [("Containers", .containers)] + home
+                    : [("Containers", .containers)]
+            case .containers: [("Data", .data), ("Shared", .shared)]
+            case .data:
+                [("Application", .containerParent), ("PluginKitPlugin", .containerParent)]
+            case .shared: [("AppGroup", .containerParent)]
+            case .home: home
+            case .library: [("Caches", .purged)]
+            case .containerParent, .purged, .ordinary: []
+            }
+        return Dictionary(uniqueKeysWithValues: wanted.map { (stored($0.0), $0.1) })
+    }
+
+    /// The volume is one app's home: its top has the three directories that every home on iOS has.
+    private func isHome(_ entries: [BackupEntry], _ stored: (String) -> [UInt8]) -> Bool {
+        let directories = Set(entries.filter { $0.kind == .directory }.map(\.name))
+        return ["Documents", "Library", "tmp"].allSatisfy { directories.contains(stored($0)) }
+    }
+
+    // MARK: Threads
+
+    static func withCString<R>(
+        _ bytes: ArraySlice<UInt8>, _ body: (UnsafePointer<CChar>) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        var text = bytes.map { CChar(bitPattern: $0) }
+        text.append(0)
+        return try text.withUnsafeBufferPointer { text throws(Errno) in
+            try body(text.baseAddress!)
+        }
+    }
+
+    /// Runs `body` for every number below `count`, by several threads where there are at least `smallest`.
+    private static func inParallel(
+        _ count: Int, _ threads: Int, smallest: Int, _ body: @escaping @Sendable (Int) -> Void
+    ) {
+        let next = Counter()
+        let work: @Sendable () -> Void = {
+            while true {
+                let index = next.take()
+                if index >= count { return }
+                body(index)
+            }
+        }
+        var helpers: [SystemThread] = []
+        if count >= smallest {
+            for _ in 1..<max(1, min(threads, count)) {
+                // Without more threads to be had this one does it alone.
+                if let thread = try? SystemThread("ward-backup", work) { helpers.append(thread) }
+            }
+        }
+        work()
+        for helper in helpers { helper.join() }
+    }
+
+    private final class Counter: Sendable {
+        private let next = Atomic(0)
+        func take() -> Int { next.wrappingAdd(1, ordering: .relaxed).oldValue }
+    }
+
+    /// Places that several threads fill, each its own.
+    private final class Slots<Element>: @unchecked Sendable {
+        // Sendable: no place is touched by two threads at once.
+        private let storage: UnsafeMutablePointer<Element?>
+        let count: Int
+
+        init(_ count: Int) {
+            self.count = count
+            storage = .allocate(capacity: max(1, count))
+            storage.initialize(repeating: nil, count: count)
+        }
+
+        convenience init(_ elements: [Element]) {
+            self.init(elements.count)
+            for (index, element) in elements.enumerated() { storage[index] = element }
+        }
+
+        deinit {
+            storage.deinitialize(count: count)
+            storage.deallocate()
+        }
+
+        subscript(index: Int) -> Element? {
+            get { storage[index] }
+            set { storage[index] = newValue }
+        }
+    }
+}
+
+extension [UInt8] {
+    /// A path of one more component.
+    func appending(component: [UInt8]) -> [UInt8] {
+        isEmpty ? component : self + [UInt8(ascii: "/")] + component
+    }
+}

@@ -1,0 +1,59 @@
+import Foundation
+import Testing
+
+extension MountedVolume {
+    /// Where the scripts of the backup tests find what they need: a shell function `backup` for `Scripts/backup.py`, the
+    /// volume in `$VOL`, ward in `$WARD`.
+    @discardableResult
+    func backupShell(
+        _ script: String, seconds: Double = 180, sourceLocation: SourceLocation = #_sourceLocation
+    ) throws -> String {
+        let environment = TestEnvironment.shared
+        // Where lists are put, also by a command that is killed.
+        variables["TMPDIR"] = directory + "/home"
+        return try shell(
+            """
+            export VOL='\(volume)' WARD='\(environment.ward)'
+            backup() { '\(environment.python)' -B '\(environment.script("backup.py"))' "$@"; }
+            list() { "$WARD" backup list "$@" -0 >"$OUT/list"; backup names "$VOL" "$MNT" <"$OUT/list"; }
+            # As on another machine.
+            elsewhere() { XDG_STATE_HOME="$OUT/elsewhere/state" XDG_RUNTIME_DIR="$OUT/elsewhere/run" "$@"; }
+            export RESTIC_PASSWORD=x RESTIC_CACHE_DIR="$OUT/restic-cache"
+            export BORG_BASE_DIR="$OUT/borg" BORG_PASSPHRASE=x BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK=yes
+            export RCLONE_CONFIG=/dev/null
+            \(script)
+            """, seconds: seconds, sourceLocation: sourceLocation)
+    }
+
+    /// What is in a backup, by plaintext path; "+" before what the volume keeps for itself.
+    func backedUp(_ arguments: String = "\"$VOL\"") throws -> [String] {
+        try backupShell("list \(arguments)").split(separator: "\n").map(String.init)
+    }
+
+    /// A program of the volume's user that goes on while the test does something else.
+    func start(_ arguments: [String], output: Int32? = nil, errors: Int32? = nil) throws -> Child {
+        try Child(
+            user.prefix + arguments, environment: environment, output: output, errors: errors)
+    }
+
+    /// Waits until `condition` holds.
+    func wait(
+        for what: String, seconds: Double = 60, sourceLocation: SourceLocation = #_sourceLocation,
+        _ condition: () throws -> Bool
+    ) throws {
+        let end = Date(timeIntervalSinceNow: seconds)
+        while try !condition() {
+            guard Date() < end else {
+                Issue.record("\(what): not within \(seconds) s", sourceLocation: sourceLocation)
+                return
+            }
+            usleep(20_000)
+        }
+    }
+
+    /// The epoch that `ward.state` names, format.md §8.
+    func recordedEpoch() throws -> Int {
+        let bytes = try Data(contentsOf: URL(fileURLWithPath: volume + "/ward.state"))
+        return bytes[12..<16].reversed().reduce(0) { $0 << 8 | Int($1) }
+    }
+}
