@@ -400,7 +400,8 @@ extension MountSuite {
                 cp '\(other.directory)/home/kit.code' $OUT/other-code
                 echo 11111-11111-11111 >$OUT/short
                 : >$OUT/empty
-                mkdir $OUT/nothing; echo text >$OUT/text; sed '/^[A-Za-z0-9_-]*$/s/[A-M]/x/3' $OUT/kit >$OUT/garbled
+                mkdir $OUT/nothing; echo text >$OUT/text
+                sed '/BEGIN/{n;s/^\\(.\\{30\\}\\)A/\\1B/;t;s/^\\(.\\{30\\}\\)./\\1A/}' $OUT/kit >$OUT/garbled
                 ward='\(TestEnvironment.shared.python)'
                 "$ward" - <<'PYTHON'
                 import os
