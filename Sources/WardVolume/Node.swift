@@ -119,6 +119,13 @@ final class Node: @unchecked Sendable {
         }
     }
 
+    /// For a node that may be known by a name already, which stays the only one then.
+    func addFirstLink(_ parent: Node, _ name: UnsafePointer<CChar>) {
+        guardLock.lockNow()
+        defer { guardLock.unlock() }
+        if firstLink == nil { firstLink = NodeLink(parent: parent, name) }
+    }
+
     /// Forgets a name. True where none is left.
     @discardableResult
     func removeLink(_ parent: Node, _ name: UnsafePointer<CChar>) -> Bool {

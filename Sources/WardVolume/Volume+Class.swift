@@ -175,7 +175,12 @@ extension Volume {
                 status.st_mode & S_IFMT == S_IFREG,
                 status.st_size == 0 || table.find(inode: UInt64(status.st_ino))?.file != nil
             else { continue }
-            try keepClassOfEmptyFile(node, stored, status, context)
+            do throws(Errno) {
+                try keepClassOfEmptyFile(node, stored, status, context)
+            } catch {
+                // Deleted or moved meanwhile: no file of this directory any more.
+                guard error == .noSuchFileOrDirectory else { throw error }
+            }
         }
     }
 

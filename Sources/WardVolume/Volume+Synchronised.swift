@@ -230,7 +230,8 @@ extension Volume {
                 let type = status.st_mode & S_IFMT
                 guard type == S_IFDIR || type == S_IFREG else { continue }
                 let node = table.retain(inode: UInt64(status.st_ino), type: type)
-                node.addLink(directory, name)
+                // One that is known may have been moved away since it was looked at: what it is called is known better.
+                node.addFirstLink(directory, name)
                 if type == S_IFDIR {
                     directories.append(node)
                     continue

@@ -13,12 +13,18 @@ final class FailingStorage: Storage, @unchecked Sendable {
     private var failsAlways = false
     private var hook: (@Sendable (String) -> Void)?
     private var openError: Errno?
+    private var statusHook: (@Sendable (FileStatus) -> Void)?
 
     /// From now on no file (directories do) can be opened; nil: they can again.
     func failOpening(_ error: Errno?) { lock.withLock { openError = error } }
 
     /// Called with the name of each change before it is made.
     func onChange(_ hook: (@Sendable (String) -> Void)?) { lock.withLock { self.hook = hook } }
+
+    /// Called with each answer about a name before it is given.
+    func onStatus(_ hook: (@Sendable (FileStatus) -> Void)?) {
+        lock.withLock { statusHook = hook }
+    }
 
     /// The `n`-th change from now (0: the next one) fails, once.
     func failAfter(_ n: Int, _ error: Errno) {
@@ -163,7 +169,9 @@ final class FailingStorage: Storage, @unchecked Sendable {
     func lseek(_ d: Int32, _ o: Int, _ w: Int32) throws(Errno) -> Int { try real.lseek(d, o, w) }
     func fstat(_ d: Int32) throws(Errno) -> FileStatus { try real.fstat(d) }
     func fstatat(_ d: Int32, _ p: UnsafePointer<CChar>) throws(Errno) -> FileStatus {
-        try real.fstatat(d, p)
+        let status = try real.fstatat(d, p)
+        lock.withLock { statusHook }?(status)
+        return status
     }
     func fstatvfs(_ d: Int32) throws(Errno) -> FileSystemStatus { try real.fstatvfs(d) }
     func readlinkat(

@@ -449,6 +449,45 @@ import WardSystem
         #expect(wrong.load(ordering: .relaxed) == 0)
     }
 
+    @Test("a directory that is moved out while what it came in with is looked through is outside")
+    func moveOutWhileLookedThrough() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(defaultClass: .none, storage: storage)
+        let volume = harness.volume
+        let caller = harness.caller
+        let marked = try harness.makeDirectory("Marked")
+        try harness.mark(marked)
+        let top = try harness.makeDirectory("top")
+        let directory = try harness.makeDirectory("directory", in: top)
+        let file = try harness.makeFile("file", in: top, content: "x")
+        let requests = pthread_self()
+        let hasSeen = Atomic(0)
+        let isMoving = Atomic(false)
+        // Between the look and what is made of it.
+        storage.onStatus { status in
+            guard pthread_equal(pthread_self(), requests) == 0,
+                !isMoving.exchange(true, ordering: .relaxed)
+            else { return }
+            defer { isMoving.store(false, ordering: .relaxed) }
+            let name = status.st_mode & S_IFMT == S_IFDIR ? "directory" : "file"
+            hasSeen.add(1, ordering: .relaxed)
+            Array(name.utf8).withUnsafeBytes { name in
+                try? volume.rename(
+                    top, name, 1, name, flags: 0, caller: caller, WorkerContext(volume: volume))
+            }
+        }
+        try harness.rename("top", 1, "top", marked)
+        _ = harness.waitForSyncEvents(0)
+        storage.onStatus(nil)
+        #expect(hasSeen.load(ordering: .relaxed) >= 2)
+        for node in [directory, file] {
+            #expect(throws: Errno.noData) { try harness.synced(node) }
+            try harness.setClass(node, "A")
+            #expect(try harness.classOf(node) == SynchronisedTests.classA)
+        }
+        #expect(harness.syncEvents.isEmpty)
+    }
+
     // MARK: Failures
 
     @Test("a mark that fails at any step leaves the directory as it was, or marked")

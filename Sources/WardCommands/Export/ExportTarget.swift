@@ -147,4 +147,6 @@ final class ExportTarget: TreeTarget {
             Path.joined(self.path, ExportTarget.filesName), String(decoding: path, as: UTF8.self))
         console.note("\(Text.printable(place)) is not in the volume any more; it stays")
     }
+
+    func meaning(of error: Errno, at path: [UInt8]) -> (why: String, hint: String)? { nil }
 }

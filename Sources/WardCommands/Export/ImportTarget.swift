@@ -9,6 +9,8 @@ final class ImportTarget: TreeTarget {
     /// On a directory that an import has made and not finished: a later run knows it as its own.
     static let marker = "user.ward.importing"
     private static let newName = "new"
+    /// A directory answers it where it is marked as synchronised or lies in one that is.
+    private static let synchronised = "user.ward.synced"
 
     let root: OwnedDescriptor
     private let list: ClassList?
@@ -128,14 +130,27 @@ final class ImportTarget: TreeTarget {
         if isOurs {
             try ExtendedAttribute.set(
                 ImportTarget.marker, [UInt8(ascii: "1")], descriptor: directory)
-            if let wanted = list?[path] {
-                try ExtendedAttribute.set(
-                    ExtendedAttribute.wardClass, Array(wanted.letter.utf8), descriptor: directory)
-            }
+            if let wanted = list?[path] { try setClass(wanted, directory, path) }
         } else {
             noteClass(directory, path)
         }
         return isOurs
+    }
+
+    private func setClass(
+        _ wanted: ProtectionClass, _ directory: Int32, _ path: [UInt8]
+    ) throws(Errno) {
+        do throws(Errno) {
+            try ExtendedAttribute.set(
+                ExtendedAttribute.wardClass, Array(wanted.letter.utf8), descriptor: directory)
+        } catch {
+            // In a synchronised directory none is above C; what is in it is told file by file.
+            guard error == .invalidArgument, !wanted.isForSynchronised,
+                ward_getxattr(
+                    "/proc/self/fd/\(directory)", ImportTarget.synchronised, nil, 0) >= 0
+            else { throw error }
+            noteClass(directory, path)
+        }
     }
 
     /// A directory that was there keeps its class: files that are made in it later may get another than they would have.
@@ -150,7 +165,7 @@ final class ImportTarget: TreeTarget {
             path.isEmpty
             ? shownRoot : Path.joined(shownRoot, String(decoding: path, as: UTF8.self))
         console.note(
-            "\(Text.printable(place)) was there and keeps its class \(present.letter) for new files; "
+            "\(Text.printable(place)) keeps its class \(present.letter) for new files; "
                 + "in the export it has \(wanted.letter)")
     }
 
@@ -167,4 +182,16 @@ final class ImportTarget: TreeTarget {
 
     func keeps(_ name: [UInt8], in source: Int32, _ path: [UInt8]) {}
     func surplus(_ path: [UInt8]) {}
+
+    func meaning(of error: Errno, at path: [UInt8]) -> (why: String, hint: String)? {
+        guard error == .invalidArgument, let wanted = list?[path], !wanted.isForSynchronised
+        else { return nil }
+        let parent = path.lastIndex(of: UInt8(ascii: "/")).map { path[..<$0] } ?? []
+        let place = Path.joined(shownRoot, String(decoding: parent, as: UTF8.self))
+        guard ward_getxattr(place, ImportTarget.synchronised, nil, 0) >= 0 else { return nil }
+        return (
+            "class \(wanted.letter) can't be had in a directory that is synchronised",
+            "import to another directory"
+        )
+    }
 }

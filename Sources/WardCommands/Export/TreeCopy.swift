@@ -26,6 +26,8 @@ protocol TreeTarget: AnyObject {
     func keeps(_ name: [UInt8], in source: Int32, _ path: [UInt8])
     /// Names in the target of which the source knows nothing.
     func surplus(_ path: [UInt8])
+    /// What an error of a path means here, where that is more than its number says.
+    func meaning(of error: Errno, at path: [UInt8]) -> (why: String, hint: String)?
 }
 
 /// Copies a tree name by name, with modes, times, owners (as root), extended attributes, hard links, symbolic links, special
@@ -33,9 +35,17 @@ protocol TreeTarget: AnyObject {
 final class TreeCopy {
     enum Conflict { case skip, replace, refuse }
 
+    /// `AT_EMPTY_PATH`, which Swift does not import.
+    private static let emptyPath: Int32 = 0x1000
+
     private struct Inode: Hashable {
         var device: dev_t
         var number: ino_t
+    }
+
+    private struct Copied {
+        var path: [UInt8]
+        var inode: Inode
     }
 
     private let what: String
@@ -46,8 +56,8 @@ final class TreeCopy {
     private let console: Console
     private let lockedHint: String?
     private var progress: ProgressLine
-    /// Of files with several names, the first that was copied.
-    private var links: [Inode: [UInt8]] = [:]
+    /// Of files with several names, the first that was copied, and what it is there.
+    private var links: [Inode: Copied] = [:]
     private var device: dev_t = 0
     private var lostAttributes: Set<String> = []
 
@@ -116,14 +126,14 @@ final class TreeCopy {
             switch status.st_mode & S_IFMT {
             case S_IFDIR: try makeDirectory(name, source, copy, path)
             case S_IFREG:
-                let failedBefore = failed
-                try link(name, copy, path, status) { () throws(Errno) in
+                let hasCopy = try link(name, copy, path, status) { () throws(Errno) in
                     try self.copyFile(name, source, copy, path, status)
                 }
-                if failed == failedBefore { target.keeps(name, in: source, path) }
+                // Also where an attribute was lost: its class is not.
+                if hasCopy { target.keeps(name, in: source, path) }
             case S_IFLNK: try copyLink(name, source, copy, path, status)
             default:
-                try link(name, copy, path, status) { () throws(Errno) in
+                _ = try link(name, copy, path, status) { () throws(Errno) in
                     try self.copySpecial(name, copy, path, status)
                 }
             }
@@ -165,58 +175,84 @@ final class TreeCopy {
         } catch {
             guard error == .permissionDenied else { throw error }
         }
-        try NodeName(bytes: name).withCString { name throws(Errno) in
-            try Syscall.fchmodat(directory, name, 0o700)
+        let node = try open(name, directory, OpenFlag.path)
+        guard try Syscall.fstat(node.rawValue).st_mode & S_IFMT == S_IFDIR else {
+            throw .notDirectory
         }
+        try setMode(of: node, 0o700)
         return try open(name, directory, O_RDONLY | O_DIRECTORY)
     }
 
     // MARK: Files
 
-    /// Another name of what was copied already; else `body`.
+    /// Another name of what was copied already; else `body`, which says as this does whether the name is that of the copy.
     private func link(
         _ name: [UInt8], _ copy: Int32, _ path: [UInt8], _ status: FileStatus,
-        _ body: () throws(Errno) -> Void
-    ) throws(Errno) {
+        _ body: () throws(Errno) -> Bool
+    ) throws(Errno) -> Bool {
+        guard status.st_nlink > 1 else { return try body() }
         let inode = Inode(device: status.st_dev, number: status.st_ino)
-        guard status.st_nlink > 1, let first = links[inode] else {
-            try body()
-            if status.st_nlink > 1, (try? self.status(name, copy)) != nil { links[inode] = path }
-            return
-        }
-        let original = try statusAt(first)
-        if let there = try? self.status(name, copy) {
-            if there.st_ino == original.st_ino, there.st_dev == original.st_dev {
-                present += 1
-                return
+        guard let first = links[inode], let original = openCopied(first) else {
+            guard try body() else { return false }
+            if let made = try? self.status(name, copy) {
+                links[inode] = Copied(
+                    path: path, inode: Inode(device: made.st_dev, number: made.st_ino))
             }
-            guard try mayReplace(path, isSame: false) else { return }
+            return true
+        }
+        if let there = try? self.status(name, copy) {
+            if Inode(device: there.st_dev, number: there.st_ino) == first.inode {
+                present += 1
+                return true
+            }
+            guard try mayReplace(path, isSame: false) else { return false }
             try unlink(name, copy)
         }
         do throws(Errno) {
-            try NodeName(bytes: first).withCString { first throws(Errno) in
-                try NodeName(bytes: name).withCString { name throws(Errno) in
-                    try Syscall.linkat(targetRoot, first, copy, name)
-                }
+            try NodeName(bytes: name).withCString { name throws(Errno) in
+                try Syscall.linkat(
+                    AT_FDCWD, "/proc/self/fd/\(original.rawValue)", copy, name,
+                    flags: AT_SYMLINK_FOLLOW)
             }
             files += 1
+            return true
         } catch {
             // No hard links there, or too many: a copy then.
             guard error == .notPermitted || error == .notSupported || error == .tooManyLinks
             else { throw error }
-            try body()
+            return try body()
         }
+    }
+
+    /// What was copied, by its path; nil where that leads elsewhere now: directories that are done may be somebody else's.
+    private func openCopied(_ copied: Copied) -> OwnedDescriptor? {
+        var directory: OwnedDescriptor?
+        var rest = copied.path[...]
+        while let slash = rest.firstIndex(of: UInt8(ascii: "/")) {
+            let here = directory?.rawValue ?? targetRoot
+            guard let next = try? open(Array(rest[..<slash]), here, OpenFlag.path | O_DIRECTORY)
+            else { return nil }
+            directory = consume next
+            rest = rest[(slash + 1)...]
+        }
+        let here = directory?.rawValue ?? targetRoot
+        guard let found = try? open(Array(rest), here, OpenFlag.path),
+            let status = try? Syscall.fstat(found.rawValue),
+            Inode(device: status.st_dev, number: status.st_ino) == copied.inode
+        else { return nil }
+        directory = nil
+        return found
     }
 
     private func copyFile(
         _ name: [UInt8], _ source: Int32, _ copy: Int32, _ path: [UInt8], _ status: FileStatus
-    ) throws(Errno) {
+    ) throws(Errno) -> Bool {
         var replaces = false
         if let there = try? self.status(name, copy) {
             let isSame =
                 there.st_mode & S_IFMT == S_IFREG && there.st_size == status.st_size
                 && isEqual(there.st_mtim, status.st_mtim)
-            guard try mayReplace(path, isSame: isSame) else { return }
+            guard try mayReplace(path, isSame: isSame) else { return isSame }
             replaces = true
         }
         for _ in 0..<3 {
@@ -249,11 +285,12 @@ final class TreeCopy {
                 throw error
             }
             files += 1
-            return
+            return true
         }
         report(
             path, why: "it was changed each time while it was copied",
             hint: "run it again when the program that writes it is done")
+        return false
     }
 
     private func copyLink(
@@ -277,12 +314,12 @@ final class TreeCopy {
 
     private func copySpecial(
         _ name: [UInt8], _ copy: Int32, _ path: [UInt8], _ status: FileStatus
-    ) throws(Errno) {
+    ) throws(Errno) -> Bool {
         if let there = try? self.status(name, copy) {
             let isSame =
                 there.st_mode & S_IFMT == status.st_mode & S_IFMT
                 && there.st_rdev == status.st_rdev
-            guard try mayReplace(path, isSame: isSame) else { return }
+            guard try mayReplace(path, isSame: isSame) else { return isSame }
             try unlink(name, copy)
         }
         try NodeName(bytes: name).withCString { name throws(Errno) in
@@ -290,6 +327,7 @@ final class TreeCopy {
         }
         try finishByName(name, copy, status)
         files += 1
+        return true
     }
 
     /// Owner, mode and times of what can't be opened; nothing without them is left behind.
@@ -297,13 +335,19 @@ final class TreeCopy {
         _ name: [UInt8], _ copy: Int32, _ status: FileStatus
     ) throws(Errno) {
         do throws(Errno) {
+            // By one descriptor: the name may be another file's by now, where somebody else may write to the directory.
+            let node = try open(name, copy, OpenFlag.path)
+            let made = try Syscall.fstat(node.rawValue)
+            guard made.st_mode & S_IFMT == status.st_mode & S_IFMT, made.st_nlink <= 1 else {
+                throw .noSuchFileOrDirectory
+            }
+            if geteuid() == 0 {
+                let changed = Glibc.fchownat(
+                    node.rawValue, "", status.st_uid, status.st_gid, TreeCopy.emptyPath)
+                guard changed == 0 else { throw Errno(rawValue: errno) }
+            }
+            if status.st_mode & S_IFMT != S_IFLNK { try setMode(of: node, status.st_mode & 0o7777) }
             try NodeName(bytes: name).withCString { text throws(Errno) in
-                if geteuid() == 0 {
-                    try Syscall.fchownat(copy, text, status.st_uid, status.st_gid)
-                }
-                if status.st_mode & S_IFMT != S_IFLNK {
-                    try Syscall.fchmodat(copy, text, status.st_mode & 0o7777)
-                }
                 try Syscall.utimensat(
                     copy, text, access: status.st_atim, modification: status.st_mtim)
             }
@@ -311,6 +355,11 @@ final class TreeCopy {
             try? unlink(name, copy)
             throw error
         }
+    }
+
+    /// Of what was opened as a path, and is no symbolic link.
+    private func setMode(of node: borrowing OwnedDescriptor, _ mode: mode_t) throws(Errno) {
+        try Syscall.fchmodat(AT_FDCWD, "/proc/self/fd/\(node.rawValue)", mode)
     }
 
     // MARK: Attributes
@@ -345,8 +394,10 @@ final class TreeCopy {
 
     /// What a ward volume answers itself. The class is not copied as an attribute: it is set before the first byte.
     static func isVirtual(_ name: String) -> Bool {
-        ["user.ward.class", "user.ward.volume", "user.ward.socket", ImportTarget.marker].contains(
-            name)
+        [
+            "user.ward.class", "user.ward.synced", "user.ward.volume", "user.ward.socket",
+            ImportTarget.marker,
+        ].contains(name)
     }
 
     /// Said once of each kind: where a place takes no attributes, every file is the same.
@@ -386,10 +437,6 @@ final class TreeCopy {
         }
     }
 
-    private func statusAt(_ path: [UInt8]) throws(Errno) -> FileStatus {
-        try status(path, targetRoot)
-    }
-
     private func unlink(_ name: [UInt8], _ directory: Int32) throws(Errno) {
         try NodeName(bytes: name).withCString { name throws(Errno) in
             try Syscall.unlinkat(directory, name)
@@ -422,6 +469,9 @@ final class TreeCopy {
     }
 
     private func report(_ path: [UInt8], _ error: Errno) {
+        if let meaning = target.meaning(of: error, at: path) {
+            return report(path, why: meaning.why, hint: meaning.hint)
+        }
         if error == .notPermitted, let lockedHint {
             return report(
                 CommandFailure(

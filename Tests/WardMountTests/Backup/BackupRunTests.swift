@@ -174,8 +174,10 @@ extension MountSuite {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
             #expect(probe.writeFile("file", "before") == .ok)
+            let before = try volume.recordedEpoch()
             let running = try Running(volume)
             let held = try volume.recordedEpoch()
+            #expect(held > before, "a backup begins with a durable point")
             for round in 0..<3 {
                 #expect(probe.writeFile("file \(round)", "while it runs") == .ok)
                 // A durable point comes with each lock.

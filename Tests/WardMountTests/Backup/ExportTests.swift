@@ -166,6 +166,68 @@ extension MountSuite {
                 """#)
         }
 
+        @Test(
+            "A name that is taken by another file is nobody's hard link",
+            arguments: User.available)
+        func takenNames(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.backupShell(
+                #"""
+                mkdir "$OUT/plain"; cd "$OUT/plain"; echo theirs >a; ln a b; ln a c; mkfifo p; ln p q
+                echo mine >"$MNT/a"; echo mine >"$MNT/p"
+                set +e; "$WARD" import "$OUT/plain" "$MNT" --json >"$OUT/output" 2>"$OUT/errors"; code=$?; set -e
+                test $code = 1; grep -q '"failed":2' "$OUT/output"
+                test "$(cat "$MNT/a" "$MNT/b" "$MNT/c" | tr '\n' ' ')" = 'mine theirs theirs '
+                test "$(stat -c %i "$MNT/b")" = "$(stat -c %i "$MNT/c")"; test "$(stat -c %h "$MNT/a")" = 1
+                test -p "$MNT/q"; test "$(cat "$MNT/p")" = mine
+                # Again: the two are known, nothing else is done.
+                set +e; "$WARD" import "$OUT/plain" "$MNT" --json >"$OUT/output" 2>/dev/null; set -e
+                grep -q '"files":0,.*"failed":2' "$OUT/output"
+                test "$(cat "$MNT/a" "$MNT/b" "$MNT/c" | tr '\n' ' ')" = 'mine theirs theirs '
+                """#)
+        }
+
+        @Test("A place that keeps no attributes keeps the classes: they are in the list")
+        func lostAttributes() throws {
+            // Mounting a file system without attributes takes root.
+            let volume = try MountedVolume(as: User.available[0])
+            try volume.backupShell(
+                #"""
+                cd "$MNT"; echo a >a; echo b >b; ln b c; "$WARD" class set A a -q; "$WARD" class set B b -q
+                setfattr -n user.note -v 1 a b; mkdir "$OUT/plain"
+                unshare -m sh -c '
+                    mount -t ramfs none "$OUT/plain"
+                    "$WARD" export "$MNT" "$OUT/plain/export" 2>"$OUT/errors"; echo $? >"$OUT/code"
+                    cp -a "$OUT/plain/export" "$OUT/export"'
+                test "$(cat "$OUT/code")" = 1; grep -q 'cannot keep the attribute user.note' "$OUT/errors"
+                grep -qx '{"path":"a","class":"A"}' "$OUT/export/ward-export.jsonl"
+                mkdir "$MNT/again"; "$WARD" import "$OUT/export" "$MNT/again" --incomplete -q
+                for name in a:A b:B c:B; do "$WARD" class show "$MNT/again/${name%:*}" --json | grep -q "\"letter\":\"${name#*:}\""; done
+                """#)
+        }
+
+        @Test(
+            "Into a directory that is synchronised: what is above C stays out and is told, the rest goes in",
+            arguments: User.available)
+        func synchronised(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.backupShell(
+                #"""
+                cd "$MNT"; mkdir A C Shared; "$WARD" class set A A -q; echo a >A/secret; echo c >C/file
+                echo c >A/plain; "$WARD" class set C A/plain -q
+                "$WARD" export "$MNT" "$OUT/export" -q; "$WARD" sync mark Shared -q
+                for option in "" --staged; do
+                    set +e; "$WARD" import $option "$OUT/export" "$MNT/Shared" 2>"$OUT/errors" >/dev/null; code=$?; set -e
+                    test $code = 1
+                    grep -q 'A/secret: class A .* synchronised' "$OUT/errors"
+                    test "$(grep -c 'ward: error' "$OUT/errors")" = 1
+                    test "$(cat Shared/A/plain Shared/C/file | tr '\n' ' ')" = 'c c '; test ! -e Shared/A/secret
+                    test -z "$(ls -A Shared | grep ward-import)"
+                    chmod -R u+w Shared; rm -r Shared/*
+                done
+                """#)
+        }
+
         @Test("Bad places and bad lists: facts and advice")
         func badInput() throws {
             let volume = try MountedVolume(as: User.available[0])
