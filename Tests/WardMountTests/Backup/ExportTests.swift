@@ -118,7 +118,7 @@ extension MountSuite {
                     "$WARD" export "$MNT" "$OUT/export" -q
                 fi
                 diff "$OUT/plain" <(backup tree "$OUT/export/files")
-                """#)
+                """#, seconds: 400)
             let other = try MountedVolume(as: user)
             try other.backupShell(
                 #"""
@@ -133,7 +133,7 @@ extension MountSuite {
                 done
                 "$WARD" import "$FROM/export" "$MNT" -q
                 diff "$FROM/classes" <(backup tree "$MNT" --classes)
-                """#)
+                """#, seconds: 400)
         }
 
         @Test(
