@@ -176,9 +176,12 @@ class DirectoryRecord:
     @classmethod
     def read(cls, target, mac_key):
         what = "directory record"
-        data = from_base64url(target, what)
+        try:
+            data = from_base64url(target, what)
+        except FormatError:
+            data = b""
         if len(data) != 36:
-            raise malformed(f"{what}: {len(data)} bytes")
+            raise FormatError(FormatError.NOT_RECOGNISED, f"{what}: not 36 bytes of base64url")
         if data[0] > 1:
             raise FormatError(FormatError.NEWER_VERSION, f"{what}: version {data[0]}")
         if not same(data[20:], hmac(mac_key, data[:20])[:16]):
@@ -254,7 +257,8 @@ class StateRecord:
         if not same(data[-32:], hmac(mac_key, data[:-32])):
             raise FormatError(FormatError.AUTHENTICATION_FAILED, f"{what}: the MAC does not match")
         count = integer(data, 16, 4)
-        if version != 1 or data[10] > 1 or count > 64 or len(data) != 24 + 8 * count + 32:
+        if (version != 1 or data[10] > 1 or data[11] or any(data[20:24]) or count > 64
+                or len(data) != 24 + 8 * count + 32):
             raise malformed(f"{what}: impossible field")
         intervals = [(integer(data, at, 4), integer(data, at + 4, 4)) for at in range(24, 24 + 8 * count, 8)]
         if any(first > last for first, last in intervals):
