@@ -56,7 +56,8 @@ import WardSystem
             } catch {
                 #expect(error == .ioError, "\(vector.name)")
             }
-            #expect(try found == (vector.error == nil ? vector.bytes("plain") : nil), "\(vector.name)")
+            #expect(
+                try found == (vector.error == nil ? vector.bytes("plain") : nil), "\(vector.name)")
         }
     }
 
@@ -86,7 +87,8 @@ import WardSystem
             } catch {
                 #expect(error == .ioError, "\(vector.name)")
             }
-            #expect(try found == (vector.error == nil ? vector.bytes("plain") : nil), "\(vector.name)")
+            #expect(
+                try found == (vector.error == nil ? vector.bytes("plain") : nil), "\(vector.name)")
         }
     }
 

@@ -43,9 +43,11 @@ class Content:
             raise FormatError(FormatError.MALFORMED, "page 0 is zero before other data")
         self.header = FileHeader.read(first, header_key)
         self.protection_class = self.header.protection_class
-        # A header without a key makes a file empty, whatever follows it.
+        # A header without a key makes a file empty, whatever follows it; with a key it is not.
         if self.header.wrapped_key:
             self.last_page = last
+            if self.claimed_size == 0:
+                raise FormatError(FormatError.MALFORMED, "page 0 has no content, and the header a key")
 
     # --- Pages as they are on disk
 
