@@ -52,6 +52,8 @@ def arguments():
         command.add_argument("--recovery-code-file", metavar="FILE")
         command.add_argument("--accept-older", action="store_true",
                              help="the keybag may be older than what this device wrote last")
+        command.add_argument("--copied-in-use", action="store_true",
+                             help="the volume is a copy that was made while it was in use: accept what that can leave")
         command.add_argument("--json", action="store_true", help="one object a line")
     return parser.parse_args()
 
@@ -87,13 +89,14 @@ def open_volume(options):
                               NO_INPUT) from None
         except FormatError as error:
             raise ReaderError(str(error), "is this the kit, and is the code typed as it was written down?", INPUT) from None
-        return Volume(root, open_with_kit(root, kit, code))
+        return Volume(root, open_with_kit(root, kit, code), options.copied_in_use)
     passcode = None
     if options.passcode_file is not None or options.passcode_fd is not None:
         passcode = secret_from(options.passcode_file, options.passcode_fd)
     elif options.command != "list" and not options.no_passcode:
         passcode = prompt("Passcode: ").encode("utf-8", "surrogateescape")
-    return Volume(root, open_with_device(root, options.state_directory, passcode, options.accept_older))
+    opened = open_with_device(root, options.state_directory, passcode, options.accept_older)
+    return Volume(root, opened, options.copied_in_use)
 
 
 def show(path):

@@ -53,7 +53,7 @@ class Entry:
 class Volume:
     """A volume, open for reading. `problems` and `notes` grow while it is read."""
 
-    def __init__(self, root, opened):
+    def __init__(self, root, opened, is_copied_in_use=False):
         self._root = root
         self.identity = opened.identity
         self.class_keys = opened.keys
@@ -64,6 +64,9 @@ class Volume:
         self._block_bytes = max(4096, root.status().st_blksize)
         self._record = self._root_record()
         self._doubtful = self._read_state()
+        if is_copied_in_use:
+            # No epoch says which findings in such a copy are honest.
+            self._doubtful = [(0, 2**32 - 1)]
 
     def _root_record(self):
         target = self._root.link_target(b".ward")
