@@ -35,7 +35,7 @@ import WardSystem
         for vector in file.vectors {
             let bytes = try vector.bytes()
             let found = try Reading.of {
-                try fields(
+                fields(
                     try bytes.withUnsafeBytes {
                         try FileHeader(reading: $0.baseAddress!, macKey: key)
                     })

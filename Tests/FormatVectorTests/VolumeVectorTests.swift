@@ -78,7 +78,11 @@ import WardSystem
             }
             try Data(page).write(to: URL(fileURLWithPath: path))
             let value = try vector.bytes("value")
-            try #require(setxattr(path, stored, value, value.count, 0) == 0)
+            let descriptor = Glibc.open(path, O_RDONLY)
+            try value.withUnsafeBytesTyped { bytes throws(Errno) in
+                try PosixStorage().setxattr(descriptor, stored, bytes, flags: 0)
+            }
+            close(descriptor)
             let harness = try OpenedVolume(planted)
             let node = try harness.lookup(Array("file".utf8)).node
             var found: [UInt8]?

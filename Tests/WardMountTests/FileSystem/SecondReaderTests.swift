@@ -52,7 +52,7 @@ extension MountSuite {
             let reader = try SecondReader(for: volume)
             try volume.shell(
                 """
-                cd "$MNT"; for name in whole flipped cut head wiped; do yes $name | head -c 20000 >$name; done
+                cd "$MNT"; for name in whole flipped cut head wiped; do head -c 20000 /dev/zero | tr "\\0" x >$name; done
                 mkdir directory; echo lost >directory/lost
                 """)
             try volume.unmount()
@@ -66,7 +66,7 @@ extension MountSuite {
                 "/wiped: bytes 3804 to 7863: page 1 is zero",
             ]
             let found = checked.errors.split(separator: "\n").filter { $0.contains("damaged: ") }
-                .map { $0.replacing("ward-reader: damaged: ", with: "") }
+                .map { String($0).replacing("ward-reader: damaged: ", with: "") }
             #expect(found.filter { !$0.hasPrefix("/cut") } == expected, "\(checked.errors)")
             #expect(
                 found.contains {
