@@ -159,9 +159,13 @@ def main():
         print(f"ward-reader: error: {error}", file=sys.stderr)
         print(f"ward-reader: hint: {error.hint}", file=sys.stderr)
         status = error.status
-    except BrokenPipeError:
+    except (KeyboardInterrupt, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = SOME_FAILED
+    except OSError as error:
+        print(f"ward-reader: error: {error.filename or 'the store'}: {error.strerror}", file=sys.stderr)
+        print("ward-reader: hint: run this as the owner of the volume and of its keys", file=sys.stderr)
+        status = NO_INPUT
     sys.exit(status)
 
 
