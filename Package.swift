@@ -58,7 +58,14 @@ let package = Package(
             name: "WardControlTests", dependencies: ["CWardLinux", "WardControl", "WardSystem"],
             swiftSettings: swiftSettings),
         .target(
-            name: "DataProtectionLinux", dependencies: ["CWardLinux", "WardSystem", "WardControl"],
+            name: "WardContainers", dependencies: ["CWardLinux", "WardSystem", "WardControl"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardContainersTests", dependencies: ["WardContainers"],
+            swiftSettings: swiftSettings),
+        .target(
+            name: "DataProtectionLinux",
+            dependencies: ["CWardLinux", "WardSystem", "WardControl", "WardContainers"],
             swiftSettings: swiftSettings),
         .target(
             name: "DataProtection",
@@ -93,7 +100,7 @@ let package = Package(
             name: "WardCommands",
             dependencies: [
                 "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
-                "WardControl", "WardSimulation", "WardDaemon",
+                "WardControl", "WardContainers", "WardSimulation", "WardDaemon",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: swiftSettings),
@@ -103,7 +110,8 @@ let package = Package(
         .target(
             name: "DataProtectionTesting",
             dependencies: [
-                "CWardLinux", "WardSystem", "WardFormat", "WardControl", "WardSimulation", "ward",
+                "CWardLinux", "WardSystem", "WardFormat", "WardControl", "WardContainers",
+                "WardSimulation", "ward",
             ],
             swiftSettings: swiftSettings),
         .testTarget(
@@ -154,7 +162,8 @@ let package = Package(
         .testTarget(
             name: "DataProtectionTests",
             dependencies: [
-                "CWardLinux", "DataProtection", "DataProtectionLinux", "WardTestSupport",
+                "CWardLinux", "DataProtection", "DataProtectionLinux", "WardContainers",
+                "WardTestSupport",
             ],
             exclude: ["Outside"],
             swiftSettings: swiftSettings),

@@ -27,12 +27,14 @@ public struct ProtectedData: Sendable {
     /// The volume that holds `url`.
     public init(at url: URL) { self.url = url }
 
-    /// The volume of the home directory (`$CFFIXED_USER_HOME`, else the user database's); that of `$WARD_TEST_VOLUME`
-    /// where it is set.
+    /// The volume of the container that the program runs in; else that of `$WARD_TEST_VOLUME`, where it is set; else that
+    /// of the home directory (`$CFFIXED_USER_HOME`, else the user database's).
     public static var shared: ProtectedData {
         let environment = ProcessInfo.processInfo.environment
         return ProtectedData(
-            at: URL(fileURLWithPath: environment["WARD_TEST_VOLUME"] ?? NSHomeDirectory()))
+            at: URL(
+                fileURLWithPath: ContainerDirectories.root ?? environment["WARD_TEST_VOLUME"]
+                    ?? NSHomeDirectory()))
     }
 
     /// What holds now.

@@ -1,5 +1,6 @@
 import Dispatch
 import Foundation
+import WardContainers
 import WardControl
 import WardFormat
 import WardSimulation
@@ -236,6 +237,14 @@ public final class SimulatedDevice: Sendable {
         return try await SimulatedDevice.run(on: queue) {
             try body(ControlClient(socketPath: socketPath))
         }
+    }
+
+    /// Containers are made through the mount, as any program could.
+    func changeContainers<Value: Sendable>(
+        _ body: @escaping @Sendable (VolumeContainers) throws -> Value
+    ) async throws -> Value {
+        let containers = VolumeContainers(root: path)
+        return try await SimulatedDevice.run(on: queue) { try body(containers) }
     }
 
     private static func run<Value: Sendable>(

@@ -44,14 +44,18 @@ public struct WardCommand: ParsableCommand {
                 subcommands: [
                     StatusCommand.self, WatchCommand.self, EventsCommand.self, HoldersCommand.self,
                 ]),
-            CommandGroup(name: "Files", subcommands: [ClassCommand.self, ListCommand.self]),
+            CommandGroup(
+                name: "Files",
+                subcommands: [
+                    ClassCommand.self, ContainerCommand.self, ListCommand.self,
+                ]),
             CommandGroup(
                 name: "More",
                 subcommands: [
                     DemoCommand.self, TestCommand.self, LintCommand.self, VersionCommand.self,
                     AdvanceCommand.self, FillCommand.self, WatchdogCommand.self,
                     SessionWatchCommand.self, WriteBackCommand.self, SimulateCommand.self,
-                    TestChildCommand.self,
+                    TestChildCommand.self, SandboxChildCommand.self,
                 ]),
         ])
 

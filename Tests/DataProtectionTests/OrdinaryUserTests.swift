@@ -7,7 +7,8 @@ extension DataProtectionSuite {
     @Suite struct OrdinaryUserTests {
         @Test("the other suites, as nobody", .enabled(if: geteuid() == 0))
         func asNobody() throws {
-            let suites = "(Attribute|Writing|Copy|Error|Policy|AppleSample|ProtectedData)Tests"
+            let suites =
+                "(Attribute|Writing|Copy|Error|Policy|AppleSample|ProtectedData|ContainerDirectory)Tests"
             let done = try OrdinaryUserRun.run(filter: "DataProtectionTests\\..*" + suites)
             #expect(done.status == 0, "\(done.output)")
             // Some were there to run.

@@ -3,7 +3,7 @@ import Glibc
 
 /// Signals that a command under test is to get instead of this process, which has to clean up after it.
 struct ForwardedSignals {
-    private static let numbers = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2]
+    static let numbers = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2]
     /// `siginfo_t.si_code` of what the kernel sends by itself, sigaction(2): a terminal's keys, which all programs in the
     /// foreground have got already.
     private static let fromKernel: Int32 = 0x80
@@ -16,8 +16,9 @@ struct ForwardedSignals {
         sigprocmask(SIG_BLOCK, &waited, nil)
     }
 
-    /// Until the child ends: its exit code, or 128 and the number of the signal that ended it.
-    func forward(to child: ChildProcess) -> Int32 {
+    /// Until the child ends: its exit code, or 128 and the number of the signal that ended it. `deliver`: in place of sending
+    /// a signal to the child.
+    func forward(to child: ChildProcess, by deliver: ((Int32) -> Void)? = nil) -> Int32 {
         var waited = waited
         while true {
             var information = siginfo_t()
@@ -31,7 +32,7 @@ struct ForwardedSignals {
                     ? ward_wexitstatus(status) : 128 + ward_wtermsig(status)
             }
             if number > 0, information.si_code != ForwardedSignals.fromKernel {
-                kill(child.pid, number)
+                if let deliver { deliver(number) } else { kill(child.pid, number) }
             }
         }
     }

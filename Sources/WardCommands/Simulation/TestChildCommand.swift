@@ -10,9 +10,8 @@ struct TestChildCommand: ParsableCommand {
         commandName: "test-child", abstract: "Become a command that ends with its parent.",
         shouldDisplay: false)
 
-    /// As env(1) and shells say them.
+    /// As env(1) and shells say it.
     private static let notFound: Int32 = 127
-    private static let notExecutable: Int32 = 126
 
     @Option var parent: Int32
     @Argument(parsing: .postTerminator) var command: [String]
@@ -21,14 +20,6 @@ struct TestChildCommand: ParsableCommand {
         _ = ward_prctl(1 /* PR_SET_PDEATHSIG */, UInt(SIGKILL))
         // It may have died before this was set.
         guard getppid() == parent else { throw ExitCode(TestChildCommand.notFound) }
-        var words = command.map { strdup($0) } + [nil]
-        defer { for word in words { free(word) } }
-        execvp(command[0], &words)
-        let reason = Errno(rawValue: errno)
-        Console().failure(
-            CommandFailure("cannot run", command[0], errno: reason, hint: "check the command"))
-        throw ExitCode(
-            reason == .noSuchFileOrDirectory
-                ? TestChildCommand.notFound : TestChildCommand.notExecutable)
+        throw ExitCode(ProgramStart.replaceThisProcess(command))
     }
 }

@@ -21,13 +21,15 @@ struct ChildProcess: Sendable {
     ///   - arguments: With the name of the program first.
     ///   - environment: What is set (or, where nil, removed) beside the environment of this process.
     ///   - passing: A descriptor of this process and the number the child knows it by.
+    ///   - alsoPassing: Another one, passed on after it: its number here is not what the first is known by.
     ///   - inheritsDescriptors: What the shell left open goes on to the child: a program that is wrapped, not used.
+    ///   - blocking: Signals that the child begins with held back.
     ///   - newSession: setsid(2) before the program starts: no controlling terminal, no signals from its keys.
     static func start(
         _ program: String, _ arguments: [String], environment: [String: String?] = [:],
         input: Stream = .inherit, output: Stream = .inherit, error: Stream = .inherit,
-        passing: (from: Int32, to: Int32)? = nil, inheritsDescriptors: Bool = false,
-        newSession: Bool = false
+        passing: (from: Int32, to: Int32)? = nil, alsoPassing: (from: Int32, to: Int32)? = nil,
+        inheritsDescriptors: Bool = false, blocking: [Int32] = [], newSession: Bool = false
     ) throws(Errno) -> ChildProcess {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
@@ -47,14 +49,18 @@ struct ChildProcess: Sendable {
             }
         }
         // A descriptor duplicated onto itself loses close-on-exec here (glibc 2.29).
-        if let passing { posix_spawn_file_actions_adddup2(&actions, passing.from, passing.to) }
+        for passing in [passing, alsoPassing] {
+            guard let passing else { continue }
+            posix_spawn_file_actions_adddup2(&actions, passing.from, passing.to)
+        }
 
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }
-        var none = sigset_t()
-        sigemptyset(&none)
-        posix_spawnattr_setsigmask(&attributes, &none)
+        var blocked = sigset_t()
+        sigemptyset(&blocked)
+        for number in blocking { sigaddset(&blocked, number) }
+        posix_spawnattr_setsigmask(&attributes, &blocked)
         var all = sigset_t()
         sigfillset(&all)
         posix_spawnattr_setsigdefault(&attributes, &all)

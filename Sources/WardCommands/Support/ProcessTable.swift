@@ -31,7 +31,7 @@ enum ProcessTable {
         return state == "Z" || state == "X"
     }
 
-    private static func processes() -> [Int32] {
+    static func processes() -> [Int32] {
         guard let directory = try? OwnedDescriptor(opening: "/proc", O_RDONLY | O_DIRECTORY),
             let names = try? DirectoryListing.names(in: directory.rawValue)
         else { return [] }

@@ -26,7 +26,7 @@ final class Terminal {
     /// Runs `ward` with these arguments as the volume's user.
     init(
         _ volume: MountedVolume, columns: Int = 80, rows: Int = 24,
-        environment more: [String: String] = [:], _ arguments: String...
+        environment more: [String: String] = [:], _ arguments: String..., words: [String] = []
     ) throws {
         let down = try Child.pipe()
         let up = try Child.pipe()
@@ -36,7 +36,7 @@ final class Terminal {
             volume.user.prefix + [
                 environment.python, environment.script("terminal.py"), "\(columns)", "\(rows)",
                 "--", environment.ward,
-            ] + arguments, environment: variables, input: down.reading, output: up.writing,
+            ] + arguments + words, environment: variables, input: down.reading, output: up.writing,
             errors: STDERR_FILENO)
         close(down.reading)
         close(up.writing)

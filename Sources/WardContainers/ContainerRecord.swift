@@ -1,0 +1,105 @@
+import WardControl
+
+/// What makes a directory a container: an extended attribute of its root, encrypted in the volume as all attributes are.
+///
+/// It tells what is there and guards nothing: whoever may write to the container may change it. Copying tools take it along
+/// (`cp -a`, `rsync -X`, `tar --xattrs`); it counts only where the directory has the record's name and lies in the place of
+/// its kind, so that a copy elsewhere is a plain directory, and one that is copied back is the container again.
+///
+/// JSON, on one line:
+/// ```
+/// {"version":1,"id":"org.example.diary","kind":"application","class":"NSFileProtectionComplete",
+///  "entitlement":"NSFileProtectionComplete","groups":["group.org.example"],"team":"ABCDE12345",
+///  "created":"2026-11-21T10:30:00.123Z"}
+/// ```
+public struct ContainerRecord: Equatable, Sendable {
+    /// The attribute's name.
+    public static let attribute = "user.ward.container"
+    /// The most that is written and read, bytes: attributes of one file share a block of 4,096 on ext4, ciphertext overhead
+    /// included.
+    public static let maximumBytes = 3072
+    public static let version = 1
+
+    public var id: ContainerID
+    public var kind: ContainerKind
+    /// The root's class when it was made: Apple's string.
+    public var classAtCreation: String
+    /// What the app's entitlement says now, `com.apple.developer.default-data-protection`: Apple's string; nil without one.
+    public var entitlement: String?
+    /// The group containers that its app may use, sorted.
+    public var groups: [ContainerID]
+    /// Of the app; of a group: of the first app that named it.
+    public var team: String?
+    /// When it was made, RFC 3339, UTC.
+    public var created: String
+
+    public init(
+        id: ContainerID, kind: ContainerKind, classAtCreation: String, entitlement: String? = nil,
+        groups: [ContainerID] = [], team: String? = nil, created: String = Timestamp.now()
+    ) {
+        self.id = id
+        self.kind = kind
+        self.classAtCreation = classAtCreation
+        self.entitlement = entitlement
+        self.groups = groups.sorted { $0.text < $1.text }
+        self.team = team
+        self.created = created
+    }
+
+    /// The attribute's value.
+    public var bytes: [UInt8] {
+        JSONValue.object(present: [
+            ("version", .int(Int64(ContainerRecord.version))), ("id", .string(id.text)),
+            ("kind", .string(kind.rawValue)), ("class", .string(classAtCreation)),
+            ("entitlement", entitlement.map { .string($0) }),
+            ("groups", groups.isEmpty ? nil : .array(groups.map { .string($0.text) })),
+            ("team", team.map { .string($0) }), ("created", .string(created)),
+        ]).bytes
+    }
+
+    /// What is wrong with an attribute's value.
+    public struct Damage: Error, Equatable, Sendable {
+        /// "the record is no JSON"
+        public let reason: String
+    }
+
+    /// Parses the attribute's value. What later versions add is passed over; a version that is not 1 is refused.
+    public init(parsing bytes: [UInt8]) throws(Damage) {
+        guard bytes.count <= ContainerRecord.maximumBytes else {
+            throw Damage(reason: "the record is too long")
+        }
+        let json: JSONValue
+        do throws(JSONError) {
+            json = try JSONParser.parse(bytes)
+        } catch {
+            throw Damage(reason: "the record is not JSON")
+        }
+        guard let version = json["version"]?.intValue else {
+            throw Damage(reason: "the record has no version")
+        }
+        guard version == ContainerRecord.version else {
+            throw Damage(reason: "the record is of version \(version), made by a later ward")
+        }
+        guard let kind = json["kind"]?.stringValue.flatMap(ContainerKind.init(rawValue:)),
+            let classAtCreation = json["class"]?.stringValue, Entitlements.isClass(classAtCreation),
+            let created = json["created"]?.stringValue, created.utf8.count <= 40
+        else { throw Damage(reason: "the record lacks its kind, class or time") }
+        self.kind = kind
+        self.classAtCreation = classAtCreation
+        self.created = created
+        do throws(ContainerID.Invalid) {
+            id = try ContainerID(json["id"]?.stringValue ?? "")
+            groups = []
+            for group in json["groups"]?.arrayValue ?? [] {
+                groups.append(try ContainerID(group.stringValue ?? ""))
+            }
+        } catch {
+            throw Damage(reason: "the record has an impossible ID: \(error.reason)")
+        }
+        entitlement = json["entitlement"]?.stringValue
+        team = json["team"]?.stringValue
+        guard entitlement.map(Entitlements.isClass) ?? true,
+            team.map(Entitlements.isTeam) ?? true
+        else { throw Damage(reason: "the record has an impossible class or team") }
+    }
+}

@@ -1,0 +1,69 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// What lies in a container: how many files of which class, and how large they are.
+public struct ContainerUsage: Equatable, Sendable {
+    public struct Files: Equatable, Sendable {
+        public var count = 0
+        public var sizeBytes = 0
+    }
+
+    /// By class, Apple's string. A file with several names counts once.
+    public private(set) var byClass: [String: Files] = [:]
+    /// What could not be looked at.
+    public private(set) var unreadable = 0
+
+    public var count: Int { byClass.values.reduce(0) { $0 + $1.count } }
+    public var sizeBytes: Int { byClass.values.reduce(0) { $0 + $1.sizeBytes } }
+
+    /// Walks the directory; follows no links and enters no other file system. Works in every lock state.
+    public init(of path: String) {
+        guard let root = try? OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW),
+            let status = try? Syscall.fstat(root.rawValue)
+        else {
+            unreadable = 1
+            return
+        }
+        var seen: Set<UInt64> = []
+        walk(root.rawValue, status.st_dev, &seen)
+    }
+
+    /// include/uapi/asm-generic/fcntl.h: names a node without opening it.
+    private static let pathOnly: Int32 = 0o10000000
+
+    private mutating func walk(_ directory: Int32, _ device: dev_t, _ seen: inout Set<UInt64>) {
+        guard let names = try? Directories.rawNames(in: directory) else {
+            unreadable += 1
+            return
+        }
+        for name in names {
+            do throws(Errno) {
+                let node = OwnedDescriptor(
+                    adopting: try Directories.withName(name) { name throws(Errno) in
+                        try Syscall.openat(
+                            directory, name, ContainerUsage.pathOnly | O_NOFOLLOW)
+                    })
+                let status = try Syscall.fstat(node.rawValue)
+                guard status.st_dev == device else { continue }
+                switch status.st_mode & S_IFMT {
+                case S_IFREG:
+                    if status.st_nlink > 1, !seen.insert(UInt64(status.st_ino)).inserted {
+                        continue
+                    }
+                    let found = try Directories.protectionClass(of: node.rawValue) ?? ""
+                    byClass[found, default: Files()].count += 1
+                    byClass[found, default: Files()].sizeBytes += Int(status.st_size)
+                case S_IFDIR:
+                    let inner = OwnedDescriptor(
+                        adopting: try Syscall.openat(
+                            AT_FDCWD, "/proc/self/fd/\(node.rawValue)", O_RDONLY | O_DIRECTORY))
+                    walk(inner.rawValue, device, &seen)
+                default: break
+                }
+            } catch {
+                if error != .noSuchFileOrDirectory { unreadable += 1 }
+            }
+        }
+    }
+}

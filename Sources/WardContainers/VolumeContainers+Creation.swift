@@ -1,0 +1,230 @@
+import Glibc
+import WardControl
+import WardSystem
+
+extension VolumeContainers {
+    /// What `create` did.
+    public struct Creation: Sendable {
+        public var container: Container
+        /// False: it was there, and nothing of it was changed but what its record says of the app's entitlements.
+        public var isNew: Bool
+        /// Group containers that were made.
+        public var madeGroups: [ContainerID] = []
+        /// Groups that the app named before and does not now; their containers stay.
+        public var droppedGroups: [ContainerID] = []
+        /// The class that the container would be made with now, Apple's string, where it is not the container's: the
+        /// entitlement changed, or somebody set another one.
+        public var differingClass: String?
+    }
+
+    /// Makes the container of an app or extension, and those of its groups that are not there.
+    ///
+    /// The class of the entitlement, or without one the volume's default, is set on the new container's root, and on
+    /// nothing else: files have it by inheritance (rows I1 and I3). Group containers get the volume's default. Where the
+    /// container is there already only its record is brought up to date, with `entitlements` (nil: not even that).
+    ///
+    /// Throws before anything is changed where the ID is taken by another kind, or belongs to another team, or a group does.
+    public func create(
+        _ id: ContainerID, _ kind: ContainerKind, _ entitlements: Entitlements?
+    ) throws(ContainerError) -> Creation {
+        precondition(kind != .group, "groups are made by the apps that name them")
+        let held = try lock()
+        defer { withExtendedLifetime(held) {} }
+        try sweep()
+        let listing = try list()
+        let existing = try existing(id, kind, listing, entitlements)
+        try checkGroups(of: id, entitlements, listing)
+        let defaultClass = try defaultClass()
+        let record = ContainerRecord(
+            id: id, kind: kind,
+            classAtCreation: existing?.record.classAtCreation ?? entitlements?.dataProtection
+                ?? defaultClass,
+            entitlement: entitlements?.dataProtection, groups: entitlements?.groups ?? [],
+            team: entitlements?.team, created: existing?.record.created ?? Timestamp.now())
+        try checkSize(record)
+
+        if let existing, entitlements == nil {
+            return Creation(container: existing, isNew: false)
+        }
+        if let existing {
+            let made = try makeGroups(record, listing, defaultClass)
+            if existing.record != record { try update(existing, record) }
+            let now = Container(
+                record: record, path: existing.path, protectionClass: existing.protectionClass)
+            let wanted = record.entitlement ?? defaultClass
+            return Creation(
+                container: now, isNew: false, madeGroups: made,
+                droppedGroups: existing.record.groups.filter { !record.groups.contains($0) },
+                differingClass: wanted == now.protectionClass ? nil : wanted)
+        }
+        var made: [ContainerID] = []
+        try make(record) { () throws(ContainerError) in
+            made = try makeGroups(record, listing, defaultClass)
+        }
+        return Creation(
+            container: Container(
+                record: record, path: path(kind, id), protectionClass: record.classAtCreation),
+            isNew: true, madeGroups: made)
+    }
+
+    // MARK: Before
+
+    private func existing(
+        _ id: ContainerID, _ kind: ContainerKind, _ listing: Listing, _ entitlements: Entitlements?
+    ) throws(ContainerError) -> Container? {
+        guard let found = listing.containers.first(where: { $0.id == id && $0.kind != .group })
+        else {
+            try requireFree(path(kind, id), id, listing)
+            return nil
+        }
+        guard found.kind == kind else {
+            throw ContainerError(
+                .occupied, id.text, "there is an \(found.kind.rawValue) of that ID already")
+        }
+        if let entitlements, entitlements.team != found.record.team {
+            throw ContainerError(
+                .otherTeam, id.text,
+                "its container is \(VolumeContainers.owned(by: found.record.team)), and these "
+                    + "entitlements are \(VolumeContainers.owned(by: entitlements.team))")
+        }
+        return found
+    }
+
+    private func requireFree(
+        _ path: String, _ id: ContainerID, _ listing: Listing
+    ) throws(ContainerError) {
+        if let odd = listing.oddities.first(where: { $0.path == path }) {
+            throw ContainerError(
+                .occupied, id.text, "\(path) is there and no container: \(odd.reason)")
+        }
+    }
+
+    /// "of team ABCDE12345"
+    static func owned(by team: String?) -> String { team.map { "of team \($0)" } ?? "of no team" }
+
+    private func checkGroups(
+        of id: ContainerID, _ entitlements: Entitlements?, _ listing: Listing
+    ) throws(ContainerError) {
+        for group in entitlements?.groups ?? [] {
+            guard
+                let found = listing.containers.first(where: { $0.kind == .group && $0.id == group })
+            else {
+                try requireFree(path(.group, group), id, listing)
+                continue
+            }
+            guard found.record.team != entitlements?.team else { continue }
+            let users = listing.users(of: group).map(\.id.text)
+            let whose = users.isEmpty ? "" : ", shared by \(users.joined(separator: ", "))"
+            throw ContainerError(
+                .otherTeam, id.text,
+                "the group \(group) is \(VolumeContainers.owned(by: found.record.team))\(whose), and "
+                    + "these entitlements are \(VolumeContainers.owned(by: entitlements?.team))")
+        }
+    }
+
+    private func checkSize(_ record: ContainerRecord) throws(ContainerError) {
+        let count = record.bytes.count
+        guard count <= ContainerRecord.maximumBytes else {
+            throw ContainerError(
+                .tooLarge, record.id.text,
+                "the names of its groups are too long together: its record would have \(count) bytes, "
+                    + "and \(ContainerRecord.maximumBytes) are the most")
+        }
+    }
+
+    // MARK: Making
+
+    private func makeGroups(
+        _ record: ContainerRecord, _ listing: Listing, _ defaultClass: String
+    ) throws(ContainerError) -> [ContainerID] {
+        var made: [ContainerID] = []
+        for group in record.groups
+        where !listing.containers.contains(where: { $0.kind == .group && $0.id == group }) {
+            try make(
+                ContainerRecord(
+                    id: group, kind: .group, classAtCreation: defaultClass, team: record.team))
+            made.append(group)
+        }
+        return made
+    }
+
+    /// Builds the container under another name, whole and durable, and renames it: it is there, or it is not.
+    /// `beforeItIsThere`: what has to be there when it is; a crash in it is undone by what the built container's record says.
+    private func make(
+        _ record: ContainerRecord,
+        beforeItIsThere prepare: () throws(ContainerError) -> Void = {}
+    ) throws(ContainerError) {
+        let place = path(record.kind, record.id)
+        let parent = try wrapping(place) { () throws(Errno) in
+            var parent = try openRoot()
+            for name in record.kind.directoryNames {
+                parent = try Directories.openOrMake(name, in: parent.rawValue, mode: 0o755)
+            }
+            return parent
+        }
+        let stage = ContainerLayout.stagePrefix + VolumeContainers.randomName()
+        do throws(ContainerError) {
+            try wrapping(place) { () throws(Errno) in
+                try build(record, stage, in: parent.rawValue)
+            }
+            try prepare()
+            try wrapping(place) { () throws(Errno) in
+                try Syscall.renameat(
+                    parent.rawValue, stage, parent.rawValue, record.id.text,
+                    flags: 1 /* RENAME_NOREPLACE */)
+                try Syscall.fsync(parent.rawValue)
+            }
+        } catch {
+            undoCreation(stage, in: parent.rawValue)
+            throw error
+        }
+    }
+
+    private func build(
+        _ record: ContainerRecord, _ stage: String, in parent: Int32
+    ) throws(Errno) {
+        try Syscall.mkdirat(parent, stage, 0o700)
+        let root = try Directories.open(stage, in: parent)
+        // First of all: what is made in it inherits it.
+        try Directories.setProtectionClass(record.classAtCreation, of: root.rawValue)
+        try Directories.setAttribute(ContainerRecord.attribute, record.bytes, of: root.rawValue)
+        for name in record.kind.contents {
+            try Syscall.mkdirat(root.rawValue, name, 0o700)
+        }
+        for name in record.kind.contents {
+            let inner = OwnedDescriptor(
+                adopting: try Syscall.openat(root.rawValue, name, O_RDONLY | O_DIRECTORY))
+            try Syscall.fsync(inner.rawValue)
+        }
+        try Syscall.fsync(root.rawValue)
+    }
+
+    private func update(
+        _ container: Container, _ record: ContainerRecord
+    ) throws(ContainerError) {
+        try wrapping(container.path) { () throws(Errno) in
+            let node = try OwnedDescriptor(
+                opening: container.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
+            try Directories.setAttribute(ContainerRecord.attribute, record.bytes, of: node.rawValue)
+            try Syscall.fsync(node.rawValue)
+        }
+    }
+
+    static func randomName() -> String {
+        SystemRandom.bytes(8).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+
+    /// Takes back a creation that was cut short: what it made holds no file, and what holds one is left alone.
+    func undoCreation(_ stage: String, in directory: Int32) {
+        if let record = record(of: stage, in: directory), !record.groups.isEmpty,
+            let listing = try? list(), let volume = try? openRoot(),
+            let groups = try? Directories.openIfThere(
+                ContainerKind.group.directoryNames, in: volume.rawValue)
+        {
+            for group in record.groups where listing.users(of: group).isEmpty {
+                Directories.removeIfWithoutFiles(group.text, in: groups.rawValue)
+            }
+        }
+        Directories.removeIfWithoutFiles(stage, in: directory)
+    }
+}

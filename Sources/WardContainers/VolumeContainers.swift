@@ -1,0 +1,240 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// The containers of one mounted volume, seen and changed through its mount.
+///
+/// Creating and removing hold a lock (flock(2) on `Containers`), so that one at a time happens; each is done, or not begun,
+/// whenever it is cut short: what was half made or half removed has a name of its own, and the next change takes it away.
+public struct VolumeContainers: Sendable {
+    /// The mount point: the volume's root.
+    public let root: String
+    /// How long another program's change is waited for.
+    private let patience: Duration
+
+    public init(root: String) { self.init(root: root, patience: .seconds(20)) }
+
+    init(root: String, patience: Duration) {
+        self.root = root
+        self.patience = patience
+    }
+
+    /// A container as it is now.
+    public struct Container: Sendable {
+        public let record: ContainerRecord
+        /// Absolute.
+        public let path: String
+        /// The class that new files in it get, Apple's string.
+        public let protectionClass: String
+
+        public var id: ContainerID { record.id }
+        public var kind: ContainerKind { record.kind }
+    }
+
+    /// A directory among the containers that is none.
+    public struct Oddity: Equatable, Sendable {
+        public enum Kind: String, Sendable {
+            /// No record: made by something else.
+            case noContainer
+            /// The record is another container's: a copy, or renamed.
+            case copy
+            /// The record can't be read.
+            case damaged
+            /// Left by a `create` or `remove` that was cut short; the next one takes it away.
+            case leftover
+        }
+        public let kind: Kind
+        /// Absolute.
+        public let path: String
+        /// "it has no record"
+        public let reason: String
+    }
+
+    public struct Listing: Sendable {
+        /// Applications, extensions, groups; each sorted.
+        public var containers: [Container] = []
+        public var oddities: [Oddity] = []
+
+        /// The applications and extensions that name a group.
+        public func users(of group: ContainerID) -> [Container] {
+            containers.filter { $0.kind != .group && $0.record.groups.contains(group) }
+        }
+
+        /// An application or extension of this ID, else a group.
+        public func container(_ id: ContainerID) -> Container? {
+            containers.first { $0.id == id }
+        }
+
+        /// The same; throws where there is none, with what is there instead.
+        public func required(_ id: ContainerID) throws(ContainerError) -> Container {
+            if let container = container(id) { return container }
+            if let odd = oddities.first(where: { $0.path.hasSuffix("/" + id.text) }) {
+                throw ContainerError(
+                    .occupied, id.text, "\(odd.path) is no container: \(odd.reason)")
+            }
+            throw ContainerError(.notFound, id.text, "there is no container of that ID")
+        }
+    }
+
+    // MARK: Seeing
+
+    /// All containers, and what lies beside them. Needs no lock and changes nothing.
+    public func list() throws(ContainerError) -> Listing {
+        try wrapping(root) { () throws(Errno) in
+            let top = try openRoot()
+            var listing = Listing()
+            for kind in ContainerKind.allCases {
+                guard
+                    let directory = try Directories.openIfThere(
+                        kind.directoryNames, in: top.rawValue)
+                else { continue }
+                for name in try Directories.names(in: directory.rawValue) {
+                    look(at: name, kind, in: directory.rawValue, &listing)
+                }
+            }
+            return listing
+        }
+    }
+
+    /// The container at an absolute path; nil where there is none.
+    public static func container(at path: String) -> Container? {
+        guard let place = ContainerLayout.parse(containerPath: path),
+            let node = try? OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW),
+            let value = try? Directories.attribute(ContainerRecord.attribute, of: node.rawValue),
+            let record = try? ContainerRecord(parsing: value), record.id == place.id,
+            record.kind == place.kind,
+            let protectionClass = try? Directories.protectionClass(of: node.rawValue)
+        else { return nil }
+        return Container(record: record, path: path, protectionClass: protectionClass)
+    }
+
+    /// The class of what nothing else says it for: that of the volume's root, Apple's string.
+    public func defaultClass() throws(ContainerError) -> String {
+        try wrapping(root) { () throws(Errno) in
+            let volume = try openRoot()
+            guard let found = try Directories.protectionClass(of: volume.rawValue) else {
+                throw .notSupported
+            }
+            return found
+        }
+    }
+
+    private func look(
+        at name: String, _ kind: ContainerKind, in directory: Int32, _ listing: inout Listing
+    ) {
+        let path = path(kind) + "/" + name
+        func odd(_ kind: Oddity.Kind, _ reason: String) {
+            listing.oddities.append(Oddity(kind: kind, path: path, reason: reason))
+        }
+        if name.hasPrefix(ContainerLayout.stagePrefix) {
+            odd(.leftover, "left by a create that was cut short")
+            return
+        }
+        if name.hasPrefix(ContainerLayout.removedPrefix) {
+            odd(.leftover, "left by a remove that was cut short")
+            return
+        }
+        do throws(Errno) {
+            let node = try Directories.open(name, in: directory)
+            guard
+                let value = try Directories.attribute(ContainerRecord.attribute, of: node.rawValue)
+            else { return odd(.noContainer, "it has no record") }
+            let record: ContainerRecord
+            do throws(ContainerRecord.Damage) {
+                record = try ContainerRecord(parsing: value)
+            } catch {
+                return odd(.damaged, error.reason)
+            }
+            guard record.kind == kind, record.id.text == name else {
+                return odd(
+                    .copy,
+                    "its record is of the \(record.kind.rawValue) \(record.id.text): a copy, "
+                        + "or renamed")
+            }
+            let found = try Directories.protectionClass(of: node.rawValue)
+            listing.containers.append(
+                Container(record: record, path: path, protectionClass: found ?? ""))
+        } catch {
+            // Gone meanwhile is no oddity.
+            if error == .noSuchFileOrDirectory { return }
+            odd(error == .notDirectory ? .noContainer : .damaged, "\(error)")
+        }
+    }
+
+    // MARK: Places
+
+    func openRoot() throws(Errno) -> OwnedDescriptor {
+        try OwnedDescriptor(opening: root, O_RDONLY | O_DIRECTORY)
+    }
+
+    func path(_ kind: ContainerKind) -> String {
+        (root == "/" ? "" : root) + "/" + kind.directory
+    }
+
+    func path(_ kind: ContainerKind, _ id: ContainerID) -> String { path(kind) + "/" + id.text }
+
+    func wrapping<R: ~Copyable>(
+        _ subject: String, _ body: () throws(Errno) -> R
+    ) throws(ContainerError) -> R {
+        do throws(Errno) {
+            return try body()
+        } catch {
+            throw ContainerError(.system(error), subject, "\(error)")
+        }
+    }
+
+    // MARK: Changing
+
+    /// `Containers`, held so that nobody else makes or removes one; free when the descriptor goes.
+    func lock() throws(ContainerError) -> OwnedDescriptor {
+        let top = try wrapping(root) { () throws(Errno) in
+            let volume = try openRoot()
+            return try Directories.openOrMake(
+                ContainerLayout.top, in: volume.rawValue, mode: 0o755)
+        }
+        let deadline = SystemClock.monotonic() + patience
+        while flock(top.rawValue, LOCK_EX | LOCK_NB) != 0 {
+            let reason = Errno(rawValue: errno)
+            guard reason == .wouldBlock || reason == .interrupted else {
+                throw ContainerError(.system(reason), ContainerLayout.top, "\(reason)")
+            }
+            guard SystemClock.monotonic() < deadline else {
+                throw ContainerError(
+                    .busy, root + "/" + ContainerLayout.top,
+                    "another program makes or removes containers and does not come to an end")
+            }
+            usleep(10_000)
+        }
+        return top
+    }
+
+    /// Takes away what changes that were cut short have left. Only while the lock is held.
+    func sweep() throws(ContainerError) {
+        let leftovers = try list().oddities.filter { $0.kind == .leftover }
+        guard !leftovers.isEmpty else { return }
+        for kind in ContainerKind.allCases {
+            try wrapping(path(kind)) { () throws(Errno) in
+                let volume = try openRoot()
+                guard
+                    let directory = try Directories.openIfThere(
+                        kind.directoryNames, in: volume.rawValue)
+                else { return }
+                for name in try Directories.names(in: directory.rawValue) {
+                    if name.hasPrefix(ContainerLayout.stagePrefix) {
+                        undoCreation(name, in: directory.rawValue)
+                    } else if name.hasPrefix(ContainerLayout.removedPrefix) {
+                        try? finishRemoval(name, in: directory.rawValue)
+                    }
+                }
+            }
+        }
+    }
+
+    /// The record of a directory that is no container yet, or no more.
+    func record(of name: String, in directory: Int32) -> ContainerRecord? {
+        guard let node = try? Directories.open(name, in: directory),
+            let value = try? Directories.attribute(ContainerRecord.attribute, of: node.rawValue)
+        else { return nil }
+        return try? ContainerRecord(parsing: value)
+    }
+}

@@ -1,0 +1,183 @@
+import DataProtection
+import Testing
+import WardContainers
+import WardTestSupport
+
+extension DataProtectionSuite {
+    /// Issue 6, point 1: where the library looks for things when the program runs in a container.
+    @Suite struct ContainerDirectoryTests {
+        private static let app = "org.example.diary"
+
+        /// A volume with an app that shares a group, and one that shares another.
+        private func makeVolume() throws -> (MountedVolume, root: String) {
+            let volume = try MountedVolume.mine()
+            for (id, group) in [(Self.app, "group.mine"), ("org.example.other", "group.other")] {
+                let entitlements = volume.directory + "/\(id).entitlements"
+                let list: [String: Any] = [
+                    "com.apple.developer.default-data-protection": "NSFileProtectionComplete",
+                    "com.apple.security.application-groups": [group],
+                ]
+                try PropertyListSerialization.data(fromPropertyList: list, format: .xml, options: 0)
+                    .write(to: URL(fileURLWithPath: entitlements), options: [])
+                let done = try volume.ward(
+                    "container", "create", volume.mountPoint, id, "--entitlements", entitlements)
+                try #require(done.succeeded, "\(done.everything)")
+            }
+            return (volume, volume.mountPoint + "/Containers/Data/Application/" + Self.app)
+        }
+
+        @Test("directories, home, temporary files and groups are the container's")
+        func directories() throws {
+            let (volume, root) = try makeVolume()
+            ContainerContext.$assumedRoot.withValue(root) { ContainerAnswers.check(root) }
+            ContainerContext.$assumedRoot.withValue(root + "/") { ContainerAnswers.check(root) }
+            // The same questions outside of a container.
+            #expect(NSHomeDirectory() != root)
+            #expect(!NSTemporaryDirectory().hasPrefix(root))
+            #expect(
+                FileManager.default.containerURL(
+                    forSecurityApplicationGroupIdentifier: "group.mine") == nil)
+            // One directory for each: Foundation's own, or, where it has none on Linux, ours.
+            for url in [
+                URL.documentsDirectory, .libraryDirectory, .applicationSupportDirectory,
+                .cachesDirectory, .homeDirectory, .temporaryDirectory,
+            ] { #expect(url.path.hasPrefix("/") && !url.path.hasPrefix(volume.mountPoint)) }
+        }
+
+        @Test("url(for:in:appropriateFor:create:) makes what is missing, in the container's class")
+        func creating() throws {
+            let (volume, root) = try makeVolume()
+            let manager = FileManager.default
+            try ContainerContext.$assumedRoot.withValue(root) {
+                try manager.removeItem(atPath: root + "/Library/Caches")
+                let caches = try manager.url(
+                    for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: false)
+                #expect(!manager.fileExists(atPath: caches.path))
+                #expect(
+                    try manager.url(
+                        for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil,
+                        create: true)
+                        == caches)
+                #expect(manager.fileExists(atPath: caches.path))
+                try Data("x".utf8).write(to: caches.appendingPathComponent("f"))
+            }
+            let place = "Containers/Data/Application/\(Self.app)/Library/Caches"
+            #expect(try volume.protection(place + "/f") == .complete)
+        }
+
+        @Test("a group that is not in the entitlements, and a record that is none, give nil")
+        func foreignGroups() throws {
+            let (volume, root) = try makeVolume()
+            func group(_ name: String) -> URL? {
+                FileManager.default.containerURL(forSecurityApplicationGroupIdentifier: name)
+            }
+            ContainerContext.$assumedRoot.withValue(root) {
+                #expect(group("group.mine") != nil)
+                for name in ["group.other", "", "..", "../../Data", "group.mine/..", "group.none"] {
+                    #expect(group(name) == nil, "\(name)")
+                }
+            }
+            // A directory that is no container is the home, and has no groups.
+            ContainerContext.$assumedRoot.withValue(volume.mountPoint) {
+                #expect(NSHomeDirectory() == volume.mountPoint)
+                #expect(group("group.mine") == nil)
+            }
+        }
+
+        @Test("ProtectedData.shared is of the container's volume")
+        func protectedData() throws {
+            let (volume, root) = try makeVolume()
+            try ContainerContext.$assumedRoot.withValue(root) {
+                #expect(ProtectedData.shared.isAvailable)
+                try volume.lockNow()
+                #expect(ProtectedData.shared.snapshot?.state == .locked)
+            }
+        }
+
+        @Test(
+            "a program started by ward container run, with --sandbox and without, gets the same answers"
+        )
+        func program() throws {
+            let (volume, root) = try makeVolume()
+            let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
+            for sandbox in [[], ["--sandbox"]] {
+                var environment = volume.environment
+                environment[ContainerAnswers.variable] = root
+                let done = try Child.run(
+                    [TestEnvironment.shared.ward, "container", "run", volume.mountPoint, Self.app]
+                        + sandbox + [
+                            "--", own, "--testing-library", "swift-testing", "--filter",
+                            "DataProtectionTests.ContainerProbe",
+                        ], environment: environment, seconds: 120)
+                #expect(done.succeeded, "\(done.everything)")
+                #expect(
+                    done.everything.contains("Suite ContainerProbe passed"), "\(done.everything)")
+                #expect(
+                    try volume.protection("Containers/Data/Application/\(Self.app)/tmp/probe")
+                        == .complete)
+                try FileManager.default.removeItem(atPath: root + "/tmp/probe")
+            }
+        }
+    }
+}
+
+/// Runs in a container, started by `ContainerDirectoryTests.program`.
+@Suite(.enabled(if: ContainerAnswers.expectedRoot != nil)) struct ContainerProbe {
+    @Test func answers() throws {
+        let root = try #require(ContainerAnswers.expectedRoot)
+        ContainerAnswers.check(root)
+        // What Foundation answers by itself, from the variables, agrees.
+        #expect(Foundation::NSHomeDirectory() == root)
+        #expect(Foundation::NSTemporaryDirectory() == root + "/tmp/")
+        try Data("x".utf8).write(
+            to: FileManager.default.temporaryDirectory.appendingPathComponent("probe"),
+            options: .completeFileProtection)
+    }
+}
+
+/// What the library is to answer in the container of the app.
+enum ContainerAnswers {
+    static let variable = "WARD_TESTS_CONTAINER"
+    static let expectedRoot = ProcessInfo.processInfo.environment[variable]
+
+    static func check(_ root: String, sourceLocation: SourceLocation = #_sourceLocation) {
+        let manager = FileManager.default
+        func same(_ url: URL?, _ name: String) {
+            let path = name.isEmpty ? root : root + "/" + name
+            #expect(url?.path == path, sourceLocation: sourceLocation)
+            #expect(url?.hasDirectoryPath == true, "\(name)", sourceLocation: sourceLocation)
+        }
+        for (directory, name) in [
+            (FileManager.SearchPathDirectory.documentDirectory, "Documents"),
+            (.libraryDirectory, "Library"), (.cachesDirectory, "Library/Caches"),
+            (.applicationSupportDirectory, "Library/Application Support"),
+            (.downloadsDirectory, "Downloads"),
+        ] {
+            for mask in [FileManager.SearchPathDomainMask.userDomainMask, .allDomainsMask] {
+                same(manager.urls(for: directory, in: mask).first, name)
+            }
+            same(
+                try? manager.url(
+                    for: directory, in: .userDomainMask, appropriateFor: nil, create: false), name)
+            #expect(
+                NSSearchPathForDirectoriesInDomains(directory, .userDomainMask, true)
+                    == [root + "/" + name], sourceLocation: sourceLocation)
+            #expect(
+                NSSearchPathForDirectoriesInDomains(directory, .userDomainMask, false)
+                    == ["~/" + name], sourceLocation: sourceLocation)
+        }
+        #expect(NSHomeDirectory() == root, sourceLocation: sourceLocation)
+        #expect(NSTemporaryDirectory() == root + "/tmp/", sourceLocation: sourceLocation)
+        same(manager.homeDirectoryForCurrentUser, "")
+        same(manager.temporaryDirectory, "tmp")
+        same(.homeDirectory, "")
+        same(.temporaryDirectory, "tmp")
+        same(.documentsDirectory, "Documents")
+        same(.libraryDirectory, "Library")
+        same(.cachesDirectory, "Library/Caches")
+        same(.applicationSupportDirectory, "Library/Application Support")
+        let group = manager.containerURL(forSecurityApplicationGroupIdentifier: "group.mine")
+        let groups = root.dropLast("Data/Application/org.example.diary".count) + "Shared/AppGroup/"
+        #expect(group?.path == groups + "group.mine", sourceLocation: sourceLocation)
+    }
+}
