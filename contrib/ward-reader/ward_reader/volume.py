@@ -60,6 +60,7 @@ class Volume:
         self.problems = []
         self.notes = list(opened.notes)
         self._keys = VolumeKeys(opened.keys[VOLUME_KEY])
+        self._device = root.status().st_dev
         #: What counts as one block of the backing file system (§8).
         self._block_bytes = max(4096, root.status().st_blksize)
         self._record = self._root_record()
@@ -143,7 +144,9 @@ class Volume:
             inner = path + b"/" + name if path else name
             try:
                 status = directory.status(stored)
-                if stat.S_ISDIR(status.st_mode):
+                if status.st_dev != self._device:
+                    self.notes.append(f"{_show(inner)}: something is mounted there, inside the volume: passed over")
+                elif stat.S_ISDIR(status.st_mode):
                     with directory.open_directory(stored) as opened:
                         yield from self._enter(inner, opened)
                 elif stat.S_ISREG(status.st_mode):
