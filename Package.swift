@@ -85,7 +85,7 @@ let package = Package(
         .target(
             name: "WardSimulation",
             dependencies: [
-                "CWardLinux", "WardSystem", "WardFormat", "WardControl",
+                "CWardLinux", "WardSystem", "WardFormat", "WardControl", "WardContainers",
                 .product(name: "Crypto", package: "swift-crypto"),
             ],
             swiftSettings: swiftSettings),

@@ -6,12 +6,14 @@ import WardSystem
 
 struct RecoveryCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "recovery", abstract: "Make recovery kits.",
+        commandName: "recovery", abstract: "Make and check recovery kits.",
         discussion: """
             A recovery kit opens every copy of a volume without this device and without the \
-            passcode. It can't be revoked.
+            passcode: ward adopt does it. It can't be revoked.
             """,
-        subcommands: [RecoveryCreateCommand.self])
+        subcommands: [
+            RecoveryCreateCommand.self, RecoveryShowCommand.self, RecoveryVerifyCommand.self,
+        ])
 }
 
 struct RecoveryCreateCommand: ParsableCommand {
@@ -50,6 +52,7 @@ struct RecoveryCreateCommand: ParsableCommand {
             if error.code == .erased { VolumeDirectory.endErasedMount(path) }
             throw CommandFailure(what, path, error)
         }
+        ExistingRecoveryKit.tellDaemon(uuid: store.parameters.uuidString)
         if console.isJSON {
             let json = JSONValue.object([
                 ("volume", .string(path)), ("recoveryKit", .string(kitPath)),

@@ -1,6 +1,7 @@
 import ArgumentParser
 import Glibc
 import WardControl
+import WardKeys
 import WardSystem
 
 struct StatusCommand: ParsableCommand {
@@ -63,18 +64,35 @@ struct StatusCommand: ParsableCommand {
             let volume = try? Path.real(path),
             !RuntimeDirectory().mounted().contains(where: { $0.volume == volume })
         else { return false }
+        let kit = StatusCommand.recoveryKit(of: volume)
         if console.isJSON {
             console.json(
-                .object([("volume", .string(volume)), ("state", .string("unmounted"))]))
+                .object(present: [
+                    ("volume", .string(volume)), ("state", .string("unmounted")),
+                    ("recoveryKit", kit.map { .string($0) }),
+                ]))
         } else {
             let style = console.output
-            console.result(
-                """
-                \(style.bold(Text.printable(volume)))  \(style.yellow("not mounted"))
-                  nothing of it can be read, whatever the class
-                  next       ward mount \(Text.shellQuoted(volume)) MOUNTPOINT
-                """)
+            var lines = [
+                "\(style.bold(Text.printable(volume)))  \(style.yellow("not mounted"))",
+                "  nothing of it can be read, whatever the class",
+            ]
+            if let kit = StatusText.recovery(kit, volume: volume, style) {
+                lines.append("  recovery   \(kit)")
+            }
+            lines.append("  next       ward mount \(Text.shellQuoted(volume)) MOUNTPOINT")
+            console.result(lines.joined(separator: "\n"))
         }
         return true
+    }
+
+    /// As `VolumeStatus.recoveryKit`; nil where this device has no key for the volume.
+    private static func recoveryKit(of volume: String) -> String? {
+        guard let uuid = KeybagStore.volumeUUID(in: volume).flatMap(UUID4.bytes(of:)) else {
+            return nil
+        }
+        return KeybagStore.recoveryHistory(
+            volumeUUID: uuid, stateRoot: StateDirectory.defaultRoot())?
+            .standing(now: SystemClock.sinceEpoch()).rawValue
     }
 }

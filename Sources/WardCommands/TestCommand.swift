@@ -18,9 +18,7 @@ struct TestCommand: ParsableCommand {
             none is named, and ward unlock knows the passcode ($WARD_TEST_PASSCODE_FILE).
 
             Findings:
-              side-file-class  a database's -wal, -journal or -shm has another class than it should
-              readable-copy    a file that stays readable holds what a file of class A or B holds
-              removed-unread   a file was deleted or replaced while it could not be read
+            \(Finding.Kind.table)
 
             The exit code is the command's. Where that is 0 and there are findings, it is 15.
 

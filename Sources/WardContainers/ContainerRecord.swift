@@ -28,6 +28,9 @@ public struct ContainerRecord: Equatable, Sendable {
     public var entitlement: String?
     /// The group containers that its app may use, sorted.
     public var groups: [ContainerID]
+    /// When the app runs in the background: what its Info.plist has under `UIBackgroundModes`, sorted; empty where it runs
+    /// in front alone. An entitlement does not say it.
+    public var backgroundModes: [String]
     /// Of the app; of a group: of the first app that named it.
     public var team: String?
     /// When it was made, RFC 3339, UTC.
@@ -35,8 +38,10 @@ public struct ContainerRecord: Equatable, Sendable {
 
     public init(
         id: ContainerID, kind: ContainerKind, classAtCreation: String, entitlement: String? = nil,
-        groups: [ContainerID] = [], team: String? = nil, created: String = Timestamp.now()
+        groups: [ContainerID] = [], backgroundModes: [String] = [], team: String? = nil,
+        created: String = Timestamp.now()
     ) {
+        self.backgroundModes = Set(backgroundModes).sorted()
         self.id = id
         self.kind = kind
         self.classAtCreation = classAtCreation
@@ -53,8 +58,21 @@ public struct ContainerRecord: Equatable, Sendable {
             ("kind", .string(kind.rawValue)), ("class", .string(classAtCreation)),
             ("entitlement", entitlement.map { .string($0) }),
             ("groups", groups.isEmpty ? nil : .array(groups.map { .string($0.text) })),
+            (
+                "background",
+                backgroundModes.isEmpty ? nil : .array(backgroundModes.map { .string($0) })
+            ),
             ("team", team.map { .string($0) }), ("created", .string(created)),
         ]).bytes
+    }
+
+    /// Whether a text can be a background mode: `audio`, `bluetooth-central`, `fetch`, `processing`, …
+    public static func isBackgroundMode(_ text: String) -> Bool {
+        (1...64).contains(text.utf8.count)
+            && text.utf8.allSatisfy { byte in
+                byte == UInt8(ascii: "-")
+                    || (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
+            }
     }
 
     /// What is wrong with an attribute's value.
@@ -95,6 +113,13 @@ public struct ContainerRecord: Equatable, Sendable {
             }
         } catch {
             throw Damage(reason: "the record has an impossible ID: \(error.reason)")
+        }
+        backgroundModes = []
+        for mode in json["background"]?.arrayValue ?? [] {
+            guard let mode = mode.stringValue, ContainerRecord.isBackgroundMode(mode) else {
+                throw Damage(reason: "the record has an impossible background mode")
+            }
+            backgroundModes.append(mode)
         }
         entitlement = json["entitlement"]?.stringValue
         team = json["team"]?.stringValue

@@ -23,9 +23,12 @@ extension VolumeContainers {
     /// nothing else: files have it by inheritance (rows I1 and I3). Group containers get the volume's default. Where the
     /// container is there already only its record is brought up to date, with `entitlements` (nil: not even that).
     ///
+    /// `backgroundModes`: of the app's Info.plist; nil leaves what the record says.
+    ///
     /// Throws before anything is changed where the ID is taken by another kind, or belongs to another team, or a group does.
     public func create(
-        _ id: ContainerID, _ kind: ContainerKind, _ entitlements: Entitlements?
+        _ id: ContainerID, _ kind: ContainerKind, _ entitlements: Entitlements?,
+        backgroundModes: [String]? = nil
     ) throws(ContainerError) -> Creation {
         precondition(kind != .group, "groups are made by the apps that name them")
         let held = try lock()
@@ -40,11 +43,22 @@ extension VolumeContainers {
             classAtCreation: existing?.record.classAtCreation ?? entitlements?.dataProtection
                 ?? defaultClass,
             entitlement: entitlements?.dataProtection, groups: entitlements?.groups ?? [],
+            backgroundModes: backgroundModes ?? existing?.record.backgroundModes ?? [],
             team: entitlements?.team, created: existing?.record.created ?? Timestamp.now())
         try checkSize(record)
 
         if let existing, entitlements == nil {
-            return Creation(container: existing, isNew: false)
+            guard existing.record.backgroundModes != record.backgroundModes else {
+                return Creation(container: existing, isNew: false)
+            }
+            var changed = existing.record
+            changed.backgroundModes = record.backgroundModes
+            try checkSize(changed)
+            try update(existing, changed)
+            return Creation(
+                container: Container(
+                    record: changed, path: existing.path,
+                    protectionClass: existing.protectionClass), isNew: false)
         }
         if let existing {
             let made = try makeGroups(record, listing, defaultClass)

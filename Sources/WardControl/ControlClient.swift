@@ -96,6 +96,9 @@ public final class ControlClient {
     }
 
     /// Moves a manual clock; returns the state when everything that fell due is done.
+    /// Has the daemon read again which recovery kits there are.
+    public func readRecovery() throws(ControlError) { _ = try call("ReadRecovery") }
+
     public func advance(seconds: Double) throws(ControlError) -> String {
         try state(call("Advance", .object([("seconds", .double(seconds))])))
     }

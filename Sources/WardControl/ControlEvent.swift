@@ -7,6 +7,9 @@ public struct ControlEvent: Equatable, Sendable {
         case didBecomeUnavailable
         /// A file was deleted or replaced while it could not be read.
         case removedUnread
+        /// A class above C was to be set or created in a synchronised directory; `detail` says which. And: a file of such a
+        /// class was moved or linked into one (`files` of them, with a directory).
+        case syncRefused, syncExposed
         case denied, integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted
         case unmounting, note
     }
@@ -23,7 +26,8 @@ public struct ControlEvent: Equatable, Sendable {
     public var path: String?
     /// A, B, C, D or CX.
     public var protectionClass: String?
-    /// What was denied: `open`, `read`, …; how a file was removed unread: `unlink`, `rename`.
+    /// What was denied: `open`, `read`, …; how a file was removed unread: `unlink`, `rename`; what was refused in a
+    /// synchronised directory, or how a file got there: `setClass`, `create`, `link`, `rename`.
     public var operation: String?
     public var pid: Int?
     public var uid: Int?
@@ -37,7 +41,7 @@ public struct ControlEvent: Equatable, Sendable {
     public var secondsLeft: Double?
     /// How long it took: a lock from the end of the grace period, an unlock from the passcode's arrival.
     public var seconds: Double?
-    /// Whose cached pages a lock has dropped.
+    /// Whose cached pages a lock has dropped; those that came into a synchronised directory with one.
     public var files: Int?
     public var detail: String?
 

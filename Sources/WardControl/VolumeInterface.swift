@@ -5,6 +5,7 @@ public enum VolumeInterface {
     public static let methods: Set<String> = [
         "Status", "Lock", "Unlock", "Reboot", "SetPasscode", "ChangePasscode", "RemovePasscode",
         "Advance", "SetFull", "Unmount", "Monitor", "Holders", "SetPolicy", "Erase",
+        "ReadRecovery",
     ]
 
     /// The name of a method or error of this interface as it crosses the socket.
@@ -32,6 +33,8 @@ public enum VolumeInterface {
         # userInactiveRemainingSeconds: until class CX goes, unless an unlock renews it.
         # triesLeft: wrong passcodes before the volume is disabled, or erased (eraseAfterTries); absent without a passcode.
         # retrySeconds: until the next passcode may be tried; absent where it may be now.
+        # recoveryKit: none (none is known), unverified (none was made or opened for a year) or current; RFC 3339 times of the
+        # last that was made, and of the last that was opened to see whether it can be.
         # unsyncedBytes: written and not yet durable; pendingStoreBytes: accepted and not yet stored. Absent: not known.
         # lost, denied, integrityFailures: how many since the mount; lostPaths: of the last few that were lost.
         # sequence: that of the last event.
@@ -50,6 +53,9 @@ public enum VolumeInterface {
           triesLeft: ?int,
           retrySeconds: ?float,
           eraseAfterTries: bool,
+          recoveryKit: ?string,
+          recoveryKitMade: ?string,
+          recoveryKitVerified: ?string,
           classes: []ClassStatus,
           unsyncedBytes: ?int,
           pendingStoreBytes: ?int,
@@ -65,13 +71,15 @@ public enum VolumeInterface {
         )
 
         # kind: willBecomeUnavailable, locked, didBecomeAvailable, firstUnlock, reboot, didBecomeUnavailable, denied,
-        # removedUnread (a file with content was deleted or replaced while its class could not be read), integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted, unmounting or note.
+        # removedUnread (a file with content was deleted or replaced while its class could not be read), syncRefused
+        # (class A, B or CX was to be set or created in a synchronised directory, which detail names), syncExposed (a file
+        # of such a class was moved or linked into one), integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted, unmounting or note.
         # sequence: counts up by one with each event of a mount; 0 for a signal of one class, which is not remembered.
         # state: the lock state at the time. program: the command name of the process, as /proc/PID/comm has it.
         # count, lastTime: where the same denial came again it stays one event, and `time` is the first; such an event
         # comes again with the same sequence, and replaces the earlier.
         # seconds: how long it took: a lock from the end of the grace period, an unlock from the passcode's arrival.
-        # files: whose cached pages a lock has dropped.
+        # files: whose cached pages a lock has dropped; of syncExposed, how many came with a directory.
         type Event (
           sequence: int,
           time: string,
@@ -155,6 +163,9 @@ public enum VolumeInterface {
         method SetPolicy(
           current: ?string, graceSeconds: ?float, userInactiveSeconds: ?float, eraseAfterTries: ?bool
         ) -> ()
+
+        # Reads again what this device knows of recovery kits: ward recovery create and verify call it.
+        method ReadRecovery() -> ()
 
         # Destroys the effaceable key, so that nothing on this device opens the volume again, and ends the mount. Only
         # where uuid is the volume's.

@@ -56,6 +56,12 @@ public struct VolumeStatus: Equatable, Sendable {
     public var retrySeconds: Double?
     /// The last wrong passcode erases the volume instead of disabling it.
     public var eraseAfterTries = false
+    /// Of recovery kits: `none` (none is known), `unverified` (none was made or opened for a year) or `current`; nil where
+    /// the daemon does not say.
+    public var recoveryKit: String?
+    /// When the last kit was made and when one was last opened to see whether it can be, RFC 3339, UTC.
+    public var recoveryKitMade: String?
+    public var recoveryKitVerified: String?
     /// In the order A, B, C, D, CX.
     public var classes: [ClassStatus]
     /// Written to the backing files and not yet durable; nil where that is not known.
@@ -109,6 +115,9 @@ public struct VolumeStatus: Equatable, Sendable {
             ("triesLeft", triesLeft.map { .int(Int64($0)) }),
             ("retrySeconds", retrySeconds.map { .double($0) }),
             ("eraseAfterTries", .bool(eraseAfterTries)),
+            ("recoveryKit", recoveryKit.map { .string($0) }),
+            ("recoveryKitMade", recoveryKitMade.map { .string($0) }),
+            ("recoveryKitVerified", recoveryKitVerified.map { .string($0) }),
             ("classes", .array(classes.map(\.json))),
             ("unsyncedBytes", unsyncedBytes.map { .int(Int64($0)) }),
             ("pendingStoreBytes", pendingStoreBytes.map { .int(Int64($0)) }),
@@ -144,6 +153,9 @@ public struct VolumeStatus: Equatable, Sendable {
         triesLeft = json["triesLeft"]?.intValue
         retrySeconds = json["retrySeconds"]?.doubleValue
         eraseAfterTries = json["eraseAfterTries"]?.boolValue ?? false
+        recoveryKit = json["recoveryKit"]?.stringValue
+        recoveryKitMade = json["recoveryKitMade"]?.stringValue
+        recoveryKitVerified = json["recoveryKitVerified"]?.stringValue
         unsyncedBytes = json["unsyncedBytes"]?.intValue
         pendingStoreBytes = json["pendingStoreBytes"]?.intValue
         lost = json["lost"]?.intValue ?? 0

@@ -83,6 +83,7 @@ final class ControlService: ControlHandler {
         case "Unmount": unmount(call)
         case "SetPolicy": setPolicy(call)
         case "Erase": erase(call)
+        case "ReadRecovery": readRecovery(call)
         default: monitor(call)
         }
     }
@@ -116,6 +117,7 @@ final class ControlService: ControlHandler {
             if case .tryLater(let wait) = store.verdict { status.retrySeconds = wait.inSeconds }
             status.eraseAfterTries = store.policy.erasesAfterTenWrongPasscodes
         }
+        describeRecovery(in: &status, advanced: (time as? ManualTime)?.advanced ?? .zero)
         status.unsyncedBytes = volume.unsyncedBytes
         status.pendingStoreBytes = volume.pendingStoreBytes
         status.lost = counts.lost

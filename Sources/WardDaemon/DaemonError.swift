@@ -34,6 +34,7 @@ public struct DaemonError: Error, Sendable, CustomStringConvertible {
         static let tryLater: Int32 = 13
         static let damaged: Int32 = 14
         static let usage: Int32 = 64
+        static let badData: Int32 = 65
         static let noInput: Int32 = 66
         static let unavailable: Int32 = 69
         static let software: Int32 = 70

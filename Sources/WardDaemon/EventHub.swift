@@ -151,6 +151,20 @@ final class EventHub: VolumeObserver {
             emit(fileEvent(.denied, path, protectionClass, operation, caller))
         case .removedUnread(let path, let protectionClass, let operation, let caller):
             emit(fileEvent(.removedUnread, path, protectionClass, operation, caller))
+        case .refusedInSynchronised(
+            let path, let protectionClass, let marked, let operation, let caller):
+            var event = fileEvent(.syncRefused, path, protectionClass, operation, caller)
+            event.detail = "\(marked) is synchronised: class C or D in it, nothing above"
+            emit(event)
+        case .arrivedInSynchronised(
+            let path, let protectionClass, let marked, let operation, let files, let caller):
+            var event = fileEvent(.syncExposed, path, protectionClass, operation, caller)
+            event.files = files
+            event.detail =
+                files == nil
+                ? "it keeps its class in \(marked), which is synchronised"
+                : "they keep their class in \(marked), which is synchronised"
+            emit(event)
         case .integrityFailure(let path, let reason):
             emit(ControlEvent(kind: .integrityFailure, path: path, detail: reason))
         case .healed(let path, let finding):
@@ -184,8 +198,8 @@ final class EventHub: VolumeObserver {
     private static func level(of event: ControlEvent) -> LogWriter.Level {
         switch ControlEvent.Kind(rawValue: event.kind) {
         case .integrityFailure, .lost: .error
-        case .healed, .foreignFile, .removedUnread: .warning
-        case .denied: .info
+        case .healed, .foreignFile, .removedUnread, .syncExposed: .warning
+        case .denied, .syncRefused: .info
         default: .notice
         }
     }

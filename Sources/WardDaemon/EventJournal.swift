@@ -3,12 +3,12 @@ import WardSystem
 
 /// The last events of a mount, and how many of each there were. Pure: times are given.
 ///
-/// Denials, and files removed unread, have rings of their own, so that programs that are refused again and again push no
+/// Denials, files removed unread, and what concerns synchronised directories have rings of their own, so that programs that are refused again and again push no
 /// lock, no removal and no integrity failure out; the same denial within a while is one event with a count; and where
 /// different ones come faster than anybody could read, the rest of them is one event as well. So neither memory, nor the
 /// log, nor a client's socket is filled by a program in a loop.
 struct EventJournal {
-    /// Denials remembered, as many removals, and as many other events.
+    /// Denials remembered, as many removals, and as many events of each other ring.
     static let capacity = 512
     /// The same denial within this time after the last one counts as one event.
     static let mergeInterval = Duration.seconds(10)
@@ -42,9 +42,11 @@ struct EventJournal {
 
     /// Denials that are the same to a person. Not the process: a loop in a shell has a new one each time.
     private struct Key: Hashable {
+        var kind: String
         var program: String?
         var uid: Int?
         var path: String?
+        var protectionClass: String?
         var operation: String?
         var state: String?
     }
@@ -100,6 +102,8 @@ struct EventJournal {
     private(set) var counts = Counts()
     private var denials = Ring()
     private var removals = Ring()
+    /// What concerns synchronised directories.
+    private var synchronised = Ring()
     private var others = Ring()
     mutating func record(_ event: ControlEvent, now: Duration) -> Outcome {
         switch ControlEvent.Kind(rawValue: event.kind) {
@@ -107,6 +111,7 @@ struct EventJournal {
             counts.denied += 1
             return record(event, now, in: \.denials)
         case .removedUnread: return record(event, now, in: \.removals)
+        case .syncRefused, .syncExposed: return record(event, now, in: \.synchronised)
         case .integrityFailure: counts.integrityFailures += 1
         case .lost:
             counts.lost += 1
@@ -125,10 +130,9 @@ struct EventJournal {
 
     /// The last `count` events, the oldest first.
     func last(_ count: Int) -> [ControlEvent] {
-        (denials.entries + removals.entries + others.entries).map(\.event).sorted {
-            $0.sequence < $1.sequence
-        }
-        .suffix(max(0, count))
+        (denials.entries + removals.entries + synchronised.entries + others.entries).map(\.event)
+            .sorted { $0.sequence < $1.sequence }
+            .suffix(max(0, count))
     }
 
     private mutating func number(_ event: ControlEvent) -> ControlEvent {
@@ -143,7 +147,8 @@ struct EventJournal {
         _ event: ControlEvent, _ now: Duration, in ring: WritableKeyPath<EventJournal, Ring>
     ) -> Outcome {
         let key = Key(
-            program: event.program, uid: event.uid, path: event.path, operation: event.operation,
+            kind: event.kind, program: event.program, uid: event.uid, path: event.path,
+            protectionClass: event.protectionClass, operation: event.operation,
             state: event.state)
         if let outcome = merge(event, key, now, in: ring) { return outcome }
         if self[keyPath: ring].spend(now) { return append(event, key, now, in: ring) }
@@ -151,7 +156,7 @@ struct EventJournal {
         var rest = ControlEvent(time: event.time, kind: .denied, state: event.state)
         rest.kind = event.kind
         rest.detail = "many more, of other files or programs"
-        let restKey = Key(state: event.state)
+        let restKey = Key(kind: event.kind, state: event.state)
         return merge(rest, restKey, now, in: ring) ?? append(rest, restKey, now, in: ring)
     }
 

@@ -12,6 +12,7 @@ public struct KeybagAdvice: Equatable, Sendable {
     ///   - volume: The volume's directory, or a path in its mount, as it is to be pasted into a command.
     public init(_ error: KeybagError, volume: String) {
         typealias Exit = DaemonError.Exit
+        let adopt = "ward adopt \(volume) --recovery-kit FILE"
         (exitCode, hint) =
             switch error.code {
             case .notAVolume: (Exit.notAVolume, "ward init \(volume)")
@@ -21,35 +22,52 @@ public struct KeybagAdvice: Equatable, Sendable {
             case .damaged:
                 (
                     Exit.damaged,
-                    "restore the keybag from a backup of the volume, or open it with a recovery kit"
+                    "restore the keybag from a backup of the volume, or: \(adopt) --replace"
                 )
             case .newerVersion:
                 (Exit.damaged, "install the version of ward that made it, or a later one")
             case .noDeviceKey:
                 (
                     Exit.configuration,
-                    "restore \(error.path) from a backup; a copied volume needs its recovery kit"
+                    "\(adopt); without a kit: restore \(error.path) from a backup"
                 )
             case .erased:
-                (Exit.damaged, "only a recovery kit made before still opens what is left of it")
+                (Exit.damaged, "only a recovery kit made before opens what is left of it: \(adopt)")
             case .wrongPasscode(triesLeft: 0):
-                (Exit.wrongPasscode, "that was the last try: only a recovery kit opens it now")
+                (
+                    Exit.wrongPasscode,
+                    "that was the last try: only a recovery kit opens it now: \(adopt) --replace"
+                )
             case .wrongPasscode:
                 (Exit.wrongPasscode, "check the passcode; the same wrong one again does not count")
             case .tryLater(let wait):
                 (Exit.tryLater, "try again in \(KeybagAdvice.duration(wait))")
-            case .disabled: (Exit.tryLater, "only a recovery kit opens it now")
+            case .disabled:
+                (Exit.tryLater, "only a recovery kit opens it now: \(adopt) --replace")
             case .passcodeNeeded: (Exit.usage, "--passcode-file FILE or --passcode-fd N")
             case .noPasscodeSet: (Exit.usage, "ward passcode set \(volume)")
             case .passcodeAlreadySet: (Exit.usage, "ward passcode change \(volume)")
             case .replayed:
                 (
                     Exit.damaged,
-                    "if you restored this volume from a backup: "
-                        + "ward mount --accept-older \(volume) MOUNTPOINT"
+                    "if you restored it from a backup: "
+                        + "ward mount --accept-older \(volume) MOUNTPOINT; "
+                        + "where that is refused, too: \(adopt) --replace"
                 )
             case .changedElsewhere: (Exit.temporaryFailure, "try again")
-            case .wrongRecoveryCode: (Exit.wrongPasscode, "check the recovery code")
+            case .wrongRecoveryCode:
+                (Exit.wrongPasscode, "every kit has a code of its own: find the one of this kit")
+            case .kitOfAnotherVolume: (Exit.badData, "ward recovery show FILE says which is which")
+            case .deviceHasKeys(opensThis: true):
+                (
+                    Exit.cannotCreate,
+                    "ward mount \(volume) MOUNTPOINT; with another passcode: \(adopt) --replace"
+                )
+            case .deviceHasKeys(opensThis: false):
+                (
+                    Exit.cannotCreate,
+                    "\(adopt) --replace: nothing else that these keys open opens with them afterwards"
+                )
             case .fileExists: (Exit.cannotCreate, "name a new file")
             case .outOfLockedMemory:
                 (Exit.temporaryFailure, "raise the limit on locked memory: ulimit -l")

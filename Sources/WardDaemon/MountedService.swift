@@ -49,7 +49,8 @@ final class MountedService: @unchecked Sendable {
             volume = try Volume(
                 backingPath: placement.volumePath, parameters: store.parameters,
                 volumeKey: opened.volumeKey, keyring: opened.keyring, readOnly: options.readOnly,
-                observer: hub, storage: fillable ?? PosixStorage())
+                isCopy: options.acceptsOlderGeneration, observer: hub,
+                storage: fillable ?? PosixStorage())
         } catch {
             log.stop()
             throw DaemonError(error, volumePath: options.volumePath)

@@ -46,8 +46,10 @@ final class SystemTime: TimeSource {
 
 /// A clock that stands still until it is advanced; for tests.
 final class ManualTime: TimeSource {
+    private static let start = Duration.seconds(1)
+
     private struct State {
-        var now = Duration.seconds(1)
+        var now = ManualTime.start
         var alarm: Duration?
     }
 
@@ -55,6 +57,8 @@ final class ManualTime: TimeSource {
     let alarmDescriptor: Int32 = -1
 
     var now: Duration { state.withLock { $0.now } }
+    /// How far it was advanced.
+    var advanced: Duration { now - ManualTime.start }
     func setAlarm(at time: Duration?) { state.withLock { $0.alarm = time } }
     func clearAlarm() {}
 

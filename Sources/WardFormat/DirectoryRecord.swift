@@ -5,9 +5,10 @@ import WardSystem
 ///
 /// ```
 /// base64url of 36 bytes (48 characters, so that the link lies in the inode):
-///   0  version (1)          1
+///   0  version              1   1; 2 where a flag is set
 ///   1  protection class     1   what new files in it get
-///   2  zeros                2
+///   2  flags                1   bit 0: synchronised; the others zero
+///   3  zero                 1
 ///   4  directory ID        16
 ///  20  MAC                 16   first half of HMAC-SHA-256 of bytes 0–19 under the record key
 /// ```
@@ -15,20 +16,32 @@ public struct DirectoryRecord: Equatable, Sendable {
     /// The name of the symbolic link; names of files never have a dot in them.
     public static let linkName = ".ward"
     static let bytes = 36
-    static let version: UInt8 = 1
+    /// The version of records without a flag: what every reader knows, so that a volume without marks stays readable by all.
+    static let plainVersion: UInt8 = 1
+    /// A reader that does not know the flag must not pass over it: it would create what the mark forbids.
+    static let flaggedVersion: UInt8 = 2
+    static let synchronisedFlag: UInt8 = 1
 
     public var directoryID: [UInt8]
     public var protectionClass: ProtectionClass
+    /// Marked as synchronised: in it and below nothing gets a class above C.
+    public var isSynchronised: Bool
 
-    public init(directoryID: [UInt8], protectionClass: ProtectionClass) {
+    public init(
+        directoryID: [UInt8], protectionClass: ProtectionClass, isSynchronised: Bool = false
+    ) {
         precondition(directoryID.count == 16)
         self.directoryID = directoryID
         self.protectionClass = protectionClass
+        self.isSynchronised = isSynchronised
     }
 
     /// The link's target.
     public func linkTarget(macKey: borrowing SecretBytes) -> String {
-        var body: [UInt8] = [DirectoryRecord.version, protectionClass.rawValue, 0, 0]
+        var body: [UInt8] = [
+            isSynchronised ? DirectoryRecord.flaggedVersion : DirectoryRecord.plainVersion,
+            protectionClass.rawValue, isSynchronised ? DirectoryRecord.synchronisedFlag : 0, 0,
+        ]
         body += directoryID
         return Base64URL.encode(body + HMACSHA256.authenticate(body, key: macKey)[0..<16])
     }
@@ -38,7 +51,7 @@ public struct DirectoryRecord: Equatable, Sendable {
         else {
             throw FormatError(.notRecognised, "directory record: not 36 bytes of base64url")
         }
-        guard record[0] <= DirectoryRecord.version else {
+        guard record[0] <= DirectoryRecord.flaggedVersion else {
             throw FormatError(.newerVersion, "directory record: version \(record[0])")
         }
         let matches = record.withUnsafeBytes {
@@ -48,10 +61,13 @@ public struct DirectoryRecord: Equatable, Sendable {
         guard matches else {
             throw FormatError(.authenticationFailed, "directory record: MAC does not match")
         }
-        guard record[0] == DirectoryRecord.version, record[2] == 0, record[3] == 0,
+        let isSynchronised = record[0] == DirectoryRecord.flaggedVersion
+        guard record[0] > 0, record[3] == 0,
+            record[2] == (isSynchronised ? DirectoryRecord.synchronisedFlag : 0),
             let protectionClass = ProtectionClass(rawValue: record[1])
         else { throw FormatError(.malformed, "directory record: impossible field") }
         self.protectionClass = protectionClass
+        self.isSynchronised = isSynchronised
         directoryID = [UInt8](record[4..<20])
     }
 }

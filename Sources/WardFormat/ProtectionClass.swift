@@ -84,3 +84,10 @@ public struct ProtectionClassSet: OptionSet, Sendable, Hashable {
     /// The members in the order A, B, C, D, CX.
     public var classes: [ProtectionClass] { ProtectionClass.allCases.filter { contains($0) } }
 }
+
+extension ProtectionClass {
+    /// C and D: what files of a directory that is synchronised may be.
+    public var isForSynchronised: Bool {
+        self == .completeUntilFirstUserAuthentication || self == .none
+    }
+}

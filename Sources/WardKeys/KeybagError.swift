@@ -36,6 +36,11 @@ public struct KeybagError: Error, Equatable, Sendable, CustomStringConvertible {
         case changedElsewhere
         /// The recovery code is not the one of this kit.
         case wrongRecoveryCode
+        /// The recovery kit's volume is not this one.
+        case kitOfAnotherVolume
+        /// This device has keys for the volume, which adopting a copy would replace; `path` is their directory.
+        /// `opensThis`: they open the copy as well.
+        case deviceHasKeys(opensThis: Bool)
         /// The file in `path` exists already and is not overwritten.
         case fileExists
         /// Not enough memory could be locked (`RLIMIT_MEMLOCK`).

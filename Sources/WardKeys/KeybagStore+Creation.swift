@@ -35,12 +35,16 @@ extension KeybagStore {
         let identity = KeybagIdentity(
             parameters: parameters, classBPublicKey: X25519.publicKey(of: privateKey))
         // The kit first: a volume whose kit could not be written must not come to be.
+        let kitID = SystemRandom.bytes(16)
         let code = try recoveryKitPath.map { path throws(KeybagError) in
             try writeRecoveryKit(
-                set, identity: identity, volumePath: volumePath, at: path, storage)
+                set, identity: identity, kitID: kitID, volumePath: volumePath, at: path, storage)
         }
         do throws(KeybagError) {
             try makeDeviceFiles(context, set, identity, passcode, cost, policy)
+            if recoveryKitPath != nil {
+                try context.recovery.noteMade(kitID, at: KeybagContext.secondsSinceEpoch)
+            }
         } catch {
             for path in [recoveryKitPath, context.keybagPath, context.copyPath] {
                 if let path { try? storage.remove(path) }
@@ -50,12 +54,16 @@ extension KeybagStore {
         return code
     }
 
-    private static func requireFree(_ context: KeybagContext) throws(KeybagError) {
+    static func requireOutside(_ context: KeybagContext) throws(KeybagError) {
         guard !Paths.isInside(context.directory.path, context.volumePath) else {
             throw KeybagError(
                 .insideVolume, path: context.directory.path,
                 "the state directory lies inside the volume, where a copy would carry it along")
         }
+    }
+
+    private static func requireFree(_ context: KeybagContext) throws(KeybagError) {
+        try requireOutside(context)
         for path in [context.keybagPath, context.copyPath] {
             do throws(Errno) {
                 _ = try context.storage.read(path, limit: Keybag.maximumBytes)

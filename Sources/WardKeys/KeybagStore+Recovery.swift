@@ -9,26 +9,38 @@ public struct RecoveredKeys: ~Copyable, Sendable {
     public let classBPublicKey: [UInt8]
     /// Seconds since 1970 when the kit was made.
     public let created: UInt64
-    private let set: KeybagKeySet
+    /// 16 bytes, another for each kit.
+    public let kitID: [UInt8]
+    let set: KeybagKeySet
     private let path: String
+
+    var identity: KeybagIdentity {
+        KeybagIdentity(parameters: parameters, classBPublicKey: classBPublicKey)
+    }
 
     fileprivate init(_ kit: RecoveryKit, _ set: consuming KeybagKeySet, path: String) {
         parameters = kit.identity.parameters
         classBPublicKey = kit.identity.classBPublicKey
         created = kit.created
+        kitID = kit.kitID
         self.set = set
         self.path = path
     }
 
-    /// All class keys into the keyring; returns the 32-byte volume key.
-    public borrowing func install(into keyring: ClassKeyring) throws(KeybagError) -> SecretBytes {
-        try KeybagContext.install(set, into: keyring, path: path)
+    /// The 32-byte volume key.
+    public borrowing func volumeKey() throws(KeybagError) -> SecretBytes {
         do throws(Errno) {
             if let key = try set.volumeKey() { return key }
         } catch {
             throw .noLockedMemory(path)
         }
         preconditionFailure("opening checked that the set is complete")
+    }
+
+    /// All class keys into the keyring; returns the 32-byte volume key.
+    public borrowing func install(into keyring: ClassKeyring) throws(KeybagError) -> SecretBytes {
+        try KeybagContext.install(set, into: keyring, path: path)
+        return try volumeKey()
     }
 }
 
@@ -51,8 +63,16 @@ extension KeybagStore {
                     .passcodeNeeded, path: volumePath, "a recovery kit needs the passcode")
             }
         }
-        return try KeybagStore.writeRecoveryKit(
-            set, identity: identity, volumePath: volumePath, at: path, context.storage)
+        let kitID = SystemRandom.bytes(16)
+        let code = try KeybagStore.writeRecoveryKit(
+            set, identity: identity, kitID: kitID, volumePath: volumePath, at: path,
+            context.storage)
+        // The kit is there and opens, whatever becomes of the note.
+        try? context.withLock { () throws(KeybagError) in
+            try context.recovery.noteMade(kitID, at: KeybagContext.secondsSinceEpoch)
+        }
+        reloadRecovery()
+        return code
     }
 
     private func judgeAlone(_ passcode: borrowing Passcode) throws(KeybagError) -> KeybagKeySet {
@@ -69,6 +89,28 @@ extension KeybagStore {
         throw failure!
     }
 
+    /// What a recovery kit says without its code: which volume it is of, and when it was made. Nothing of it is
+    /// authenticated. Throws `damaged`, `newerVersion`, `system`.
+    public static func readRecoveryKit(at path: String) throws(KeybagError) -> RecoveryKit {
+        try readRecoveryKit(at: path, DiskKeyStorage())
+    }
+
+    static func readRecoveryKit(
+        at path: String, _ storage: any KeyStorage
+    ) throws(KeybagError) -> RecoveryKit {
+        let text: [UInt8]
+        do throws(Errno) {
+            text = try storage.readBytes(path, limit: RecoveryKit.maximumTextBytes)
+        } catch {
+            throw .system(error, path, "can't read the recovery kit")
+        }
+        do throws(FormatError) {
+            return try RecoveryKit(text: text)
+        } catch {
+            throw .format(error, path)
+        }
+    }
+
     /// Opens a recovery kit with its code; needs neither the volume's device nor its passcode.
     ///
     /// Throws `wrongRecoveryCode`, `damaged`, `newerVersion`, `system`.
@@ -81,18 +123,7 @@ extension KeybagStore {
     static func openRecoveryKit(
         at path: String, code: borrowing RecoveryCode, _ storage: any KeyStorage
     ) throws(KeybagError) -> RecoveredKeys {
-        let text: [UInt8]
-        do throws(Errno) {
-            text = try storage.readBytes(path, limit: RecoveryKit.maximumTextBytes)
-        } catch {
-            throw .system(error, path, "can't read the recovery kit")
-        }
-        let kit: RecoveryKit
-        do throws(FormatError) {
-            kit = try RecoveryKit(text: text)
-        } catch {
-            throw .format(error, path)
-        }
+        let kit = try readRecoveryKit(at: path, storage)
         let kek = try KeyHierarchy.recoveryKEK(code, kitID: kit.kitID, path: path)
         guard
             let set = try KeybagContext.open(
@@ -110,9 +141,8 @@ extension KeybagStore {
 
     /// Seals, writes, and opens again what was written: a kit that does not open is worse than none.
     static func writeRecoveryKit(
-        _ set: borrowing KeybagKeySet, identity: KeybagIdentity, volumePath: String,
-        at path: String,
-        _ storage: any KeyStorage
+        _ set: borrowing KeybagKeySet, identity: KeybagIdentity, kitID: [UInt8],
+        volumePath: String, at path: String, _ storage: any KeyStorage
     ) throws(KeybagError) -> RecoveryCode {
         guard !Paths.isInside(path, volumePath) else {
             throw KeybagError(
@@ -120,8 +150,7 @@ extension KeybagStore {
         }
         try requireNoFile(path, storage)
         var kit = RecoveryKit(
-            identity: identity, kitID: SystemRandom.bytes(16),
-            created: UInt64(clamping: SystemClock.sinceEpoch().components.seconds))
+            identity: identity, kitID: kitID, created: KeybagContext.secondsSinceEpoch)
         let code = try KeybagContext.randomCode(path: path)
         let kek = try KeyHierarchy.recoveryKEK(code, kitID: kit.kitID, path: path)
         do {

@@ -14,6 +14,7 @@ public final class KeybagStore: Sendable {
         var keybag: Keybag
         var policy: KeybagPolicy
         var attempts: PasscodePolicy
+        var recovery: RecoveryHistory
     }
 
     let context: KeybagContext
@@ -51,7 +52,9 @@ public final class KeybagStore: Sendable {
             try KeybagStore.attempts(loaded)
         }
         published = Mutex(
-            Published(keybag: loaded.keybag, policy: loaded.policy, attempts: attempts))
+            Published(
+                keybag: loaded.keybag, policy: loaded.policy, attempts: attempts,
+                recovery: (try? loaded.context.recovery.history()) ?? RecoveryHistory()))
     }
 
     /// What was tried before, with an erase that a power cut interrupted finished.

@@ -6,7 +6,7 @@ import WardSystem
 /// Where the device keeps its own secrets for one volume: `<root>/<uuid>/`, mode 0700.
 ///
 /// `device.key` (0600), `effaceable.key` (one key, or {old, new} during a change), `remembered` (the generation written
-/// last), `attempts` (wrong passcodes), `lock` (held while any of them changes), `ward.log`. Never inside the volume and never
+/// last), `attempts` (wrong passcodes), `recovery` (which kits there are), `lock` (held while any of them changes), `ward.log`. Never inside the volume and never
 /// under a mount point: a copied or rolled-back volume must not bring them along.
 public struct StateDirectory: Equatable, Sendable {
     /// The directory of this volume.
@@ -21,6 +21,8 @@ public struct StateDirectory: Equatable, Sendable {
     public var effaceableKeyPath: String { path + "/effaceable.key" }
     public var rememberedPath: String { path + "/remembered" }
     public var attemptsPath: String { path + "/attempts" }
+    /// Which recovery kits were made and opened, and when.
+    public var recoveryPath: String { path + "/recovery" }
     public var lockPath: String { path + "/lock" }
     /// What a daemon in the background reports, where there is no journal: paths of denials and of damage, too.
     public var logPath: String { path + "/ward.log" }

@@ -42,6 +42,10 @@ public struct Audit: Sendable {
     public var denials: [FileEvent] = []
     /// Files of which nobody knows whether they are copies or databases: they could not be read in this state.
     public var unread: [String] = []
+    /// Files and directories that could not be looked at, with the reason: nobody knows what is in them.
+    public var unreachable: [String] = []
+    /// The directories that are marked as synchronised.
+    public var marked: [String] = []
 
     public init(state: String) { self.state = state }
 
@@ -67,6 +71,8 @@ public struct Audit: Sendable {
             ("files", .array(files.map(\.json))), ("findings", .array(findings.map(\.json))),
             ("denials", .array(denials.map(\.json))),
             ("unread", .array(unread.map { .string($0) })),
+            ("unreachable", .array(unreachable.map { .string($0) })),
+            ("marked", .array(marked.map { .string($0) })),
         ])
     }
 
@@ -81,6 +87,8 @@ public struct Audit: Sendable {
         self.findings = findings.compactMap(Finding.init(json:))
         self.denials = denials.compactMap(FileEvent.init(json:))
         self.unread = unread.compactMap(\.stringValue)
+        unreachable = (json["unreachable"]?.arrayValue ?? []).compactMap(\.stringValue)
+        marked = (json["marked"]?.arrayValue ?? []).compactMap(\.stringValue)
     }
 }
 

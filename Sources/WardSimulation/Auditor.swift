@@ -1,11 +1,13 @@
 import CWardLinux
 import Crypto
 import Glibc
+import WardContainers
 import WardControl
 import WardFormat
 import WardSystem
 
-/// Takes an audit of a mounted volume. It opens only files whose class can be opened in this state, so it adds no denial.
+/// Takes an audit of a mounted volume. It opens only files whose class can be opened in this state, so it adds no denial, and
+/// changes nothing.
 ///
 /// For a process that uses the volume for nothing else: closing a database's file drops every POSIX lock that this process
 /// has on it (fcntl(2)).
@@ -14,14 +16,8 @@ public struct Auditor {
     public static let smallestCopyBytes = 8
     /// https://www.sqlite.org/fileformat.html, section 1.3.
     private static let databaseHeader = Array("SQLite format 3\0".utf8)
-
-    private struct Entry {
-        var file: Audit.File
-        /// As the kernel gave it: names need not be UTF-8.
-        var path: [CChar]
-        var isReadable: Bool
-        var inode: UInt64
-    }
+    /// Files of one size are compared by this much of their beginning before they are read whole.
+    private static let beginningBytes = 1 << 16
 
     private let mountPoint: String
     private let status: VolumeStatus
@@ -36,74 +32,106 @@ public struct Auditor {
             })
     }
 
-    /// `events`: all that the volume's daemon has to tell.
-    public func audit(_ events: [ControlEvent]) -> Audit {
+    /// - Parameters:
+    ///   - events: All that the volume's daemon has to tell.
+    ///   - kinds: What to look for. Contents are read for `readableCopy` and `sideFileClass` alone.
+    public func audit(
+        _ events: [ControlEvent], kinds: Set<Finding.Kind> = Set(Finding.Kind.allCases),
+        progress: FileSurvey.Progress = { _, _, _ in }
+    ) -> Audit {
         var audit = Audit(state: status.state)
-        let entries = list().sorted { $0.file.path < $1.file.path }
-        audit.files = entries.map(\.file)
-        audit.unread = entries.filter { !$0.isReadable && $0.file.sizeBytes > 0 }.map(\.file.path)
-        audit.findings = sideFiles(entries) + copies(entries)
+        let survey = FileSurvey(top: mountPoint, progress: progress)
+        let entries = survey.entries
+        audit.files = survey.files
+        audit.marked = survey.directories.filter(\.isMarked).map(\.path)
+        audit.unread = entries.filter { !isReadable($0) && $0.file.sizeBytes > 0 }.map(\.file.path)
+        audit.unreachable = survey.unreachable.map {
+            "\($0.path): \(String(cString: strerror($0.reason.rawValue)))"
+        }
+        if kinds.contains(.protectedSynced) { audit.findings += synced(survey) }
+        if kinds.contains(.sideFileClass) { audit.findings += sideFiles(entries) }
+        if kinds.contains(.readableCopy) { audit.findings += copies(entries, progress) }
+        let ofContainers: Set<Finding.Kind> = [
+            .backgroundClassA, .containerClass, .protectedTemporary,
+        ]
+        if !kinds.isDisjoint(with: ofContainers) {
+            audit.findings += containers(survey).filter { kinds.contains($0.kind) }
+        }
         for event in events where event.pid != Int(getpid()) {
             guard let fileEvent = FileEvent(event) else { continue }
             switch ControlEvent.Kind(rawValue: event.kind) {
             case .denied: audit.denials.append(fileEvent)
-            case .removedUnread: audit.findings.append(.removedUnread(fileEvent))
+            case .removedUnread where kinds.contains(.removedUnread):
+                audit.findings.append(.removedUnread(fileEvent))
             default: break
             }
         }
         return audit
     }
 
-    // MARK: Which files there are
-
-    private func list() -> [Entry] {
-        var entries: [Entry] = []
-        var directories = [[CChar](mountPoint.utf8CString.dropLast())]
-        while let directory = directories.popLast() {
-            guard let stream = opendir(directory + [0]) else { continue }
-            defer { closedir(stream) }
-            while let item = readdir(stream) {
-                let name = withUnsafeBytes(of: &item.pointee.d_name) {
-                    $0.prefix { $0 != 0 }.map { CChar(bitPattern: $0) }
-                }
-                if name == [46] || name == [46, 46] { continue }
-                let path = directory + [47] + name
-                var status = FileStatus()
-                guard lstat(path + [0], &status) == 0 else { continue }
-                if status.st_mode & S_IFMT == S_IFDIR {
-                    directories.append(path)
-                } else if status.st_mode & S_IFMT == S_IFREG,
-                    let entry = entry(path + [0], status)
-                {
-                    entries.append(entry)
-                }
-            }
-        }
-        return entries
+    private func isReadable(_ entry: FileSurvey.Entry) -> Bool {
+        available.contains(entry.file.protectionClass)
     }
 
-    /// Nil where it is gone already.
-    private func entry(_ path: [CChar], _ status: FileStatus) -> Entry? {
-        var value = [UInt8](repeating: 0, count: 128)
-        let count = ward_getxattr(path, "user.ward.class", &value, value.count)
-        guard count > 0,
-            let protectionClass = ProtectionClass(
-                spelling: String(decoding: value[..<count], as: UTF8.self))
-        else { return nil }
-        let name = String(
-            decoding: path.dropFirst(mountPoint.utf8.count).dropLast().map {
-                UInt8(bitPattern: $0)
-            }, as: UTF8.self)
-        return Entry(
-            file: Audit.File(
-                path: name, protectionClass: protectionClass, sizeBytes: Int(status.st_size)),
-            path: path, isReadable: available.contains(protectionClass),
-            inode: UInt64(status.st_ino))
+    // MARK: Synchronised directories
+
+    private func synced(_ survey: FileSurvey) -> [Finding] {
+        let synchronisers = survey.synchronisers()
+        let around = SyncTool.around(mountPoint).map {
+            FileSurvey.Synchroniser(directory: $0.directory, tool: $0.tool.rawValue)
+        }
+        return survey.entries.compactMap { entry in
+            guard !entry.file.protectionClass.isForSynchronised,
+                let by = synchronisers[entry.directory] ?? around
+            else { return nil }
+            return .protectedSynced(entry.file, directory: by.directory, tool: by.tool)
+        }
+    }
+
+    // MARK: Containers and temporary files
+
+    private func containers(_ survey: FileSurvey) -> [Finding] {
+        var findings: [Finding] = []
+        let containers = AuditedContainers(survey)
+        let background = containers.background
+        // Of each directory: who runs in the background with its files, and whose temporary files these are.
+        var within: [AuditedContainers.Background?] = []
+        var temporary: [String?] = []
+        for (index, directory) in survey.directories.enumerated() {
+            within.append(background[index] ?? directory.parent.flatMap { within[$0] })
+            let isTemporary =
+                directory.path == "/" + ContainerLayout.temporary
+                || directory.parent.map { containers.roots[$0] != nil } == true
+                    && directory.path.hasSuffix("/" + ContainerLayout.temporary)
+            temporary.append(
+                isTemporary ? directory.path : directory.parent.flatMap { temporary[$0] })
+            if let container = containers.roots[index],
+                let wanted = container.record.entitlement.flatMap({
+                    ProtectionClass(spelling: $0)
+                }), let has = directory.protectionClass, wanted != has
+            {
+                findings.append(
+                    .containerClass(
+                        container: container.record.id.text, path: directory.path,
+                        protectionClass: has, entitlement: wanted))
+            }
+        }
+        for entry in survey.entries {
+            if let directory = temporary[entry.directory],
+                !entry.file.protectionClass.isForSynchronised
+            {
+                findings.append(.protectedTemporary(entry.file, directory: directory))
+            } else if entry.file.protectionClass == .complete, let app = within[entry.directory] {
+                findings.append(
+                    .backgroundClassA(entry.file, container: app.app, modes: app.modes))
+            }
+        }
+        return findings
     }
 
     // MARK: Databases
 
-    private func sideFiles(_ entries: [Entry]) -> [Finding] {
+    private func sideFiles(_ entries: [FileSurvey.Entry]) -> [Finding] {
         let byPath = Dictionary(entries.map { ($0.file.path, $0) }) { first, _ in first }
         var findings: [Finding] = []
         for entry in entries {
@@ -131,67 +159,116 @@ public struct Auditor {
     }
 
     /// What can't be read now, or holds nothing yet, is one by the side files it has.
-    private func isDatabase(_ entry: Entry) -> Bool {
-        guard entry.isReadable, entry.file.sizeBytes > 0 else { return true }
+    private func isDatabase(_ entry: FileSurvey.Entry) -> Bool {
+        guard isReadable(entry), entry.file.sizeBytes > 0 else { return true }
         var header = [UInt8](repeating: 0, count: Auditor.databaseHeader.count)
-        guard let file = open(entry.path), let count = read(file, &header) else { return true }
+        guard let file = Auditor.open(entry.rawPath), let count = Auditor.read(file, &header)
+        else { return true }
         return count == header.count && header == Auditor.databaseHeader
     }
 
     // MARK: Copies
 
-    private func copies(_ entries: [Entry]) -> [Finding] {
+    /// Files of one size, some protected and some not, are compared by their beginnings, and those that agree by the whole.
+    private func copies(
+        _ entries: [FileSurvey.Entry], _ progress: FileSurvey.Progress
+    ) -> [Finding] {
         let candidates = entries.filter {
-            $0.isReadable && $0.file.sizeBytes >= Auditor.smallestCopyBytes
+            isReadable($0) && $0.file.sizeBytes >= Auditor.smallestCopyBytes
         }
+        let ofOneSize = Auditor.mixed(Dictionary(grouping: candidates, by: \.file.sizeBytes).values)
+        let alike = Auditor.mixed(
+            Auditor.groups(ofOneSize, by: Auditor.beginningBytes, "beginnings", progress))
+        let same = Auditor.mixed(Auditor.groups(alike, by: .max, "contents", progress))
         var findings: [Finding] = []
-        for group in Dictionary(grouping: candidates, by: \.file.sizeBytes).values {
-            let protected = group.filter { Auditor.isProtected($0.file) }
-            let others = group.filter { !Auditor.isProtected($0.file) }
-            guard !protected.isEmpty, !others.isEmpty else { continue }
-            var originals: [SHA256.Digest: Audit.File] = [:]
-            for entry in protected {
-                if let digest = digest(entry), originals[digest] == nil {
-                    originals[digest] = entry.file
-                }
-            }
-            for entry in others {
-                if let digest = digest(entry), let original = originals[digest] {
-                    findings.append(.readableCopy(protected: original, copy: entry.file))
-                }
+        for group in same {
+            guard let original = group.first(where: Auditor.isProtected) else { continue }
+            for entry in group where !Auditor.isProtected(entry) {
+                findings.append(.readableCopy(protected: original.file, copy: entry.file))
             }
         }
         return findings.sorted { $0.description < $1.description }
     }
 
-    /// Whether a lock takes it away.
-    private static func isProtected(_ file: Audit.File) -> Bool {
-        file.protectionClass == .complete || file.protectionClass == .completeUnlessOpen
+    /// Those groups that have both protected files and others.
+    private static func mixed(
+        _ groups: some Sequence<[FileSurvey.Entry]>
+    ) -> [[FileSurvey.Entry]] {
+        groups.filter { group in
+            group.contains(where: isProtected) && group.contains { !isProtected($0) }
+        }
     }
 
-    /// Nil where it can't be read after all, or changed its size meanwhile.
-    private func digest(_ entry: Entry) -> SHA256.Digest? {
-        guard let file = open(entry.path) else { return nil }
+    /// The groups taken apart by the digest of the first `bytes` bytes of each file. What can't be read after all, or has
+    /// another size meanwhile, is left out.
+    private static func groups(
+        _ groups: [[FileSurvey.Entry]], by bytes: Int, _ what: String,
+        _ progress: FileSurvey.Progress
+    ) -> [[FileSurvey.Entry]] {
+        let all = groups.enumerated().flatMap { number, group in group.map { (number, $0) } }
+        // What was read whole already is not read again.
+        let isDone = bytes == .max ? beginningBytes : 0
+        let digests = Parallel.map(
+            all.count, tick: { progress(what, $0, all.count) },
+            { index -> [UInt8]? in
+                let entry = all[index].1
+                return entry.file.sizeBytes <= isDone ? [] : digest(entry, first: bytes)
+            })
+        var result: [[FileSurvey.Entry]] = []
+        var places: [GroupKey: Int] = [:]
+        for ((number, entry), digest) in zip(all, digests) {
+            guard let digest else { continue }
+            let key = GroupKey(number: number, digest: digest)
+            if let place = places[key] {
+                result[place].append(entry)
+            } else {
+                places[key] = result.count
+                result.append([entry])
+            }
+        }
+        return result
+    }
+
+    private struct GroupKey: Hashable {
+        var number: Int
+        var digest: [UInt8]
+    }
+
+    /// Whether a lock takes it away.
+    private static func isProtected(_ entry: FileSurvey.Entry) -> Bool {
+        entry.file.protectionClass == .complete
+            || entry.file.protectionClass == .completeUnlessOpen
+    }
+
+    /// Nil where it can't be read after all, or has another size meanwhile.
+    private static func digest(_ entry: FileSurvey.Entry, first limit: Int) -> [UInt8]? {
+        guard let file = open(entry.rawPath) else { return nil }
         var hash = SHA256()
+        let wanted = min(limit, entry.file.sizeBytes)
         var total = 0
-        var chunk = [UInt8](repeating: 0, count: 1 << 18)
-        while true {
+        var chunk = [UInt8](repeating: 0, count: min(1 << 18, wanted + 1))
+        defer { chunk.withUnsafeMutableBytes { explicit_bzero($0.baseAddress!, $0.count) } }
+        while total < wanted || wanted == entry.file.sizeBytes {
             guard let count = read(file, &chunk) else { return nil }
             if count == 0 { break }
-            chunk[..<count].withUnsafeBytes { hash.update(bufferPointer: $0) }
+            let taken = limit == .max ? count : min(count, wanted - total)
+            chunk[..<taken].withUnsafeBytes { hash.update(bufferPointer: $0) }
             total += count
+            if total > entry.file.sizeBytes { return nil }
         }
-        return total == entry.file.sizeBytes ? hash.finalize() : nil
+        return total >= wanted ? Array(hash.finalize()) : nil
     }
 
-    private func open(_ path: [CChar]) -> OwnedDescriptor? {
+    private static func open(_ path: [CChar]) -> OwnedDescriptor? {
         let descriptor = path.withUnsafeBufferPointer {
-            try? Syscall.openat(AT_FDCWD, $0.baseAddress!, O_RDONLY | O_NOFOLLOW)
+            try? Syscall.openat(AT_FDCWD, $0.baseAddress!, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
         }
         return descriptor.map { OwnedDescriptor(adopting: $0) }
     }
 
-    private func read(_ file: borrowing OwnedDescriptor, _ buffer: inout [UInt8]) -> Int? {
+    private static func read(
+        _ file: borrowing OwnedDescriptor, _ buffer: inout [UInt8]
+    ) -> Int? {
         let descriptor = file.rawValue
         return buffer.withUnsafeMutableBytes {
             try? Syscall.read(descriptor, $0.baseAddress!, $0.count)

@@ -10,10 +10,26 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
     /// A file with content was deleted, or replaced by another, while nobody could read it.
     case removedUnread(FileEvent)
 
+    /// A file of class A, B or CX lies where a program synchronises, which reads it and takes it elsewhere. `tool`: which,
+    /// nil where the directory is marked (`ward sync mark`).
+    case protectedSynced(Audit.File, directory: String, tool: String?)
+    /// A class A file of an app that runs in the background, where it can't be read once the device is locked.
+    case backgroundClassA(Audit.File, container: String, modes: [String])
+    /// A container's root has another class than its app's entitlement says now.
+    case containerClass(
+        container: String, path: String, protectionClass: ProtectionClass,
+        entitlement: ProtectionClass)
+    /// A protected file where temporary ones are: neither backed up nor kept.
+    case protectedTemporary(Audit.File, directory: String)
+
     /// How options and JSON name it.
     public enum Kind: String, CaseIterable, Sendable {
-        case sideFileClass = "side-file-class"
+        case protectedSynced = "protected-synced"
         case readableCopy = "readable-copy"
+        case sideFileClass = "side-file-class"
+        case backgroundClassA = "background-class-a"
+        case containerClass = "container-class"
+        case protectedTemporary = "protected-temporary"
         case removedUnread = "removed-unread"
     }
 
@@ -22,6 +38,22 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
         case .sideFileClass: .sideFileClass
         case .readableCopy: .readableCopy
         case .removedUnread: .removedUnread
+        case .protectedSynced: .protectedSynced
+        case .backgroundClassA: .backgroundClassA
+        case .containerClass: .containerClass
+        case .protectedTemporary: .protectedTemporary
+        }
+    }
+
+    /// Of the file or directory to do something about, inside the volume; nil where it is not known.
+    public var path: String? {
+        switch self {
+        case .sideFileClass(_, let file, _), .readableCopy(_, let file),
+            .protectedSynced(let file, _, _), .backgroundClassA(let file, _, _),
+            .protectedTemporary(let file, _):
+            file.path
+        case .removedUnread(let event): event.path
+        case .containerClass(_, let path, _, _): path
         }
     }
 
@@ -38,10 +70,22 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
         case .removedUnread(let event):
             "a file was \(event.operation == "rename" ? "replaced" : "deleted") while it could not "
                 + "be read: \(event)"
+        case .protectedSynced(let file, let directory, let tool):
+            "\(file.path) of class \(file.protectionClass.letter) is in \(directory), which "
+                + (tool.map { "\($0) synchronises" } ?? "is marked as synchronised")
+        case .backgroundClassA(let file, let container, let modes):
+            "\(file.path) is class A, and \(container) runs in the background "
+                + "(\(modes.joined(separator: ", "))): while locked it can't be read"
+        case .containerClass(let container, let path, let protectionClass, let entitlement):
+            "\(path) is class \(protectionClass.letter), and the entitlement of \(container) says "
+                + "class \(entitlement.letter)"
+        case .protectedTemporary(let file, let directory):
+            "\(file.path) of class \(file.protectionClass.letter) is in \(directory), which may be "
+                + "emptied at any time and is not backed up"
         }
     }
 
-    var json: JSONValue {
+    public var json: JSONValue {
         let kind: (String, JSONValue?) = ("kind", .string(kind.rawValue))
         let text: (String, JSONValue?) = ("text", .string(description))
         return switch self {
@@ -58,6 +102,28 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
         case .removedUnread(let event):
             .object(present: [
                 kind, ("path", event.path.map { .string($0) }), ("event", event.json), text,
+            ])
+        case .protectedSynced(let file, let directory, let tool):
+            .object(present: [
+                kind, ("path", .string(file.path)), ("file", file.json),
+                ("directory", .string(directory)), ("tool", tool.map { .string($0) }), text,
+            ])
+        case .backgroundClassA(let file, let container, let modes):
+            .object(present: [
+                kind, ("path", .string(file.path)), ("file", file.json),
+                ("container", .string(container)), ("modes", .array(modes.map { .string($0) })),
+                text,
+            ])
+        case .containerClass(let container, let path, let protectionClass, let entitlement):
+            .object(present: [
+                kind, ("path", .string(path)), ("container", .string(container)),
+                ("protectionClass", .string(protectionClass.letter)),
+                ("expected", .string(entitlement.letter)), text,
+            ])
+        case .protectedTemporary(let file, let directory):
+            .object(present: [
+                kind, ("path", .string(file.path)), ("file", file.json),
+                ("directory", .string(directory)), text,
             ])
         }
     }
@@ -78,6 +144,32 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
         case .removedUnread:
             guard let event = json["event"].flatMap(FileEvent.init(json:)) else { return nil }
             self = .removedUnread(event)
+        case .protectedSynced:
+            guard let file = json["file"].flatMap(Audit.File.init(json:)),
+                let directory = json["directory"]?.stringValue
+            else { return nil }
+            self = .protectedSynced(file, directory: directory, tool: json["tool"]?.stringValue)
+        case .backgroundClassA:
+            guard let file = json["file"].flatMap(Audit.File.init(json:)),
+                let container = json["container"]?.stringValue,
+                let modes = json["modes"]?.arrayValue
+            else { return nil }
+            self = .backgroundClassA(
+                file, container: container, modes: modes.compactMap(\.stringValue))
+        case .containerClass:
+            guard let container = json["container"]?.stringValue,
+                let path = json["path"]?.stringValue,
+                let protectionClass = json["protectionClass"]?.classValue,
+                let entitlement = json["expected"]?.classValue
+            else { return nil }
+            self = .containerClass(
+                container: container, path: path, protectionClass: protectionClass,
+                entitlement: entitlement)
+        case .protectedTemporary:
+            guard let file = json["file"].flatMap(Audit.File.init(json:)),
+                let directory = json["directory"]?.stringValue
+            else { return nil }
+            self = .protectedTemporary(file, directory: directory)
         case nil: return nil
         }
     }

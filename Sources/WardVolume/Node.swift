@@ -11,6 +11,14 @@ struct NodeLink {
     var name: [CChar]
 }
 
+extension NodeLink {
+    init(parent: Node, _ name: UnsafePointer<CChar>) {
+        self.init(
+            parent: parent, name: [CChar](UnsafeBufferPointer(start: name, count: strlen(name) + 1))
+        )
+    }
+}
+
 /// A file, directory or anything else that the kernel or an open handle knows.
 ///
 /// Kept alive by the node table while the kernel has look-ups on it, by its handles, and by its children (which hold
@@ -99,15 +107,15 @@ final class Node: @unchecked Sendable {
             if first.parent === parent, Node.same(first.name, name) { return }
             if isDirectory {
                 // A directory has one name: it was moved behind our back.
-                firstLink = NodeLink(parent: parent, name: Node.copy(name))
+                firstLink = NodeLink(parent: parent, name)
                 return
             }
             for other in moreLinks where other.parent === parent && Node.same(other.name, name) {
                 return
             }
-            moreLinks.append(NodeLink(parent: parent, name: Node.copy(name)))
+            moreLinks.append(NodeLink(parent: parent, name))
         } else {
-            firstLink = NodeLink(parent: parent, name: Node.copy(name))
+            firstLink = NodeLink(parent: parent, name)
         }
     }
 
@@ -126,10 +134,6 @@ final class Node: @unchecked Sendable {
 
     private static func same(_ stored: [CChar], _ name: UnsafePointer<CChar>) -> Bool {
         stored.withUnsafeBufferPointer { strcmp($0.baseAddress!, name) == 0 }
-    }
-
-    private static func copy(_ name: UnsafePointer<CChar>) -> [CChar] {
-        [CChar](UnsafeBufferPointer(start: name, count: strlen(name) + 1))
     }
 
     func noteUnsyncedName() { namesMade.wrappingAdd(1, ordering: .releasing) }
@@ -185,9 +189,19 @@ final class DirectoryState: Sendable {
     init(record: DirectoryRecord) {
         id = record.directoryID
         classValue = Atomic(record.protectionClass.rawValue)
+        mark = Atomic(record.isSynchronised)
     }
 
-    /// What new files in it get.
+    /// Held while the record is written anew: it carries the class and the mark.
+    let recordLock = TryableLock()
+    private let mark: Atomic<Bool>
+    /// Marked as synchronised by itself. Sequentially consistent: `WorkerContext.beginClassDecision` says why.
+    var isMarked: Bool {
+        get { mark.load(ordering: .sequentiallyConsistent) }
+        set { mark.store(newValue, ordering: .sequentiallyConsistent) }
+    }
+
+    /// What the record says that new files in it get; `Volume.classOfNewFiles` is what they get.
     var protectionClass: ProtectionClass {
         get { ProtectionClass(rawValue: classValue.load(ordering: .relaxed))! }
         set { classValue.store(newValue.rawValue, ordering: .relaxed) }

@@ -18,6 +18,7 @@ extension Volume {
             throw error
         }
         let made = DirectoryState(record: record)
+        if record.isSynchronised { hasMarks.store(true, ordering: .sequentiallyConsistent) }
         let opened = DirectoryDescriptor(descriptor, storage: storage, owner: WeakDirectory(made))
         let state = node.adopt(made)
         if state === made { keep(opened, state) }

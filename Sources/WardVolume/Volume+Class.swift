@@ -9,7 +9,12 @@ import WardSystem
 extension Volume {
     /// The class of a file or directory; needs no key (row I9).
     func protectionClass(of node: Node, _ context: WorkerContext) throws(Errno) -> ProtectionClass {
-        if node.isDirectory { return try directoryState(of: node).protectionClass }
+        if node.isDirectory {
+            // What new files get: in a synchronised tree no more than C, whatever the record says.
+            let own = try directoryState(of: node).protectionClass
+            return own.isForSynchronised || markedDirectory(over: node) == nil
+                ? own : .completeUntilFirstUserAuthentication
+        }
         if let file = node.file { return file.protectionClass }
         if let known = node.protectionClass { return known }
         let file = try acquire(node, context).file
@@ -21,7 +26,7 @@ extension Volume {
         of node: Node, to wanted: ProtectionClass, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
         if node.isDirectory {
-            try setDirectoryClass(of: node, to: wanted, context)
+            try setDirectoryClass(of: node, to: wanted, caller, context)
         } else if node.isRegular {
             try setFileClass(of: node, to: wanted, caller, context)
         } else {
@@ -32,6 +37,11 @@ extension Volume {
     private func setFileClass(
         of node: Node, to wanted: ProtectionClass, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
+        if !wanted.isForSynchronised { context.beginClassDecision() }
+        defer { context.endClassDecision() }
+        if !wanted.isForSynchronised, let inside = markedDirectory(overAnyNameOf: node) {
+            throw refused(path(of: inside.link), wanted, inside.marked, .setClass, caller)
+        }
         let file = try acquire(node, context).file
         defer { release(file, context) }
         file.lock.lockWrite()
@@ -105,15 +115,55 @@ extension Volume {
         background.run { kernel.invalidateContent(of: node.id) }
     }
 
-    /// What is created in it from now on (row I4). Empty files in it that have no header get one first: they keep the
-    /// class they have.
+    /// What is created in it from now on (row I4).
     private func setDirectoryClass(
-        of node: Node, to wanted: ProtectionClass, _ context: WorkerContext
+        of node: Node, to wanted: ProtectionClass, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
         let state = try directoryState(of: node)
+        state.recordLock.lockNow()
+        defer { state.recordLock.unlock() }
+        // Under the lock, which a mark takes too; one above it that comes now caps what is set here.
+        if !wanted.isForSynchronised, let marked = markedDirectory(over: node) {
+            throw refused(path(of: node), wanted, marked, .setClass, caller)
+        }
+        try writeRecord(of: node, state, wanted, isMarked: state.isMarked, context)
+    }
+
+    /// Writes the directory's record anew; the record lock is held. Where the class changes, empty files in it that have no
+    /// header get one first: they keep the class they have. Durable where the class becomes stronger or the mark changes.
+    func writeRecord(
+        of node: Node, _ state: DirectoryState, _ wanted: ProtectionClass, isMarked: Bool,
+        _ context: WorkerContext
+    ) throws(Errno) {
         let old = state.protectionClass
-        if old == wanted { return }
+        let wasMarked = state.isMarked
+        if old == wanted, wasMarked == isMarked { return }
         let directory = try directoryDescriptor(of: node)
+        if old != wanted { try keepClassOfEmptyFiles(in: node, state, directory, context) }
+        let record = DirectoryRecord(
+            directoryID: state.id, protectionClass: wanted, isSynchronised: isMarked)
+        let hidden = stagingName()
+        try storage.symlinkat(
+            target: record.linkTarget(macKey: keys.records), directory.rawValue, hidden)
+        do throws(Errno) {
+            try storage.renameat(
+                directory.rawValue, hidden, directory.rawValue, DirectoryRecord.linkName, flags: 0)
+        } catch {
+            try? storage.unlinkat(directory.rawValue, hidden, 0)
+            throw error
+        }
+        state.protectionClass = wanted
+        state.isMarked = isMarked
+        if isMarked { hasMarks.store(true, ordering: .sequentiallyConsistent) }
+        if wanted.strength > old.strength || wasMarked != isMarked {
+            try storage.fsync(directory.rawValue)
+        }
+    }
+
+    private func keepClassOfEmptyFiles(
+        in node: Node, _ state: DirectoryState, _ directory: DirectoryDescriptor,
+        _ context: WorkerContext
+    ) throws(Errno) {
         var candidates: [[CChar]] = []
         try storage.list(directory.rawValue) { entry in
             if entry.type != UInt8(DT_REG), entry.type != UInt8(DT_UNKNOWN) { return }
@@ -127,19 +177,6 @@ extension Volume {
             else { continue }
             try keepClassOfEmptyFile(node, stored, status, context)
         }
-        let record = DirectoryRecord(directoryID: state.id, protectionClass: wanted)
-        let hidden = stagingName()
-        try storage.symlinkat(
-            target: record.linkTarget(macKey: keys.records), directory.rawValue, hidden)
-        do throws(Errno) {
-            try storage.renameat(
-                directory.rawValue, hidden, directory.rawValue, DirectoryRecord.linkName, flags: 0)
-        } catch {
-            try? storage.unlinkat(directory.rawValue, hidden, 0)
-            throw error
-        }
-        state.protectionClass = wanted
-        if wanted.strength > old.strength { try storage.fsync(directory.rawValue) }
     }
 
     private func keepClassOfEmptyFile(

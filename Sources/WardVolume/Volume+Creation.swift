@@ -40,8 +40,12 @@ extension Volume {
     ) throws(Errno) -> (Node, OpenFile, Attributes) {
         if isReadOnly { throw .readOnlyFileSystem }
         let state = try directoryState(of: parent)
-        let protectionClass =
-            try sideFileClass(parent, state, name, context) ?? state.protectionClass
+        defer { context.endClassDecision() }
+        let inherited = try classOfNewFiles(in: parent, state, context)
+        let protectionClass = try sideFileClass(parent, state, name, context) ?? inherited
+        if !protectionClass.isForSynchronised {
+            try mayDecide(protectionClass, parent, name, .create, caller, context)
+        }
         try mayCreate(protectionClass, caller)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
         let stored = context.nameA
@@ -148,6 +152,8 @@ extension Volume {
         if isReadOnly { throw .readOnlyFileSystem }
         let parent = node(parent)
         let state = try directoryState(of: parent)
+        defer { context.endClassDecision() }
+        let inherited = try classOfNewFiles(in: parent, state, context)
         let directory = try directoryDescriptor(of: parent)
         let trueMode = try maskedMode(mode, umask, parent)
         let backing = BackingMode(trueMode: trueMode, isDirectory: false)
@@ -156,7 +162,7 @@ extension Volume {
                 directory.rawValue, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR,
                 mode: backing.bits)
         }
-        let file = try adopt(descriptor, state.protectionClass, state)
+        let file = try adopt(descriptor, inherited, state)
         do throws(Errno) {
             if backing.needsRecord {
                 try setMode(descriptor, trueMode, isDirectory: false, wasMarked: true)
@@ -207,7 +213,8 @@ extension Volume {
         let parentNode = node(parent)
         let trueMode = try maskedMode(mode, umask, parentNode)
         let backing = BackingMode(trueMode: trueMode, isDirectory: true)
-        return try make(parent, name, context) { directory, stored, state throws(Errno) in
+        let inherited = try protectionClass(of: parentNode, context)
+        return try make(parent, name, context) { directory, stored, _ throws(Errno) in
             // Built under a hidden name, complete with its record, and moved into place.
             let hidden = stagingName()
             try asCaller(caller) { () throws(Errno) in
@@ -218,7 +225,7 @@ extension Volume {
                     directory, hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
                 defer { storage.close(descriptor) }
                 let record = DirectoryRecord(
-                    directoryID: SystemRandom.bytes(16), protectionClass: state.protectionClass)
+                    directoryID: SystemRandom.bytes(16), protectionClass: inherited)
                 try storage.symlinkat(
                     target: record.linkTarget(macKey: keys.records), descriptor,
                     DirectoryRecord.linkName)

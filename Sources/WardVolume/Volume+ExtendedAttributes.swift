@@ -7,14 +7,14 @@ import WardSystem
 /// Extended attributes. Those of users (`user.*`, `trusted.*`) are stored as `user.w.` (or `trusted.w.`) ‖ base64url of
 /// the first 16 bytes of HMAC-SHA-256 of the name; the value is nonce 12 ‖ ciphertext ‖ tag 16 of
 /// name length 2 ‖ name ‖ value, associated data: ID of the file or directory ‖ stored name. `security.*` and POSIX ACLs
-/// pass through. `user.ward.class`, `.volume` and `.socket` are answered here and stored nowhere.
+/// pass through. `user.ward.class`, `.synced`, `.volume` and `.socket` are answered here and stored nowhere.
 extension Volume {
     static let className = Array("user.ward.class".utf8)
     static let defaultACLName = "system.posix_acl_default"
     static let accessACLName = "system.posix_acl_access"
 
     private enum AttributeName {
-        case protectionClass, volume, socket
+        case protectionClass, synchronised, volume, socket
         /// Stored as it is.
         case passedThrough(String)
         /// Encrypted, under this prefix.
@@ -26,6 +26,7 @@ extension Volume {
         let text = String(decoding: name, as: UTF8.self)
         switch text {
         case "user.ward.class": return .protectionClass
+        case "user.ward.synced": return .synchronised
         case "user.ward.volume": return .volume
         case "user.ward.socket": return .socket
         case Volume.accessACLName, Volume.defaultACLName: return .passedThrough(text)
@@ -47,6 +48,7 @@ extension Volume {
         case .protectionClass:
             guard node.isRegular || node.isDirectory else { throw .noData }
             return Array(try protectionClass(of: node, context).fileProtectionName.utf8)
+        case .synchronised: return Array(try synchronisation(of: node).rawValue.utf8)
         case .volume: return Array(parameters.uuidString.utf8)
         case .socket:
             let path = socketPath
@@ -149,6 +151,11 @@ extension Volume {
                     spelling: text.hasSuffix("\0") ? String(text.dropLast()) : text)
             else { throw .invalidArgument }
             try setProtectionClass(of: node, to: wanted, caller, context)
+        case .synchronised:
+            guard value.elementsEqual(Synchronisation.marked.rawValue.utf8) else {
+                throw .invalidArgument
+            }
+            try setMark(of: node, to: true, context)
         case .volume, .socket: throw .notSupported
         case .passedThrough(let text):
             try withPathDescriptor(of: node) { descriptor throws(Errno) in
@@ -187,6 +194,7 @@ extension Volume {
             // Every file has a class. Copying tools take away attributes that the source lacks (rsync -X): that must
             // neither fail nor weaken anything.
             return
+        case .synchronised: try setMark(of: node, to: false, context)
         case .volume, .socket, .unsupported: throw .notSupported
         case .passedThrough(let text):
             try withPathDescriptor(of: node) { descriptor throws(Errno) in

@@ -233,6 +233,13 @@ extension Volume {
         if let replaced, !exchange { noteRemoved(victim, replaced, to, new) }
         noteMoved(moved, from, old, to, new)
         if exchange, let replaced { noteMoved(replaced, to, new, from, old) }
+        if fromState !== toState, hasMarks.load(ordering: .sequentiallyConsistent) {
+            let (left, entered) = (markedDirectory(over: from), markedDirectory(over: to))
+            noteArrival(moved, to: to, new, before: left, .rename, caller, context)
+            if exchange, let replaced {
+                noteArrival(replaced, to: from, old, before: entered, .rename, caller, context)
+            }
+        }
         if oldIsLong, !exchange { removeLongLink(fromDirectory.rawValue, old) }
         isDirty.store(true, ordering: .relaxed)
     }
@@ -242,8 +249,9 @@ extension Volume {
         _ new: UnsafePointer<CChar>
     ) {
         guard let node = table.find(inode: UInt64(status.st_ino)) else { return }
-        node.removeLink(from, old)
+        // The new one first: who climbs from below meets one or the other, never none.
         node.addLink(to, new)
+        node.removeLink(from, old)
         node.noteUnsyncedName()
     }
 
@@ -303,9 +311,16 @@ extension Volume {
         let node = node(id)
         let parent = self.node(newParent)
         let state = try directoryState(of: parent)
+        defer { context.endClassDecision() }
+        let isUnnamed = node.link == nil
+        let before = markedDirectory(overAnyNameOf: node)?.marked
         if node.isRegular {
-            if node.link == nil, let file = node.file {
-                try mayCreate(file.protectionClass, caller)  // row O15
+            if isUnnamed, let file = node.file {
+                // Rows O15, Y4.
+                if !file.protectionClass.isForSynchronised {
+                    try mayDecide(file.protectionClass, parent, newName, .link, caller, context)
+                }
+                try mayCreate(file.protectionClass, caller)
             }
             try keepClass(of: node, movingTo: state, context)
         }
@@ -328,7 +343,9 @@ extension Volume {
         node.addLink(parent, context.nameB)
         node.noteUnsyncedName()
         isDirty.store(true, ordering: .relaxed)
+        context.endClassDecision()
         let status = try storage.fstatat(directory.rawValue, context.nameB)
+        noteArrival(status, to: parent, context.nameB, before: before, .link, caller, context)
         let attributes = try attributes(of: node, status, context)
         table.retain(node)
         return Entry(node: node.id, generation: node.generation, attributes: attributes)

@@ -12,8 +12,8 @@ import WardSystem
 /// called from any thread, with that thread's `WorkerContext`; all throw the `Errno` the caller is to get. Names are
 /// bytes without a terminator.
 ///
-/// Locks, in the order they are taken: a node's `openLock`, an open file's `lock`, a context's content lock, a node's
-/// guard. None is held across a notification to the kernel.
+/// Locks, in the order they are taken: a directory's `recordLock`, a node's `openLock`, an open file's `lock`, a context's
+/// content lock, a node's guard. None is held across a notification to the kernel.
 public final class Volume: @unchecked Sendable {
     // Sendable: stored properties are constants, atomics, or say what guards them.
 
@@ -65,6 +65,11 @@ public final class Volume: @unchecked Sendable {
     /// Directory descriptors that are kept open, oldest first. Guarded by `registryLock`.
     var keptDirectories: [DirectoryDescriptor] = []
     let maximumKeptDirectories: Int
+    /// A directory that is marked as synchronised was seen since the mount. While there is none, nothing looks for one.
+    let hasMarks: Atomic<Bool>
+    /// Looks through directories that were moved into a marked one.
+    let arrivals = BackgroundQueue(name: "ward-sync")
+    let arrivalsWaiting = Atomic<Int>(0)
     /// Nodes with an open file, unlinked ones included. Guarded by `openNodesLock`.
     var openNodes: [ObjectIdentifier: Node] = [:]
     let openNodesLock = TryableLock()
@@ -92,11 +97,12 @@ public final class Volume: @unchecked Sendable {
     /// Opens the volume at `backingPath`: checks the root, recovers after an unclean end, begins an epoch.
     ///
     /// `volumeKey` is the 32-byte key of names and metadata (from the keybag). The caller holds the exclusive lock.
+    /// `isCopy`: a backup was put in the volume's place; one that was made in use is taken as `acceptCopyInUse` says.
     /// Throws `VolumeOpenError` with what is wrong with which file.
     public init(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
-        keyring: ClassKeyring, readOnly: Bool, observer: (any VolumeObserver)?,
-        storage: any Storage = PosixStorage()
+        keyring: ClassKeyring, readOnly: Bool, isCopy: Bool = false,
+        observer: (any VolumeObserver)?, storage: any Storage = PosixStorage()
     ) throws(VolumeOpenError) {
         self.backingPath = backingPath
         self.parameters = parameters
@@ -115,13 +121,14 @@ public final class Volume: @unchecked Sendable {
         maximumKeptDirectories = min(4096, max(16, Int(clamping: limit.rlim_cur) / 8))
 
         let opened = try VolumeRoot.open(
-            backingPath, volumeKey: volumeKey, storage: storage, readOnly: readOnly)
+            backingPath, volumeKey: volumeKey, storage: storage, readOnly: readOnly, isCopy: isCopy)
         keys = opened.keys
         rootDescriptor = opened.descriptor
         rootDevice = opened.status.st_dev
         blockBytes = max(4096, Int(opened.status.st_blksize))
         root = Node(inode: UInt64(opened.status.st_ino), type: S_IFDIR, generation: 1)
         let state = DirectoryState(record: opened.record)
+        hasMarks = Atomic(opened.record.isSynchronised)
         state.setDescriptor(
             DirectoryDescriptor(
                 opened.keptDescriptor, storage: storage, owner: WeakDirectory(state)))
@@ -236,6 +243,13 @@ public final class Volume: @unchecked Sendable {
             current = link.parent
         }
         return "/" + parts.reversed().joined(separator: "/")
+    }
+
+    /// The path of a node by one of its names.
+    func path(of link: NodeLink) -> String {
+        let parent = path(of: link.parent)
+        let name = link.parent.directory.flatMap { plainName(of: link, in: $0) } ?? "?"
+        return (parent == "/" ? "" : parent) + "/" + name
     }
 
     private func plainName(of link: NodeLink, in directory: DirectoryState) -> String? {

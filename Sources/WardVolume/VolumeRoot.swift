@@ -18,7 +18,8 @@ enum VolumeRoot {
     }
 
     static func open(
-        _ path: String, volumeKey: borrowing SecretBytes, storage: any Storage, readOnly: Bool
+        _ path: String, volumeKey: borrowing SecretBytes, storage: any Storage, readOnly: Bool,
+        isCopy: Bool = false
     ) throws(VolumeOpenError) -> Opened {
         let keys = try derive(volumeKey, path)
         let descriptor = try call(path, "can't be opened") { () throws(Errno) in
@@ -42,7 +43,11 @@ enum VolumeRoot {
         let state = try readState(descriptor, path, keys, storage)
         var doubtful = state.doubtful
         var epoch = state.epoch &+ 1
-        if state.isInUse {
+        if state.isInUse, isCopy {
+            let copy = state.ofCopyInUse()
+            doubtful = copy.doubtful
+            epoch = copy.epoch &+ 1
+        } else if state.isInUse {
             doubtful.append(state.epoch...(state.epoch &+ 1))
             epoch = state.epoch &+ 2
         }
@@ -114,7 +119,7 @@ enum VolumeRoot {
         try storage.fsync(directory)
     }
 
-    private static func readRecord(
+    static func readRecord(
         _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
     ) throws(VolumeOpenError) -> DirectoryRecord {
         let place = path + "/" + DirectoryRecord.linkName
@@ -139,7 +144,7 @@ enum VolumeRoot {
         }
     }
 
-    private static func readState(
+    static func readState(
         _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
     ) throws(VolumeOpenError) -> VolumeStateRecord {
         let place = path + "/" + VolumeStateRecord.fileName
@@ -164,7 +169,7 @@ enum VolumeRoot {
         error.code == .newerVersion ? .newerVersion : .damaged
     }
 
-    private static func derive(
+    static func derive(
         _ volumeKey: borrowing SecretBytes, _ path: String
     ) throws(VolumeOpenError) -> VolumeKeys {
         do throws(CryptoError) {
@@ -177,7 +182,7 @@ enum VolumeRoot {
     }
 
     @discardableResult
-    private static func call<R>(
+    static func call<R>(
         _ path: String, _ what: String, _ body: () throws(Errno) -> R
     ) throws(VolumeOpenError) -> R {
         do throws(Errno) {
@@ -197,7 +202,10 @@ enum VolumeRoot {
             ward unlock MOUNTPOINT
 
         That works on the device it was made on, which keeps a device key and an effaceable
-        key for it (by default in ~/.local/state/ward/), and anywhere with a recovery kit.
+        key for it (by default in ~/.local/state/ward/), and anywhere with a recovery kit:
+
+            ward adopt THIS-DIRECTORY --recovery-kit FILE
+
         Without either nobody can read it, ward's authors included.
 
         You may copy the whole directory with any tool, in any state, as a backup. Do not

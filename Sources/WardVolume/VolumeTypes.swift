@@ -130,6 +130,14 @@ public enum VolumeEvent: Sendable {
     /// A file with content lost its last name, or had it taken by another file, while its class could not be read.
     case removedUnread(
         path: String, protectionClass: ProtectionClass, operation: String, caller: Caller)
+    /// A class above C was to be set or created inside a directory that is marked as synchronised: `marked`.
+    case refusedInSynchronised(
+        path: String, protectionClass: ProtectionClass, marked: String, operation: String,
+        caller: Caller)
+    /// A file of such a class was moved or linked into one and keeps it, or `files` of them with a directory (`path`).
+    case arrivedInSynchronised(
+        path: String, protectionClass: ProtectionClass, marked: String, operation: String,
+        files: Int?, caller: Caller)
     /// Ciphertext that does not authenticate or is not where it should be.
     case integrityFailure(path: String, reason: String)
     /// A finding accepted because it lies in a doubtful interval after an unclean end.

@@ -39,6 +39,8 @@ public final class WorkerContext: @unchecked Sendable {
     private var cipherSerial: UInt64 = 0
     /// The epoch of the write under way, 0 for none; a durable point waits for it.
     let epochInUse = Atomic<UInt32>(0)
+    /// Odd while the request under way gives a file a class that a mark would forbid (`Volume+Synchronised.swift`).
+    let classDecisions = Atomic<UInt64>(0)
     /// Random bytes for nonces, handed out twelve at a time: getrandom(2) costs as much as sealing a page.
     private let nonces: UnsafeMutableRawPointer
     private var noncesLeft = 0

@@ -21,6 +21,22 @@ import WardContainers
         #expect(try ContainerRecord(parsing: plain.bytes) == plain)
     }
 
+    @Test("background modes come back, sorted, and others are damage")
+    func background() throws {
+        var record = try record()
+        record.backgroundModes = ["audio", "bluetooth-central"]
+        #expect(try ContainerRecord(parsing: record.bytes) == record)
+        #expect(
+            String(decoding: record.bytes, as: UTF8.self).contains(
+                ",\"background\":[\"audio\",\"bluetooth-central\"],"))
+        for mode in ["", "a b", "ü", "x/y", "1", String(repeating: "a", count: 65)] {
+            record.backgroundModes = [mode]
+            #expect(throws: ContainerRecord.Damage.self, "\(mode)") {
+                try ContainerRecord(parsing: record.bytes)
+            }
+        }
+    }
+
     @Test("what it looks like")
     func text() throws {
         #expect(

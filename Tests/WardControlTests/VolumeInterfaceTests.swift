@@ -50,6 +50,9 @@ import Testing
         status.triesLeft = 4
         status.retrySeconds = 60.5
         status.eraseAfterTries = true
+        status.recoveryKit = "current"
+        status.recoveryKitMade = "2026-11-21T10:30:00.000Z"
+        status.recoveryKitVerified = "2026-11-22T10:30:00.000Z"
         status.unsyncedBytes = 1
         status.pendingStoreBytes = 2
         status.lost = 3

@@ -70,6 +70,47 @@ import WardSystem
         #expect(throws: FormatError.self) { try DirectoryRecord(linkTarget: "", macKey: key) }
     }
 
+    /// Records without a mark are byte for byte what version 1 writes: a volume that nobody marks in stays readable by all.
+    @Test func directoryRecordGoldenBytes() throws {
+        let key = try SecretBytes(zeroed: 32)
+        let id = (0..<16).map { UInt8($0) }
+        let plain = DirectoryRecord(directoryID: id, protectionClass: .completeUnlessOpen)
+        let marked = DirectoryRecord(
+            directoryID: id, protectionClass: .completeUntilFirstUserAuthentication,
+            isSynchronised: true)
+        let golden = [
+            (plain, "AQIAAAABAgMEBQYHCAkKCwwNDg8Mz7gt9y0M03590dt8EKr1"),
+            (marked, "AgMBAAABAgMEBQYHCAkKCwwNDg-mypqAUKoqtIFpVcw8ngLk"),
+        ]
+        for (record, target) in golden {
+            #expect(record.linkTarget(macKey: key) == target)
+            #expect(try DirectoryRecord(linkTarget: target, macKey: key) == record)
+        }
+        #expect(Base64URL.decode(golden[0].1)?.prefix(4) == [1, 2, 0, 0])
+        #expect(Base64URL.decode(golden[1].1)?.prefix(4) == [2, 3, 1, 0])
+    }
+
+    /// Bytes 0 to 3 as nobody writes them, with a MAC that is right.
+    @Test func directoryRecordRefusesOtherFlagsAndVersions() throws {
+        let key = try SecretBytes(zeroed: 32)
+        for head: [UInt8] in [
+            [0, 3, 0, 0], [1, 3, 1, 0], [2, 3, 0, 0], [2, 3, 2, 0], [2, 3, 3, 0], [2, 3, 1, 1],
+            [1, 0, 0, 0], [1, 6, 0, 0],
+        ] {
+            #expect { try DirectoryRecord(linkTarget: seal(head, key), macKey: key) } throws: {
+                ($0 as? FormatError)?.code == .malformed
+            }
+        }
+        #expect { try DirectoryRecord(linkTarget: seal([3, 3, 0, 0], key), macKey: key) } throws: {
+            ($0 as? FormatError)?.code == .newerVersion
+        }
+    }
+
+    private func seal(_ head: [UInt8], _ key: borrowing SecretBytes) -> String {
+        let body = head + [UInt8](repeating: 9, count: 16)
+        return Base64URL.encode(body + HMACSHA256.authenticate(body, key: key)[0..<16])
+    }
+
     @Test func stateRecordComesBackAndKeepsItsLimits() throws {
         let key = try SecretBytes(random: 32)
         let record = VolumeStateRecord(isInUse: true, epoch: 77, doubtful: [3...4, 9...10])

@@ -147,6 +147,8 @@ final class DiskVolume {
     var kit: String { root + "/kit" }
     let parameters = VolumeParameters(uuid: SystemRandom.bytes(16), pageBytes: 4096)
     private var code = ""
+    /// The code of the kit, as it was shown.
+    var shownCode: String { code }
 
     init(passcode: String?, withKit: Bool = false) throws {
         var template = Array("/tmp/ward-keys-XXXXXX".utf8CString)

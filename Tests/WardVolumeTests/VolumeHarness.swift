@@ -12,8 +12,8 @@ final class VolumeHarness {
     let directory: String
     let parameters: VolumeParameters
     let events = EventLog()
-    private let volumeKey: SecretBytes
-    private let classKeys: [ProtectionClass: Data]
+    let volumeKey: SecretBytes
+    let classKeys: [ProtectionClass: Data]
     private(set) var volume: Volume
     private(set) var context: WorkerContext
     let caller = Caller(uid: getuid(), gid: getgid(), pid: 0)
@@ -39,11 +39,24 @@ final class VolumeHarness {
         context = WorkerContext(volume: volume)
     }
 
+    /// Another directory with the ciphertext of the same volume, opened as it is (or, with `isCopy`, as a backup that was
+    /// put in the volume's place).
+    init(copyOf other: VolumeHarness, in directory: String, isCopy: Bool = false) throws {
+        self.directory = directory
+        parameters = other.parameters
+        volumeKey = try other.volumeKey.copy()
+        classKeys = other.classKeys
+        volume = try VolumeHarness.open(
+            directory, parameters, volumeKey, classKeys, events, PosixStorage(), isCopy: isCopy)
+        context = WorkerContext(volume: volume)
+    }
+
     deinit { try? FileManager.default.removeItem(atPath: directory) }
 
     private static func open(
         _ directory: String, _ parameters: VolumeParameters, _ volumeKey: borrowing SecretBytes,
-        _ classKeys: [ProtectionClass: Data], _ events: EventLog, _ storage: any Storage
+        _ classKeys: [ProtectionClass: Data], _ events: EventLog, _ storage: any Storage,
+        isCopy: Bool = false
     ) throws -> Volume {
         let b = try secret(classKeys[.completeUnlessOpen]!)
         let keyring = ClassKeyring(classBPublicKey: publicKey(b))
@@ -52,7 +65,8 @@ final class VolumeHarness {
         }
         return try Volume(
             backingPath: directory, parameters: parameters, volumeKey: volumeKey,
-            keyring: keyring, readOnly: false, observer: events, storage: storage)
+            keyring: keyring, readOnly: false, isCopy: isCopy, observer: events,
+            storage: storage)
     }
 
     /// Closes cleanly (or not) and opens again, as an unmount and a mount do.
@@ -174,6 +188,8 @@ final class EventLog: VolumeObserver, @unchecked Sendable {
         lock.withLock { stored.append(event) }
     }
     var all: [VolumeEvent] { lock.withLock { stored } }
+    /// How many of them a test has done with. For the test's thread alone.
+    var skipped = 0
     var integrityFailures: [String] {
         all.compactMap {
             if case .integrityFailure(let path, let reason) = $0 {

@@ -16,8 +16,13 @@ struct ContainerCreateCommand: ParsableCommand {
             entitlement is another one now, ward says so, with the command that converts the files. \
             Works in every lock state.
 
+            --background names the modes of the app's Info.plist (UIBackgroundModes), which no \
+            entitlement says; ward audit finds class A files that such an app could not read. Given \
+            again they replace those of before; --no-background takes them away.
+
             Examples:
               ward container create ~/papers org.example.diary --entitlements Diary.entitlements
+              ward container create ~/papers org.example.radio --background audio --background fetch
               ward container create ~/papers org.example.diary.widget --extension \
             --entitlements Widget.entitlements
             """)
@@ -26,9 +31,23 @@ struct ContainerCreateCommand: ParsableCommand {
     @Option(help: "The app's entitlements.", completion: .file()) var entitlements: String?
     @Flag(name: .customLong("extension"), help: "For an extension of an app.")
     var isExtension = false
+    @Option(help: "The app runs in the background: a mode of its Info.plist; may be repeated.")
+    var background: [String] = []
+    @Flag(help: "The app runs in front alone.") var noBackground = false
     @OptionGroup var options: ReportOptions
 
     private static let what = "cannot make the container"
+
+    func validate() throws {
+        if noBackground, !background.isEmpty {
+            throw ValidationError("--background and --no-background contradict each other")
+        }
+        if let odd = background.first(where: { !ContainerRecord.isBackgroundMode($0) }) {
+            throw ValidationError(
+                "--background '\(odd.prefix(80))' is no mode: letters and hyphens, as in audio, "
+                    + "fetch, processing, bluetooth-central")
+        }
+    }
 
     func run() throws {
         let console = options.console
@@ -38,7 +57,9 @@ struct ContainerCreateCommand: ParsableCommand {
         if let entitlements { read = try EntitlementsFile.read(entitlements) }
         let creation: VolumeContainers.Creation
         do throws(ContainerError) {
-            creation = try containers.create(id, isExtension ? .extension : .application, read)
+            creation = try containers.create(
+                id, isExtension ? .extension : .application, read,
+                backgroundModes: noBackground ? [] : background.isEmpty ? nil : background)
         } catch {
             throw ContainerTarget.failure(
                 ContainerCreateCommand.what, error, in: containers.root)

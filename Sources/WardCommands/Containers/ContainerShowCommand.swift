@@ -64,6 +64,9 @@ struct ContainerShowCommand: ParsableCommand {
             fields.append(
                 ("entitlement now", record.entitlement.map(ContainerText.letter) ?? "none"))
             fields.append(("groups", names(record.groups)))
+            if !record.backgroundModes.isEmpty {
+                fields.append(("background modes", record.backgroundModes.joined(separator: ", ")))
+            }
         }
         fields.append(("team", record.team ?? "none"))
         fields.append(("files", ContainerText.usage(usage)))

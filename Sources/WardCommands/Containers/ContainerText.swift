@@ -66,6 +66,11 @@ enum ContainerText {
             ("classAtCreation", .string(letter(record.classAtCreation))),
             ("class", .string(letter(container.protectionClass))),
             ("entitlement", record.entitlement.map { .string(letter($0)) }),
+            (
+                "background",
+                record.backgroundModes.isEmpty
+                    ? nil : .array(record.backgroundModes.map { .string($0) })
+            ),
             ("team", record.team.map { .string($0) }), ("created", .string(record.created)),
             (
                 "groups",

@@ -8,7 +8,7 @@ enum EventText {
 
     static func tone(_ event: ControlEvent) -> Tone {
         switch ControlEvent.Kind(rawValue: event.kind) {
-        case .denied, .removedUnread, .integrityFailure, .lost: .bad
+        case .denied, .removedUnread, .syncRefused, .syncExposed, .integrityFailure, .lost: .bad
         case .willBecomeUnavailable, .didBecomeUnavailable, .locked, .reboot: .warning
         case .didBecomeAvailable, .firstUnlock: .good
         default: .plain
@@ -47,7 +47,7 @@ enum EventText {
         if let seconds = event.seconds {
             details.append("took \(Text.preciseDuration(seconds: seconds))")
         }
-        if let files = event.files { details.append("\(Text.count(files, "file")) dropped") }
+        if let files = files(event) { details.append(files) }
         if let detail = event.detail { details.append(Text.printable(detail)) }
         if let count = event.count {
             let last = event.lastTime.map { ", the last at \(clock($0))" } ?? ""
@@ -68,6 +68,8 @@ enum EventText {
         case .reboot: "rebooted"
         case .denied: "refused"
         case .removedUnread: "removed unread"
+        case .syncRefused: "refused in sync"
+        case .syncExposed: "synced"
         case .integrityFailure: "damaged"
         case .healed: "mended"
         case .lost: "lost"
@@ -95,9 +97,16 @@ enum EventText {
         if let seconds = event.seconds {
             parts.append("took \(Text.preciseDuration(seconds: seconds))")
         }
-        if let files = event.files { parts.append("\(Text.count(files, "file")) dropped") }
+        if let files = files(event) { parts.append(files) }
         if let detail = event.detail { parts.append(Text.printable(detail)) }
         return parts.joined(separator: ", ")
+    }
+
+    private static func files(_ event: ControlEvent) -> String? {
+        event.files.map {
+            Text.count($0, "file")
+                + (event.kind == ControlEvent.Kind.syncExposed.rawValue ? " in it" : " dropped")
+        }
     }
 
     /// The time of day of an RFC 3339 time, to the second.

@@ -6,6 +6,7 @@ import WardSystem
 enum ExtendedAttribute {
     static let wardClass = "user.ward.class"
     static let wardVolume = "user.ward.volume"
+    static let wardSynced = "user.ward.synced"
 
     /// The value; follows symbolic links. Throws `ENODATA` where there is none.
     static func value(of name: String, path: String) throws(Errno) -> [UInt8] {
@@ -28,6 +29,10 @@ enum ExtendedAttribute {
 
     static func set(_ name: String, _ value: [UInt8], descriptor: Int32) throws(Errno) {
         _ = try Syscall.check { fsetxattr(descriptor, name, value, value.count, 0) }
+    }
+
+    static func remove(_ name: String, path: String) throws(Errno) {
+        _ = try Syscall.check { removexattr(path, name) }
     }
 
     /// All names of an open file.

@@ -52,6 +52,10 @@ enum FileClass {
                 what, path, why: "a key that is needed is locked away", hint: "ward unlock",
                 status: .locked)
         case .notSupported, .noData: return notOnWard(what, path)
+        case .invalidArgument where !protectionClass.isForSynchronised:
+            return CommandFailure(
+                what, path, why: "it is in a directory that is synchronised, which takes C or D",
+                hint: "ward sync list shows it; move the file elsewhere first", status: .badData)
         default: return CommandFailure(what, path, errno: error)
         }
     }

@@ -44,7 +44,7 @@ extension CommandFailure {
         case .passcodeNeeded: "it has a passcode, which is needed"
         case .noPasscodeSet: "no passcode is set"
         case .passcodeAlreadySet: "a passcode is set already"
-        case .erased, .wrongRecoveryCode, .outOfLockedMemory: error.reason
+        case .erased, .wrongRecoveryCode, .outOfLockedMemory, .kitOfAnotherVolume: error.reason
         // The failure names the volume; where the trouble is in another file, the reason names that.
         default:
             error.path == subject || error.path.isEmpty

@@ -61,3 +61,66 @@ enum RecoveryKitFile {
         }
     }
 }
+
+/// A recovery kit that exists.
+struct ExistingRecoveryKit {
+    /// Absolute.
+    let path: String
+    /// As the file says, authenticated by nobody until the code has opened it.
+    let kit: RecoveryKit
+
+    init(_ named: String, _ what: String) throws(CommandFailure) {
+        do throws(Errno) {
+            path = try Path.real(named)
+        } catch {
+            throw CommandFailure(
+                what, named, errno: error, hint: "name the file of the kit", status: .noInput)
+        }
+        do throws(KeybagError) {
+            kit = try KeybagStore.readRecoveryKit(at: path)
+        } catch {
+            throw ExistingRecoveryKit.failure(what, path, error)
+        }
+    }
+
+    var uuid: String { kit.identity.parameters.uuidString }
+    /// "2026-11-21 14:03".
+    var made: String {
+        LocalTime.minute(timespec(tv_sec: time_t(clamping: kit.created), tv_nsec: 0))
+    }
+
+    /// With the code, which is asked for.
+    func open(
+        _ options: RecoveryCodeOptions, _ what: String, _ console: Console
+    ) throws(CommandFailure) -> RecoveredKeys {
+        let code = try options.read(what, path, console)
+        do throws(KeybagError) {
+            return try KeybagStore.openRecoveryKit(at: path, code: code)
+        } catch {
+            throw ExistingRecoveryKit.failure(what, path, error)
+        }
+    }
+
+    private static func failure(
+        _ what: String, _ path: String, _ error: KeybagError
+    ) -> CommandFailure {
+        switch error.code {
+        case .damaged:
+            CommandFailure(
+                what, path, why: error.reason,
+                hint: "use another copy of the file, or another kit of the volume", status: .damaged
+            )
+        case .system(let reason):
+            CommandFailure(what, path, errno: reason, status: .noInput)
+        default: CommandFailure(what, path, error)
+        }
+    }
+
+    /// The volume's daemon, where it is mounted by this user, reads again what is known of kits.
+    static func tellDaemon(uuid: String) {
+        guard let mounted = RuntimeDirectory().mounted().first(where: { $0.uuid == uuid }) else {
+            return
+        }
+        try? ControlClient(socketPath: mounted.socket).readRecovery()
+    }
+}

@@ -3,6 +3,19 @@ import Glibc
 import WardCrypto
 import WardSystem
 
+/// What a secret is called where it can't be taken.
+struct SecretKind {
+    let name: String
+    /// What to do about an empty one.
+    let emptyHint: String
+    let tooLongHint: String
+
+    static let passcode = SecretKind(
+        name: "passcode",
+        emptyHint: "a volume without a passcode is made by ward init VOLUME --no-passcode",
+        tooLongHint: "a passcode is 1 to 1,024 bytes of UTF-8 text")
+}
+
 /// Reads secrets straight into locked memory.
 enum SecretInput {
     /// Longest passcode, bytes; what is longer is refused, never cut.
@@ -10,11 +23,11 @@ enum SecretInput {
 
     static func read(
         file: String?, descriptor: Int32?, option: String, asking question: String,
-        _ console: Console
+        _ console: Console, _ kind: SecretKind = .passcode
     ) throws(CommandFailure) -> SecretBytes {
-        if let file { return try read(file: file) }
-        if let descriptor { return try read(descriptor: descriptor) }
-        return try check(try ask(question, option: option, console))
+        if let file { return try read(file: file, kind) }
+        if let descriptor { return try read(descriptor: descriptor, kind) }
+        return try check(try ask(question, option: option, console, kind), kind)
     }
 
     static func readNew(
@@ -23,8 +36,8 @@ enum SecretInput {
     ) throws(CommandFailure) -> SecretBytes {
         if let file { return try read(file: file) }
         if let descriptor { return try read(descriptor: descriptor) }
-        let first = try check(try ask(question, option: option, console))
-        let second = try ask("The same again: ", option: option, console)
+        let first = try check(try ask(question, option: option, console, .passcode), .passcode)
+        let second = try ask("The same again: ", option: option, console, .passcode)
         guard first == second else {
             throw CommandFailure(
                 "cannot take the passcode", why: "the two entries differ",
@@ -34,7 +47,9 @@ enum SecretInput {
     }
 
     /// The whole file but for one newline at its end.
-    static func read(file path: String) throws(CommandFailure) -> SecretBytes {
+    static func read(
+        file path: String, _ kind: SecretKind = .passcode
+    ) throws(CommandFailure) -> SecretBytes {
         leaveNoDump()
         let result: SecretBytes
         do throws(Errno) {
@@ -51,13 +66,15 @@ enum SecretInput {
             }
             result = try withoutNewline(secret, count)
         } catch {
-            throw CommandFailure("cannot read the passcode from", path, errno: error)
+            throw CommandFailure("cannot read the \(kind.name) from", path, errno: error)
         }
-        return try check(result)
+        return try check(result, kind)
     }
 
     /// One line, byte by byte, so that what follows stays there for the next reader of the descriptor.
-    static func read(descriptor: Int32) throws(CommandFailure) -> SecretBytes {
+    static func read(
+        descriptor: Int32, _ kind: SecretKind = .passcode
+    ) throws(CommandFailure) -> SecretBytes {
         leaveNoDump()
         let subject = "descriptor \(descriptor)"
         let result: SecretBytes
@@ -74,18 +91,18 @@ enum SecretInput {
             }
             result = try withoutNewline(secret, count)
         } catch {
-            throw CommandFailure("cannot read the passcode from", subject, errno: error)
+            throw CommandFailure("cannot read the \(kind.name) from", subject, errno: error)
         }
-        return try check(result)
+        return try check(result, kind)
     }
 
     private static func ask(
-        _ question: String, option: String, _ console: Console
+        _ question: String, option: String, _ console: Console, _ kind: SecretKind
     ) throws(CommandFailure) -> SecretBytes {
         let hint = "\(option)-file FILE or \(option)-fd N"
         guard console.mayAsk else {
             throw CommandFailure(
-                "cannot ask for the passcode", why: "--no-input forbids it", hint: hint,
+                "cannot ask for the \(kind.name)", why: "--no-input forbids it", hint: hint,
                 status: .usage)
         }
         leaveNoDump()
@@ -95,14 +112,15 @@ enum SecretInput {
         } catch {
             if error == .noSuchAddressOrDevice || error == .noSuchFileOrDirectory {
                 throw CommandFailure(
-                    "cannot ask for the passcode", why: "there is no terminal", hint: hint,
+                    "cannot ask for the \(kind.name)", why: "there is no terminal", hint: hint,
                     status: .usage)
             }
-            throw CommandFailure("cannot read the passcode from", "the terminal", errno: error)
+            throw CommandFailure(
+                "cannot read the \(kind.name) from", "the terminal", errno: error)
         }
     }
 
-    private static func ask(
+    static func ask(
         _ question: String, _ terminal: borrowing TerminalPrompt
     ) throws(Errno) -> SecretBytes {
         var secret = try SecretBytes(zeroed: maximumBytes + 2)
@@ -132,18 +150,17 @@ enum SecretInput {
 
     /// Refuses an empty or too long passcode before anything is done with it.
     private static func check(
-        _ secret: consuming SecretBytes
+        _ secret: consuming SecretBytes, _ kind: SecretKind
     ) throws(CommandFailure) -> SecretBytes {
         if secret.count == 0 {
             throw CommandFailure(
-                "cannot take the passcode", why: "it is empty",
-                hint: "a volume without a passcode is made by ward init VOLUME --no-passcode",
+                "cannot take the \(kind.name)", why: "it is empty", hint: kind.emptyHint,
                 status: .badData)
         }
         if secret.count > maximumBytes {
             throw CommandFailure(
-                "cannot take the passcode", why: "it is longer than \(maximumBytes) bytes",
-                hint: "a passcode is 1 to 1,024 bytes of UTF-8 text", status: .badData)
+                "cannot take the \(kind.name)", why: "it is longer than \(maximumBytes) bytes",
+                hint: kind.tooLongHint, status: .badData)
         }
         return secret
     }

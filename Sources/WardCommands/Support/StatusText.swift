@@ -17,6 +17,9 @@ enum StatusText {
         add("uuid", status.uuid)
         add("since", status.since)
         add("passcode", passcode(status, style))
+        if let kit = recovery(status.recoveryKit, volume: status.volume, style) {
+            add("recovery", kit)
+        }
         add("grace", Text.duration(seconds: status.graceSeconds))
         add("daemon", "pid \(status.pid), version \(status.version)")
         if status.readOnly { add("read-only", "yes") }
@@ -42,6 +45,18 @@ enum StatusText {
             text += ", " + style.yellow("the next in \(Text.duration(seconds: wait))")
         }
         return text
+    }
+
+    /// Only where something is to be done.
+    static func recovery(_ standing: String?, volume: String, _ style: Style) -> String? {
+        let place = Text.shellQuoted(volume)
+        return switch standing {
+        case "none":
+            style.yellow("no kit is known") + ": ward recovery create \(place) --out FILE"
+        case "unverified":
+            style.yellow("no kit was verified for a year") + ": ward recovery verify KIT"
+        default: nil
+        }
     }
 
     /// What is not safe yet, or not there any more; nothing where all is well.

@@ -118,7 +118,9 @@ extension MountSuite {
             #expect(text.output.contains("ward mount \(volume.volume) MOUNTPOINT"))
             let json = try volume.ward("status", volume.volume, "--json")
             #expect(
-                json.output == "{\"volume\":\"\(volume.volume)\",\"state\":\"unmounted\"}\n")
+                json.output
+                    == "{\"volume\":\"\(volume.volume)\",\"state\":\"unmounted\",\"recoveryKit\":\"none\"}\n"
+            )
             try volume.mount()
             #expect(try volume.ward("status", volume.volume).succeeded, "mounted, by its directory")
         }

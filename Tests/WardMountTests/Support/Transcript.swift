@@ -16,6 +16,14 @@ struct Transcript {
         _ arguments: String..., exit expected: Int32, wrapper: [String] = [],
         sourceLocation: SourceLocation = #_sourceLocation
     ) throws -> Finished {
+        try ward(arguments, exit: expected, wrapper: wrapper, sourceLocation: sourceLocation)
+    }
+
+    @discardableResult
+    mutating func ward(
+        _ arguments: [String], exit expected: Int32, wrapper: [String] = [],
+        sourceLocation: SourceLocation = #_sourceLocation
+    ) throws -> Finished {
         let done = try Child.run(
             wrapper + volume.user.prefix + [TestEnvironment.shared.ward] + arguments,
             environment: volume.environment)
@@ -64,6 +72,7 @@ struct Transcript {
             .replacingOccurrences(of: TestEnvironment.shared.base, with: "/BASE")
         let hex = "[0-9a-f]"
         for (pattern, replacement) in [
+            ("/BASE/volume-[A-Za-z0-9]{6}/", "/OTHER/"),
             ("\(hex){8}-\(hex){4}-\(hex){4}-\(hex){4}-\(hex){12}", "UUID"), ("\(hex){32}", "UUID"),
             (#"(process|pid|uid) \d+"#, "$1 N"),
             (#"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?"#, "TIME"),

@@ -1,0 +1,198 @@
+import CWardLinux
+import Glibc
+import WardControl
+import WardFormat
+import WardKeys
+import WardSystem
+import WardVolume
+
+/// The directory of a volume that is to be adopted, held against daemons until it is.
+struct VolumeCopy: ~Copyable {
+    /// Absolute.
+    let path: String
+    private let lock: OwnedDescriptor
+
+    private static let what = AdoptCommand.what
+
+    /// Throws where it is no volume, mounted (here, or by anybody else), or a part of a mount.
+    static func hold(_ named: String) throws(CommandFailure) -> VolumeCopy {
+        if FileClass.isOnWard(named) { throw insideMount(named) }
+        let path = try resolve(named)
+        if FileClass.isOnWard(path) { throw insideMount(path) }
+        let copy = VolumeCopy(path: path, lock: try open(path))
+        try requireVolume(path, what)
+        try takeLock(copy.lock, path)
+        return copy
+    }
+
+    /// Anything at all of a volume's root, keys or no keys.
+    static func requireVolume(_ path: String, _ what: String) throws(CommandFailure) {
+        var status = FileStatus()
+        let own = [
+            Keybag.fileName, Keybag.copyFileName, VolumeStateRecord.fileName,
+            DirectoryRecord.linkName,
+        ]
+        guard own.contains(where: { lstat(Path.joined(path, $0), &status) == 0 }) else {
+            throw CommandFailure(
+                what, path, why: "it is not a ward volume",
+                hint: "name the directory with ward.keybag in it", status: .notAVolume)
+        }
+    }
+
+    private static func resolve(_ named: String) throws(CommandFailure) -> String {
+        do throws(Errno) {
+            return try Path.real(named)
+        } catch {
+            throw unusable(named, error)
+        }
+    }
+
+    private static func open(_ path: String) throws(CommandFailure) -> OwnedDescriptor {
+        do throws(Errno) {
+            return try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
+        } catch {
+            throw unusable(path, error)
+        }
+    }
+
+    private static func unusable(_ path: String, _ error: Errno) -> CommandFailure {
+        let hint = "name the directory of the copy"
+        if error == .notDirectory {
+            return CommandFailure(
+                what, path, why: "it is not a directory, so it is not a ward volume", hint: hint,
+                status: .notAVolume)
+        }
+        return CommandFailure(what, path, errno: error, hint: hint, status: .noInput)
+    }
+
+    private static func insideMount(_ named: String) -> CommandFailure {
+        let connection = try? VolumeConnection(what, path: named)
+        guard let status = try? connection?.status() else {
+            return CommandFailure(
+                what, named, why: "it is inside a mounted volume",
+                hint: "name a directory that is not under a ward mount", status: .usage)
+        }
+        return CommandFailure(
+            what, named, why: "it is inside the mount of \(Text.printable(status.volume))",
+            hint: "to adopt that volume: ward unmount \(Text.shellQuoted(status.mountpoint)), then "
+                + "ward adopt \(Text.shellQuoted(status.volume)) --recovery-kit FILE",
+            status: .usage)
+    }
+
+    /// The lock that daemons hold. Whoever has it, the mount table names the mount.
+    private static func takeLock(
+        _ directory: borrowing OwnedDescriptor, _ path: String
+    ) throws(CommandFailure) {
+        guard flock(directory.rawValue, LOCK_EX | LOCK_NB) != 0 else { return }
+        let reason = Errno(rawValue: errno)
+        // A file system without locks can't be protected from a daemon on another machine anyway.
+        if reason.rawValue == ENOLCK || reason == .notSupportedOnSocket { return }
+        guard reason == .wouldBlock else { throw CommandFailure(what, path, errno: reason) }
+        let mount = MountTable.now.entries.last { $0.isWard && $0.source == path }
+        throw CommandFailure(
+            what, path,
+            why: mount.map { "it is mounted on \(Text.printable($0.mountPoint))" }
+                ?? "another process has it mounted or works on it",
+            hint: mount.map { "ward unmount \(Text.shellQuoted($0.mountPoint)), then adopt it" }
+                ?? "find it with: fuser \(Text.shellQuoted(path))",
+            status: .temporary)
+    }
+
+    /// What can be refused before anybody types a code.
+    borrowing func check(
+        _ file: ExistingRecoveryKit, replaces: Bool
+    ) throws(CommandFailure) {
+        let path = path
+        do throws(KeybagError) {
+            try KeybagStore.checkAdoption(
+                volumePath: path, stateRoot: StateDirectory.defaultRoot(), kit: file.kit,
+                replacesDeviceKeys: replaces)
+        } catch {
+            throw CommandFailure(VolumeCopy.what, path, error)
+        }
+        // The keys that --replace would replace are in use.
+        if let other = RuntimeDirectory().mounted().first(where: { $0.uuid == file.uuid }) {
+            throw CommandFailure(
+                VolumeCopy.what, path,
+                why: "the volume it is a copy of is mounted on \(Text.printable(other.mountpoint))",
+                hint: "ward unmount \(Text.shellQuoted(other.mountpoint)), then adopt it",
+                status: .temporary)
+        }
+    }
+
+    /// Whether the kit's volume key is this volume's, and whether it was copied in use.
+    borrowing func examine(
+        _ keys: borrowing RecoveredKeys, countsAsInUse: Bool
+    ) throws(CommandFailure) -> CopyStanding {
+        let standing: CopyStanding
+        let volumeKey = try volumeKey(keys)
+        do throws(VolumeOpenError) {
+            standing = try Volume.examineCopy(backingPath: path, volumeKey: volumeKey)
+        } catch {
+            throw CopyProblem.failure(VolumeCopy.what, path, error)
+        }
+        if case .unknown(let reason) = standing, !countsAsInUse {
+            throw CommandFailure(
+                VolumeCopy.what, path,
+                why:
+                    "its state record, \(VolumeStateRecord.fileName), does not say whether it was in "
+                    + "use when it was copied: \(reason)",
+                hint: "copy that file again, or accept what a copy in use can have half of: "
+                    + "--copied-in-use", status: .damaged)
+        }
+        return standing
+    }
+
+    borrowing func acceptInUse(_ keys: borrowing RecoveredKeys) throws(CommandFailure) {
+        let volumeKey = try volumeKey(keys)
+        do throws(VolumeOpenError) {
+            try Volume.acceptCopyInUse(backingPath: path, volumeKey: volumeKey)
+        } catch {
+            throw CommandFailure(VolumeCopy.what, path, error)
+        }
+    }
+
+    private borrowing func volumeKey(
+        _ keys: borrowing RecoveredKeys
+    ) throws(CommandFailure) -> SecretBytes {
+        do throws(KeybagError) {
+            return try keys.volumeKey()
+        } catch {
+            throw CommandFailure(VolumeCopy.what, path, error)
+        }
+    }
+
+    /// Extended attributes of users can't be kept there.
+    var storesNoAttributes: Bool {
+        getxattr(path, "user.ward.mode", nil, 0) == -1 && errno == EOPNOTSUPP
+    }
+}
+
+/// What is wrong with a copy whose root does not open.
+enum CopyProblem {
+    static func failure(
+        _ what: String, _ path: String, _ error: VolumeOpenError
+    ) -> CommandFailure {
+        var status = FileStatus()
+        let record = Path.joined(path, DirectoryRecord.linkName)
+        guard error.path == record else {
+            var failure = CommandFailure(what, path, error)
+            if failure.hint == nil { failure.hint = "copy \(Text.shellQuoted(error.path)) again" }
+            return failure
+        }
+        if lstat(record, &status) == 0, status.st_mode & S_IFMT == S_IFLNK {
+            return CommandFailure(
+                what, path, why: "\(error.reason) (\(record)): damaged, or of another volume",
+                hint: "copy \(Text.shellQuoted(record)) again; ward recovery show FILE says which "
+                    + "volume the kit is of", status: .damaged)
+        }
+        return CommandFailure(
+            what, path,
+            why:
+                "the symbolic link \(DirectoryRecord.linkName), its root's record, is missing: the "
+                + "tool that copied it left symbolic links out",
+            hint:
+                "copy it again with links and extended attributes: cp -a, rsync -aX, tar --xattrs, "
+                + "rclone --links --metadata", status: .damaged)
+    }
+}

@@ -1,0 +1,246 @@
+import CWardLinux
+import Glibc
+import WardFormat
+import WardSystem
+
+/// All directories and regular files of a mounted volume, or of a part of it, with their classes. Opens no file and needs no
+/// key: it works in every lock state. What vanishes meanwhile is left out.
+public struct FileSurvey: Sendable {
+    /// Told what is being looked at, how many of them so far, and of how many where that is known.
+    public typealias Progress = (_ what: String, _ done: Int, _ total: Int?) -> Void
+
+    /// A directory.
+    public struct Directory: Sendable {
+        /// Below the top, "/" first; the top is "/".
+        public var path: String
+        /// As `user.ward.class` has it: what new files get.
+        public var protectionClass: ProtectionClass?
+        /// It is marked as synchronised itself (`user.ward.synced`).
+        public var isMarked = false
+        /// The directory it lies in; nil for the top.
+        var parent: Int?
+        /// As the kernel gave it: names need not be UTF-8.
+        var rawPath: [CChar]
+        /// The program that synchronises it, by what lies in it.
+        var tool: SyncTool?
+    }
+
+    struct Entry: Sendable {
+        var file: Audit.File
+        /// With a zero byte at its end.
+        var rawPath: [CChar]
+        var inode: UInt64
+        var directory: Int
+    }
+
+    /// Absolute, without a slash at its end.
+    public let top: String
+    /// Each after the one it lies in; the first is the top.
+    public private(set) var directories: [Directory] = []
+    private(set) var entries: [Entry] = []
+    /// What could not be looked at, and why: paths below the top.
+    public private(set) var unreachable: [(path: String, reason: Errno)] = []
+
+    /// The regular files, by path.
+    public var files: [Audit.File] { entries.map(\.file) }
+
+    /// - Parameter top: Of a mounted volume, absolute.
+    public init(top: String, progress: Progress = { _, _, _ in }) {
+        self.top = top
+        let found = readDirectories(progress)
+        readFiles(found, progress)
+    }
+
+    // MARK: Directories
+
+    private struct Visit: Sendable {
+        var directories: [[UInt8]] = []
+        var files: [[UInt8]] = []
+        var tool: SyncTool?
+        var protectionClass: ProtectionClass?
+        var isMarked = false
+        var failure: Errno?
+    }
+
+    /// Level by level; returns the names of files with the index of their directory.
+    private mutating func readDirectories(_ progress: Progress) -> [(Int, [UInt8])] {
+        var files: [(Int, [UInt8])] = []
+        directories = [
+            Directory(path: "/", parent: nil, rawPath: Array(top.utf8CString.dropLast()))
+        ]
+        var level = 0..<1
+        while !level.isEmpty {
+            let first = level.lowerBound
+            let paths = level.map { directories[$0].rawPath }
+            let visits = Parallel.map(
+                paths.count, tick: { progress("directories", first + $0, nil) },
+                { FileSurvey.visit(paths[$0]) })
+            for (index, visit) in zip(level, visits) {
+                directories[index].tool = visit.tool
+                directories[index].protectionClass = visit.protectionClass
+                directories[index].isMarked = visit.isMarked
+                if let failure = visit.failure, !FileSurvey.isGone(failure) || index == 0 {
+                    unreachable.append((directories[index].path, failure))
+                }
+                let parent = directories[index]
+                for name in visit.directories {
+                    directories.append(
+                        Directory(
+                            path: FileSurvey.joined(parent.path, name), parent: index,
+                            rawPath: parent.rawPath + [47] + name.map { CChar(bitPattern: $0) }))
+                }
+                for name in visit.files { files.append((index, name)) }
+            }
+            level = level.upperBound..<directories.count
+        }
+        return files
+    }
+
+    private static func visit(_ path: [CChar]) -> Visit {
+        var visit = Visit()
+        let path = path + [0]
+        do throws(Errno) {
+            for entry in try Listing.names(of: path) {
+                switch entry.type {
+                case UInt8(DT_DIR): visit.directories.append(entry.name)
+                case UInt8(DT_REG): visit.files.append(entry.name)
+                default: continue
+                }
+                visit.tool = visit.tool ?? SyncTool(entry: entry.name, type: entry.type)
+            }
+        } catch {
+            visit.failure = error
+        }
+        visit.protectionClass = try? protectionClass(of: path)
+        let mark = try? attribute("user.ward.synced", of: path)
+        visit.isMarked = mark?.elementsEqual("marked".utf8) ?? false
+        visit.directories.sort { $0.lexicographicallyPrecedes($1) }
+        return visit
+    }
+
+    // MARK: Files
+
+    private enum Look: Sendable {
+        case seen(Entry)
+        case gone
+        case failed(String, Errno)
+    }
+
+    private mutating func readFiles(_ found: [(Int, [UInt8])], _ progress: Progress) {
+        let directories = directories
+        let looks = Parallel.map(
+            found.count, tick: { progress("files", $0, found.count) },
+            { index -> Look in
+                let (directory, name) = found[index]
+                let parent = directories[directory]
+                let path = parent.rawPath + [47] + name.map { CChar(bitPattern: $0) } + [0]
+                return FileSurvey.look(
+                    path, FileSurvey.joined(parent.path, name), directory: directory)
+            })
+        for look in looks {
+            switch look {
+            case .seen(let entry): entries.append(entry)
+            case .gone: continue
+            case .failed(let path, let reason): unreachable.append((path, reason))
+            }
+        }
+        entries.sort { $0.file.path < $1.file.path }
+    }
+
+    /// A second time where it changed into something else between two calls.
+    private static func look(_ path: [CChar], _ shown: String, directory: Int) -> Look {
+        var failure = Errno.noSuchFileOrDirectory
+        for _ in 0..<2 {
+            do throws(Errno) {
+                let status = try path.withUnsafeBufferPointer { path throws(Errno) in
+                    try Syscall.fstatat(AT_FDCWD, path.baseAddress!)
+                }
+                guard status.st_mode & S_IFMT == S_IFREG else { return .gone }
+                return .seen(
+                    Entry(
+                        file: Audit.File(
+                            path: shown, protectionClass: try protectionClass(of: path),
+                            sizeBytes: Int(status.st_size)),
+                        rawPath: path, inode: UInt64(status.st_ino), directory: directory))
+            } catch {
+                if isGone(error) { return .gone }
+                failure = error
+            }
+        }
+        return .failed(shown, failure)
+    }
+
+    /// It, or a directory that it was in, is not there any more, or is something else.
+    private static func isGone(_ error: Errno) -> Bool {
+        error == .noSuchFileOrDirectory || error == .notDirectory || error == .staleNFSFileHandle
+    }
+
+    // MARK: Single things
+
+    static func joined(_ directory: String, _ name: [UInt8]) -> String {
+        (directory == "/" ? "/" : directory + "/") + String(decoding: name, as: UTF8.self)
+    }
+
+    private static func protectionClass(of path: [CChar]) throws(Errno) -> ProtectionClass {
+        let text = String(decoding: try attribute("user.ward.class", of: path), as: UTF8.self)
+        guard let protectionClass = ProtectionClass(spelling: text) else { throw .invalidArgument }
+        return protectionClass
+    }
+
+    /// The value of an attribute of at most 4 KiB. `path`: with a zero byte at its end.
+    static func attribute(_ name: String, of path: [CChar]) throws(Errno) -> [UInt8] {
+        var value = [UInt8](repeating: 0, count: 4096)
+        let count = try Syscall.check { ward_getxattr(path, name, &value, value.count) }
+        value.removeLast(value.count - Int(count))
+        return value
+    }
+
+    /// What synchronises each directory, the nearest first: itself, or one that it lies in.
+    func synchronisers() -> [Synchroniser?] {
+        var result: [Synchroniser?] = []
+        result.reserveCapacity(directories.count)
+        for directory in directories {
+            if directory.isMarked {
+                result.append(Synchroniser(directory: directory.path, tool: nil))
+            } else if let tool = directory.tool {
+                result.append(Synchroniser(directory: directory.path, tool: tool.rawValue))
+            } else {
+                result.append(directory.parent.flatMap { result[$0] })
+            }
+        }
+        return result
+    }
+
+    struct Synchroniser: Sendable {
+        /// Inside the volume, or absolute around its mount point.
+        var directory: String
+        /// Nil where it is marked.
+        var tool: String?
+    }
+}
+
+/// The entries of a directory.
+enum Listing {
+    struct Entry {
+        var name: [UInt8]
+        /// `DT_REG`, `DT_DIR`, …: FUSE and the usual file systems know it.
+        var type: UInt8
+    }
+
+    /// Without "." and "..". `path`: with a zero byte at its end.
+    static func names(of path: [CChar]) throws(Errno) -> [Entry] {
+        guard let stream = opendir(path) else { throw Errno(rawValue: errno) }
+        defer { closedir(stream) }
+        var entries: [Entry] = []
+        while true {
+            errno = 0
+            guard let item = readdir(stream) else {
+                if errno != 0 { throw Errno(rawValue: errno) }
+                return entries
+            }
+            let name = withUnsafeBytes(of: &item.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
+            if name == [46] || name == [46, 46] { continue }
+            entries.append(Entry(name: name, type: item.pointee.d_type))
+        }
+    }
+}

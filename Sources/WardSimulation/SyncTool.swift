@@ -1,0 +1,50 @@
+import Glibc
+
+/// Programs that synchronise directories, by what they leave in them.
+///
+/// - Syncthing: `.stfolder` (docs.syncthing.net, users/config, `markerName`), a directory; a file where an old version made it.
+/// - Nextcloud and ownCloud: the client's journal `.sync_*.db` or, older, `._sync_*.db` and `.csync_journal.db`, and its log
+///   `.owncloudsync.log` or `.nextcloudsync.log` (the clients' own lists of names that they leave out).
+/// - Dropbox: `.dropbox.cache` in the root (help.dropbox.com, "cache folder") and the file `.dropbox` in shared folders. A
+///   *directory* `.dropbox` is the program's configuration in a home directory, and says nothing of where it synchronises.
+enum SyncTool: String, Sendable {
+    case syncthing = "Syncthing"
+    case nextcloud = "Nextcloud or ownCloud"
+    case dropbox = "Dropbox"
+
+    /// What an entry of a directory says of the directory. `type`: as readdir(3) has it.
+    init?(entry name: [UInt8], type: UInt8) {
+        guard name.first == UInt8(ascii: ".") else { return nil }
+        let isFile = type == UInt8(DT_REG)
+        let isDirectory = type == UInt8(DT_DIR)
+        switch String(decoding: name, as: UTF8.self) {
+        case ".stfolder" where isFile || isDirectory: self = .syncthing
+        case ".dropbox.cache" where isDirectory: self = .dropbox
+        case ".dropbox" where isFile: self = .dropbox
+        case ".owncloudsync.log" where isFile, ".nextcloudsync.log" where isFile,
+            ".csync_journal.db" where isFile:
+            self = .nextcloud
+        case let text
+        where isFile && text.hasSuffix(".db")
+            && (text.hasPrefix(".sync_") || text.hasPrefix("._sync_")):
+            self = .nextcloud
+        default: return nil
+        }
+    }
+
+    /// The nearest directory around `path` (absolute, itself not included) that one of them synchronises.
+    static func around(_ path: String) -> (directory: String, tool: SyncTool)? {
+        var current = path[...]
+        while let slash = current.lastIndex(of: "/"), current != "/" {
+            current = slash == current.startIndex ? "/" : current[..<slash]
+            let directory = String(current)
+            guard let names = try? Listing.names(of: Array(directory.utf8CString)) else { continue }
+            for entry in names {
+                if let tool = SyncTool(entry: entry.name, type: entry.type) {
+                    return (directory, tool)
+                }
+            }
+        }
+        return nil
+    }
+}

@@ -1,0 +1,264 @@
+import CWardLinux
+import Glibc
+import WardFormat
+import WardSystem
+
+/// Whether a directory is synchronised: what `user.ward.synced` answers.
+enum Synchronisation: String {
+    /// By a mark of its own.
+    case marked
+    /// It, or a file, lies in a marked one.
+    case inherited
+}
+
+// Directories that are marked as synchronised (docs/sync.md). What a synchronising tool reads through the mount leaves the
+// protection, so nothing in such a directory, at any depth, gets a class above C.
+//
+// A mark is a flag of the directory's record and is looked for from below, by climbing from parent to parent, and only where
+// a class above C is about to be given: nothing is copied into the nodes below, so that neither a rename nor a new mark has
+// anything to mend, and a directory of class C or D costs nothing. While the volume has no mark nobody climbs.
+//
+// Whoever gives a class decides between `beginClassDecision` and `endClassDecision`. A mark that was set, and a name that was
+// moved into a marked tree, wait for the decisions that began before: afterwards everything that was decided without the mark
+// can be seen, and is told.
+extension Volume {
+    /// How a file got, or was to get, into a marked directory.
+    enum Arrival: String {
+        case create, setClass, link, rename
+    }
+
+    /// The nearest marked directory that `directory` is or lies in.
+    func markedDirectory(over directory: Node) -> Node? {
+        guard hasMarks.load(ordering: .sequentiallyConsistent) else { return nil }
+        var current = directory
+        while true {
+            // Known of everything that has a node below it.
+            if current.directory?.isMarked == true { return current }
+            guard current !== root, let parent = current.link?.parent else { return nil }
+            current = parent
+        }
+    }
+
+    /// The same for a file by all the names that are known of it, with the one that is inside.
+    func markedDirectory(overAnyNameOf node: Node) -> (marked: Node, link: NodeLink)? {
+        guard hasMarks.load(ordering: .sequentiallyConsistent) else { return nil }
+        for link in node.allLinks {
+            if let marked = markedDirectory(over: link.parent) { return (marked, link) }
+        }
+        return nil
+    }
+
+    func synchronisation(of node: Node) throws(Errno) -> Synchronisation {
+        if node.isDirectory, try directoryState(of: node).isMarked { return .marked }
+        let isInside =
+            node.isDirectory
+            ? markedDirectory(over: node) != nil
+            : node.isRegular && markedDirectory(overAnyNameOf: node) != nil
+        guard isInside else { throw .noData }
+        return .inherited
+    }
+
+    /// Marks a directory, or takes the mark away (`ENODATA` where it has none). A marked one of class A, B or CX gets C; the
+    /// class stays when the mark goes. Durable when it returns.
+    func setMark(of node: Node, to isMarked: Bool, _ context: WorkerContext) throws(Errno) {
+        guard node.isDirectory else { throw .notDirectory }
+        let state = try directoryState(of: node)
+        do {
+            state.recordLock.lockNow()
+            defer { state.recordLock.unlock() }
+            if !isMarked, !state.isMarked { throw Errno.noData }
+            let own = state.protectionClass
+            try writeRecord(
+                of: node, state,
+                !isMarked || own.isForSynchronised ? own : .completeUntilFirstUserAuthentication,
+                isMarked: isMarked, context)
+        }
+        if isMarked { awaitClassDecisions() }
+    }
+
+    // MARK: Giving classes
+
+    /// What a new file in `parent` gets by inheritance: in a synchronised tree C where the directory's own class is above it.
+    /// The record is brought down then, once, so that the next file finds it so. Begins a decision where the class is above C.
+    func classOfNewFiles(
+        in parent: Node, _ state: DirectoryState, _ context: WorkerContext
+    ) throws(Errno) -> ProtectionClass {
+        let own = state.protectionClass
+        if own.isForSynchronised { return own }
+        context.beginClassDecision()
+        guard markedDirectory(over: parent) != nil else { return own }
+        context.endClassDecision()
+        state.recordLock.lockNow()
+        defer { state.recordLock.unlock() }
+        if !state.protectionClass.isForSynchronised {
+            try writeRecord(
+                of: parent, state, .completeUntilFirstUserAuthentication,
+                isMarked: state.isMarked, context)
+        }
+        return state.protectionClass
+    }
+
+    /// Refuses a class above C under a name in a synchronised tree. Else the decision goes on until `endClassDecision`.
+    func mayDecide(
+        _ protectionClass: ProtectionClass, _ parent: Node, _ name: UnsafeRawBufferPointer,
+        _ operation: Arrival, _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
+        context.beginClassDecision()
+        guard let marked = markedDirectory(over: parent) else { return }
+        let directory = path(of: parent)
+        throw refused(
+            (directory == "/" ? "" : directory) + "/" + String(decoding: name, as: UTF8.self),
+            protectionClass, marked, operation, caller)
+    }
+
+    func refused(
+        _ path: String, _ protectionClass: ProtectionClass, _ marked: Node, _ operation: Arrival,
+        _ caller: Caller
+    ) -> Errno {
+        report(
+            .refusedInSynchronised(
+                path: path, protectionClass: protectionClass, marked: self.path(of: marked),
+                operation: operation.rawValue, caller: caller))
+        return .invalidArgument
+    }
+
+    /// Returns when every decision that had begun has ended. No lock that another request may want is held meanwhile.
+    func awaitClassDecisions() {
+        var begun: [ObjectIdentifier: UInt64] = [:]
+        forEachContext { context in
+            let count = context.classDecisions.load(ordering: .sequentiallyConsistent)
+            if count & 1 == 1 { begun[ObjectIdentifier(context)] = count }
+        }
+        var pause: UInt32 = 20
+        while !begun.isEmpty {
+            usleep(pause)
+            pause = min(pause * 2, 5000)
+            var waiting: [ObjectIdentifier: UInt64] = [:]
+            forEachContext { context in
+                let count = context.classDecisions.load(ordering: .sequentiallyConsistent)
+                if begun[ObjectIdentifier(context)] == count {
+                    waiting[ObjectIdentifier(context)] = count
+                }
+            }
+            begun = waiting
+        }
+    }
+
+    // MARK: Moved in
+
+    /// After a file or directory got a name in `to`, and its node knows it: tells of what is above C in a synchronised tree
+    /// now. `before`: the marked directory it lay in already. An error here is never the caller's.
+    func noteArrival(
+        _ status: FileStatus, to: Node, _ stored: UnsafePointer<CChar>, before: Node?,
+        _ operation: Arrival, _ caller: Caller, _ context: WorkerContext
+    ) {
+        let type = status.st_mode & S_IFMT
+        guard let marked = markedDirectory(over: to), marked !== before,
+            type == S_IFREG || type == S_IFDIR
+        else { return }
+        awaitClassDecisions()
+        let node = table.retain(inode: UInt64(status.st_ino), type: type)
+        node.addLink(to, stored)
+        guard type == S_IFDIR else {
+            defer { table.release(node, lookups: 1) }
+            guard let own = try? protectionClass(of: node, context), !own.isForSynchronised else {
+                return
+            }
+            return report(
+                .arrivedInSynchronised(
+                    path: path(of: NodeLink(parent: to, stored)), protectionClass: own,
+                    marked: path(of: marked), operation: operation.rawValue, files: nil,
+                    caller: caller))
+        }
+        // It may hold a million files, and a program may move it in and out without end.
+        guard arrivalsWaiting.load(ordering: .relaxed) < Volume.maximumArrivals else {
+            table.release(node, lookups: 1)
+            return report(
+                .note(
+                    "\(path(of: marked)) is synchronised: too many directories are moved into it to "
+                        + "look at each; ward audit does"))
+        }
+        arrivalsWaiting.add(1, ordering: .relaxed)
+        arrivals.run { [self] in
+            defer { arrivalsWaiting.subtract(1, ordering: .relaxed) }
+            let found = protectedFiles(below: node)
+            if let strongest = found.strongest {
+                report(
+                    .arrivedInSynchronised(
+                        path: path(of: node), protectionClass: strongest,
+                        marked: path(of: marked), operation: operation.rawValue,
+                        files: found.count, caller: caller))
+            }
+            table.release(node, lookups: 1)
+        }
+    }
+
+    /// Directories that wait to be looked through.
+    static let maximumArrivals = 64
+
+    /// The files above C below a directory.
+    private struct ProtectedFiles {
+        var count = 0
+        var strongest: ProtectionClass?
+
+        mutating func add(_ protectionClass: ProtectionClass) {
+            count += 1
+            if protectionClass.strength > strongest?.strength ?? 0 { strongest = protectionClass }
+        }
+    }
+
+    private func protectedFiles(below top: Node) -> ProtectedFiles {
+        let context = WorkerContext(volume: self)
+        var found = ProtectedFiles()
+        // Retained to the end: a directory's node has to stay in the table while there are nodes below it.
+        var directories: [Node] = [top]
+        defer { for node in directories.dropFirst() { table.release(node, lookups: 1) } }
+        var next = 0
+        while next < directories.count {
+            let directory = directories[next]
+            next += 1
+            var stored: [[CChar]] = []
+            guard let state = try? directoryState(of: directory),
+                let descriptor = try? directoryDescriptor(of: directory)
+            else { continue }
+            try? storage.list(descriptor.rawValue) { entry in
+                guard entry.type != UInt8(DT_LNK), isOurs(entry.name, in: state) else { return }
+                stored.append(entry.name.map { CChar(bitPattern: $0) } + [0])
+            }
+            for name in stored {
+                guard let status = try? storage.fstatat(descriptor.rawValue, name) else { continue }
+                let type = status.st_mode & S_IFMT
+                guard type == S_IFDIR || type == S_IFREG else { continue }
+                let node = table.retain(inode: UInt64(status.st_ino), type: type)
+                node.addLink(directory, name)
+                if type == S_IFDIR {
+                    directories.append(node)
+                    continue
+                }
+                if let own = try? protectionClass(of: node, context), !own.isForSynchronised {
+                    found.add(own)
+                }
+                table.release(node, lookups: 1)
+            }
+        }
+        return found
+    }
+}
+
+extension WorkerContext {
+    /// Before the request looks for a mark: whoever has set one since waits until it is done. Either the request sees the
+    /// mark, or who set it sees the request: both store before they load, in one order for all threads.
+    func beginClassDecision() {
+        let count = classDecisions.load(ordering: .relaxed)
+        if count & 1 == 0 {
+            classDecisions.wrappingAdd(1, ordering: .sequentiallyConsistent)
+        }
+    }
+
+    /// The file has its name and class, or never will. Does nothing where no decision was begun.
+    func endClassDecision() {
+        if classDecisions.load(ordering: .relaxed) & 1 == 1 {
+            classDecisions.wrappingAdd(1, ordering: .sequentiallyConsistent)
+        }
+    }
+}
