@@ -90,10 +90,16 @@ import WardSystem
             let found = try Reading.of {
                 let record = try DirectoryRecord(linkTarget: target, macKey: key)
                 #expect(record.linkTarget(macKey: key) == target, "\(vector.name), written")
-                return ["\(record.protectionClass.rawValue)", "\(record.directoryID)"]
+                return [
+                    "\(record.protectionClass.rawValue)", "\(record.directoryID)",
+                    "\(record.isSynchronised)",
+                ]
             }
             let wanted = try Reading.wanted(by: vector) {
-                ["\(try vector.number("class"))", "\(try vector.bytes("directoryID"))"]
+                [
+                    "\(try vector.number("class"))", "\(try vector.bytes("directoryID"))",
+                    "\(try vector.flag("synchronised"))",
+                ]
             }
             #expect(found == wanted, "\(vector.name)")
         }

@@ -172,6 +172,8 @@ def long_name(target):
 class DirectoryRecord:
     directory_id: bytes
     protection_class: int
+    #: Nothing in it gets a class above C from now on; means nothing to who only reads.
+    is_synchronised: bool
 
     @classmethod
     def read(cls, target, mac_key):
@@ -182,13 +184,15 @@ class DirectoryRecord:
             data = b""
         if len(data) != 36:
             raise FormatError(FormatError.NOT_RECOGNISED, f"{what}: not 36 bytes of base64url")
-        if data[0] > 1:
-            raise FormatError(FormatError.NEWER_VERSION, f"{what}: version {data[0]}")
+        version, protection_class, flags = data[0], data[1], data[2]
+        if version > 2:
+            raise FormatError(FormatError.NEWER_VERSION, f"{what}: version {version}")
         if not same(data[20:], hmac(mac_key, data[:20])[:16]):
             raise FormatError(FormatError.AUTHENTICATION_FAILED, f"{what}: the MAC does not match")
-        if data[0] != 1 or data[1] not in CLASS_NAMES or any(data[2:4]):
+        # Version 2 is for records with a flag, version 1 for those without.
+        if version == 0 or protection_class not in CLASS_NAMES or flags != version - 1 or data[3]:
             raise malformed(f"{what}: impossible field")
-        return cls(data[4:20], data[1])
+        return cls(data[4:20], protection_class, flags == 1)
 
 
 # --- Links, attributes, modes (§7) -------------------------------------------------------------------------------------
