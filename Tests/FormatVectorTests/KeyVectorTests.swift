@@ -56,6 +56,18 @@ import WardSystem
                     let record = try RememberedGeneration(reading: bytes)
                     #expect(record.serialized == bytes, "\(name), written")
                     return ["\(record.generation)"]
+                case "recovery":
+                    let record = try RecoveryRecord(reading: bytes)
+                    let mac = HMACSHA256.authenticate(
+                        Array("ward recovery kits v1".utf8) + [0] + record.authenticated,
+                        key: deviceKey)
+                    guard mac == record.mac else {
+                        throw FormatError(.authenticationFailed, "recovery record")
+                    }
+                    #expect(record.serialized == bytes, "\(name), written")
+                    return [record.made, record.verified].map {
+                        "\($0?.time ?? 0) \($0?.kitID ?? [UInt8](repeating: 0, count: 16))"
+                    }
                 case "attempts":
                     let record = try AttemptRecord(reading: bytes)
                     let mac = HMACSHA256.authenticate(
@@ -76,6 +88,11 @@ import WardSystem
             let wanted = try Reading.wanted(by: vector) {
                 switch try vector.text("file") {
                 case "remembered": ["\(try vector.unsigned("generation"))"]
+                case "recovery":
+                    [
+                        "\(try vector.number("made")) \(try vector.bytes("kitMade"))",
+                        "\(try vector.number("opened")) \(try vector.bytes("kitOpened"))",
+                    ]
                 case "attempts":
                     [
                         "\(try vector.number("wrong"))",

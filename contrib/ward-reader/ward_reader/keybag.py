@@ -260,6 +260,20 @@ def read_attempts(data, device_key, volume_uuid):
     return wrong, tags, judged == 1
 
 
+def read_recovery(data, device_key, volume_uuid):
+    """`recovery`: (ID, time) of the kit that was made last, and of the one that was opened last; time 0: none is known."""
+    fields = open_envelope(data, b"WARDRCVY", 1, 144, "recovery record")
+    fields.zeros(6)
+    if fields.take(16) != volume_uuid:
+        raise malformed("recovery record: it belongs to another volume")
+    made, opened = [(fields.take(16), fields.integer(8)) for _ in range(2)]
+    mac = fields.take(32)
+    fields.end()
+    if not same(mac, entangle(device_key, b"ward recovery kits v1", data[:80])):
+        raise FormatError(FormatError.AUTHENTICATION_FAILED, "recovery record: the MAC does not match")
+    return made, opened
+
+
 # --- Derivations ---------------------------------------------------------------------------------------------------
 
 
