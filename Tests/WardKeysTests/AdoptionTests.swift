@@ -170,8 +170,8 @@ struct AdoptionTests {
                     storage, state: SimulatedVolume.state, replaces: true, keysFrom: kitHolder))
                 != nil
             let later = SimulatedKeyStorage(storage.afterPowerLoss(survival))
-            let isFirst = later.image.names.isEmpty
-            #expect(!isFirst)
+            let oldKeybag = SimulatedKeyStorage(image)[SimulatedVolume.keybag]
+            let isUntouched = later[SimulatedVolume.keybag] == oldKeybag
             var what = "refused"
             do {
                 let store = try original.open(later, state: SimulatedVolume.state)
@@ -188,6 +188,7 @@ struct AdoptionTests {
                 what = "erased"
             }
             #expect(what == "new" || !isDone, "acknowledged at point \(point): \(what)")
+            #expect(what == "new" || isUntouched, "point \(point): a new keybag, and \(what)")
             seen.insert(what)
             // Finished by doing it again, from whatever is there.
             let again = SimulatedKeyStorage(storage.afterPowerLoss(survival))

@@ -186,6 +186,13 @@ enum CopyProblem {
                 hint: "copy \(Text.shellQuoted(record)) again; ward recovery show FILE says which "
                     + "volume the kit is of", status: .damaged)
         }
+        if lstat(record + ".rclonelink", &status) == 0 {
+            return CommandFailure(
+                what, path,
+                why: "its symbolic links are files that end in .rclonelink: rclone wrote them down "
+                    + "and did not make links of them again",
+                hint: "copy it back with: rclone copy --links --metadata", status: .damaged)
+        }
         return CommandFailure(
             what, path,
             why:

@@ -76,7 +76,19 @@ extension MountSuite {
             #expect(events.output.contains("denied"), "\(events.everything)")
             said += events.everything
             probe.kill()
+            let kitPath = volume.directory + "/home/kit"
+            let codeFile = volume.directory + "/home/code"
+            try code.write(toFile: codeFile, atomically: false, encoding: .utf8)
+            chmod(codeFile, 0o644)
+            try run("recovery", "show", kitPath)
+            try run("recovery", "verify", kitPath, "--code-file", codeFile)
+            try run(
+                "recovery", "verify", kitPath, "--code-fd", "0",
+                input: code.replacingOccurrences(of: "-", with: " "))
             try volume.unmount()
+            try run(
+                "adopt", volume.volume, "--recovery-kit", kitPath, "--code-file", codeFile,
+                "--passcode-file", volume.passcodeFile, "--passcode-cost", "1024", "--replace")
             let log = try String(
                 contentsOfFile: volume.deviceDirectory() + "/ward.log", encoding: .utf8)
             #expect(log.contains("/A/f"), "the log tells of the denial")

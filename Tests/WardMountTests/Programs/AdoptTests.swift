@@ -97,8 +97,8 @@ extension MountSuite {
             var script: String {
                 switch self {
                 case .cp: #"cp -a "$FROM" "$TO""#
-                // Twice: on a busy machine it leaves some directories with the time of copying (on plain ones, too).
-                case .rsync: #"for pass in 1 2; do rsync -aHX "$FROM/" "$TO"; done"#
+                // Else it compares whole seconds, and leaves directories of this second as the copying made them.
+                case .rsync: #"rsync -aHX --modify-window=-1 "$FROM/" "$TO""#
                 case .tar:
                     #"mkdir "$TO"; tar --xattrs -cf - -C "$FROM" . | tar --xattrs -xpf - -C "$TO""#
                 }
@@ -261,7 +261,7 @@ extension MountSuite {
             try original.unmount()
             let machine = try makeMachine(user, kitOf: original)
             try machine.shell(
-                "for pass in 1 2; do rsync -aH '\(original.volume)/' '\(machine.volume)'; done")
+                "rsync -aH --modify-window=-1 '\(original.volume)/' '\(machine.volume)'")
             // Both secrets from one descriptor, line by line.
             let code = try machine.shell("cat $OUT/code")
             let done = try machine.ward(
@@ -400,7 +400,8 @@ extension MountSuite {
                 cp '\(other.directory)/home/kit.code' $OUT/other-code
                 echo 11111-11111-11111 >$OUT/short
                 : >$OUT/empty
-                mkdir $OUT/nothing; echo text >$OUT/text; sed '/^[A-Za-z0-9_-]*$/s/[A-M]/x/3' $OUT/kit >$OUT/garbled
+                mkdir $OUT/nothing; echo text >$OUT/text
+                sed '/BEGIN/{n;s/^\\(.\\{30\\}\\)A/\\1B/;t;s/^\\(.\\{30\\}\\)./\\1A/}' $OUT/kit >$OUT/garbled
                 ward='\(TestEnvironment.shared.python)'
                 "$ward" - <<'PYTHON'
                 import os
@@ -450,6 +451,8 @@ extension MountSuite {
             transcript.remark("links were left out")
             try machine.shell(
                 "cp -r '\(machine.volume)' $OUT/unlinked; find $OUT/unlinked -type l -delete")
+            try refuse(14, out + "/unlinked")
+            try machine.shell("echo link >$OUT/unlinked/.ward.rclonelink")
             try refuse(14, out + "/unlinked")
             transcript.remark("the root's record is another's")
             try machine.shell("cp -a '\(other.volume)/.ward' $OUT/unlinked/")
