@@ -61,22 +61,27 @@ struct Sandbox {
 
     /// What bubblewrap is told of the view. By a descriptor: nobody else's business, and as long as it has to be.
     private var view: [String] {
-        let hidden = hiddenDirectories
+        let shown = [container] + groups
+        let hidden = hiddenDirectories.filter { !shown.contains($0) }
         var words = ["--dev-bind", "/", "/", "--die-with-parent"]
         words += ["--seccomp", "\(Sandbox.filterDescriptor)"]
         // With a process table of its own: /proc/PID/root of a process outside leads outside.
         words += ["--unshare-pid", "--proc", "/proc"]
         // What root may do would undo the rest.
         if geteuid() == 0 { words += ["--cap-drop", "ALL"] }
-        for place in hidden { words += ["--tmpfs", place] }
-        for place in [container] + groups { words += ["--bind", place, place] }
+        // What is mounted in what is shown comes along with it.
+        let inside = hidden.filter { place in shown.contains { Path.isInside(place, $0) } }
+        for place in hidden where !inside.contains(place) { words += ["--tmpfs", place] }
+        for place in shown { words += ["--bind", place, place] }
+        for place in inside { words += ["--tmpfs", place] }
         if hidden.contains(where: { Path.isInside(Sandbox.program, $0) }) {
             words += ["--ro-bind", Sandbox.program, Sandbox.program]
         }
         // What is written beside the container must fail, and not be lost with the sandbox.
         for place in hidden { words += ["--remount-ro", place] }
         let here = Path.current ?? "/"
-        if hidden.contains(where: { Path.isInside(here, $0) }) { words += ["--chdir", container] }
+        let hiding = shown.contains { Path.isInside(here, $0) } ? inside : hidden
+        if hiding.contains(where: { Path.isInside(here, $0) }) { words += ["--chdir", container] }
         return words
     }
 

@@ -155,6 +155,27 @@ extension MountSuite {
             #expect(try volume.listing().keys.sorted() == [diary])
         }
 
+        @Test(
+            "--sandbox: another volume that is mounted in the container is hidden as any other",
+            .enabled(if: geteuid() == 0))
+        func volumeInContainer() throws {
+            let volume = try MountedVolume(as: .root)
+            let other = try MountedVolume(as: .root)
+            try other.shell("echo x >\"$MNT/secret\"")
+            try volume.container("create", diary)
+            let done = try withMounts(
+                volume,
+                """
+                mount --bind "\(other.mountPoint)" "$P\(diary)/Documents"
+                "$WARD" container run "$MNT" \(diary) --sandbox -- \
+                    sh -c 'cd; ls Documents; echo lost >Documents/lost; echo kept >kept'
+                ls "$P\(diary)/Documents"
+                """)
+            #expect(done.succeeded && done.output == "secret\n", "\(done.everything)")
+            #expect(
+                try volume.shell("cat \"$MNT/\(Place.applications)\(diary)/kept\"") == "kept\n")
+        }
+
         @Test("--sandbox: the command types nothing into its terminal", arguments: User.available)
         func terminalInput(user: User) throws {
             let volume = try MountedVolume(as: user)
