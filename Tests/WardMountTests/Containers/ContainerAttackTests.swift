@@ -55,15 +55,15 @@ extension MountSuite {
             let inside = try withMounts(
                 volume,
                 """
-                mount --bind "$MNT/precious" "$P\(diary)/Documents"
+                mount --bind "$MNT/precious" "${P}\(diary)/Documents"
                 "$WARD" container remove "$MNT" \(diary) --yes && exit 1
-                test -d "$P\(diary)/tmp"; echo refused
+                test -d "${P}\(diary)/tmp"; echo refused
                 """)
             #expect(inside.output == "refused\n", "\(inside.everything)")
             let later = try withMounts(
                 volume,
                 """
-                mv "$P\(diary)" "$P.ward-gone-1"
+                mv "${P}\(diary)" "$P.ward-gone-1"
                 mount --bind "$MNT/precious" "$P.ward-gone-1/Documents"
                 "$WARD" container create "$MNT" org.example.other
                 """)
@@ -89,7 +89,7 @@ extension MountSuite {
                 volume,
                 """
                 group="$MNT/\(Place.groups)group.x"; echo old >"$group/old"; mkdir "$MNT/busy"
-                mv "$P\(diary)" "$P.ward-gone-1"
+                mv "${P}\(diary)" "$P.ward-gone-1"
                 mount --bind "$MNT/busy" "$P.ward-gone-1/Documents"
                 "$WARD" container create "$MNT" org.example.other --entitlements \(file)
                 test ! -e "$group/old"; echo new >"$group/new"
@@ -166,10 +166,10 @@ extension MountSuite {
             let done = try withMounts(
                 volume,
                 """
-                mount --bind "\(other.mountPoint)" "$P\(diary)/Documents"
+                mount --bind "\(other.mountPoint)" "${P}\(diary)/Documents"
                 "$WARD" container run "$MNT" \(diary) --sandbox -- \
                     sh -c 'cd; ls Documents; echo lost >Documents/lost; echo kept >kept'
-                ls "$P\(diary)/Documents"
+                ls "${P}\(diary)/Documents"
                 """)
             #expect(done.succeeded && done.output == "secret\n", "\(done.everything)")
             #expect(
