@@ -13,7 +13,8 @@ extension FileManager {
                 ? [] : self.FoundationEssentials::urls(for: directory, in: others))
     }
 
-    /// As Foundation's; in a container the user's directories are the container's.
+    /// As Foundation's; in a container the user's directories are the container's. Where the container was removed nothing is
+    /// made in its place: throws `CocoaError.fileNoSuchFile`.
     public func url(
         for directory: FileManager.SearchPathDirectory,
         in domain: FileManager.SearchPathDomainMask, appropriateFor url: URL?,
@@ -25,7 +26,13 @@ extension FileManager {
             return try self.FoundationEssentials::url(
                 for: directory, in: domain, appropriateFor: url, create: shouldCreate)
         }
-        if shouldCreate { try createDirectory(at: own, withIntermediateDirectories: true) }
+        if shouldCreate {
+            // A directory in its place would have no class of its app's.
+            guard let home = ContainerDirectories.home, fileExists(atPath: home.path) else {
+                throw CocoaError(.fileNoSuchFile, userInfo: [NSFilePathErrorKey: own.path])
+            }
+            try createDirectory(at: own, withIntermediateDirectories: true)
+        }
         return own
     }
 

@@ -13,6 +13,8 @@ public struct ContainerError: Error, Equatable, Sendable, CustomStringConvertibl
         case inUse
         /// Another program makes or removes containers.
         case busy
+        /// What was agreed to is not what is there.
+        case changed
         /// The record does not go into an attribute.
         case tooLarge
         /// A system call failed.

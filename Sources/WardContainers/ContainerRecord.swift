@@ -100,7 +100,7 @@ public struct ContainerRecord: Equatable, Sendable {
         }
         guard let kind = json["kind"]?.stringValue.flatMap(ContainerKind.init(rawValue:)),
             let classAtCreation = json["class"]?.stringValue, Entitlements.isClass(classAtCreation),
-            let created = json["created"]?.stringValue, created.utf8.count <= 40
+            let created = json["created"]?.stringValue, ContainerRecord.isTime(created)
         else { throw Damage(reason: "the record lacks its kind, class or time") }
         self.kind = kind
         self.classAtCreation = classAtCreation
@@ -126,5 +126,11 @@ public struct ContainerRecord: Equatable, Sendable {
         guard entitlement.map(Entitlements.isClass) ?? true,
             team.map(Entitlements.isTeam) ?? true
         else { throw Damage(reason: "the record has an impossible class or team") }
+    }
+
+    /// Nothing that could do something to a terminal: a program may write what it likes into its container's record.
+    private static func isTime(_ text: String) -> Bool {
+        (1...40).contains(text.utf8.count)
+            && text.utf8.allSatisfy { "0123456789-:.TZ+".utf8.contains($0) }
     }
 }

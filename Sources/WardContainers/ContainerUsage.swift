@@ -29,9 +29,6 @@ public struct ContainerUsage: Equatable, Sendable {
         walk(root.rawValue, status.st_dev, &seen)
     }
 
-    /// include/uapi/asm-generic/fcntl.h: names a node without opening it.
-    private static let pathOnly: Int32 = 0o10000000
-
     private mutating func walk(_ directory: Int32, _ device: dev_t, _ seen: inout Set<UInt64>) {
         guard let names = try? Directories.rawNames(in: directory) else {
             unreadable += 1
@@ -42,7 +39,7 @@ public struct ContainerUsage: Equatable, Sendable {
                 let node = OwnedDescriptor(
                     adopting: try Directories.withName(name) { name throws(Errno) in
                         try Syscall.openat(
-                            directory, name, ContainerUsage.pathOnly | O_NOFOLLOW)
+                            directory, name, Directories.pathOnly | O_NOFOLLOW)
                     })
                 let status = try Syscall.fstat(node.rawValue)
                 guard status.st_dev == device else { continue }

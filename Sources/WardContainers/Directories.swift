@@ -6,6 +6,8 @@ import WardSystem
 /// doing.
 enum Directories {
     private static let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW
+    /// include/uapi/asm-generic/fcntl.h, `O_PATH`: names a node without opening it.
+    static let pathOnly: Int32 = 0o10000000
 
     static func open(_ name: String, in parent: Int32) throws(Errno) -> OwnedDescriptor {
         do throws(Errno) {
@@ -119,34 +121,54 @@ enum Directories {
 
     // MARK: Removing
 
-    /// Removes a directory with all that is in it; leaves what is mounted in it. Throws what the last thing that could not
-    /// be removed met.
+    /// A directory below is not entered, but moved up and entered from there: each that is entered takes a descriptor.
+    private static let maximumDepth = 64
+
+    /// Removes a directory with all that is in it; leaves what is mounted in it, also where that is of the same volume. Throws
+    /// what the last thing that could not be removed met.
     static func removeTree(
         _ name: [UInt8], in parent: Int32, onlyDirectories: Bool = false
     ) throws(Errno) {
-        let opened = try withName(name) { name throws(Errno) in
-            // Its owner may have taken away the right to look into it.
-            let status = try Syscall.fstatat(parent, name)
-            if status.st_mode & 0o700 != 0o700 {
-                try? Syscall.fchmodat(parent, name, status.st_mode & 0o7777 | 0o700)
-            }
-            return try Syscall.openat(parent, name, flags)
+        let top = try openToEmpty(name, in: parent)
+        var hasMoved: Bool
+        repeat {
+            hasMoved = false
+            try empty(top.rawValue, top.rawValue, 1, onlyDirectories, &hasMoved)
+        } while hasMoved
+        try withName(name) { name throws(Errno) in
+            try Syscall.unlinkat(parent, name, AT_REMOVEDIR)
         }
-        let directory = OwnedDescriptor(adopting: opened)
-        let device = try Syscall.fstat(directory.rawValue).st_dev
-        guard try Syscall.fstat(parent).st_dev == device else { throw .resourceBusy }
+    }
+
+    /// `hasMoved`: set where something is in `top` that was deep below it.
+    private static func empty(
+        _ directory: Int32, _ top: Int32, _ depth: Int, _ onlyDirectories: Bool,
+        _ hasMoved: inout Bool
+    ) throws(Errno) {
         var failure: Errno?
-        for inner in try rawNames(in: directory.rawValue) {
+        for name in try rawNames(in: directory) {
             do throws(Errno) {
-                let isDirectory = try withName(inner) { name throws(Errno) in
-                    try Syscall.fstatat(directory.rawValue, name).st_mode & S_IFMT == S_IFDIR
+                let isDirectory = try withName(name) { name throws(Errno) in
+                    try Syscall.fstatat(directory, name).st_mode & S_IFMT == S_IFDIR
                 }
-                if isDirectory {
-                    try removeTree(
-                        inner, in: directory.rawValue, onlyDirectories: onlyDirectories)
+                if isDirectory, depth >= maximumDepth {
+                    // To be moved it has to be open to its owner, too.
+                    _ = try openToEmpty(name, in: directory)
+                    let moved = ContainerLayout.removedPrefix + VolumeContainers.randomName()
+                    try withName(name) { name throws(Errno) in
+                        try Syscall.renameat(
+                            directory, name, top, moved, flags: 1 /* RENAME_NOREPLACE */)
+                    }
+                    hasMoved = true
+                } else if isDirectory {
+                    let inner = try openToEmpty(name, in: directory)
+                    try empty(inner.rawValue, top, depth + 1, onlyDirectories, &hasMoved)
+                    try withName(name) { name throws(Errno) in
+                        try Syscall.unlinkat(directory, name, AT_REMOVEDIR)
+                    }
                 } else if !onlyDirectories {
-                    try withName(inner) { name throws(Errno) in
-                        try Syscall.unlinkat(directory.rawValue, name)
+                    try withName(name) { name throws(Errno) in
+                        try Syscall.unlinkat(directory, name)
                     }
                 }
             } catch {
@@ -154,25 +176,59 @@ enum Directories {
             }
         }
         if let failure { throw failure }
-        try withName(name) { name throws(Errno) in
-            try Syscall.unlinkat(parent, name, AT_REMOVEDIR)
+    }
+
+    /// The directory itself: no link, nothing that is mounted there. Its owner may have taken away the right to look into it.
+    private static func openToEmpty(
+        _ name: [UInt8], in parent: Int32
+    ) throws(Errno) -> OwnedDescriptor {
+        let node = OwnedDescriptor(
+            adopting: try withName(name) { name throws(Errno) in
+                try Syscall.openat(parent, name, pathOnly | O_DIRECTORY | O_NOFOLLOW)
+            })
+        // A part of the volume that is mounted there has the same device number.
+        guard try mount(of: node.rawValue) == mount(of: parent) else { throw .resourceBusy }
+        let mode = try Syscall.fstat(node.rawValue).st_mode & 0o7777
+        if mode & 0o700 != 0o700 {
+            // By the descriptor: the name may be a link by now.
+            try? Syscall.fchmodat(AT_FDCWD, "/proc/self/fd/\(node.rawValue)", mode | 0o700)
         }
+        return OwnedDescriptor(adopting: try Syscall.openat(node.rawValue, ".", flags))
+    }
+
+    /// The mount that a descriptor leads into, by its number: proc_pid_fdinfo(5).
+    private static func mount(of node: Int32) throws(Errno) -> String {
+        let name = "mnt_id:"
+        let file = try OwnedDescriptor(opening: "/proc/self/fdinfo/\(node)", O_RDONLY)
+        var bytes = [UInt8](repeating: 0, count: 4096)
+        let count = try Syscall.read(file.rawValue, &bytes, bytes.count)
+        let text = String(decoding: bytes[..<count], as: UTF8.self)
+        guard let line = text.split(separator: "\n").first(where: { $0.hasPrefix(name) }) else {
+            throw .notSupported
+        }
+        return line.dropFirst(name.count).filter { !$0.isWhitespace }
     }
 
     /// Removes a directory and those in it, where nothing but directories is in any of them.
     static func removeIfWithoutFiles(_ name: String, in parent: Int32) {
-        guard holdsOnlyDirectories(Array(name.utf8), in: parent) else { return }
+        guard holdsOnlyDirectories(Array(name.utf8), in: parent, depth: 1) else { return }
         try? removeTree(Array(name.utf8), in: parent, onlyDirectories: true)
     }
 
-    private static func holdsOnlyDirectories(_ name: [UInt8], in parent: Int32) -> Bool {
+    /// What is deeper than anything ward makes is somebody's.
+    private static func holdsOnlyDirectories(
+        _ name: [UInt8], in parent: Int32, depth: Int
+    ) -> Bool {
+        guard depth <= maximumDepth else { return false }
         do throws(Errno) {
             let directory = OwnedDescriptor(
                 adopting: try withName(name) { name throws(Errno) in
                     try Syscall.openat(parent, name, flags)
                 })
             for inner in try rawNames(in: directory.rawValue)
-            where !holdsOnlyDirectories(inner, in: directory.rawValue) { return false }
+            where !holdsOnlyDirectories(inner, in: directory.rawValue, depth: depth + 1) {
+                return false
+            }
             return true
         } catch {
             return false

@@ -38,7 +38,7 @@ public struct Entitlements: Equatable, Sendable {
                 ids.insert(try ContainerID(group))
             } catch {
                 throw EntitlementsError(
-                    "\(Key.groups) names the group '\(error.text)': \(error.reason)",
+                    "\(Key.groups) names the group '\(error.text.prefix(160))': \(error.reason)",
                     advice: error.text.contains("$(")
                         ? EntitlementsError.signedAdvice
                         : "a group is like group.org.example: letters, digits, dots, hyphens, "
@@ -47,7 +47,8 @@ public struct Entitlements: Equatable, Sendable {
         }
         self.groups = ids.sorted { $0.text < $1.text }
         if let team, !Entitlements.isTeam(team) {
-            throw EntitlementsError("the team '\(team)' is none: letters and digits, at most 64")
+            throw EntitlementsError(
+                "the team '\(team.prefix(80))' is none: letters and digits, at most 64")
         }
         self.team = team
     }

@@ -56,7 +56,8 @@ enum PropertyListLimits {
             } else if rest.starts(with: "<![CDATA[".utf8) {
                 rest = try after("]]>", in: rest.dropFirst(9))
             } else if rest.starts(with: "<?".utf8) {
-                rest = try after("?>", in: rest.dropFirst(2))
+                // "<?>" is a whole one for Foundation.
+                rest = try after("?>", in: rest.dropFirst())
             } else if rest.starts(with: "<!".utf8) {
                 let end = try after(">", in: rest)
                 if rest[..<end.startIndex].contains(UInt8(ascii: "[")) {

@@ -44,12 +44,18 @@ extension VolumeContainers {
 
     /// Removes a container with all that is in it, and the groups that nothing else names. From the first rename on it is
     /// gone; what was left when this was cut short goes with the next change. Returns what went.
+    ///
+    /// `announced`: what somebody was told goes. Where more would go by now, or it is another container, throws, and nothing
+    /// changes.
     @discardableResult
-    public func remove(_ id: ContainerID) throws(ContainerError) -> Removal {
+    public func remove(
+        _ id: ContainerID, announced: Removal? = nil
+    ) throws(ContainerError) -> Removal {
         let held = try lock()
         defer { withExtendedLifetime(held) {} }
         try sweep()
         let removal = try removal(of: id, list())
+        if let announced { try requireNoMore(removal, announced) }
         for container in [removal.container] + removal.groups {
             try requireNoMount(in: container.path)
         }
@@ -68,16 +74,46 @@ extension VolumeContainers {
         return removal
     }
 
+    private func requireNoMore(
+        _ removal: Removal, _ announced: Removal
+    ) throws(ContainerError) {
+        let id = removal.container.id.text
+        guard removal.container.kind == announced.container.kind,
+            removal.container.record.created == announced.container.record.created
+        else { throw ContainerError(.changed, id, "it was removed meanwhile, and made anew") }
+        let known = Set(announced.groups.map(\.id))
+        if let more = removal.groups.first(where: { !known.contains($0.id) }) {
+            throw ContainerError(
+                .changed, id, "the group \(more.id) would go with it now, which was not said before"
+            )
+        }
+    }
+
     /// The record in the renamed container says which groups go with it; its root goes last, and so does the record.
     func finishRemoval(_ name: String, in directory: Int32) throws(ContainerError) {
         // Nothing but a container that was renamed here has this name and a record.
         guard let record = record(of: name, in: directory) else { return }
-        if record.kind != .group { try removeGroups(record) }
+        if record.kind != .group, !record.groups.isEmpty {
+            try removeGroups(record)
+            // Once: where the rest can't go now, a group of that name that is there later has nothing to do with this.
+            forgetGroups(record, name, in: directory)
+        }
         let path = path(record.kind) + "/" + name
         try wrapping(path) { () throws(Errno) in
             try Directories.removeTree(Array(name.utf8), in: directory)
         }
         try wrapping(path) { () throws(Errno) in try Syscall.fsync(directory) }
+    }
+
+    private func forgetGroups(_ record: ContainerRecord, _ name: String, in directory: Int32) {
+        var record = record
+        record.groups = []
+        do throws(Errno) {
+            let node = try Directories.open(name, in: directory)
+            try Directories.setAttribute(ContainerRecord.attribute, record.bytes, of: node.rawValue)
+        } catch {
+            // On a full disk; it goes all the same.
+        }
     }
 
     private func removeGroups(_ record: ContainerRecord) throws(ContainerError) {

@@ -185,6 +185,25 @@ public struct VolumeContainers: Sendable {
 
     // MARK: Changing
 
+    /// Makes those directories of a container again that its program has taken away; what can't be made, is missing. Never
+    /// through a link that the program left.
+    public func restoreDirectories(of container: Container) {
+        let place = container.kind.directoryNames + [container.id.text]
+        for path in container.kind.contents {
+            let names = path.split(separator: "/").map(String.init)
+            do throws(Errno) {
+                let volume = try openRoot()
+                guard
+                    let parent = try Directories.openIfThere(
+                        place + names.dropLast(), in: volume.rawValue)
+                else { continue }
+                try Syscall.mkdirat(parent.rawValue, names.last ?? "", 0o700)
+            } catch {
+                continue
+            }
+        }
+    }
+
     /// `Containers`, held so that nobody else makes or removes one; free when the descriptor goes.
     func lock() throws(ContainerError) -> OwnedDescriptor {
         let top = try wrapping(root) { () throws(Errno) in

@@ -37,6 +37,23 @@ extension DataProtectionSuite {
             #expect(
                 FileManager.default.containerURL(
                     forSecurityApplicationGroupIdentifier: "group.mine") == nil)
+            #expect(NSHomeDirectory() == Foundation::NSHomeDirectory())
+            #expect(NSTemporaryDirectory() == Foundation::NSTemporaryDirectory())
+            let manager = FileManager.default
+            #expect(manager.homeDirectoryForCurrentUser.path == Foundation::NSHomeDirectory())
+            #expect(manager.temporaryDirectory.path + "/" == Foundation::NSTemporaryDirectory())
+            for directory in [
+                FileManager.SearchPathDirectory.documentDirectory, .applicationSupportDirectory,
+                .cachesDirectory, .downloadsDirectory,
+            ] {
+                let own = Foundation::NSSearchPathForDirectoriesInDomains(
+                    directory, .userDomainMask, true)
+                #expect(
+                    manager.urls(for: directory, in: .userDomainMask).map(\.path) == own
+                        && NSSearchPathForDirectoriesInDomains(directory, .userDomainMask, true)
+                            == own
+                )
+            }
             // One directory for each: Foundation's own, or, where it has none on Linux, ours.
             for url in [
                 URL.documentsDirectory, .libraryDirectory, .applicationSupportDirectory,
@@ -63,6 +80,20 @@ extension DataProtectionSuite {
             }
             let place = "Containers/Data/Application/\(Self.app)/Library/Caches"
             #expect(try volume.protection(place + "/f") == .complete)
+
+            // Where the container was removed nothing of another class takes its place.
+            let removed = try volume.ward(
+                "container", "remove", volume.mountPoint, Self.app, "--yes")
+            #expect(removed.succeeded, "\(removed.everything)")
+            let error = #expect(throws: CocoaError.self) {
+                try ContainerContext.$assumedRoot.withValue(root) {
+                    _ = try manager.url(
+                        for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil,
+                        create: true)
+                }
+            }
+            #expect(error?.code == .fileNoSuchFile)
+            #expect(!manager.fileExists(atPath: root))
         }
 
         @Test("a group that is not in the entitlements, and a record that is none, give nil")

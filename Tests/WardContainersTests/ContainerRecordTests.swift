@@ -70,6 +70,7 @@ import WardContainers
             "{\"version\":1,\"id\":\"x\",\"kind\":\"group\",\"class\":\"A\",\"created\":\"\"}",
             "{\"version\":1,\"id\":\"x\",\"kind\":\"group\",\"class\":\"NSFileProtectionNone\",\"created\":\"\",\"groups\":[3]}",
             "{\"version\":1,\"id\":\"x\",\"kind\":\"group\",\"class\":\"NSFileProtectionNone\",\"created\":\"\",\"team\":\"../x\"}",
+            "{\"version\":1,\"id\":\"x\",\"kind\":\"group\",\"class\":\"NSFileProtectionNone\",\"created\":\"\\u001b]0;2026\"}",
             String(repeating: "[", count: 3000), String(repeating: " ", count: 5000),
         ])
     func damage(_ text: String) {

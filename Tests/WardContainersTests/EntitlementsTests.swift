@@ -185,6 +185,14 @@ import Testing
         }
         #expect(refusal(nested(20)) == nil)
         #expect(refusal(nested(15_000))?.reason.contains("nested") == true)
+        // Instructions end where they do for Foundation.
+        let instruction = "<?>" + String(repeating: "<array>", count: 14_000) + "?>"
+        #expect(refusal(Self.xml(instruction))?.reason.contains("nested") == true)
+        let name = String(repeating: "x", count: 200_000)
+        let long = Self.xml(
+            "<key>com.apple.security.application-groups</key><array><string>\(name)</string></array>"
+        )
+        #expect(refusal(long).map { $0.reason.utf8.count < 400 } == true)
         // What only looks like nesting is none.
         let comments = "<!--" + String(repeating: "<array>", count: 100) + "-->"
         let text =

@@ -33,9 +33,14 @@ struct ContainerRemoveCommand: ParsableCommand {
             let usage = ([planned.container] + planned.groups).map {
                 ($0, ContainerUsage(of: $0.path))
             }
-            if !console.isJSON { announce(planned, usage, listing, console) }
-            if !yes { try confirm(id, console) }
-            let removal = try containers.remove(id)
+            if yes {
+                if !console.isJSON { announce(planned, usage, listing, console) }
+            } else {
+                // Who is asked is told, whatever else is not to be said.
+                announce(planned, usage, listing, Console())
+                try confirm(id, console)
+            }
+            let removal = try containers.remove(id, announced: yes ? nil : planned)
             report(removal, usage, console)
         } catch let error as ContainerError {
             throw ContainerTarget.failure(ContainerRemoveCommand.what, error, in: containers.root)

@@ -59,7 +59,8 @@ struct ContainerRunCommand: ParsableCommand {
                 ContainerRunCommand.what, id.text, why: "it is a group's: no app's home",
                 hint: "ward container list \(Text.shellQuoted(containers.root))", status: .usage)
         }
-        ContainerRunCommand.restore(container)
+        // Programs clear their caches and temporary files, directories included, and expect them to be there.
+        containers.restoreDirectories(of: container)
         // Before the environment is the container's.
         let view = Sandbox(
             container: container.path, groups: groups, mountPoint: containers.root,
@@ -70,10 +71,5 @@ struct ContainerRunCommand: ParsableCommand {
         guard let signals else { throw ExitCode(ProgramStart.replaceThisProcess(command)) }
         let code = try view.run(command, signals)
         throw ExitCode(code)
-    }
-
-    /// Programs clear their caches and temporary files, directories included, and expect them to be there.
-    private static func restore(_ container: VolumeContainers.Container) {
-        for name in container.kind.contents { mkdir(container.path + "/" + name, 0o700) }
     }
 }

@@ -70,6 +70,8 @@ struct ContainerTarget: ParsableArguments {
                     + "another ID, or another group", .notPermitted)
         case .inUse: return failure("ward container list \(place)", .temporary)
         case .busy: return failure("try again when that is done", .temporary)
+        case .changed:
+            return failure("nothing was removed; try again, and see what goes", .temporary)
         case .tooLarge: return failure("name fewer groups, or shorter ones", .badData)
         case .system(.invalidArgument):
             return CommandFailure(

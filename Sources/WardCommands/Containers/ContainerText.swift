@@ -12,8 +12,8 @@ enum ContainerText {
     /// "3 files, 12 KiB (2 of class A, 1 of class C)"
     static func usage(_ usage: ContainerUsage) -> String {
         let total = Text.count(usage.count, "file")
-        guard usage.count > 0 else { return total }
         let unread = usage.unreadable > 0 ? ", and what can't be looked at" : ""
+        guard usage.count > 0 else { return total + unread }
         return "\(total), \(Text.size(bytes: usage.sizeBytes)) (\(classes(usage)))\(unread)"
     }
 

@@ -20,12 +20,16 @@ struct Sandbox {
             let started = try Sandbox.pipe()
             let reading = OwnedDescriptor(adopting: started.reading)
             let writing = OwnedDescriptor(adopting: started.writing)
-            let view = try Sandbox.arguments(view)
+            let view = try Sandbox.pipe(holding: view.flatMap { Array($0.utf8) + [0] })
+            let filter = try Sandbox.pipe(holding: TerminalInputFilter.program)
             let child = try ChildProcess.start(
                 "bwrap",
                 ["bwrap", "--args", "\(Sandbox.viewDescriptor)", "--"] + starter + command,
                 passing: (writing.rawValue, Sandbox.startedDescriptor),
-                alsoPassing: (view.rawValue, Sandbox.viewDescriptor),
+                alsoPassing: [
+                    (view.rawValue, Sandbox.viewDescriptor),
+                    (filter.rawValue, Sandbox.filterDescriptor),
+                ],
                 // So that a terminal's keys end the command, and not bubblewrap before it.
                 blocking: ForwardedSignals.numbers)
             try writing.close()
@@ -57,30 +61,35 @@ struct Sandbox {
 
     /// What bubblewrap is told of the view. By a descriptor: nobody else's business, and as long as it has to be.
     private var view: [String] {
-        let hidden = hiddenDirectories
+        let shown = [container] + groups
+        let hidden = hiddenDirectories.filter { !shown.contains($0) }
         var words = ["--dev-bind", "/", "/", "--die-with-parent"]
+        words += ["--seccomp", "\(Sandbox.filterDescriptor)"]
         // With a process table of its own: /proc/PID/root of a process outside leads outside.
         words += ["--unshare-pid", "--proc", "/proc"]
         // What root may do would undo the rest.
         if geteuid() == 0 { words += ["--cap-drop", "ALL"] }
-        for place in hidden { words += ["--tmpfs", place] }
-        for place in [container] + groups { words += ["--bind", place, place] }
+        // What is mounted in what is shown comes along with it.
+        let inside = hidden.filter { place in shown.contains { Path.isInside(place, $0) } }
+        for place in hidden where !inside.contains(place) { words += ["--tmpfs", place] }
+        for place in shown { words += ["--bind", place, place] }
+        for place in inside { words += ["--tmpfs", place] }
         if hidden.contains(where: { Path.isInside(Sandbox.program, $0) }) {
             words += ["--ro-bind", Sandbox.program, Sandbox.program]
         }
         // What is written beside the container must fail, and not be lost with the sandbox.
         for place in hidden { words += ["--remount-ro", place] }
         let here = Path.current ?? "/"
-        if hidden.contains(where: { Path.isInside(here, $0) }) { words += ["--chdir", container] }
+        let hiding = shown.contains { Path.isInside(here, $0) } ? inside : hidden
+        if hiding.contains(where: { Path.isInside(here, $0) }) { words += ["--chdir", container] }
         return words
     }
 
-    /// A pipe that holds the words, each with a zero byte at its end, and then ends.
-    private static func arguments(_ words: [String]) throws(Errno) -> OwnedDescriptor {
+    /// A pipe that holds these bytes, and then ends.
+    private static func pipe(holding bytes: [UInt8]) throws(Errno) -> OwnedDescriptor {
         let ends = try pipe()
         let reading = OwnedDescriptor(adopting: ends.reading)
         let writing = OwnedDescriptor(adopting: ends.writing)
-        let bytes: [UInt8] = words.flatMap { word in Array(word.utf8) + [0] }
         // More than a pipe holds fails, and does not wait for ever.
         _ = fcntl(writing.rawValue, F_SETFL, O_NONBLOCK)
         try Syscall.writeAll(writing.rawValue, bytes, bytes.count)
@@ -118,6 +127,7 @@ struct Sandbox {
     /// What `ward sandbox-child` tells that it runs by.
     static let startedDescriptor: Int32 = 3
     private static let viewDescriptor: Int32 = 4
+    private static let filterDescriptor: Int32 = 5
 
     /// Until bubblewrap has started the command; where it does not come to that, it is ended.
     private static let startAttempts = 1000

@@ -21,14 +21,14 @@ struct ChildProcess: Sendable {
     ///   - arguments: With the name of the program first.
     ///   - environment: What is set (or, where nil, removed) beside the environment of this process.
     ///   - passing: A descriptor of this process and the number the child knows it by.
-    ///   - alsoPassing: Another one, passed on after it: its number here is not what the first is known by.
+    ///   - alsoPassing: Others, passed on after it: their numbers here are not what one before is known by.
     ///   - inheritsDescriptors: What the shell left open goes on to the child: a program that is wrapped, not used.
     ///   - blocking: Signals that the child begins with held back.
     ///   - newSession: setsid(2) before the program starts: no controlling terminal, no signals from its keys.
     static func start(
         _ program: String, _ arguments: [String], environment: [String: String?] = [:],
         input: Stream = .inherit, output: Stream = .inherit, error: Stream = .inherit,
-        passing: (from: Int32, to: Int32)? = nil, alsoPassing: (from: Int32, to: Int32)? = nil,
+        passing: (from: Int32, to: Int32)? = nil, alsoPassing: [(from: Int32, to: Int32)] = [],
         inheritsDescriptors: Bool = false, blocking: [Int32] = [], newSession: Bool = false
     ) throws(Errno) -> ChildProcess {
         var actions = posix_spawn_file_actions_t()
@@ -49,8 +49,7 @@ struct ChildProcess: Sendable {
             }
         }
         // A descriptor duplicated onto itself loses close-on-exec here (glibc 2.29).
-        for passing in [passing, alsoPassing] {
-            guard let passing else { continue }
+        for passing in (passing.map { [$0] } ?? []) + alsoPassing {
             posix_spawn_file_actions_adddup2(&actions, passing.from, passing.to)
         }
 
