@@ -36,7 +36,8 @@ PROGRAM := .build/release/ward
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection)
 SHELL_SCRIPTS := scripts/setup scripts/backup-check .ci/run benchmarks/dataprotection/run
 PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run \
-    $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock benchmarks/simulator)
+    $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock benchmarks/simulator) \
+    Tests/Vectors/generate contrib/ward-reader/test contrib/ward-reader/ward-reader $(wildcard contrib/ward-reader/*/*.py)
 SOAK = $(if $(SEED),--seed $(SEED)) $(if $(PROCESSES),--processes $(PROCESSES))
 
 bin := $(DESTDIR)$(PREFIX)/bin/ward
@@ -64,6 +65,8 @@ test:
 ifdef TEST
 	$(SWIFT) test --skip-build --filter '$(TEST)'
 else
+	PYTHONPATH=.build-cryptography Tests/Vectors/generate --check
+	PYTHONPATH=.build-cryptography contrib/ward-reader/test
 	$(SWIFT) test --skip-build --skip 'WardMountTests|DataProtectionTests'
 	$(SWIFT) test --skip-build --filter DataProtectionTests
 	$(SWIFT) test --skip-build --filter WardMountTests

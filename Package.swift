@@ -135,6 +135,11 @@ let package = Package(
         .testTarget(
             name: "WardFormatTests", dependencies: ["WardFormat", "WardCrypto", "WardSystem"],
             swiftSettings: swiftSettings),
+        // The files of Tests/Vectors, read by every parser.
+        .testTarget(
+            name: "FormatVectorTests",
+            dependencies: ["WardVolume", "WardFormat", "WardKeys", "WardCrypto", "WardSystem"],
+            swiftSettings: swiftSettings),
         .testTarget(
             name: "WardVolumeTests",
             dependencies: ["WardVolume", "WardFormat", "WardKeys", "WardCrypto", "WardSystem"],

@@ -85,7 +85,8 @@ public struct FileHeader: Equatable, Sendable {
             UInt16(littleEndian: source.loadUnaligned(fromByteOffset: 14, as: UInt16.self)))
         guard version == FileHeader.version, length == FileHeader.bytes,
             let protectionClass = ProtectionClass(rawValue: bytes[12]), bytes[13] & ~1 == 0,
-            FileHeader.isPossible(keyCount, protectionClass)
+            FileHeader.isPossible(keyCount, protectionClass),
+            bytes[(48 + keyCount)..<FileHeader.macOffset].allSatisfy({ $0 == 0 })
         else { throw FormatError(.malformed, "file header: impossible field") }
         self.protectionClass = protectionClass
         isSparse = bytes[13] & 1 != 0

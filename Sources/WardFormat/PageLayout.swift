@@ -92,6 +92,10 @@ public struct RecordPrefix: Equatable, Sendable {
     @inline(__always)
     public var isFinal: Bool { flags & PageLayout.finalFlag != 0 }
 
+    /// No flag is set that this version does not know.
+    @inline(__always)
+    public var hasKnownFlags: Bool { flags & ~PageLayout.finalFlag == 0 }
+
     /// Reads epoch, length and flags of the record at `record`.
     @inline(__always)
     public init(reading record: UnsafeRawPointer) {

@@ -66,7 +66,8 @@ public struct VolumeStateRecord: Equatable, Sendable {
             throw FormatError(.authenticationFailed, "state record: MAC does not match")
         }
         let count = Int(bytes.littleEndian(at: 16, as: UInt32.self))
-        guard version == VolumeStateRecord.version, bytes[10] <= 1,
+        guard version == VolumeStateRecord.version, bytes[10] <= 1, bytes[11] == 0,
+            bytes[20..<24].allSatisfy({ $0 == 0 }),
             count <= VolumeStateRecord.maximumIntervals, bytes.count == 24 + 8 * count + 32
         else { throw FormatError(.malformed, "state record: impossible field") }
         isInUse = bytes[10] == 1

@@ -122,6 +122,7 @@ extension Volume {
     private func append(
         _ plain: [UInt8], _ entry: StorageEntry, to names: inout [DirectoryHandle.Name]
     ) {
+        guard Volume.isPossibleName(plain) else { return }
         var stored = [CChar]()
         stored.reserveCapacity(entry.name.count + 1)
         for byte in entry.name { stored.append(CChar(bitPattern: byte)) }
@@ -129,6 +130,12 @@ extension Volume {
         names.append(
             DirectoryHandle.Name(
                 plain: plain, stored: stored, inode: entry.inode, type: entry.type))
+    }
+
+    /// Nothing that would lead elsewhere (docs/format.md §5): whoever has the volume key could seal it.
+    private static func isPossibleName(_ name: [UInt8]) -> Bool {
+        !name.contains { $0 == 0 || $0 == UInt8(ascii: "/") }
+            && !name.elementsEqual(".".utf8) && !name.elementsEqual("..".utf8)
     }
 
     private func isLongLink(_ entry: StorageEntry) -> Bool {

@@ -155,6 +155,13 @@ extension Volume {
                 .integrityFailure(path: path(of: node), reason: "page \(last): impossible length"))
             throw .ioError
         }
+        guard last > 0 || prefix.length > 0 else {
+            // Not an empty file: that has no key.
+            report(
+                .integrityFailure(
+                    path: path(of: node), reason: "page 0 has no content, and the header a key"))
+            throw .ioError
+        }
         let size = layout.start(ofPage: last) + Int(prefix.length)
         guard size <= PageLayout.maximumSizeBytes else {
             report(.integrityFailure(path: path(of: node), reason: "impossible size"))

@@ -161,7 +161,7 @@ extension Volume {
         let record = sealed + layout.recordOffset(ofPage: page)
         let prefix = RecordPrefix(reading: record)
         let (length, isLast) = expectation(file, page)
-        if Int(prefix.length) == length, prefix.isFinal == isLast {
+        if Int(prefix.length) == length, prefix.isFinal == isLast, prefix.hasKnownFlags {
             let ok = try context.withCipher(
                 of: file, load: { () throws(Errno) in try loadKey(file, context) }
             ) { cipher throws(Errno) in open(record, page: page, to: plain, cipher) }
@@ -190,7 +190,7 @@ extension Volume {
             cipher throws(Errno) in open(record, page: page, to: plain, cipher)
         }
         let prefix = RecordPrefix(reading: record)
-        guard ok, Int(prefix.length) <= capacity else {
+        guard ok, prefix.hasKnownFlags, Int(prefix.length) <= capacity else {
             reportFailure(of: file, "page \(page) does not authenticate", context)
             throw .ioError
         }

@@ -1,0 +1,170 @@
+import Foundation
+import Testing
+import WardCrypto
+import WardSystem
+
+@testable import WardFormat
+@testable import WardKeys
+@testable import WardVolume
+
+/// ward's parsers, held to Tests/Vectors: made from the format documents by another implementation.
+@Suite struct StructureVectorTests {
+    @Test func derivations() throws {
+        let file = try VectorFile("derivations")
+        let key = try secret(try file.common.bytes("volumeKey"))
+        for vector in file.vectors {
+            let derived = try KeyDerivation.derive(
+                from: key, info: try vector.text("info"), count: try vector.number("count"))
+            #expect(try derived.exposed() == vector.bytes("derived"), "\(vector.name)")
+        }
+        let keys = try VolumeKeys(volumeKey: key)
+        let root = try #require(file.vectors.first { $0.name == "ward root directory" })
+        #expect(try keys.rootID == root.bytes("derived"))
+    }
+
+    private func fields(_ header: FileHeader) -> [String] {
+        [
+            "class \(header.protectionClass.rawValue)", "sparse \(header.isSparse)",
+            "\(header.fileID)", "\(header.directoryID)", "\(header.wrappedKey)",
+        ]
+    }
+
+    @Test func fileHeaders() throws {
+        let file = try VectorFile("file-headers")
+        let key = try secret(try file.common.bytes("headerKey"))
+        for vector in file.vectors {
+            let bytes = try vector.bytes()
+            let found = try Reading.of {
+                fields(
+                    try bytes.withUnsafeBytes {
+                        try FileHeader(reading: $0.baseAddress!, macKey: key)
+                    })
+            }
+            let wanted = try Reading.wanted(by: vector) {
+                [
+                    "class \(try vector.number("class"))", "sparse \(try vector.flag("sparse"))",
+                    "\(try vector.bytes("fileID"))", "\(try vector.bytes("directoryID"))",
+                    "\(try vector.bytes("wrappedKey"))",
+                ]
+            }
+            #expect(found == wanted, "\(vector.name)")
+            guard vector.error == nil else { continue }
+            // What is written is what the vector has.
+            let header = try bytes.withUnsafeBytes {
+                try FileHeader(reading: $0.baseAddress!, macKey: key)
+            }
+            var written = [UInt8](repeating: 0xFF, count: FileHeader.bytes)
+            written.withUnsafeMutableBytes { header.write(to: $0.baseAddress!, macKey: key) }
+            #expect(written == bytes, "\(vector.name), written")
+        }
+    }
+
+    @Test func fileKeys() throws {
+        let file = try VectorFile("file-keys")
+        let keyring = try keyring(file.common)
+        for vector in file.vectors {
+            let number = UInt8(try vector.number("class"))
+            let protectionClass = try #require(ProtectionClass(rawValue: number))
+            var key: [UInt8]?
+            do throws(KeyringError) {
+                let wrapped = (try? vector.bytes("wrappedKey")) ?? []
+                key = try wrapped.withUnsafeBytesTyped { bytes throws(KeyringError) in
+                    try keyring.unwrap(bytes, for: protectionClass).exposed()
+                }
+            } catch {
+                #expect(error == .authenticationFailed, "\(vector.name)")
+            }
+            if vector.error == nil {
+                #expect(try key == vector.bytes("fileKey"), "\(vector.name)")
+            } else {
+                #expect(key == nil, "\(vector.name)")
+            }
+        }
+    }
+
+    @Test func directoryRecords() throws {
+        let file = try VectorFile("directory-records")
+        let key = try secret(try file.common.bytes("recordKey"))
+        for vector in file.vectors {
+            let target = try vector.text("target")
+            let found = try Reading.of {
+                let record = try DirectoryRecord(linkTarget: target, macKey: key)
+                #expect(record.linkTarget(macKey: key) == target, "\(vector.name), written")
+                return [
+                    "\(record.protectionClass.rawValue)", "\(record.directoryID)",
+                    "\(record.isSynchronised)",
+                ]
+            }
+            let wanted = try Reading.wanted(by: vector) {
+                [
+                    "\(try vector.number("class"))", "\(try vector.bytes("directoryID"))",
+                    "\(try vector.flag("synchronised"))",
+                ]
+            }
+            #expect(found == wanted, "\(vector.name)")
+        }
+    }
+
+    @Test func stateRecords() throws {
+        let file = try VectorFile("state-records")
+        let key = try secret(try file.common.bytes("stateKey"))
+        for vector in file.vectors {
+            let bytes = try vector.bytes()
+            let found = try Reading.of {
+                let record = try VolumeStateRecord(reading: bytes, macKey: key)
+                #expect(record.serialized(macKey: key) == bytes, "\(vector.name), written")
+                return [
+                    "\(record.isInUse)", "\(record.epoch)",
+                    "\(record.doubtful.map { [Int($0.lowerBound), Int($0.upperBound)] })",
+                ]
+            }
+            let wanted = try Reading.wanted(by: vector) {
+                [
+                    "\(try vector.flag("inUse"))", "\(try vector.number("epoch"))",
+                    "\(try vector.spans("doubtful"))",
+                ]
+            }
+            #expect(found == wanted, "\(vector.name)")
+        }
+    }
+
+    @Test func modes() throws {
+        for vector in try VectorFile("modes").vectors {
+            let backing = try #require(mode_t(try vector.text("backing"), radix: 8))
+            let wanted = try #require(mode_t(try vector.text("true"), radix: 8))
+            var record: UInt16?
+            if vector.has("attribute") {
+                let bytes = try vector.bytes("attribute")
+                record = UInt16(bytes[0]) | UInt16(bytes[1]) << 8
+            }
+            let found =
+                BackingMode.isMarked(backing)
+                ? BackingMode.trueMode(ofMarked: backing, record: record) : backing
+            #expect(found == wanted, "\(vector.name)")
+        }
+    }
+
+    @Test func sizes() throws {
+        for vector in try VectorFile("sizes").vectors {
+            let layout = PageLayout(pageBytes: try vector.number("pageBytes"))
+            let size = try vector.number("size")
+            let pages = try vector.number("pages")
+            let backing = try vector.number("backingSize")
+            #expect(layout.pageCount(forSize: size) == pages, "\(vector.name)")
+            #expect(layout.backingSize(forSize: size) == backing, "\(vector.name)")
+            #expect(layout.size(fromBackingSize: backing) == size, "\(vector.name)")
+        }
+    }
+}
+
+/// A keyring with the class keys that vectors have in common.
+func keyring(_ common: Vector) throws -> ClassKeyring {
+    let keyring = ClassKeyring(classBPublicKey: try common.bytes("classBPublicKey"))
+    for (number, key) in try common.keys("classKeys") {
+        guard let protectionClass = ProtectionClass(rawValue: UInt8(number)) else {
+            throw VectorError("no class \(number)")
+        }
+        keyring.install(try secret(key), for: protectionClass)
+    }
+    return keyring
+}

@@ -1,0 +1,56 @@
+import Foundation
+import Testing
+
+extension MountSuite {
+    /// Volumes that earlier versions made: this one reads, writes and checks them (docs/format.md §10). They are never made
+    /// anew; a version that changes the format adds its own.
+    @Suite struct GoldenVolumeTests {
+        @Test(
+            "A volume of version 1 is read as it was, by ward and by the second reader, and goes on being written",
+            arguments: User.available, ["v1-4096", "v1-512"])
+        func version1(user: User, name: String) throws {
+            // Its passcode is that of all volumes of these tests.
+            let volume = try MountedVolume(directoryOnlyAs: user)
+            let reader = try SecondReader(for: volume)
+            let golden = SecondReader.checkout + "Tests/GoldenVolumes/" + name
+            try unpack(golden + ".tar.gz", for: volume)
+            let manifest = volume.directory + "/home/golden"
+            try FileManager.default.copyItem(atPath: golden + ".manifest", toPath: manifest)
+
+            try reader.extractAndCompare(manifest)
+            try reader.extractAndCompare(
+                manifest,
+                keys: [
+                    "--recovery-kit", volume.directory + "/recovery.kit", "--recovery-code-file",
+                    volume.directory + "/recovery.code",
+                ])
+
+            try volume.mount()
+            try volume.unlock()
+            try reader.features("compare", manifest, volume.mountPoint, "--any-owner")
+            try reader.features("continue", volume.mountPoint)
+            let later = try reader.manifest("later")
+            try volume.remount()
+            try reader.features("compare", later, volume.mountPoint)
+            try volume.unmount()
+            try reader.extractAndCompare(later)
+        }
+
+        /// Volume, state directory, kit and code to where the volume's own would be. What is in the volume belongs to an
+        /// ordinary user, the daemon's directories to whom the daemon is: chown(2) would take set-user-ID bits away.
+        private func unpack(_ archive: String, for volume: MountedVolume) throws {
+            let owner = "\(volume.user.userID):\(volume.user.groupID)"
+            for command in [
+                [
+                    "tar", "-C", volume.directory, "-p", "--numeric-owner", "--xattrs",
+                    "--xattrs-include=*", "--acls", "-xzf", archive,
+                ],
+                ["chown", owner, volume.directory, volume.volume],
+                ["chown", "-R", owner, volume.stateDirectory],
+            ] {
+                let done = try Child.run(command, environment: volume.environment)
+                try #require(done.succeeded, "\(done.everything)")
+            }
+        }
+    }
+}

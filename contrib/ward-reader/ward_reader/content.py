@@ -1,0 +1,144 @@
+"""The content of one file: finding its end, opening its pages, judging what is not as it should be (format.md §4, §8)."""
+
+import bisect
+
+from .errors import FormatError
+from .primitives import GCM
+from .structures import FileHeader, Layout, open_record
+
+
+class Content:
+    """The bytes of one backing file.
+
+    Making one reads the header and finds the last page, and touches no key: class and ID are known in every state.
+    `pages(class_keys)` then gives the content, page by page, and what is wrong with each.
+    """
+
+    def __init__(self, file, page_bytes, header_key, directory_class, doubtful, block_bytes):
+        self._file = file
+        self._layout = Layout(page_bytes)
+        self._doubtful = doubtful
+        self._block_bytes = block_bytes
+        self._cipher = None
+        self._epochs = {}
+        self.header = None
+        self.protection_class = directory_class
+        #: The page that the file ends with; -1 for an empty file.
+        self.last_page = -1
+        #: Pages accepted only because an epoch is in doubt: (page, what was found).
+        self.excused = []
+
+        size = file.status().st_size
+        #: Whole pages; a file shorter than a page has a page 0 all the same. What follows them is the size hint's.
+        count = max(size // page_bytes, 1 if size else 0)
+        #: Where the store has bytes, in pages: the rest is zeros, and passed over without a look.
+        self._ranges = [(first // page_bytes, min(-(-end // page_bytes), count)) for first, end in file.data_ranges(size)]
+        last = self._last_page_with_data(count)
+        if last < 0:
+            if any(file.read(count * page_bytes, page_bytes)):
+                raise FormatError(FormatError.MALFORMED, "page 0 is zero before other data")
+            return
+        first = self._page(0)
+        if not any(first):
+            raise FormatError(FormatError.MALFORMED, "page 0 is zero before other data")
+        self.header = FileHeader.read(first, header_key)
+        self.protection_class = self.header.protection_class
+        # A header without a key makes a file empty, whatever follows it; with a key it is not.
+        if self.header.wrapped_key:
+            self.last_page = last
+            if self.claimed_size == 0:
+                raise FormatError(FormatError.MALFORMED, "page 0 has no content, and the header a key")
+
+    # --- Pages as they are on disk
+
+    def _page(self, page):
+        """A whole page; what lies beyond the end of the backing file is zeros."""
+        size = self._layout.page_bytes
+        return self._file.read(page * size, size).ljust(size, b"\0")
+
+    def _last_page_with_data(self, before):
+        """The last page before `before` that is not zero; -1 where there is none."""
+        for first, end in reversed(self._ranges):
+            for page in range(min(end, before) - 1, first - 1, -1):
+                if any(self._page(page)):
+                    return page
+        return -1
+
+    def _next_allocated(self, page):
+        """The first page from `page` on for which the store has anything, or the last page."""
+        at = bisect.bisect_right(self._ranges, page, key=lambda pages: pages[1])
+        return min(max(page, self._ranges[at][0]) if at < len(self._ranges) else self.last_page, self.last_page)
+
+    # --- Doubt
+
+    def _authentic_epoch(self, page):
+        if page not in self._epochs:
+            data = self._page(page)[self._layout.record_offset(page):]
+            try:
+                self._epochs[page] = open_record(data, page, self._cipher, self._layout.capacity(page)).epoch
+            except FormatError:
+                self._epochs[page] = None
+        return self._epochs[page]
+
+    def _excuse(self, page, finding):
+        """Accepts a finding where one of four kinds of pages is authentic and of a doubtful epoch; throws otherwise."""
+        per_block = max(1, self._block_bytes // self._layout.page_bytes)
+        candidates = [page, self._last_page_with_data(page), *range(page // per_block * per_block, page), self.last_page]
+        for candidate in candidates if self._doubtful else []:
+            epoch = self._authentic_epoch(candidate) if candidate >= 0 else None
+            if epoch is not None and any(first <= epoch <= last for first, last in self._doubtful):
+                self.excused.append((page, finding))
+                return
+        raise FormatError(FormatError.NOT_EXCUSED, finding)
+
+    # --- Content
+
+    def pages(self, class_keys):
+        """Yields (offset, bytes or None, error or None) in order: None and an error for a page that can't be believed.
+        Holes are left out.
+
+        KeyError where the key of the class is not there; FormatError where the file key does not unwrap.
+        """
+        if self.last_page < 0:
+            return
+        self._cipher = GCM(self.header.file_key(class_keys))
+        page = 0
+        while page <= self.last_page:
+            if self.header.is_sparse:
+                page = self._next_allocated(page)
+            try:
+                payload, error = self._payload(page), None
+            except FormatError as found:
+                payload, error = None, found
+            if payload or error:
+                yield self._layout.start(page), payload, error
+            page += 1
+
+    def _payload(self, page):
+        capacity, is_last = self._layout.capacity(page), page == self.last_page
+        data = self._page(page)[self._layout.record_offset(page):]
+        if not any(data):
+            if self.header.is_sparse and 0 < page < self.last_page:
+                return b""
+            self._excuse(page, f"page {page} is zero")
+            return bytes(capacity)
+        record = open_record(data, page, self._cipher, capacity)
+        if is_last and not record.is_final:
+            self._excuse(page, "the file ends without its last page")
+        elif not is_last and (record.is_final or len(record.payload) != capacity):
+            self._excuse(page, f"page {page} ends early")
+        # A page that ended early goes on with zeros.
+        return record.payload if is_last else record.payload.ljust(capacity, b"\0")
+
+    @property
+    def claimed_size(self):
+        """What the last page says in clear; of a file whose pages are all right, its size."""
+        if self.last_page < 0:
+            return 0
+        at = self._layout.record_offset(self.last_page) + 16
+        length = int.from_bytes(self._page(self.last_page)[at:at + 2], "little")
+        return self._layout.start(self.last_page) + min(length, self._layout.capacity(self.last_page))
+
+    def capacity_at(self, offset):
+        """Payload bytes of the page that begins at `offset` of the file."""
+        return self._layout.capacity(0 if offset == 0 else 1)

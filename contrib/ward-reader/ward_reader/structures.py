@@ -1,0 +1,274 @@
+"""format.md: everything on disk but the keybag, as values. No file is read here."""
+
+import stat
+from dataclasses import dataclass
+
+from .errors import FormatError
+from .primitives import (GCM, GCMSIV, NONCE_BYTES, TAG_BYTES, base64url, from_base64url, hkdf, hmac, same, sha256, unwrap,
+                         x25519, x25519_public)
+
+CLASS_NAMES = {1: "A", 2: "B", 3: "C", 4: "D", 5: "CX"}
+#: The value of `user.ward.class`, which a mount shows and nothing stores.
+APPLE_NAMES = {1: "NSFileProtectionComplete", 2: "NSFileProtectionCompleteUnlessOpen",
+               3: "NSFileProtectionCompleteUntilFirstUserAuthentication", 4: "NSFileProtectionNone",
+               5: "NSFileProtectionCompleteWhenUserInactive"}
+
+
+def malformed(what):
+    return FormatError(FormatError.MALFORMED, what)
+
+
+def integer(data, at, count):
+    return int.from_bytes(data[at:at + count], "little")
+
+
+class VolumeKeys:
+    """Everything that is derived from the volume key (§3)."""
+
+    def __init__(self, volume_key):
+        def derive(info, count=32):
+            return hkdf(volume_key, b"", info, count)
+
+        self.names = GCMSIV(derive(b"ward names"))
+        self.links = GCM(derive(b"ward symbolic links"))
+        self.attributes = GCM(derive(b"ward extended attributes"))
+        self.attribute_names = derive(b"ward extended attribute names")
+        self.headers = derive(b"ward file headers")
+        self.records = derive(b"ward directory records")
+        self.state = derive(b"ward volume state")
+        self.root_id = derive(b"ward root directory", 16)
+
+
+# --- Headers and file keys (§3, §4.1) ------------------------------------------------------------------------------
+
+
+@dataclass
+class FileHeader:
+    protection_class: int
+    is_sparse: bool
+    file_id: bytes
+    directory_id: bytes
+    wrapped_key: bytes
+
+    BYTES = 256
+
+    @classmethod
+    def read(cls, data, mac_key):
+        if data[:8] != b"WARDFILE":
+            raise FormatError(FormatError.NOT_RECOGNISED, "header: no magic number")
+        version = integer(data, 8, 2)
+        if version > 1:
+            raise FormatError(FormatError.NEWER_VERSION, f"header: version {version}")
+        if not same(data[224:256], hmac(mac_key, data[:224])):
+            raise FormatError(FormatError.AUTHENTICATION_FAILED, "header: the MAC does not match")
+        protection_class, flags, key_bytes = data[12], data[13], integer(data, 14, 2)
+        if (version != 1 or integer(data, 10, 2) != 256 or protection_class not in CLASS_NAMES or flags > 1
+                or key_bytes not in (0, 72 if protection_class == 2 else 40)
+                or any(data[48 + key_bytes:224])):
+            raise malformed("header: impossible field")
+        return cls(protection_class, flags == 1, data[16:32], data[32:48], data[48:48 + key_bytes])
+
+    def file_key(self, class_keys):
+        """The file key; KeyError where the key of the class is not there."""
+        class_key = class_keys[self.protection_class]
+        if self.protection_class != 2:
+            return unwrap(self.wrapped_key, class_key, "the file key")
+        ephemeral, public = self.wrapped_key[:32], x25519_public(class_key)
+        secret = x25519(class_key, ephemeral, "the file key")
+        kek = sha256(b"\0\0\0\1" + secret + ephemeral + public)
+        return unwrap(self.wrapped_key[32:], kek, "the file key")
+
+
+# --- Pages (§4) ------------------------------------------------------------------------------------------------------
+
+FINAL = 1
+
+
+@dataclass
+class Layout:
+    """Where the bytes of a file lie, for pages of `page_bytes`."""
+
+    page_bytes: int
+
+    def record_offset(self, page):
+        return FileHeader.BYTES if page == 0 else 0
+
+    def capacity(self, page):
+        return self.page_bytes - self.record_offset(page) - 36
+
+    def start(self, page):
+        """The offset in the file of a page's first byte."""
+        return 0 if page == 0 else self.capacity(0) + (page - 1) * self.capacity(1)
+
+    def pages(self, size):
+        return 0 if size == 0 else 1 + -(-max(0, size - self.capacity(0)) // self.capacity(1))
+
+    def backing_size(self, size):
+        """With its hint (§4.2)."""
+        pages = self.pages(size)
+        return pages * self.page_bytes + (size - self.start(pages - 1)) if pages else 0
+
+    def hinted_size(self, backing_size):
+        """What the size of a backing file says of the file's; None where there is no hint."""
+        pages, length = divmod(backing_size, self.page_bytes)
+        if backing_size == 0:
+            return 0
+        return self.start(pages - 1) + length if pages and 0 < length <= self.capacity(pages - 1) else None
+
+
+@dataclass
+class Record:
+    """An opened record."""
+
+    epoch: int
+    is_final: bool
+    payload: bytes
+
+
+def associated_data(page, prefix):
+    """`prefix`: epoch, length and flags as they are on disk."""
+    return page.to_bytes(8, "little") + prefix
+
+
+def open_record(data, page, cipher, capacity):
+    """`data`: a whole record. Authenticates it, then looks at what it says."""
+    plain = cipher.open(data[:12], data[20:], associated_data(page, data[12:20]), f"page {page}")
+    epoch, length, flags = integer(data, 12, 4), integer(data, 16, 2), integer(data, 18, 2)
+    if flags & ~FINAL or not 1 <= length <= capacity:
+        raise malformed(f"page {page}: impossible length or flags")
+    return Record(epoch, flags & FINAL != 0, plain[:length])
+
+
+# --- Names (§5), directory records (§6) --------------------------------------------------------------------------------
+
+LONGEST_SHORT_NAME = 175
+
+
+def open_name(stored, directory_id, keys):
+    """The name for a stored name, or for the target of a long name's link."""
+    sealed = from_base64url(stored, "a name")
+    if not TAG_BYTES < len(sealed) <= 255 + TAG_BYTES:
+        raise malformed("a name: too short or too long")
+    name = keys.names.open(sealed, directory_id, "a name")
+    if b"\0" in name or b"/" in name or name in (b".", b".."):
+        raise malformed("a name: one that no directory has")
+    return name
+
+
+def stored_name(name, directory_id, keys):
+    """The stored name, and the target of the link beside it (None where it is a short name)."""
+    text = base64url(keys.names.seal(name, directory_id))
+    if len(name) <= LONGEST_SHORT_NAME:
+        return text, None
+    return long_name(text), text
+
+
+def long_name(target):
+    """The stored name that belongs to the target of a long name's link."""
+    return b"~" + base64url(sha256(from_base64url(target, "a long name's link")))
+
+
+@dataclass
+class DirectoryRecord:
+    directory_id: bytes
+    protection_class: int
+    #: Nothing in it gets a class above C from now on; means nothing to who only reads.
+    is_synchronised: bool
+
+    @classmethod
+    def read(cls, target, mac_key):
+        what = "directory record"
+        try:
+            data = from_base64url(target, what)
+        except FormatError:
+            data = b""
+        if len(data) != 36:
+            raise FormatError(FormatError.NOT_RECOGNISED, f"{what}: not 36 bytes of base64url")
+        version, protection_class, flags = data[0], data[1], data[2]
+        if version > 2:
+            raise FormatError(FormatError.NEWER_VERSION, f"{what}: version {version}")
+        if not same(data[20:], hmac(mac_key, data[:20])[:16]):
+            raise FormatError(FormatError.AUTHENTICATION_FAILED, f"{what}: the MAC does not match")
+        # Version 2 is for records with a flag, version 1 for those without.
+        if version == 0 or protection_class not in CLASS_NAMES or flags != version - 1 or data[3]:
+            raise malformed(f"{what}: impossible field")
+        return cls(data[4:20], protection_class, flags == 1)
+
+
+# --- Links, attributes, modes (§7) -------------------------------------------------------------------------------------
+
+
+def open_link(target, keys):
+    return keys.links.open_sealed(from_base64url(target, "a symbolic link"), b"", "a symbolic link")
+
+
+def stored_attribute_name(name, keys):
+    """`name`, as bytes, `user.…` or `trusted.…`."""
+    prefix = name[:name.index(b".") + 1] + b"w."
+    return prefix + base64url(hmac(keys.attribute_names, name)[:16])
+
+
+def open_attribute(stored, value, owner_id, keys):
+    """(name, value) of an attribute. `owner_id`: the ID of the file or directory that it was found on."""
+    what = f"attribute {stored.decode('ascii', 'replace')}"
+    plain = keys.attributes.open_sealed(value, owner_id + stored, what)
+    name_bytes = integer(plain, 0, 2)
+    if len(plain) < 2 + name_bytes:
+        raise malformed(f"{what}: impossible length")
+    name = plain[2:2 + name_bytes]
+    if not name.startswith((b"user.", b"trusted.")) or stored_attribute_name(name, keys) != stored:
+        raise malformed(f"{what}: it holds another name's value")
+    return name, plain[2 + name_bytes:]
+
+
+MODE_ATTRIBUTE = "user.ward.mode"
+
+
+def true_mode(backing_mode, mode_attribute):
+    """The mode as it was set. `mode_attribute`: the value of `user.ward.mode`, None where there is none."""
+    if stat.S_ISREG(backing_mode):
+        mark = stat.S_ISVTX
+    elif stat.S_ISDIR(backing_mode):
+        mark = stat.S_ISUID
+    else:
+        return backing_mode
+    if not backing_mode & mark:
+        return backing_mode
+    if mode_attribute is not None and len(mode_attribute) == 2:
+        return stat.S_IFMT(backing_mode) | integer(mode_attribute, 0, 2) & 0o7777
+    return backing_mode & ~(mark | stat.S_IWUSR)
+
+
+# --- The state record (§8) ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class StateRecord:
+    is_in_use: bool
+    epoch: int
+    doubtful: list
+
+    LIMIT = 24 + 64 * 8 + 32
+
+    @classmethod
+    def read(cls, data, mac_key):
+        what = "state record"
+        if len(data) < 56 or data[:8] != b"WARDSTAT":
+            raise FormatError(FormatError.NOT_RECOGNISED, f"{what}: no magic number")
+        version = integer(data, 8, 2)
+        if version > 1:
+            raise FormatError(FormatError.NEWER_VERSION, f"{what}: version {version}")
+        if not same(data[-32:], hmac(mac_key, data[:-32])):
+            raise FormatError(FormatError.AUTHENTICATION_FAILED, f"{what}: the MAC does not match")
+        count = integer(data, 16, 4)
+        if (version != 1 or data[10] > 1 or data[11] or any(data[20:24]) or count > 64
+                or len(data) != 24 + 8 * count + 32):
+            raise malformed(f"{what}: impossible field")
+        intervals = [(integer(data, at, 4), integer(data, at + 4, 4)) for at in range(24, 24 + 8 * count, 8)]
+        if any(first > last for first, last in intervals):
+            raise malformed(f"{what}: an interval ends before it begins")
+        return cls(data[10] == 1, integer(data, 12, 4), intervals)
+
+    def doubtful_now(self):
+        """The doubtful intervals as a mount would begin with them: of a volume in use, two epochs more."""
+        return self.doubtful + ([(self.epoch, self.epoch + 1)] if self.is_in_use else [])

@@ -1,0 +1,253 @@
+"""The tree: from the root of a backing directory to entries with their true names, classes, modes and attributes."""
+
+import errno
+import stat
+from dataclasses import dataclass, field
+
+from .content import Content
+from .errors import DAMAGED, INPUT, NOT_A_VOLUME, FormatError, ReaderError
+from .keybag import VOLUME_KEY
+from .structures import (MODE_ATTRIBUTE, DirectoryRecord, StateRecord, VolumeKeys, long_name, open_attribute, open_link,
+                         open_name, true_mode)
+
+#: Extended attributes that are stored as they are (§7).
+PASSED_THROUGH = (b"security.", b"system.posix_acl_")
+ACCESS_ACL = b"system.posix_acl_access"
+
+
+@dataclass
+class Problem:
+    """Something that is not as the format has it. `first` and `end`: which bytes of the file, None for all of it."""
+
+    path: bytes
+    what: str
+    first: int | None = None
+    end: int | None = None
+
+
+@dataclass
+class Entry:
+    """A file, a directory or anything else with a name. `path` is below the root, without a slash at either end."""
+
+    path: bytes
+    status: object
+    mode: int
+    #: 1 to 5; None for what has no class, or where it can't be told.
+    protection_class: int | None = None
+    #: Bytes; of a directory 0.
+    size: int = 0
+    link_target: bytes | None = None
+    attributes: dict = field(default_factory=dict)
+    #: What reads it, for a file; None where its header is damaged.
+    content: Content | None = None
+
+    @property
+    def is_directory(self):
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_file(self):
+        return stat.S_ISREG(self.mode)
+
+
+class Volume:
+    """A volume, open for reading. `problems` and `notes` grow while it is read."""
+
+    def __init__(self, root, opened, is_copied_in_use=False):
+        self._root = root
+        self.identity = opened.identity
+        self.class_keys = opened.keys
+        self.problems = []
+        self.notes = list(opened.notes)
+        self._keys = VolumeKeys(opened.keys[VOLUME_KEY])
+        self._device = root.status().st_dev
+        #: What counts as one block of the backing file system (§8).
+        self._block_bytes = max(4096, root.status().st_blksize)
+        self._record = self._root_record()
+        self._doubtful = self._read_state()
+        if is_copied_in_use:
+            # No epoch says which findings in such a copy are honest.
+            self._doubtful = [(0, 2**32 - 1)]
+
+    def _root_record(self):
+        target = self._root.link_target(b".ward")
+        try:
+            if target is None:
+                raise FormatError(FormatError.MALFORMED, "directory record: the link .ward is missing")
+            record = DirectoryRecord.read(target, self._keys.records)
+            if record.directory_id != self._keys.root_id:
+                raise FormatError(FormatError.MALFORMED, "directory record: of another directory, not of the root")
+        except FormatError as error:
+            newer = error.code == FormatError.NEWER_VERSION
+            raise ReaderError(f"the root: {error}", "use a newer reader" if newer else
+                              "the link .ward in the root has to be restored from a copy", INPUT if newer else DAMAGED) from None
+        return record
+
+    def _read_state(self):
+        """The doubtful intervals. Who only reads may go on without a record: then nothing is excused."""
+        data = self._root.read_root_file("ward.state", StateRecord.LIMIT)
+        try:
+            if data is None:
+                raise FormatError(FormatError.MALFORMED, "state record: missing")
+            record = StateRecord.read(data, self._keys.state)
+        except FormatError as error:
+            if error.code == FormatError.NEWER_VERSION:
+                raise ReaderError(f"ward.state: {error}", "use a newer reader", INPUT) from None
+            self.problems.append(Problem(b"ward.state", f"{error}; no unclean end excuses anything"))
+            return []
+        if record.is_in_use:
+            self.notes.append("the volume is in use, or was not unmounted: what it held when it ended is in doubt")
+        return record.doubtful_now()
+
+    def damaged(self, path, error, first=None, end=None):
+        self.problems.append(Problem(path, str(error), first, end))
+
+    # --- Names
+
+    def _names(self, directory, path, directory_id):
+        """(name, stored name) of everything in a backing directory that is the volume's."""
+        found = []
+        for stored in directory.names():
+            try:
+                if stored.startswith(b"~"):
+                    target = directory.link_target(b".n" + stored[1:])
+                    if target is None:
+                        self.damaged(path, f"{stored.decode()}: the link with its long name is missing")
+                        continue
+                    if long_name(target) != stored:
+                        raise FormatError(FormatError.MALFORMED, "the link beside it holds another name")
+                    found.append((open_name(target, directory_id, self._keys), stored))
+                elif b"." in stored:
+                    self._pass_over(stored, path)
+                elif not (path == b"" and stored == b"README"):
+                    found.append((open_name(stored, directory_id, self._keys), stored))
+            except FormatError as error:
+                self.notes.append(f"{_show(path)}: {stored.decode('utf-8', 'replace')}: not a name of this directory ({error})")
+        return sorted(found)
+
+    def _pass_over(self, stored, path):
+        """Names with a dot are ward's own, or foreign."""
+        own = stored == b".ward" or stored.startswith((b".ward-", b".n")) or (path == b"" and stored.startswith(b"ward."))
+        if not own:
+            self.notes.append(f"{_show(path)}: {stored.decode('utf-8', 'replace')}: foreign, passed over")
+
+    # --- Walking
+
+    def walk(self):
+        """Yields (entry, open backing file or None) for everything, a directory before what is in it; the root first,
+        with an empty path. The backing file is closed when the next entry is asked for."""
+        yield self._describe_directory(b"", self._root, self._record), None
+        yield from self._walk(b"", self._root, self._record)
+
+    def _walk(self, path, directory, record):
+        for name, stored in self._names(directory, path, record.directory_id):
+            inner = path + b"/" + name if path else name
+            try:
+                status = directory.status(stored)
+                if status.st_dev != self._device:
+                    self.notes.append(f"{_show(inner)}: something is mounted there, inside the volume: passed over")
+                elif stat.S_ISDIR(status.st_mode):
+                    with directory.open_directory(stored) as opened:
+                        yield from self._enter(inner, opened)
+                elif stat.S_ISREG(status.st_mode):
+                    with directory.open_file(stored) as file:
+                        yield self._describe_file(inner, file, record), file
+                elif stat.S_ISLNK(status.st_mode):
+                    target = open_link(directory.link_target(stored), self._keys)
+                    yield Entry(inner, status, status.st_mode, size=len(target), link_target=target), None
+                else:
+                    yield Entry(inner, status, status.st_mode), None
+            except FormatError as error:
+                self.damaged(inner, error)
+            except OSError as error:
+                self.damaged(inner, f"the store can't be read: {error.strerror}")
+
+    def _enter(self, path, directory):
+        target = directory.link_target(b".ward")
+        if target is None:
+            raise FormatError(FormatError.MALFORMED, "the directory has no record: nothing in it can be named")
+        record = DirectoryRecord.read(target, self._keys.records)
+        yield self._describe_directory(path, directory, record), None
+        yield from self._walk(path, directory, record)
+
+    def _describe_directory(self, path, directory, record):
+        status, stored = directory.status(), directory.attributes()
+        mode = true_mode(status.st_mode, stored.get(MODE_ATTRIBUTE.encode()))
+        attributes = self._attributes(path, stored, record.directory_id, status.st_mode, mode)
+        return Entry(path, status, mode, record.protection_class, attributes=attributes)
+
+    def _describe_file(self, path, file, record):
+        status, stored = file.status(), file.attributes()
+        mode = true_mode(status.st_mode, stored.get(MODE_ATTRIBUTE.encode()))
+        entry = Entry(path, status, mode)
+        try:
+            entry.content = Content(file, self.identity.page_bytes, self._keys.headers, record.protection_class,
+                                    self._doubtful, self._block_bytes)
+        except FormatError as error:
+            self.damaged(path, error)
+            return entry
+        header = entry.content.header
+        entry.protection_class = entry.content.protection_class
+        entry.size = entry.content.claimed_size
+        entry.attributes = self._attributes(path, stored, header.file_id if header else None, status.st_mode, mode)
+        return entry
+
+    def _attributes(self, path, stored, owner_id, backing_mode, mode):
+        """{name: value} as a program sees them."""
+        result = {}
+        for name, value in stored.items():
+            if name.startswith((b"user.w.", b"trusted.w.")):
+                try:
+                    if owner_id is None:
+                        raise FormatError(FormatError.MALFORMED, "an attribute of a file without a header")
+                    opened, value = open_attribute(name, value, owner_id, self._keys)
+                    result[opened] = value
+                except FormatError as error:
+                    self.damaged(path, error)
+            elif name == ACCESS_ACL and backing_mode != mode:
+                result[name] = with_owner(value, mode >> 6 & 7)
+            elif name.startswith(PASSED_THROUGH):
+                result[name] = value
+        return result
+
+    # --- Content
+
+    def read(self, entry):
+        """Yields (offset, bytes) of a file, in order; what is between is zeros. What is damaged is left out and reported."""
+        content = entry.content
+        try:
+            for offset, data, error in content.pages(self.class_keys):
+                if error is not None:
+                    self.damaged(entry.path, error, offset, min(offset + content.capacity_at(offset), content.claimed_size))
+                else:
+                    yield offset, data
+        except FormatError as error:
+            self.damaged(entry.path, error, 0, content.claimed_size)
+        for _, finding in content.excused:
+            self.notes.append(f"{_show(entry.path)}: {finding}: accepted, an epoch in doubt excuses it")
+
+    def can_read(self, entry):
+        """Whether there is a key for what is in a file."""
+        return entry.content is None or entry.content.last_page < 0 or entry.protection_class in self.class_keys
+
+
+def with_owner(acl, permissions):
+    """An access ACL with other permissions of the owner (tag 1); the kernel's form, linux/posix_acl_xattr.h."""
+    entries = bytearray(acl)
+    for at in range(4, len(entries) - 7, 8):
+        if int.from_bytes(entries[at:at + 2], "little") == 1:
+            entries[at + 2:at + 4] = permissions.to_bytes(2, "little")
+    return bytes(entries)
+
+
+def _show(path):
+    return "/" + path.decode("utf-8", "replace")
+
+
+def open_root(directory_type, path):
+    """The root of the backing directory at `path`."""
+    try:
+        return directory_type.open_root(path)
+    except OSError as error:
+        status = NOT_A_VOLUME if error.errno in (errno.ENOENT, errno.ENOTDIR) else DAMAGED
+        raise ReaderError(f"{path} can't be opened: {error.strerror}", "name the directory of a volume", status) from None
