@@ -133,7 +133,8 @@ final class BackupHolds: Sendable {
                     return isDue
                 }
                 let isLong = { (began: Duration) in now - began >= BackupHolds.longestEpochHold }
-                if state.holds.allSatisfy({ isLong($0.began) }) || state.epochHeld.map(isLong) ?? true {
+                let isLongHeld = state.epochHeld.map(isLong) ?? true
+                if isLongHeld || state.holds.allSatisfy({ isLong($0.began) }) {
                     volume.holdEpoch(false)
                 }
                 if isOver { state.epochHeld = nil }
