@@ -65,6 +65,9 @@ extension ControlClient {
     /// Readable, poll(2), where `hostNotice` will not wait, or not for long.
     public var pollDescriptor: Int32 { socket.rawValue }
 
+    /// Ends the connection now; it is of no use afterwards.
+    public func hangUp() { _ = shutdown(socket.rawValue, Int32(SHUT_RDWR)) }
+
     private func hex(_ secret: borrowing SecretBytes) throws(ControlError) -> SecretBytes {
         do throws(Errno) {
             return try HexSecret.encode(secret)

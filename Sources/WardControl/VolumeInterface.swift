@@ -131,7 +131,8 @@ public enum VolumeInterface {
 
         # Locks: at once with now, else after the grace period. With now it returns when nothing of class A is readable.
         # reason: why, for those who look at the events. While trusted hosts are connected the state is lockedWithHost, and A
-        # and B stay open until the last of them ends; with endHosts their connections are ended first.
+        # and B stay open until the last of them ends; with endHosts their connections are ended first, and for
+        # half a minute, or until an unlock, none is taken.
         method Lock(now: ?bool, reason: ?string, endHosts: ?bool) -> (state: string)
 
         method Unlock(passcode: string) -> (state: string)

@@ -8,7 +8,8 @@ import WardVolume
 /// What a volume holds still while backups of it are made: its epoch, and changes of the keybag, which wait their turn.
 ///
 /// A hold lasts as long as its client's connection. Nothing waits for ever: after `longestWait` a change of the keybag goes
-/// on, after `longestEpochHold` the epoch does, whether the backup is at its end or not. Locks, unlocks and erasing never
+/// on, after `longestEpochHold` the epoch does, whether the backup is at its end or not, and however many follow each other
+/// without a gap. Locks, unlocks and erasing never
 /// come here.
 ///
 /// Concurrency: any thread; `state` is guarded by its mutex, held for moments.
@@ -34,6 +35,8 @@ final class BackupHolds: Sendable {
     private struct State {
         var holds: [Hold] = []
         var waiting: [Waiting] = []
+        /// Since when the epoch stays, without having gone on in between.
+        var epochHeld: Duration?
         var thread: SystemThread?
         var isRunning = false
         var isStopping = false
@@ -82,7 +85,7 @@ final class BackupHolds: Sendable {
             }
             let isHeld = state.withLock { state -> Bool in
                 let isHeld = state.holds.contains { $0.call === call }
-                if isHeld { volume.holdEpoch(true) }
+                if isHeld { holdEpoch(&state, now: time.now) }
                 return isHeld
             }
             guard isHeld else { return }
@@ -129,10 +132,12 @@ final class BackupHolds: Sendable {
                     if isDue { due.append(waiting) }
                     return isDue
                 }
-                let holdsEpoch = state.holds.contains {
-                    now - $0.began < BackupHolds.longestEpochHold
+                let isLong = { (began: Duration) in now - began >= BackupHolds.longestEpochHold }
+                let isLongHeld = state.epochHeld.map(isLong) ?? true
+                if isLongHeld || state.holds.allSatisfy({ isLong($0.began) }) {
+                    volume.holdEpoch(false)
                 }
-                if !holdsEpoch { volume.holdEpoch(false) }
+                if isOver { state.epochHeld = nil }
                 if isOver { state.isRunning = false }
                 return (due, before - state.holds.count, isOver)
             }
@@ -144,6 +149,14 @@ final class BackupHolds: Sendable {
                 return
             }
         }
+    }
+
+    /// One that begins when the epoch was held long enough by others has had it go on first, for everything was made durable
+    /// then.
+    private func holdEpoch(_ state: inout State, now: Duration) {
+        let isOver = state.epochHeld.map { now - $0 >= BackupHolds.longestEpochHold } ?? true
+        if isOver { state.epochHeld = now }
+        volume.holdEpoch(true)
     }
 
     private func forget(_ call: ControlCall) {

@@ -12,6 +12,9 @@ import WardVolume
 extension ControlService {
     /// What is trusted for days is told the time this often, seconds.
     static let hostNoteInterval: UInt64 = 3600
+    /// For this long after a lock that ended all hosts none opens anything, unless the volume is unlocked. A host that
+    /// connects again and again must not be back before the machine sleeps: the login manager gives that some seconds.
+    static let hostPause = Duration.seconds(30)
 
     /// Seconds since 1970 that never run backwards. On a manual clock days pass as that says.
     func hostTime() -> UInt64 {
@@ -146,6 +149,11 @@ extension ControlService {
         guard hostEndings.load(ordering: .sequentiallyConsistent) == endingsBefore,
             connection.call.isAlive
         else { return .busy(reason: "all hosts were ended while this one connected") }
+        if keeper.stateName != "unlocked", let ended = hostsEnded.withLock({ $0 }),
+            time.now - ended < ControlService.hostPause
+        {
+            return .busy(reason: "it was locked for everybody less than half a minute ago")
+        }
         return nil
     }
 
@@ -239,6 +247,9 @@ extension ControlService {
             try? store.noteHostUse(connections.all.map(\.hostID), keyring: volume.keyring, at: now)
         }
     }
+
+    /// The same in the queue: for who must not wait for the state directory.
+    func noteHostUseLater() { trust.add { [self] in noteHostUse(always: false) } }
 
     /// Of hosts whose connection has just ended; in the queue.
     func noteUse(of hostIDs: [[UInt8]]) {

@@ -37,6 +37,8 @@ final class ControlService: ControlHandler {
     let lastHostNote = Mutex(UInt64(0))
     /// How often all hosts, or those of one record, were ended. Whoever began to connect before is refused.
     let hostEndings = Atomic(0)
+    /// When a lock ended all hosts last, on the clock that grace periods run on.
+    let hostsEnded = Mutex<Duration?>(nil)
     let backups: BackupHolds
     /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not undo it.
     private let locks = Atomic(0)
@@ -195,7 +197,10 @@ final class ControlService: ControlHandler {
         let now = call.parameters["now"]?.boolValue ?? false
         let endingHosts = call.parameters["endHosts"]?.boolValue ?? false
         locks.add(1, ordering: .relaxed)
-        if endingHosts { hostEndings.add(1, ordering: .sequentiallyConsistent) }
+        if endingHosts {
+            hostEndings.add(1, ordering: .sequentiallyConsistent)
+            hostsEnded.withLock { $0 = time.now }
+        }
         if let reason = call.parameters["reason"]?.stringValue {
             let reason = String(
                 String.UnicodeScalarView(

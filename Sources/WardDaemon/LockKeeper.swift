@@ -41,6 +41,8 @@ final class LockKeeper: @unchecked Sendable {
     private let flusher: PageFlusher?
     /// The connection was aborted by a lock that could not end otherwise: the mount is dead and the daemon ends.
     private let isCutOff = Atomic(false)
+    /// The mount ends for good: nothing brings keys back any more.
+    private let isLeaving = Atomic(false)
     private let current: Mutex<Status>
     private let jobs = Mutex(Jobs())
     private let wake = WakeDescriptor()
@@ -83,8 +85,8 @@ final class LockKeeper: @unchecked Sendable {
     /// state's name. `arrival`: when the passcode of an unlock came in, monotonic. `refuse` is asked there first, behind
     /// everything that was posted before: where it says true, that was all.
     ///
-    /// Once the connection was aborted nothing brings keys back: there is no mount they could serve. Where it could not be
-    /// aborted the mount lives, with its gate closed, and an unlock is as good as ever.
+    /// Once the connection was aborted, or the mount is at its end, nothing brings keys back: there is no mount they could
+    /// serve. Where it could not be aborted the mount lives, with its gate closed, and an unlock is as good as ever.
     @discardableResult
     func post(
         _ event: LockStateMachine.Event, arrival: Duration? = nil,
@@ -94,7 +96,10 @@ final class LockKeeper: @unchecked Sendable {
         add { [unowned self] in
             if refuse?() == true { return }
             let bringsKeys = [.unlocked, .passcodeRemoved, .hostConnected].contains(event)
-            if !(bringsKeys && isCutOff.load(ordering: .relaxed)) {
+            let isOver =
+                isCutOff.load(ordering: .relaxed)
+                || isLeaving.load(ordering: .sequentiallyConsistent)
+            if !(bringsKeys && isOver) {
                 prepare?()
                 passcodeArrival = arrival
                 handle(event)
@@ -118,8 +123,12 @@ final class LockKeeper: @unchecked Sendable {
         }
     }
 
+    /// The mount ends, whatever comes: an unlock that was being tried, or a host that connects, is too late.
+    func leaveForGood() { isLeaving.store(true, ordering: .sequentiallyConsistent) }
+
     /// Evicts every class, whatever the state: the mount ends. Returns when that is done.
     func evictEverything() {
+        leaveForGood()
         let done = WakeDescriptor()
         let isTaken = add { [unowned self] in
             evict(.all, keepOpenFiles: [])

@@ -29,7 +29,7 @@ final class Maintenance: Sendable {
         threads.withLock { $0 = [sync, mend] }
     }
 
-    /// What is to be done once in a while, besides; it may wait for the disk.
+    /// What is to be done once in a while, besides; it waits for nothing.
     func everyInterval(_ body: @escaping @Sendable () -> Void) { regular.withLock { $0 = body } }
 
     /// Asks for a durable point now.

@@ -108,7 +108,7 @@ final class MountedService: @unchecked Sendable {
             log.stop()
             throw DaemonError(error)
         }
-        maintenance.everyInterval { [weak service] in service?.noteHostUse(always: false) }
+        maintenance.everyInterval { [weak service] in service?.noteHostUseLater() }
         // Last: it is a client of the socket.
         sessionWatch =
             SessionWatchProcess.isUseful
@@ -163,6 +163,7 @@ final class MountedService: @unchecked Sendable {
         }
         guard !isEnding.exchange(true, ordering: .relaxed) else { return nil }
         hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
+        keeper.leaveForGood()
         keeper.perform(.lock(grace: .zero, endingHosts: true))
         keeper.leaveMount()
         if (try? connection.unmount(lazy: false)) == nil { try? connection.unmount(lazy: true) }

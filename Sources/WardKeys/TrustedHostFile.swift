@@ -98,9 +98,10 @@ struct TrustedHostFile {
 
     /// No host is trusted: wipes whatever is there.
     func destroy() throws(Errno) {
-        // All of them, whatever fails.
+        // All of them, whatever fails. The file that counts last: a next one that an earlier failure left there would take
+        // its place after a power cut in between.
         var failure: Errno?
-        for path in [path, path + ".new", nextPath, nextPath + ".new"] {
+        for path in [nextPath + ".new", nextPath, path + ".new", path] {
             do throws(Errno) {
                 try storage.destroySecret(path)
             } catch {

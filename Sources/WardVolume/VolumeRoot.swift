@@ -103,8 +103,7 @@ enum VolumeRoot {
         _ name: String, _ bytes: [UInt8], _ directory: Int32, _ storage: any Storage
     ) throws(Errno) {
         let staging = stagingPrefix + name
-        let file = try storage.openat(
-            directory, staging, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode: 0o600)
+        let file = try makeFile(staging, directory, storage)
         do throws(Errno) {
             try bytes.withUnsafeBufferPointer { source throws(Errno) in
                 try storage.pwrite(file, source.baseAddress!, source.count, at: 0)
@@ -117,6 +116,20 @@ enum VolumeRoot {
         storage.close(file)
         try storage.renameat(directory, staging, directory, name, flags: 0)
         try storage.fsync(directory)
+    }
+
+    /// A new file. What a power cut left of the name goes; what anybody else put there (a FIFO, a second name of another
+    /// file) is not written to.
+    private static func makeFile(
+        _ name: String, _ directory: Int32, _ storage: any Storage
+    ) throws(Errno) -> Int32 {
+        let flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW
+        do throws(Errno) {
+            return try storage.openat(directory, name, flags, mode: 0o600)
+        } catch .fileExists {
+            try storage.unlinkat(directory, name, 0)
+            return try storage.openat(directory, name, flags, mode: 0o600)
+        }
     }
 
     static func readRecord(
@@ -149,8 +162,9 @@ enum VolumeRoot {
     ) throws(VolumeOpenError) -> VolumeStateRecord {
         let place = path + "/" + VolumeStateRecord.fileName
         let bytes = try call(place, "can't be read") { () throws(Errno) -> [UInt8] in
+            // A FIFO in the file's place must not hang us.
             let file = try storage.openat(
-                descriptor, VolumeStateRecord.fileName, O_RDONLY | O_NOFOLLOW, mode: 0)
+                descriptor, VolumeStateRecord.fileName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
             defer { storage.close(file) }
             var bytes = [UInt8](repeating: 0, count: 4096)
             let count = try bytes.withUnsafeMutableBufferPointer { out throws(Errno) in

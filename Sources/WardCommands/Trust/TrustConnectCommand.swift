@@ -76,7 +76,8 @@ struct TrustConnectCommand: ParsableCommand {
             heartbeat: heartbeat ? .seconds(patience.seconds) : nil)
         switch watch.run() {
         case .hostIsGone(let why):
-            // This process is the connection: its end, just now, is what locks.
+            // Its end is what locks, and must not wait for somebody to read why.
+            connection.client.hangUp()
             console.note("\(place): \(why)")
         case .endedByDevice(let reason): throw ended(reason, what)
         case .lost(let error): throw CommandFailure(what, mountpoint, error)

@@ -199,6 +199,29 @@ extension MountSuite {
                 return try volume.recordedEpoch() > again
             }
             _ = try hanging.end()
+            try volume.wait(for: "nobody holds it") {
+                #expect(probe.writeFile("between", "content") == .ok)
+                let before = try volume.recordedEpoch()
+                try volume.lockNow()
+                try volume.unlock()
+                usleep(300_000)
+                return try volume.recordedEpoch() > before
+            }
+
+            // One after the other, without a gap: together no longer either.
+            let first = try Running(volume)
+            let together = try volume.recordedEpoch()
+            try volume.advance(seconds: 1900)
+            let second = try Running(volume)
+            first.child.kill()
+            try volume.advance(seconds: 1900)
+            try volume.wait(for: "the epoch goes on beside the second") {
+                #expect(probe.writeFile("later", "content") == .ok)
+                try volume.lockNow()
+                try volume.unlock()
+                return try volume.recordedEpoch() > together
+            }
+            _ = try second.end()
         }
 
         @Test(

@@ -111,6 +111,33 @@ extension MountSuite {
                 "FROM='\(original.volume)' TO='\(machine.volume)'\n" + tool.script)
         }
 
+        // MARK: Hostile copies
+
+        @Test(
+            "A copy that somebody else prepared: what lies in the place of its files is neither waited for nor written to",
+            arguments: User.available)
+        func prepared(user: User) throws {
+            let original = try MountedVolume(as: user)
+            try makeKit(original, "kit")
+            let machine = try makeMachine(user, kitOf: original)
+            try copy(original, to: machine, .cp)
+            // As the state record is called until it is complete.
+            try machine.shell(
+                """
+                echo precious >$OUT/precious; cd '\(machine.volume)'
+                ln $OUT/precious .ward-new-ward.state; mkfifo ward.keybag.new; mkfifo ward.keybag.copy.new
+                """)
+            let done = try adopt(machine)
+            #expect(done.succeeded, "\(done.everything)")
+            #expect(try machine.shell("cat $OUT/precious") == "precious\n")
+            for place in ["ward.state", ".ward-new-ward.state"] {
+                try machine.shell("cd '\(machine.volume)'; rm -f \(place); mkfifo \(place)")
+                let again = try adopt(machine, "--replace", "--copied-in-use")
+                #expect(!again.timedOut, "\(place): \(again.everything)")
+                try machine.shell("rm -f '\(machine.volume)/\(place)'")
+            }
+        }
+
         // MARK: Copies
 
         @Test(

@@ -225,7 +225,9 @@ extension MountSuite {
             #expect(try volume.state() == "locked")
             expectOpen(probe, false, "locked for everybody")
             #expect(connection.end() == 11)
-            // It is still trusted.
+            // It is still trusted, though not at once.
+            #expect(try host.refused().status == 75)
+            try volume.advance(seconds: 30)
             connection = try host.connect()
             let unmounted = try volume.ward("unmount", volume.mountPoint, "--force")
             #expect(unmounted.succeeded, "\(unmounted.everything)")
@@ -252,6 +254,20 @@ extension MountSuite {
             #expect(try volume.state() == "locked", "locked before the machine may sleep")
             expectOpen(probe, false, "asleep")
             #expect(connection.end() == 11)
+            // A host that connects again and again is not back before the machine sleeps.
+            let early = try host.refused()
+            #expect(early.status == 75, "\(early.everything)")
+            #expect(early.errors.contains("locked for everybody"), "\(early.everything)")
+            expectOpen(probe, false, "falling asleep")
+            #expect(try volume.state() == "locked")
+            try volume.advance(seconds: 30)
+            let awake = try host.connect()
+            expectOpen(probe, true, "awake")
+            #expect(try manager.tell("sleep") == "released")
+            #expect(awake.end() == 11)
+            // Unlocked its owner is there.
+            try volume.unlock()
+            try host.connect().signal(SIGKILL)
         }
 
         @Test(
@@ -382,6 +398,91 @@ extension MountSuite {
             connection.signal(SIGKILL)
             #expect(probe.secondsUntilRefused("A/f").map { $0 < 1 } == true)
             holder.kill()
+        }
+
+        @Test(
+            "the state directory hangs when the hosts' time is due: the volume can be unmounted",
+            arguments: User.available)
+        func hangingStateAtTheEnd(user: User) throws {
+            let (volume, _, _) = try trusting(user)
+            let lock = try volume.deviceDirectory() + "/lock"
+            let holder = try Child(
+                user.prefix + ["flock", lock, "sleep", "60"], environment: volume.environment)
+            usleep(300_000)
+            try volume.advance(seconds: 7200)
+            // A durable point comes with it, and the time is written down beside that.
+            try volume.lockNow()
+            usleep(300_000)
+            _ = try volume.ward("unmount", volume.mountPoint, seconds: 30)
+            let deadline = Date(timeIntervalSinceNow: 30)
+            while volume.record() != nil, deadline.timeIntervalSinceNow > 0 { usleep(10_000) }
+            #expect(volume.record() == nil, "the daemon has ended")
+            holder.kill()
+        }
+
+        @Test("stderr that nobody reads does not keep it open", arguments: User.available)
+        func stuckErrors(user: User) throws {
+            let (volume, probe, host) = try trusting(user)
+            let (output, errors) = (try Child.pipe(), try Child.pipe())
+            defer { close(errors.reading) }
+            // Full, as where a terminal was stopped.
+            let byte = [UInt8](repeating: 0, count: 4096)
+            _ = fcntl(errors.writing, F_SETFL, O_NONBLOCK)
+            while write(errors.writing, byte, byte.count) > 0 {}
+            _ = fcntl(errors.writing, F_SETFL, 0)
+            let child = try Child(
+                user.prefix + [
+                    TestEnvironment.shared.ward, "trust", "connect", volume.mountPoint,
+                    "--trust-file", host.record,
+                ], environment: volume.environment, output: output.writing, errors: errors.writing)
+            close(output.writing)
+            close(errors.writing)
+            #expect(try reachesHosts(volume, 1))
+            try volume.lockNow()
+            expectOpen(probe, true, "connected")
+            close(output.reading)
+            #expect(probe.secondsUntilRefused("A/f").map { $0 < 1 } == true)
+            child.kill()
+        }
+
+        @Test(
+            "a host that was connecting when the volume was unmounted by force is too late, also where the mount lingers",
+            arguments: User.available)
+        func connectingAtTheEnd(user: User) throws {
+            let (volume, _, host) = try trusting(user)
+            // A program that has a file open: the mount is cut off half a second later.
+            let program = try Child(
+                user.prefix + ["sh", "-c", "exec 3>\"$0/open\"; sleep 60", volume.mountPoint],
+                environment: volume.environment)
+            try volume.wait(for: "the file") {
+                try volume.shell("ls \"$MNT\"").contains("open")
+            }
+            try volume.lockNow()
+            // It waits for the state directory, where the time is due.
+            let lock = try volume.deviceDirectory() + "/lock"
+            let holder = try Child(
+                user.prefix + ["flock", lock, "sleep", "60"], environment: volume.environment)
+            usleep(300_000)
+            try volume.advance(seconds: 7200)
+            let output = try Child.pipe()
+            defer { close(output.reading) }
+            let child = try Child(
+                user.prefix + [
+                    TestEnvironment.shared.ward, "trust", "connect", volume.mountPoint,
+                    "--trust-file", host.record,
+                ], environment: volume.environment, output: output.writing)
+            close(output.writing)
+            usleep(1_000_000)
+            #expect(child.wait(seconds: 0) == nil, "it waits")
+            let unmounted = try volume.ward("unmount", volume.mountPoint, "--force")
+            holder.kill()
+            #expect(unmounted.succeeded, "\(unmounted.everything)")
+            let status = child.wait(seconds: 30)
+            #expect(status == 75 || status == 69, "\(String(describing: status))")
+            var said = [UInt8](repeating: 0, count: 4096)
+            let count = read(output.reading, &said, said.count)
+            #expect(count == 0, "\(String(decoding: said.prefix(max(0, count)), as: UTF8.self))")
+            program.kill()
         }
 
         @Test(
