@@ -1,3 +1,4 @@
+import CWardLinux
 import Glibc
 
 /// Programs that synchronise directories, by what they leave in them.
