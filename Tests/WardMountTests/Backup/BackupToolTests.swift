@@ -265,10 +265,9 @@ extension MountSuite {
                 "$WARD" lock --now "$MNT" -q
                 mkdir -p "$OUT/elsewhere"
                 "$WARD" backup run "$MNT" -q --for rsync -- sh -c '
-                    # One pass may leave a directory with the time of the copying.
-                    for pass in 1 2; do
-                        rsync -aHAX --exclude-from "$WARD_BACKUP_EXCLUDES" "$WARD_BACKUP_SOURCE/" "$OUT/elsewhere/rsync/"
-                    done'
+                    # By default rsync takes two times within a second for one, and leaves the time of the copying.
+                    rsync -aHAX --modify-window=-1 --exclude-from "$WARD_BACKUP_EXCLUDES" "$WARD_BACKUP_SOURCE/" \
+                        "$OUT/elsewhere/rsync/"'
                 \#(Self.adopt("\"$OUT/elsewhere/rsync\""))
                 \#(Self.leave)
                 "$WARD" backup run "$MNT" -q --for tar -- sh -c '
