@@ -70,12 +70,12 @@ extension MountSuite {
                 ], on: .errors)
         }
 
-        /// Runs it until it took less than a second, three times at most.
+        /// Runs it until it took less than a second, six times at most: other tests keep the machine busy.
         private func withinASecond(
             _ what: String, _ scenario: () throws -> Double?
         ) throws {
             var all: [Double?] = []
-            for _ in 0..<3 {
+            for _ in 0..<6 {
                 let seconds = try scenario()
                 if let seconds, seconds < 1 { return }
                 all.append(seconds)
