@@ -124,7 +124,7 @@ struct ExportCommand: ParsableCommand {
         do {
             found = try ClassList.head(Path.joined(place, ClassList.fileName))
             let listing = try OwnedDescriptor(opening: place, O_RDONLY | O_DIRECTORY)
-            isEmpty = try DirectoryListing.names(in: listing.rawValue).isEmpty
+            isEmpty = try DirectoryReading.names(in: listing.rawValue).isEmpty
         } catch let error as Errno {
             throw CommandFailure(what, directory, errno: error)
         } catch {

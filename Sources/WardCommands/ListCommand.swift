@@ -173,7 +173,7 @@ struct ListedEntry {
         let directory = try OwnedDescriptor(
             opening: "/proc/self/fd/\(node.rawValue)", O_RDONLY | O_DIRECTORY)
         var entries: [ListedEntry] = []
-        for name in try DirectoryListing.names(in: directory.rawValue) {
+        for name in try DirectoryReading.names(in: directory.rawValue) {
             do throws(Errno) {
                 let child = OwnedDescriptor(
                     adopting: try NodeName(bytes: name).withCString { name throws(Errno) in

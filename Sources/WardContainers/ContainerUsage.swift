@@ -30,14 +30,14 @@ public struct ContainerUsage: Equatable, Sendable {
     }
 
     private mutating func walk(_ directory: Int32, _ device: dev_t, _ seen: inout Set<UInt64>) {
-        guard let names = try? Directories.rawNames(in: directory) else {
+        guard let names = try? DirectoryReading.names(in: directory) else {
             unreadable += 1
             return
         }
         for name in names {
             do throws(Errno) {
                 let node = OwnedDescriptor(
-                    adopting: try Directories.withName(name) { name throws(Errno) in
+                    adopting: try NodeName(bytes: name).withCString { name throws(Errno) in
                         try Syscall.openat(
                             directory, name, Directories.pathOnly | O_NOFOLLOW)
                     })

@@ -49,37 +49,9 @@ enum Directories {
 
     /// Sorted, without "." and ".."; names that are no UTF-8 are left out, no container has any.
     static func names(in directory: Int32) throws(Errno) -> [String] {
-        try rawNames(in: directory).compactMap { String(validating: $0, as: UTF8.self) }.sorted()
-    }
-
-    static func rawNames(in directory: Int32) throws(Errno) -> [[UInt8]] {
-        // fdopendir(3) takes the descriptor over.
-        let own = try Syscall.openat(directory, ".", flags)
-        guard let stream = fdopendir(own) else {
-            let reason = Errno(rawValue: errno)
-            Syscall.close(own)
-            throw reason
-        }
-        defer { closedir(stream) }
-        var names: [[UInt8]] = []
-        while true {
-            errno = 0
-            guard let entry = readdir(stream) else {
-                if errno != 0 { throw Errno(rawValue: errno) }
-                return names
-            }
-            let name = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
-            if name != [0x2E] && name != [0x2E, 0x2E] { names.append(name) }
-        }
-    }
-
-    static func withName<R>(
-        _ bytes: [UInt8], _ body: (UnsafePointer<CChar>) throws(Errno) -> R
-    ) throws(Errno) -> R {
-        let terminated = bytes.map { CChar(bitPattern: $0) } + [0]
-        return try terminated.withUnsafeBufferPointer { buffer throws(Errno) in
-            try body(buffer.baseAddress!)
-        }
+        try DirectoryReading.names(in: directory).compactMap {
+            String(validating: $0, as: UTF8.self)
+        }.sorted()
     }
 
     // MARK: Attributes
@@ -135,7 +107,7 @@ enum Directories {
             hasMoved = false
             try empty(top.rawValue, top.rawValue, 1, onlyDirectories, &hasMoved)
         } while hasMoved
-        try withName(name) { name throws(Errno) in
+        try NodeName(bytes: name).withCString { name throws(Errno) in
             try Syscall.unlinkat(parent, name, AT_REMOVEDIR)
         }
     }
@@ -146,16 +118,16 @@ enum Directories {
         _ hasMoved: inout Bool
     ) throws(Errno) {
         var failure: Errno?
-        for name in try rawNames(in: directory) {
+        for name in try DirectoryReading.names(in: directory) {
             do throws(Errno) {
-                let isDirectory = try withName(name) { name throws(Errno) in
+                let isDirectory = try NodeName(bytes: name).withCString { name throws(Errno) in
                     try Syscall.fstatat(directory, name).st_mode & S_IFMT == S_IFDIR
                 }
                 if isDirectory, depth >= maximumDepth {
                     // To be moved it has to be open to its owner, too.
                     _ = try openToEmpty(name, in: directory)
                     let moved = ContainerLayout.removedPrefix + VolumeContainers.randomName()
-                    try withName(name) { name throws(Errno) in
+                    try NodeName(bytes: name).withCString { name throws(Errno) in
                         try Syscall.renameat(
                             directory, name, top, moved, flags: 1 /* RENAME_NOREPLACE */)
                     }
@@ -163,11 +135,11 @@ enum Directories {
                 } else if isDirectory {
                     let inner = try openToEmpty(name, in: directory)
                     try empty(inner.rawValue, top, depth + 1, onlyDirectories, &hasMoved)
-                    try withName(name) { name throws(Errno) in
+                    try NodeName(bytes: name).withCString { name throws(Errno) in
                         try Syscall.unlinkat(directory, name, AT_REMOVEDIR)
                     }
                 } else if !onlyDirectories {
-                    try withName(name) { name throws(Errno) in
+                    try NodeName(bytes: name).withCString { name throws(Errno) in
                         try Syscall.unlinkat(directory, name)
                     }
                 }
@@ -183,7 +155,7 @@ enum Directories {
         _ name: [UInt8], in parent: Int32
     ) throws(Errno) -> OwnedDescriptor {
         let node = OwnedDescriptor(
-            adopting: try withName(name) { name throws(Errno) in
+            adopting: try NodeName(bytes: name).withCString { name throws(Errno) in
                 try Syscall.openat(parent, name, pathOnly | O_DIRECTORY | O_NOFOLLOW)
             })
         // A part of the volume that is mounted there has the same device number.
@@ -222,10 +194,10 @@ enum Directories {
         guard depth <= maximumDepth else { return false }
         do throws(Errno) {
             let directory = OwnedDescriptor(
-                adopting: try withName(name) { name throws(Errno) in
+                adopting: try NodeName(bytes: name).withCString { name throws(Errno) in
                     try Syscall.openat(parent, name, flags)
                 })
-            for inner in try rawNames(in: directory.rawValue)
+            for inner in try DirectoryReading.names(in: directory.rawValue)
             where !holdsOnlyDirectories(inner, in: directory.rawValue, depth: depth + 1) {
                 return false
             }

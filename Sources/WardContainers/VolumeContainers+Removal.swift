@@ -59,8 +59,13 @@ extension VolumeContainers {
         for container in [removal.container] + removal.groups {
             try requireNoMount(in: container.path)
         }
+        try setAsideAndRemove(removal.container)
+        return removal
+    }
+
+    /// Renames the container, durably, to what says that it goes; then takes it away.
+    private func setAsideAndRemove(_ container: Container) throws(ContainerError) {
         let name = ContainerLayout.removedPrefix + VolumeContainers.randomName()
-        let container = removal.container
         let directory = try wrapping(container.path) { () throws(Errno) in
             var parent = try openRoot()
             for name in container.kind.directoryNames {
@@ -71,7 +76,6 @@ extension VolumeContainers {
             return parent
         }
         try finishRemoval(name, in: directory.rawValue)
-        return removal
     }
 
     private func requireNoMore(
@@ -122,17 +126,7 @@ extension VolumeContainers {
         where group.kind == .group && record.groups.contains(group.id)
             && listing.users(of: group.id).isEmpty && group.record.team == record.team
         {
-            let name = ContainerLayout.removedPrefix + VolumeContainers.randomName()
-            let directory = try wrapping(group.path) { () throws(Errno) in
-                var parent = try openRoot()
-                for name in ContainerKind.group.directoryNames {
-                    parent = try Directories.open(name, in: parent.rawValue)
-                }
-                try Syscall.renameat(parent.rawValue, group.id.text, parent.rawValue, name)
-                try Syscall.fsync(parent.rawValue)
-                return parent
-            }
-            try finishRemoval(name, in: directory.rawValue)
+            try setAsideAndRemove(group)
         }
     }
 

@@ -275,30 +275,7 @@ public final class ControlServer: @unchecked Sendable {
                     .object([("method", .string(method))]))
                 return
             }
-            if VolumeInterface.lastingMethods.contains(member) {
-                guard call.wantsMore else {
-                    call.fail(StandardInterface.qualified("ExpectedMore"))
-                    return
-                }
-                let monitors = clients.values.count { $0.isMonitor }
-                guard monitors < ControlServer.maximumMonitors else {
-                    call.fail(.busy(reason: "\(monitors) programs watch the events already"))
-                    return
-                }
-                connection.isMonitor = true
-            }
-            if member == "TrustConnect" {
-                guard call.wantsMore else {
-                    call.fail(StandardInterface.qualified("ExpectedMore"))
-                    return
-                }
-                let hosts = clients.values.count { $0.isHost }
-                guard hosts < ControlServer.maximumHosts else {
-                    call.fail(.busy(reason: "\(hosts) trusted hosts are connected already"))
-                    return
-                }
-                connection.isHost = true
-            }
+            guard admit(call, connection) else { return }
             if let handler {
                 handler.handle(call)
             } else {
@@ -309,6 +286,32 @@ public final class ControlServer: @unchecked Sendable {
                 StandardInterface.qualified("InterfaceNotFound"),
                 .object([("interface", .string(interface))]))
         }
+    }
+
+    /// False where the call was answered: it goes on until the client hangs up, and can't.
+    private func admit(_ call: ControlCall, _ connection: ControlConnection) -> Bool {
+        let isHost = call.method == VolumeInterface.hostMethod
+        guard isHost || VolumeInterface.lastingMethods.contains(call.method) else { return true }
+        guard call.wantsMore else {
+            call.fail(StandardInterface.qualified("ExpectedMore"))
+            return false
+        }
+        if isHost {
+            let hosts = clients.values.count { $0.isHost }
+            guard hosts < ControlServer.maximumHosts else {
+                call.fail(.busy(reason: "\(hosts) trusted hosts are connected already"))
+                return false
+            }
+            connection.isHost = true
+        } else {
+            let monitors = clients.values.count { $0.isMonitor }
+            guard monitors < ControlServer.maximumMonitors else {
+                call.fail(.busy(reason: "\(monitors) programs watch the events already"))
+                return false
+            }
+            connection.isMonitor = true
+        }
+        return true
     }
 
     private func answerStandard(_ call: ControlCall) {

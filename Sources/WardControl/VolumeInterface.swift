@@ -9,7 +9,10 @@ public enum VolumeInterface {
         "TrustAdd", "TrustConnect", "TrustList", "TrustRemove",
     ]
 
-    /// Those that need "more", and go on until the client hangs up.
+    /// Needs "more", and is a trusted host's connection until it hangs up.
+    static let hostMethod = "TrustConnect"
+
+    /// The others that need "more", and go on until the client hangs up.
     public static let lastingMethods: Set<String> = ["Monitor", "Backup"]
 
     /// The name of a method or error of this interface as it crosses the socket.

@@ -15,18 +15,27 @@ final class KeptProcess: Sendable {
         var thread: SystemThread?
     }
 
-    private let start: @Sendable () -> pid_t?
+    private let start: @Sendable (Int32) -> pid_t?
     private let report: @Sendable (String) -> Void
     private let state: Mutex<State>
     private let stops = WakeDescriptor()
+    /// Kept open as long as this process lives, and nothing is ever written: by its end the helper learns of our death.
+    private let pipe: (reading: Int32, writing: Int32)
 
-    /// `start` gives the number of a new process, nil where there can be none; `report` is told what happened to one. The
-    /// first is started by the calling thread, others by a thread that lives as long. Nil where the first can't be started.
+    /// `start` gives the number of a new process, nil where there can be none; it gets the descriptor to read from that ends
+    /// with this process. `report` is told what happened to a process. The first is started by the calling thread, others by
+    /// a thread that lives as long. Nil where the first can't be started.
     init?(
-        _ name: String, start: @escaping @Sendable () -> pid_t?,
+        _ name: String, start: @escaping @Sendable (Int32) -> pid_t?,
         report: @escaping @Sendable (String) -> Void
     ) {
-        guard let pid = start() else { return nil }
+        guard let pipe = try? Syscall.pipe() else { return nil }
+        guard let pid = start(pipe.reading) else {
+            Syscall.close(pipe.reading)
+            Syscall.close(pipe.writing)
+            return nil
+        }
+        self.pipe = (pipe.reading, pipe.writing)
         self.start = start
         self.report = report
         state = Mutex(State(pid: pid))
@@ -46,6 +55,8 @@ final class KeptProcess: Sendable {
         thread?.join()
         let pid = state.withLock { $0.pid }
         if pid > 0 { OwnProgram.wait(for: pid) }
+        Syscall.close(pipe.reading)
+        Syscall.close(pipe.writing)
     }
 
     private func keep() {
@@ -71,7 +82,7 @@ final class KeptProcess: Sendable {
 
     private func replace() {
         state.withLock { state in
-            if !state.isStopping { state.pid = start() ?? 0 }
+            if !state.isStopping { state.pid = start(pipe.reading) ?? 0 }
         }
     }
 

@@ -13,8 +13,6 @@ final class SessionWatchProcess: Sendable {
     ]
 
     private let process: KeptProcess
-    /// Kept open as long as this process lives: its end tells the child.
-    private let pipe: (reading: Int32, writing: Int32)
 
     /// Whether there is a system bus to watch.
     static var isUseful: Bool {
@@ -26,32 +24,22 @@ final class SessionWatchProcess: Sendable {
         socketPath: String, mountPoint: String, locksWithScreen: Bool,
         report: @escaping @Sendable (String) -> Void
     ) {
-        guard let ends = try? Syscall.pipe() else { return nil }
         var words = [
             "session-watch", "--socket", socketPath, "--mount-point", mountPoint, "--fd", "3",
         ]
         if locksWithScreen { words.append("--screen") }
         let arguments = words
         // A session of its own: what ends the daemon by its terminal or group must not end this before its last lock.
-        let process = KeptProcess("ward-session") {
+        let process = KeptProcess("ward-session") { lifeline in
             OwnProgram.start(
-                arguments, descriptors: [ends.reading], ownSession: true,
+                arguments, descriptors: [lifeline], ownSession: true,
                 variables: [SessionWatchProcess.busVariable])
         } report: {
             report("session watch: \($0)")
         }
-        guard let process else {
-            Syscall.close(ends.reading)
-            Syscall.close(ends.writing)
-            return nil
-        }
+        guard let process else { return nil }
         self.process = process
-        pipe = (ends.reading, ends.writing)
     }
 
-    func stop() {
-        process.stop()
-        Syscall.close(pipe.reading)
-        Syscall.close(pipe.writing)
-    }
+    func stop() { process.stop() }
 }

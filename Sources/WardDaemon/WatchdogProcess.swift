@@ -7,8 +7,6 @@ import WardSystem
 /// has stopped it.
 final class WatchdogProcess: Sendable {
     private let process: KeptProcess
-    /// Kept open as long as this process lives; nothing is ever written.
-    private let pipe: (reading: Int32, writing: Int32)
     /// Whether the child can abort the connection. Else (no `/sys/fs/fuse/connections`) an ordinary user's mount can only
     /// be detached after a crash, and programs find the bare mount point.
     let canAbort: Bool
@@ -19,7 +17,6 @@ final class WatchdogProcess: Sendable {
         _ connection: FUSEConnection, volumePath: String,
         report: @escaping @Sendable (String) -> Void
     ) {
-        guard let ends = try? Syscall.pipe() else { return nil }
         let abort = connection.abortDescriptor
         var words = [
             "watchdog", "--connection", "\(connection.connectionID)", "--mount-point",
@@ -27,30 +24,22 @@ final class WatchdogProcess: Sendable {
         ]
         if abort != nil { words += ["--abort-fd", "4"] }
         let arguments = words
-        let descriptors = [ends.reading] + (abort.map { [$0] } ?? [])
         // A session of its own: what ends the daemon by its terminal or group must not end this too.
-        let process = KeptProcess("ward-watchdog") { [connection] in
+        let process = KeptProcess("ward-watchdog") { [connection] lifeline in
             // The connection owns the descriptor.
             withExtendedLifetime(connection) {
-                OwnProgram.start(arguments, descriptors: descriptors, ownSession: true)
+                OwnProgram.start(
+                    arguments, descriptors: [lifeline] + (abort.map { [$0] } ?? []),
+                    ownSession: true)
             }
         } report: {
             report("watchdog: \($0)")
         }
-        guard let process else {
-            Syscall.close(ends.reading)
-            Syscall.close(ends.writing)
-            return nil
-        }
+        guard let process else { return nil }
         self.process = process
-        pipe = (ends.reading, ends.writing)
         canAbort = abort != nil
     }
 
     /// Ends it, before the number of its connection can belong to another mount.
-    func stop() {
-        process.stop()
-        Syscall.close(pipe.reading)
-        Syscall.close(pipe.writing)
-    }
+    func stop() { process.stop() }
 }

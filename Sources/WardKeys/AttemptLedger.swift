@@ -59,13 +59,10 @@ struct AttemptLedger {
 
     /// Nil where the file is missing, or not one that this device wrote for this volume.
     private func authenticRecord() throws(KeybagError) -> AttemptRecord? {
-        let bytes: [UInt8]
-        do throws(Errno) {
-            bytes = try storage.readBytes(path, limit: AttemptRecord.bytes)
-        } catch {
-            if error == .noSuchFileOrDirectory { return nil }
-            throw .system(error, path, "can't read the passcode attempts")
-        }
+        guard
+            let bytes = try storage.readIfThere(
+                path, limit: AttemptRecord.bytes, "the passcode attempts")
+        else { return nil }
         let record: AttemptRecord
         do throws(FormatError) {
             record = try AttemptRecord(reading: bytes)

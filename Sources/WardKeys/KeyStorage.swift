@@ -83,3 +83,17 @@ extension KeyStorage {
         try read(path, limit: limit).withUnsafeBytes { [UInt8]($0) }
     }
 }
+
+extension KeyStorage {
+    /// The whole file; nil where there is none. `what`: what it holds, for the error.
+    func readIfThere(
+        _ path: String, limit: Int, _ what: String
+    ) throws(KeybagError) -> [UInt8]? {
+        do throws(Errno) {
+            return try readBytes(path, limit: limit)
+        } catch {
+            if error == .noSuchFileOrDirectory { return nil }
+            throw .system(error, path, "can't read \(what)")
+        }
+    }
+}

@@ -223,6 +223,16 @@ struct KeybagContext {
         }
     }
 
+    /// The 32-byte volume key of a set.
+    func volumeKey(of set: borrowing KeybagKeySet) throws(KeybagError) -> SecretBytes {
+        do throws(Errno) {
+            if let key = try set.volumeKey() { return key }
+        } catch {
+            throw .noLockedMemory(keybagPath)
+        }
+        throw KeybagError(.damaged, path: keybagPath, "the volume key is missing")
+    }
+
     /// Installs the class keys of a set.
     static func install(
         _ set: borrowing KeybagKeySet, into keyring: ClassKeyring, path: String

@@ -58,11 +58,6 @@ extension KeybagStore {
                 .changedElsewhere, path: context.keybagPath,
                 "the device slot does not authenticate")
         }
-        do throws(Errno) {
-            if let key = try set.volumeKey() { return key }
-        } catch {
-            throw .noLockedMemory(context.keybagPath)
-        }
-        throw KeybagError(.damaged, path: context.keybagPath, "the volume key is missing")
+        return try context.volumeKey(of: set)
     }
 }

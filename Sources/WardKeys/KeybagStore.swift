@@ -51,16 +51,13 @@ public final class KeybagStore: Sendable {
             acceptsOlderGeneration: acceptsOlderGeneration
         ).load()
         context = loaded.context
-        let attempts = try loaded.context.withLock { () throws(KeybagError) in
-            try KeybagStore.attempts(loaded)
+        let (attempts, found) = try loaded.context.withLock { () throws(KeybagError) in
+            (try KeybagStore.attempts(loaded), TrustedHostList.load(loaded))
         }
         published = Mutex(
             Published(
                 keybag: loaded.keybag, policy: loaded.policy, attempts: attempts,
                 recovery: (try? loaded.context.recovery.history()) ?? RecoveryHistory()))
-        let found = try loaded.context.withLock { () throws(KeybagError) in
-            TrustedHostList.load(loaded)
-        }
         hosts = Mutex(found.list)
         notes = loaded.notes + found.notes
     }
@@ -114,12 +111,7 @@ public final class KeybagStore: Sendable {
     public func openDeviceSlot(into keyring: ClassKeyring) throws(KeybagError) -> SecretBytes {
         let set = try deviceSet()
         try KeybagContext.install(set, into: keyring, path: context.keybagPath)
-        do throws(Errno) {
-            if let key = try set.volumeKey() { return key }
-        } catch {
-            throw .noLockedMemory(context.keybagPath)
-        }
-        throw KeybagError(.damaged, path: context.keybagPath, "the volume key is missing")
+        return try context.volumeKey(of: set)
     }
 
     /// Everything in the device slot.

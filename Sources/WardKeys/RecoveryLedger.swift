@@ -72,13 +72,10 @@ struct RecoveryLedger {
     }
 
     private func load() throws(KeybagError) -> RecoveryRecord {
-        let bytes: [UInt8]
-        do throws(Errno) {
-            bytes = try storage.readBytes(path, limit: RecoveryRecord.bytes)
-        } catch {
-            if error == .noSuchFileOrDirectory { return RecoveryRecord(uuid: uuid) }
-            throw .system(error, path, "can't read what is known of recovery kits")
-        }
+        guard
+            let bytes = try storage.readIfThere(
+                path, limit: RecoveryRecord.bytes, "what is known of recovery kits")
+        else { return RecoveryRecord(uuid: uuid) }
         let record: RecoveryRecord
         do throws(FormatError) {
             record = try RecoveryRecord(reading: bytes)

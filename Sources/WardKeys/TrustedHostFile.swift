@@ -43,13 +43,10 @@ struct TrustedHostFile {
 
     private func read(_ path: String, _ macKey: borrowing SecretBytes) throws(KeybagError) -> Found
     {
-        let bytes: [UInt8]
-        do throws(Errno) {
-            bytes = try storage.readBytes(path, limit: TrustedHostTable.maximumBytes)
-        } catch {
-            if error == .noSuchFileOrDirectory { return .absent }
-            throw .system(error, path, "can't read the trusted hosts")
-        }
+        guard
+            let bytes = try storage.readIfThere(
+                path, limit: TrustedHostTable.maximumBytes, "the trusted hosts")
+        else { return .absent }
         let table: TrustedHostTable
         do throws(FormatError) {
             table = try TrustedHostTable(reading: bytes)

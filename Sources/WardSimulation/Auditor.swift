@@ -209,7 +209,8 @@ public struct Auditor {
         // What was read whole already is not read again.
         let isDone = bytes == .max ? beginningBytes : 0
         let digests = Parallel.map(
-            all.count, tick: { progress(what, $0, all.count) },
+            all.count, threads: Parallel.threadCount, share: FileSurvey.smallestShare,
+            name: "ward-audit", tick: { progress(what, $0, all.count) },
             { index -> [UInt8]? in
                 let entry = all[index].1
                 return entry.file.sizeBytes <= isDone ? [] : digest(entry, first: bytes)

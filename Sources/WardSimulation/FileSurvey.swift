@@ -53,6 +53,9 @@ public struct FileSurvey: Sendable {
 
     // MARK: Directories
 
+    /// Fewer looks than this are not worth a thread.
+    static let smallestShare = 16
+
     private struct Visit: Sendable {
         var directories: [[UInt8]] = []
         var files: [[UInt8]] = []
@@ -73,7 +76,8 @@ public struct FileSurvey: Sendable {
             let first = level.lowerBound
             let paths = level.map { directories[$0].rawPath }
             let visits = Parallel.map(
-                paths.count, tick: { progress("directories", first + $0, nil) },
+                paths.count, threads: Parallel.threadCount, share: FileSurvey.smallestShare,
+                name: "ward-audit", tick: { progress("directories", first + $0, nil) },
                 { FileSurvey.visit(paths[$0]) })
             for (index, visit) in zip(level, visits) {
                 directories[index].tool = visit.tool
@@ -100,11 +104,13 @@ public struct FileSurvey: Sendable {
         var visit = Visit()
         let path = path + [0]
         do throws(Errno) {
-            for entry in try Listing.names(of: path) {
+            let directory = OwnedDescriptor(
+                adopting: try Syscall.openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY))
+            try DirectoryReading.entries(of: directory.rawValue) { entry in
                 switch entry.type {
                 case UInt8(DT_DIR): visit.directories.append(entry.name)
                 case UInt8(DT_REG): visit.files.append(entry.name)
-                default: continue
+                default: return
                 }
                 visit.tool = visit.tool ?? SyncTool(entry: entry.name, type: entry.type)
             }
@@ -129,7 +135,8 @@ public struct FileSurvey: Sendable {
     private mutating func readFiles(_ found: [(Int, [UInt8])], _ progress: Progress) {
         let directories = directories
         let looks = Parallel.map(
-            found.count, tick: { progress("files", $0, found.count) },
+            found.count, threads: Parallel.threadCount, share: FileSurvey.smallestShare,
+            name: "ward-audit", tick: { progress("files", $0, found.count) },
             { index -> Look in
                 let (directory, name) = found[index]
                 let parent = directories[directory]
@@ -216,31 +223,5 @@ public struct FileSurvey: Sendable {
         var directory: String
         /// Nil where it is marked.
         var tool: String?
-    }
-}
-
-/// The entries of a directory.
-enum Listing {
-    struct Entry {
-        var name: [UInt8]
-        /// `DT_REG`, `DT_DIR`, …: FUSE and the usual file systems know it.
-        var type: UInt8
-    }
-
-    /// Without "." and "..". `path`: with a zero byte at its end.
-    static func names(of path: [CChar]) throws(Errno) -> [Entry] {
-        guard let stream = opendir(path) else { throw Errno(rawValue: errno) }
-        defer { closedir(stream) }
-        var entries: [Entry] = []
-        while true {
-            errno = 0
-            guard let item = readdir(stream) else {
-                if errno != 0 { throw Errno(rawValue: errno) }
-                return entries
-            }
-            let name = withUnsafeBytes(of: &item.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
-            if name == [46] || name == [46, 46] { continue }
-            entries.append(Entry(name: name, type: item.pointee.d_type))
-        }
     }
 }

@@ -1,5 +1,6 @@
 import CWardLinux
 import Glibc
+import WardSystem
 
 /// Programs that synchronise directories, by what they leave in them.
 ///
@@ -39,12 +40,13 @@ enum SyncTool: String, Sendable {
         while let slash = current.lastIndex(of: "/"), current != "/" {
             current = slash == current.startIndex ? "/" : current[..<slash]
             let directory = String(current)
-            guard let names = try? Listing.names(of: Array(directory.utf8CString)) else { continue }
-            for entry in names {
-                if let tool = SyncTool(entry: entry.name, type: entry.type) {
-                    return (directory, tool)
-                }
+            guard let opened = try? OwnedDescriptor(opening: directory, O_RDONLY | O_DIRECTORY)
+            else { continue }
+            var found: SyncTool?
+            try? DirectoryReading.entries(of: opened.rawValue) { entry in
+                found = found ?? SyncTool(entry: entry.name, type: entry.type)
             }
+            if let found { return (directory, found) }
         }
         return nil
     }

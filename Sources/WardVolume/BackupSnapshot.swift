@@ -51,9 +51,10 @@ public struct BackupSnapshot {
         for (path, name) in fresh {
             let place = Array(backingPath.utf8) + [UInt8(ascii: "/")]
             do throws(Errno) {
-                let status = try BackupWalk.withCString(
-                    (place + path.appending(component: name))[...]
-                ) { name throws(Errno) in try Syscall.fstatat(AT_FDCWD, name) }
+                let whole = NodeName(bytes: place + path.appending(component: name))
+                let status = try whole.withCString { path throws(Errno) in
+                    try Syscall.fstatat(AT_FDCWD, path)
+                }
                 directories[path]?.entries[name] = BackupStamp(status)
             } catch {
                 // One that can't be looked at by its path (a very long one) stays fresh, and counts as changed.

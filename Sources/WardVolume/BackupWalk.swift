@@ -54,8 +54,9 @@ public final class BackupWalk: Sendable {
         while !waiting.isEmpty {
             let places = Array(waiting.suffix(BackupWalk.batch))
             waiting.removeLast(places.count)
-            let listings = Slots<Listing>(places.count)
-            BackupWalk.inParallel(places.count, threads, smallest: 8) { index in
+            let listings = ParallelSlots<Listing>(places.count)
+            Parallel.forEach(places.count, threads: threads, share: 2, name: "ward-backup") {
+                index in
                 listings[index] = self.list(places[index], root, device, problems)
             }
             if waiting.isEmpty, places.count == 1, places[0].path.isEmpty, listings[0] == nil {
@@ -105,7 +106,7 @@ public final class BackupWalk: Sendable {
         let place: Place
         let descriptor: Int32
         let record: DirectoryRecord?
-        let entries: Slots<BackupEntry>
+        let entries: ParallelSlots<BackupEntry>
         let role: Role
 
         init(
@@ -116,7 +117,7 @@ public final class BackupWalk: Sendable {
             self.descriptor = descriptor
             self.record = record
             self.role = role
-            self.entries = Slots(entries)
+            self.entries = ParallelSlots(entries)
         }
 
         func close() { Syscall.close(descriptor) }
@@ -173,7 +174,7 @@ public final class BackupWalk: Sendable {
                 piece = rest[..<end]
             }
             rest = rest[piece.endIndex...].drop { $0 == UInt8(ascii: "/") }
-            let next = try BackupWalk.withCString(piece) { name throws(Errno) in
+            let next = try NodeName(bytes: piece).withCString { name throws(Errno) in
                 try Syscall.openat(here < 0 ? root : here, name, flags)
             }
             if rest.isEmpty { return next }
@@ -201,7 +202,7 @@ public final class BackupWalk: Sendable {
 
     /// Fills in what has to be asked for each entry: its type where the directory does not say, its mark, its stamp.
     private func examine(
-        _ listings: Slots<Listing>, _ threads: Int, _ stamps: Bool, _ problems: ProblemList
+        _ listings: ParallelSlots<Listing>, _ threads: Int, _ stamps: Bool, _ problems: ProblemList
     ) {
         struct Piece {
             var listing: Listing
@@ -218,7 +219,7 @@ public final class BackupWalk: Sendable {
             }
         }
         let constant = pieces
-        BackupWalk.inParallel(pieces.count, threads, smallest: 2) { index in
+        Parallel.forEach(pieces.count, threads: threads, name: "ward-backup") { index in
             let piece = constant[index]
             for at in piece.range {
                 guard var entry = piece.listing.entries[at] else { continue }
@@ -235,7 +236,7 @@ public final class BackupWalk: Sendable {
         entry.exclusion = exclusion(of: entry.name, in: listing)
         if entry.kind == .unknown || (stamps && entry.exclusion == nil) {
             do throws(Errno) {
-                let status = try BackupWalk.withCString(entry.name[...]) { name throws(Errno) in
+                let status = try NodeName(bytes: entry.name).withCString { name throws(Errno) in
                     try Syscall.fstatat(listing.descriptor, name)
                 }
                 entry.kind = BackupEntry.Kind(mode: status.st_mode)
@@ -311,7 +312,7 @@ public final class BackupWalk: Sendable {
 
     private func ownerID(_ entry: BackupEntry, _ listing: Listing) -> [UInt8]? {
         let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK
-        let opened = try? BackupWalk.withCString(entry.name[...]) { name throws(Errno) in
+        let opened = try? NodeName(bytes: entry.name).withCString { name throws(Errno) in
             try Syscall.openat(
                 listing.descriptor, name, entry.kind == .directory ? flags | O_DIRECTORY : flags)
         }
@@ -338,7 +339,7 @@ public final class BackupWalk: Sendable {
         else { return nil }
         let descriptor = OwnedDescriptor(adopting: number)
         var target = [UInt8](repeating: 0, count: 512)
-        let count = try? BackupWalk.withCString((Array(".n".utf8) + stored.dropFirst())[...]) {
+        let count = try? NodeName(bytes: Array(".n".utf8) + stored.dropFirst()).withCString {
             name throws(Errno) in
             try Syscall.readlinkat(descriptor.rawValue, name, &target, target.count)
         }
@@ -412,74 +413,6 @@ public final class BackupWalk: Sendable {
     private func isHome(_ entries: [BackupEntry], _ stored: (String) -> [UInt8]) -> Bool {
         let directories = Set(entries.filter { $0.kind == .directory }.map(\.name))
         return ["Documents", "Library", "tmp"].allSatisfy { directories.contains(stored($0)) }
-    }
-
-    // MARK: Threads
-
-    static func withCString<R>(
-        _ bytes: ArraySlice<UInt8>, _ body: (UnsafePointer<CChar>) throws(Errno) -> R
-    ) throws(Errno) -> R {
-        var text = bytes.map { CChar(bitPattern: $0) }
-        text.append(0)
-        return try text.withUnsafeBufferPointer { text throws(Errno) in
-            try body(text.baseAddress!)
-        }
-    }
-
-    /// Runs `body` for every number below `count`, by several threads where there are at least `smallest`.
-    private static func inParallel(
-        _ count: Int, _ threads: Int, smallest: Int, _ body: @escaping @Sendable (Int) -> Void
-    ) {
-        let next = Counter()
-        let work: @Sendable () -> Void = {
-            while true {
-                let index = next.take()
-                if index >= count { return }
-                body(index)
-            }
-        }
-        var helpers: [SystemThread] = []
-        if count >= smallest {
-            for _ in 1..<max(1, min(threads, count)) {
-                // Without more threads to be had this one does it alone.
-                if let thread = try? SystemThread("ward-backup", work) { helpers.append(thread) }
-            }
-        }
-        work()
-        for helper in helpers { helper.join() }
-    }
-
-    private final class Counter: Sendable {
-        private let next = Atomic(0)
-        func take() -> Int { next.wrappingAdd(1, ordering: .relaxed).oldValue }
-    }
-
-    /// Places that several threads fill, each its own.
-    private final class Slots<Element>: @unchecked Sendable {
-        // Sendable: no place is touched by two threads at once.
-        private let storage: UnsafeMutablePointer<Element?>
-        let count: Int
-
-        init(_ count: Int) {
-            self.count = count
-            storage = .allocate(capacity: max(1, count))
-            storage.initialize(repeating: nil, count: count)
-        }
-
-        convenience init(_ elements: [Element]) {
-            self.init(elements.count)
-            for (index, element) in elements.enumerated() { storage[index] = element }
-        }
-
-        deinit {
-            storage.deinitialize(count: count)
-            storage.deallocate()
-        }
-
-        subscript(index: Int) -> Element? {
-            get { storage[index] }
-            set { storage[index] = newValue }
-        }
     }
 }
 

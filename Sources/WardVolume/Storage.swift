@@ -2,14 +2,6 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// One name in a backing directory, as the directory itself tells it.
-public struct StorageEntry: Sendable {
-    public var name: [UInt8]
-    public var inode: UInt64
-    /// `DT_*`; `DT_UNKNOWN` where the file system does not say.
-    public var type: UInt8
-}
-
 /// The backing store as the volume sees it: system calls on descriptors and names below them.
 ///
 /// `PosixStorage` is the real one; tests put their own beneath the volume to fail the n-th call or to lose what was not
@@ -85,7 +77,7 @@ public protocol Storage: AnyObject, Sendable {
     ) throws(Errno) -> Int
     /// All names of the directory but `.` and `..`.
     func list(
-        _ directory: Int32, _ body: (StorageEntry) -> Void
+        _ directory: Int32, _ body: (DirectoryEntry) -> Void
     ) throws(Errno)
 }
 
@@ -251,33 +243,7 @@ public class PosixStorage: Storage, @unchecked Sendable {
         }
     }
 
-    public func list(_ directory: Int32, _ body: (StorageEntry) -> Void) throws(Errno) {
-        // A descriptor of its own: the read position belongs to the open file, not to the caller's number.
-        let descriptor = try Syscall.openat(directory, ".", O_RDONLY | O_DIRECTORY)
-        guard let stream = fdopendir(descriptor) else {
-            let reason = errno
-            Syscall.close(descriptor)
-            throw Errno(rawValue: reason)
-        }
-        defer { closedir(stream) }
-        while true {
-            errno = 0
-            guard let entry = readdir(stream) else {
-                if errno != 0 { throw Errno(rawValue: errno) }
-                return
-            }
-            let name = UnsafeRawPointer(entry) + MemoryLayout<dirent>.offset(of: \.d_name)!
-            let count = strlen(name.assumingMemoryBound(to: CChar.self))
-            let bytes = UnsafeRawBufferPointer(start: name, count: count)
-            if count <= 2, bytes[0] == UInt8(ascii: "."),
-                count == 1 || bytes[1] == UInt8(ascii: ".")
-            {
-                continue
-            }
-            body(
-                StorageEntry(
-                    name: [UInt8](bytes), inode: UInt64(entry.pointee.d_ino),
-                    type: entry.pointee.d_type))
-        }
+    public func list(_ directory: Int32, _ body: (DirectoryEntry) -> Void) throws(Errno) {
+        try DirectoryReading.entries(of: directory, body)
     }
 }

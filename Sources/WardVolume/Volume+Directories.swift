@@ -79,7 +79,7 @@ extension Volume {
         let directory = try directoryDescriptor(of: node)
         var names: [DirectoryHandle.Name] = []
         var leftovers: [[UInt8]] = []
-        var longNames: [StorageEntry] = []
+        var longNames: [DirectoryEntry] = []
         try storage.list(directory.rawValue) { entry in
             if entry.name[0] == UInt8(ascii: ".") {
                 if entry.name.starts(with: ".ward-".utf8),
@@ -120,7 +120,7 @@ extension Volume {
     }
 
     private func append(
-        _ plain: [UInt8], _ entry: StorageEntry, to names: inout [DirectoryHandle.Name]
+        _ plain: [UInt8], _ entry: DirectoryEntry, to names: inout [DirectoryHandle.Name]
     ) {
         guard Volume.isPossibleName(plain) else { return }
         var stored = [CChar]()
@@ -138,7 +138,7 @@ extension Volume {
             && !name.elementsEqual(".".utf8) && !name.elementsEqual("..".utf8)
     }
 
-    private func isLongLink(_ entry: StorageEntry) -> Bool {
+    private func isLongLink(_ entry: DirectoryEntry) -> Bool {
         entry.name.count == 45 && entry.name.starts(with: ".n".utf8)
     }
 

@@ -184,5 +184,5 @@ final class FailingStorage: Storage, @unchecked Sendable {
     func listxattr(_ d: Int32, _ b: UnsafeMutableRawBufferPointer) throws(Errno) -> Int {
         try real.listxattr(d, b)
     }
-    func list(_ d: Int32, _ body: (StorageEntry) -> Void) throws(Errno) { try real.list(d, body) }
+    func list(_ d: Int32, _ body: (DirectoryEntry) -> Void) throws(Errno) { try real.list(d, body) }
 }

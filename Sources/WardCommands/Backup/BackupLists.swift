@@ -18,10 +18,7 @@ final class BackupLists {
     private(set) var failure: Errno?
 
     init(_ tool: BackupTool, root: String) throws(Errno) {
-        let parent = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
-        var template = Array((parent + "/ward-backup.XXXXXX").utf8CString)
-        guard mkdtemp(&template) != nil else { throw Errno(rawValue: errno) }
-        directory = template.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
+        directory = try TemporaryDirectory.make("ward-backup", in: TemporaryDirectory.parent())
         var list = BackupList(root: root)
         list.tool = tool
         files = list

@@ -19,7 +19,7 @@ struct DemoSearch {
     private init(words: [UInt8]) { self.words = words }
 
     private mutating func visit(_ directory: Int32, _ path: String) {
-        for name in (try? DirectoryListing.names(in: directory)) ?? [] {
+        for name in (try? DirectoryReading.names(in: directory)) ?? [] {
             let shown = path + "/" + Text.printable(name)
             if contains(name) { hits.append(shown) }
             try? NodeName(bytes: name).withCString { pointer throws(Errno) in

@@ -20,17 +20,15 @@ final class DemoWorld {
 
     init(_ narrator: Narrator) throws(CommandFailure) {
         self.narrator = narrator
-        // Sockets have short names only (unix(7): 108 bytes), so a long TMPDIR is no use.
-        let wanted = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
-        let base = wanted.hasPrefix("/") && wanted.utf8.count < 40 ? wanted : "/tmp"
-        var template = Array("\(base)/ward-demo.XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else {
+        let base = TemporaryDirectory.parent(forSockets: true)
+        let made: String
+        do throws(Errno) {
+            made = try TemporaryDirectory.make("ward-demo", in: base)
+        } catch {
             throw CommandFailure(
-                "cannot make a directory in", base, errno: Errno(rawValue: errno),
+                "cannot make a directory in", base, errno: error,
                 hint: "TMPDIR=/var/tmp ward demo", status: .cannotCreate)
         }
-        let made = String(
-            decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
         root = (try? Path.real(made)) ?? made
         environment = [
             "XDG_STATE_HOME": root + "/state", "XDG_RUNTIME_DIR": root + "/run", "NO_COLOR": "1",

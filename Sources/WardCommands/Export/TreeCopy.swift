@@ -97,10 +97,10 @@ final class TreeCopy {
     ) {
         do throws(Errno) {
             let takesAttributes = try target.enter(copy, path, from: source, isNew: isNew)
-            let names = try DirectoryListing.names(in: source)
+            let names = try DirectoryReading.names(in: source)
             for name in names { visit(name, source, copy, path) }
             let known = Set(names)
-            for name in try DirectoryListing.names(in: copy) where !known.contains(name) {
+            for name in try DirectoryReading.names(in: copy) where !known.contains(name) {
                 target.surplus(path.appending(component: name))
             }
             if takesAttributes {

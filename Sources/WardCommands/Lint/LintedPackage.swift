@@ -28,7 +28,7 @@ struct LintedPackage {
     /// Files of other packages (`.build`, checkouts in hidden directories) and manifests are none of this package's.
     private mutating func add(directory: Int32, prefix: String) {
         do throws(Errno) {
-            for name in try DirectoryListing.names(in: directory) where name.first != 0x2E {
+            for name in try DirectoryReading.names(in: directory) where name.first != 0x2E {
                 let path = prefix + String(decoding: name, as: UTF8.self)
                 do throws(Errno) {
                     let child = OwnedDescriptor(

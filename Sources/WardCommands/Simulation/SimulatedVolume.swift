@@ -50,18 +50,15 @@ final class SimulatedVolume {
     }
 
     private static func makeDirectory() throws(SimulatorError) -> String {
-        // Sockets have short names only (unix(7): 108 bytes), so a long TMPDIR is no use.
-        let wanted = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
-        let base = wanted.hasPrefix("/") && wanted.utf8.count < 40 ? wanted : "/tmp"
-        var template = Array("\(base)/ward-test.XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else {
+        let base = TemporaryDirectory.parent(forSockets: true)
+        do throws(Errno) {
+            let made = try TemporaryDirectory.make("ward-test", in: base)
+            return (try? Path.real(made)) ?? made
+        } catch {
             throw SimulatorError(
-                "cannot make a directory in \(base)", why: "\(Errno(rawValue: errno))",
+                "cannot make a directory in \(base)", why: "\(error)",
                 hint: "TMPDIR=/var/tmp", exitCode: ExitStatus.cannotCreate.rawValue)
         }
-        let made = String(
-            decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        return (try? Path.real(made)) ?? made
     }
 
     // MARK: Life

@@ -72,7 +72,7 @@ struct ClassChange {
     private mutating func walk(_ directory: Int32, device: dev_t, path: String) {
         let names: [[UInt8]]
         do throws(Errno) {
-            names = try DirectoryListing.names(in: directory)
+            names = try DirectoryReading.names(in: directory)
         } catch {
             report(CommandFailure("cannot list", path, errno: error))
             return

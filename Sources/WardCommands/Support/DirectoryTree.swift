@@ -21,7 +21,7 @@ enum DirectoryTree {
     }
 
     private static func empty(_ directory: Int32, device: dev_t) {
-        for name in (try? DirectoryListing.names(in: directory)) ?? [] {
+        for name in (try? DirectoryReading.names(in: directory)) ?? [] {
             do throws(Errno) {
                 try NodeName(bytes: name).withCString { name throws(Errno) in
                     let status = try Syscall.fstatat(directory, name)

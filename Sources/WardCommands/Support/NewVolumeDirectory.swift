@@ -59,7 +59,7 @@ struct NewVolumeDirectory: ~Copyable {
         let what = NewVolumeDirectory.what
         do throws(Errno) {
             _ = try Syscall.check { flock(lock.rawValue, LOCK_EX | LOCK_NB) }
-            let names = try DirectoryListing.names(in: lock.rawValue)
+            let names = try DirectoryReading.names(in: lock.rawValue)
             if names.contains(Array("ward.keybag".utf8)) {
                 throw Errno.fileExists
             }

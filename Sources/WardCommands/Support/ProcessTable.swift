@@ -33,7 +33,7 @@ enum ProcessTable {
 
     static func processes() -> [Int32] {
         guard let directory = try? OwnedDescriptor(opening: "/proc", O_RDONLY | O_DIRECTORY),
-            let names = try? DirectoryListing.names(in: directory.rawValue)
+            let names = try? DirectoryReading.names(in: directory.rawValue)
         else { return [] }
         return names.compactMap { Int32(String(decoding: $0, as: UTF8.self)) }
     }
@@ -44,7 +44,7 @@ enum ProcessTable {
         }
         let path = "/proc/\(pid)/fd"
         guard let directory = try? OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY),
-            let names = try? DirectoryListing.names(in: directory.rawValue)
+            let names = try? DirectoryReading.names(in: directory.rawValue)
         else { return nil }
         for name in names {
             let link = path + "/" + String(decoding: name, as: UTF8.self)

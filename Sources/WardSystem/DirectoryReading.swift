@@ -1,0 +1,77 @@
+import CWardLinux
+import Glibc
+
+/// What a directory says of an entry, readdir(3).
+public struct DirectoryEntry: Sendable {
+    /// As stored, without a slash or a zero byte.
+    public var name: [UInt8]
+    public var inode: UInt64
+    /// `DT_*`; `DT_UNKNOWN` where the file system does not say.
+    public var type: UInt8
+
+    public init(name: [UInt8], inode: UInt64, type: UInt8) {
+        self.name = name
+        self.inode = inode
+        self.type = type
+    }
+}
+
+/// The entries of a directory, without "." and "..".
+public enum DirectoryReading {
+    /// Calls `body` with each, in the file system's order. `directory`: open for reading; its read position stays as it is.
+    public static func entries(
+        of directory: Int32, _ body: (DirectoryEntry) -> Void
+    ) throws(Errno) {
+        // A descriptor of its own: the read position belongs to the open file, not to the caller's number.
+        let descriptor = try Syscall.openat(directory, ".", O_RDONLY | O_DIRECTORY)
+        guard let stream = fdopendir(descriptor) else {
+            let reason = Errno(rawValue: errno)
+            Syscall.close(descriptor)
+            throw reason
+        }
+        defer { closedir(stream) }
+        while true {
+            errno = 0
+            guard let entry = readdir(stream) else {
+                if errno != 0 { throw Errno(rawValue: errno) }
+                return
+            }
+            let name = UnsafeRawPointer(entry) + MemoryLayout<dirent>.offset(of: \.d_name)!
+            let count = strlen(name.assumingMemoryBound(to: CChar.self))
+            let bytes = UnsafeRawBufferPointer(start: name, count: count)
+            if count <= 2, bytes[0] == UInt8(ascii: "."),
+                count == 1 || bytes[1] == UInt8(ascii: ".")
+            {
+                continue
+            }
+            body(
+                DirectoryEntry(
+                    name: [UInt8](bytes), inode: UInt64(entry.pointee.d_ino),
+                    type: entry.pointee.d_type))
+        }
+    }
+
+    /// Their names, sorted by their bytes.
+    public static func names(in directory: Int32) throws(Errno) -> [[UInt8]] {
+        var names: [[UInt8]] = []
+        try entries(of: directory) { names.append($0.name) }
+        return names.sorted { $0.lexicographicallyPrecedes($1) }
+    }
+}
+
+/// A name or path that goes to the kernel as it came from it, which need not be UTF-8.
+public struct NodeName: Sendable {
+    public let bytes: [UInt8]
+
+    public init(bytes: some Sequence<UInt8>) { self.bytes = Array(bytes) }
+
+    /// Lends the name with a zero byte at its end.
+    public func withCString<R>(
+        _ body: (UnsafePointer<CChar>) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        let terminated = bytes.map { CChar(bitPattern: $0) } + [0]
+        return try terminated.withUnsafeBufferPointer { buffer throws(Errno) in
+            try body(buffer.baseAddress!)
+        }
+    }
+}
