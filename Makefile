@@ -6,6 +6,7 @@
 # make format     formats the Swift sources in place
 # make demo       sets up the machine, builds, and lets ward show itself on a volume of its own
 # make bench      speed beside gocryptfs and plain tmpfs, and memory; rewrites docs/performance.md (15 minutes)
+# make crash      cuts the power of simulated disks for two minutes: make crash MINUTES=30 SEED=7 (docs/hacking.md)
 # make soak       attacks the lock for ten minutes: make soak MINUTES=60 SEED=7 PROCESSES=24 (docs/hacking.md)
 # make soak-tsan  the same for three minutes with a debug program under ThreadSanitizer
 # make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
@@ -49,7 +50,8 @@ completions := $(addprefix $(DESTDIR)$(PREFIX)/share/, \
 # make soak and make soak-tsan have a default of their own.
 soak: MINUTES ?= 10
 soak-tsan: MINUTES ?= 3
-.PHONY: build debug test examples check format demo bench bench-swift soak soak-tsan docs bench-lock backup-check install uninstall clean
+crash: MINUTES ?= 2
+.PHONY: build debug test examples check format demo bench bench-swift crash soak soak-tsan docs bench-lock backup-check install uninstall clean
 
 build:
 	@scripts/setup build
@@ -102,6 +104,11 @@ bench:
 	$(RELEASE)
 	benchmarks/compare --write docs/performance.md $(BENCH)
 	benchmarks/memory --write docs/performance.md $(MEMORY)
+
+crash:
+	@scripts/setup build
+	$(SWIFT) build -c release --product ward-crash
+	.build/release/ward-crash --seconds $$(($(MINUTES) * 60)) $(if $(SEED),--seed $(SEED))
 
 soak:
 	@scripts/setup test

@@ -48,6 +48,16 @@ let package = Package(
             name: "WardVolume",
             dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
             swiftSettings: swiftSettings),
+        // A disk in memory that loses power, and what is done to volumes on it: for tests and `make crash`.
+        .target(
+            name: "WardSimulatedStorage",
+            dependencies: [
+                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
+            ],
+            swiftSettings: swiftSettings),
+        .executableTarget(
+            name: "ward-crash", dependencies: ["WardSystem", "WardSimulatedStorage"],
+            swiftSettings: swiftSettings),
         .target(
             name: "WardFUSE", dependencies: ["CWardLinux", "WardSystem", "WardVolume"],
             swiftSettings: swiftSettings),
@@ -142,7 +152,10 @@ let package = Package(
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardVolumeTests",
-            dependencies: ["WardVolume", "WardFormat", "WardKeys", "WardCrypto", "WardSystem"],
+            dependencies: [
+                "WardVolume", "WardSimulatedStorage", "WardFormat", "WardKeys", "WardCrypto",
+                "WardSystem",
+            ],
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardFUSETests",

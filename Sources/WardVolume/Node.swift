@@ -46,6 +46,7 @@ final class Node: @unchecked Sendable {
     /// under way would promise what is not on disk yet.
     private let namesMade = Atomic<UInt32>(0)
     private let namesSynced = Atomic<UInt32>(0)
+    private let forgottenEpochValue = Atomic<UInt32>(0)
 
     /// Held while a file is being opened or closed for the last time: `file` changes only under it.
     let openLock = TryableLock()
@@ -152,6 +153,13 @@ final class Node: @unchecked Sendable {
     }
 
     func noteNamesSynced(_ made: UInt32) { namesSynced.store(made, ordering: .releasing) }
+
+    /// Of a directory: the epoch in which the kernel last forgot a node below it whose names were not synced. Who comes back
+    /// to that name knows nothing of it.
+    var forgottenEpoch: UInt32 {
+        get { forgottenEpochValue.load(ordering: .acquiring) }
+        set { forgottenEpochValue.store(newValue, ordering: .releasing) }
+    }
 
     // MARK: Class and directory state
 

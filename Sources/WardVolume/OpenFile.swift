@@ -53,9 +53,23 @@ final class OpenFile: @unchecked Sendable {
     /// The last page is not as the format wants it (power cut, accepted): what to write first.
     var needsMending = false
 
+    /// No finding in it is left to be excused by a doubtful epoch: it was made, emptied or mended since.
+    var isBeyondDoubt = false
+
     /// The backing file does not end with the last page: the size hint is there, or pages that a failed call or a power
     /// cut left behind. It is cut before the size changes.
     var hasHint = false
+    /// Pages that the file's next key does not open were cut off, or are about to be, and a power cut may bring them back: the
+    /// cut is made durable before the file gets a key.
+    var hasUnsyncedCut = false
+    /// The page that the file ends with now may not be durable, because a sync failed: nothing behind it is cut before one
+    /// succeeds.
+    var isEndUnsynced = false
+    /// A cut may not be durable yet, which matters once the file is emptied and gets another key.
+    var mayHaveUncommittedCut = false
+    /// The end of the file and the header's word that it is sparse are durable: a hole punched now is never taken for a
+    /// wiped page.
+    var mayPunch = false
     /// Content changed since the hint was right. A `stat` looks before it takes the lock.
     var needsHint: Bool {
         get { needsHintValue.load(ordering: .acquiring) }

@@ -13,6 +13,16 @@ extension Volume {
         }
     }
 
+    /// The epoch that pages of `file` say, of a request that announced `now`. A file that may have findings keeps bearing
+    /// witness for them: who writes over a page of a doubtful epoch, or makes the file longer, would otherwise take away
+    /// what excuses its neighbours. What is written so is durable before the interval ends: the record without it follows
+    /// a sync of all that began before.
+    @inline(__always)
+    func sealingEpoch(_ file: OpenFile, _ now: UInt32) -> UInt32 {
+        guard hasDoubt.load(ordering: .acquiring), !file.isBeyondDoubt else { return now }
+        return doubtful.last?.upperBound ?? now
+    }
+
     @inline(__always)
     func endWrite(_ context: WorkerContext) { context.epochInUse.store(0, ordering: .releasing) }
 
@@ -21,6 +31,7 @@ extension Volume {
         file.timesWereShown = false
         file.isUnsynced = true
         if sizeChanged {
+            file.mayPunch = false
             file.hasHint = false
             file.needsHint = true
         }
@@ -29,10 +40,17 @@ extension Volume {
 
     /// Takes the size hint, or what else is behind the last page, off before the size changes.
     func removeHint(_ file: OpenFile) throws(Errno) {
+        try syncEnd(file)
         let pages = max(layout.pageCount(forSize: file.sizeBytes), file.header == nil ? 0 : 1)
         try storage.ftruncate(file.descriptor, pages * layout.pageBytes)
         file.hasHint = false
         file.needsHint = true
+    }
+
+    private func syncEnd(_ file: OpenFile) throws(Errno) {
+        guard file.isEndUnsynced else { return }
+        try storage.fdatasync(file.descriptor)
+        file.isEndUnsynced = false
     }
 
     /// Puts the size hint back, so that a `stat` of the closed file reads nothing. Its own change of the file's times
@@ -41,26 +59,27 @@ extension Volume {
         guard file.needsHint, file.isWritable, !file.needsMending else { return }
         file.needsHint = false
         let size = layout.backingSize(forSize: file.sizeBytes)
-        guard size > 0 else {
-            if file.hasHint { try? removeHint(file) }
-            file.needsHint = false
-            return
-        }
+        if size == 0, !file.hasHint { return }
         let age = SystemClock.coarseNanoseconds() &- file.lastChange
         do throws(Errno) {
-            if file.timesWereShown || age > 8_000_000 {
-                let status = try storage.fstat(file.descriptor)
+            let status =
+                file.timesWereShown || age > 8_000_000 ? try storage.fstat(file.descriptor) : nil
+            if size > 0 {
+                try syncEnd(file)
                 try storage.ftruncate(file.descriptor, size)
+            } else {
+                try removeHint(file)
+                file.needsHint = false
+            }
+            if let status {
                 try storage.setTimes(
                     file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
                     modification: status.st_mtim)
-            } else {
-                try storage.ftruncate(file.descriptor, size)
             }
-            file.hasHint = true
+            file.hasHint = size > 0
         } catch {
             // A missing hint costs a page read at the next `stat`, nothing more.
-            file.hasHint = false
+            if size > 0 { file.hasHint = false }
         }
     }
 }

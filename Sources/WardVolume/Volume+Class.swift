@@ -139,7 +139,11 @@ extension Volume {
         let wasMarked = state.isMarked
         if old == wanted, wasMarked == isMarked { return }
         let directory = try directoryDescriptor(of: node)
-        if old != wanted { try keepClassOfEmptyFiles(in: node, state, directory, context) }
+        if old != wanted {
+            try keepClassOfEmptyFiles(in: node, state, directory, context)
+            // A power cut that takes a file's header leaves an empty file of its directory's class: headers first.
+            try storage.syncfs(directory.rawValue)
+        }
         let record = DirectoryRecord(
             directoryID: state.id, protectionClass: wanted, isSynchronised: isMarked)
         let hidden = stagingName()
@@ -171,11 +175,11 @@ extension Volume {
             candidates.append(entry.name.map { CChar(bitPattern: $0) } + [0])
         }
         for stored in candidates {
-            guard let status = try? storage.fstatat(directory.rawValue, stored),
-                status.st_mode & S_IFMT == S_IFREG,
-                status.st_size == 0 || table.find(inode: UInt64(status.st_ino))?.file != nil
-            else { continue }
             do throws(Errno) {
+                let status = try storage.fstatat(directory.rawValue, stored)
+                guard status.st_mode & S_IFMT == S_IFREG,
+                    status.st_size == 0 || table.find(inode: UInt64(status.st_ino))?.file != nil
+                else { continue }
                 try keepClassOfEmptyFile(node, stored, status, context)
             } catch {
                 // Deleted or moved meanwhile: no file of this directory any more.
@@ -202,6 +206,8 @@ extension Volume {
 
 extension ProtectionClass {
     /// Stronger classes are readable at fewer times; a change to a stronger one is durable when it returns (row I7).
+    package func isStronger(than other: ProtectionClass) -> Bool { strength > other.strength }
+
     var strength: Int {
         switch self {
         case .none: 0

@@ -82,6 +82,7 @@ extension Volume {
         _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
         let oldSize = file.sizeBytes
+        if oldSize == 0 { try settleCut(file) }
         let oldLast = layout.pageCount(forSize: oldSize) - 1
         let newLast = layout.pageCount(forSize: newSize) - 1
         var first = layout.page(at: start)
@@ -130,6 +131,7 @@ extension Volume {
             operation == .writeBack && gate.state(of: file.protectionClass) == .closing
         let before = (header: file.header, headerBytes: file.headerBytes)
         let epochNow = beginWrite(context)
+        let sealingEpoch = sealingEpoch(file, epochNow)
         do throws(Errno) {
             if file.header == nil || file.header!.wrappedKey.isEmpty { try makeKey(file) }
             let plain = context.plain
@@ -173,7 +175,7 @@ extension Volume {
                     cipher throws(Errno) in
                     seal(
                         payload, page: page, length: length, isFinal: page == newLast,
-                        epoch: epochNow, nonce: nonce, to: record, cipher)
+                        epoch: sealingEpoch, nonce: nonce, to: record, cipher)
                 }
                 if page == 0 {
                     slot.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)

@@ -61,7 +61,12 @@ extension Volume {
                         directory.rawValue, stored, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW,
                         mode: backing.bits)
                 }
-                file = try adopt(descriptor, protectionClass, state)
+                do throws(Errno) {
+                    file = try adopt(descriptor, protectionClass, state)
+                } catch {
+                    try? storage.unlinkat(directory.rawValue, stored, 0)
+                    throw error
+                }
             } else {
                 file = try makeStaged(
                     directory.rawValue, state, trueMode, protectionClass, caller)
@@ -80,8 +85,16 @@ extension Volume {
         let node = file.node
         node.addLink(parent, stored)
         node.noteUnsyncedName()
-        let status = try storage.fstat(file.descriptor)
-        return (node, file, try attributes(of: node, status, context))
+        do throws(Errno) {
+            let status = try storage.fstat(file.descriptor)
+            return (node, file, try attributes(of: node, status, context))
+        } catch {
+            // Nobody was told of it: it goes again, name and node.
+            try? storage.unlinkat(directory.rawValue, stored, 0)
+            if isLong { removeLongLink(directory.rawValue, stored) }
+            discard(file)
+            throw error
+        }
     }
 
     /// The open file of a descriptor that was just made: a fresh node with one look-up and one handle.
@@ -102,6 +115,7 @@ extension Volume {
             protectionClass: protectionClass, header: nil, directoryID: state.id)
         file.mayHavePrivilegeBits = status.st_mode & (S_ISUID | S_ISGID) != 0
         file.isEndVerified = true
+        file.isBeyondDoubt = true
         attach(file, to: node)
         return file
     }
@@ -254,11 +268,14 @@ extension Volume {
             hasDefault = known
         } else {
             let descriptor = try directoryDescriptor(of: parent)
-            let count =
-                (try? storage.getxattr(
-                    descriptor.rawValue, Volume.defaultACLName,
-                    UnsafeMutableRawBufferPointer(start: nil, count: 0))) ?? 0
-            hasDefault = count > 0
+            do throws(Errno) {
+                hasDefault =
+                    try storage.getxattr(
+                        descriptor.rawValue, Volume.defaultACLName,
+                        UnsafeMutableRawBufferPointer(start: nil, count: 0)) > 0
+            } catch .noData, .notSupported {
+                hasDefault = false
+            }
             state.hasDefaultACL = hasDefault
         }
         return hasDefault ? bits : bits & ~mode_t(umask)

@@ -67,6 +67,9 @@ extension Volume {
                 lastDurablePointFailed.store(true, ordering: .relaxed)
                 throw error
             }
+            if !lastDurablePointFailed.load(ordering: .relaxed) {
+                namesDurableBefore.store(now, ordering: .releasing)
+            }
             if lastDurablePointFailed.load(ordering: .relaxed) {
                 if closing { report(.note("the volume stays marked as in use: a sync failed")) }
                 return
@@ -149,7 +152,7 @@ extension Volume {
             do throws(Errno) {
                 status = try storage.fstatat(descriptor.rawValue, name)
             } catch {
-                if !Volume.isSeen(error) { isComplete = false }
+                if !Volume.isGone(error) { isComplete = false }
                 continue
             }
             let type = status.st_mode & S_IFMT
@@ -177,9 +180,16 @@ extension Volume {
         do throws(Errno) {
             (file, wasNew, lastPageOffset) = try acquire(node, context)
         } catch {
-            return Volume.isSeen(error)
+            return Volume.isGone(error) || error == .ioError && isDamaged(node, context)
         }
         defer { release(file, context) }
+        do throws(Errno) {
+            file.lock.lockWrite()
+            defer { file.lock.unlock() }
+            try mendAttributes(file)
+        } catch {
+            return Volume.isGone(error)
+        }
         guard file.sizeBytes > 0 else { return true }
         if wasNew {
             file.lock.lockWrite()
@@ -199,6 +209,7 @@ extension Volume {
             file.lock.lockWrite()
             let pages = layout.pageCount(forSize: file.sizeBytes)
             if page >= pages {
+                file.isBeyondDoubt = true
                 file.lock.unlock()
                 return true
             }
@@ -231,7 +242,8 @@ extension Volume {
                 try decode(file, page: page, context.sealed, to: context.plain, context)
             } catch {
                 context.unlockContent()
-                return Volume.isSeen(error)
+                // Of what is in memory by now: the page is damaged.
+                return error == .ioError
             }
             // Written through the ordinary path, from a copy that is scrubbed.
             return withUnsafeTemporaryAllocation(byteCount: length, alignment: 16) { copy in
@@ -244,14 +256,36 @@ extension Volume {
                         Volume.ownCaller, context)) != nil
             }
         } catch {
-            return Volume.isSeen(error)
+            return Volume.isGone(error)
         }
     }
 
-    /// Whether an error says all that there is to know of a file: it is damaged, or gone. Anything else (no descriptor, no
-    /// memory, no key, a store that does not answer) passes, and the doubt stays until it has.
-    private static func isSeen(_ error: Errno) -> Bool {
-        error == .ioError || error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
+    /// Whether an error says all that there is to know of a file: it is gone. Anything else (no descriptor, no memory, no
+    /// key, a store that does not answer or can't be read) may pass, and the doubt stays until it has.
+    private static func isGone(_ error: Errno) -> Bool {
+        error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
+    }
+
+    /// Whether a file that gave `EIO` is damaged, and not the store: all of it can be read, and it gives `EIO` again.
+    private func isDamaged(_ node: Node, _ context: WorkerContext) -> Bool {
+        do throws(Errno) {
+            let opened = try openBacking(node)
+            defer { storage.close(opened.descriptor) }
+            let size = Int(try storage.fstat(opened.descriptor).st_size)
+            try withTemporaryPage { buffer throws(Errno) in
+                for at in stride(from: 0, to: size, by: 8192) {
+                    _ = try storage.pread(opened.descriptor, buffer, 8192, at: at)
+                }
+            }
+        } catch {
+            return Volume.isGone(error)
+        }
+        do throws(Errno) {
+            release(try acquire(node, context).file, context)
+            return false
+        } catch {
+            return error == .ioError
+        }
     }
 
     static let ownCaller = Caller(uid: 0, gid: 0, pid: 0)

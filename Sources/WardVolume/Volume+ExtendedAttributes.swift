@@ -66,7 +66,10 @@ extension Volume {
                 try storedValue(descriptor, stored)
             }
             guard let opened = openAttribute(sealed, owner, stored), opened.name.elementsEqual(name)
-            else { throw damaged(node, "an extended attribute does not authenticate") }
+            else {
+                try judgeAttribute(of: node)
+                throw .noData
+            }
             return opened.value
         case .unsupported: throw .notSupported
         }
@@ -89,7 +92,8 @@ extension Volume {
                     try storedValue(descriptor, name)
                 }
                 guard let opened = openAttribute(sealed, owner, name) else {
-                    throw damaged(node, "an extended attribute does not authenticate")
+                    try judgeAttribute(of: node)
+                    continue
                 }
                 result += opened.name + [0]
             } else if name.hasPrefix("security.") || name.hasPrefix("system.posix_acl_") {
@@ -97,6 +101,30 @@ extension Volume {
             }
         }
         return result
+    }
+
+    /// An attribute that does not authenticate: `EIO`, or, while a doubt is left, taken for one that is not there. A power cut
+    /// can keep an attribute and lose the header of its file, which then gets another ID.
+    private func judgeAttribute(of node: Node) throws(Errno) {
+        let finding = "an extended attribute does not authenticate"
+        guard node.isRegular, hasDoubt.load(ordering: .acquiring) else {
+            throw damaged(node, finding)
+        }
+        report(.healed(path: path(of: node), finding: finding))
+    }
+
+    /// Takes away what `judgeAttribute` excuses, before nothing excuses it any more. The file's lock is held.
+    func mendAttributes(_ file: OpenFile) throws(Errno) {
+        guard file.isWritable else { return }
+        for name in try storedNames(file.descriptor)
+        where name.hasPrefix("user.w.") || name.hasPrefix("trusted.w.") {
+            if let owner = file.header?.fileID,
+                openAttribute(try storedValue(file.descriptor, name), owner, name) != nil
+            {
+                continue
+            }
+            try storage.removexattr(file.descriptor, name)
+        }
     }
 
     private func storedNames(_ descriptor: Int32) throws(Errno) -> [String] {

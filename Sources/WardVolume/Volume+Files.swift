@@ -222,14 +222,20 @@ extension Volume {
         try reportSyncFailure(handle)
     }
 
-    /// Makes every name of a node durable that was made since its directory was last synced.
+    /// Makes every name of a node durable that was made since its directory was last synced, up to the root: a directory
+    /// above may have been moved since this file was last synced.
     func syncNames(of node: Node) throws(Errno) {
-        guard let made = node.unsyncedNames else { return }
-        for link in node.allLinks {
-            try storage.fsync(try directoryDescriptor(of: link.parent).rawValue)
-            try syncNames(of: link.parent)
+        var waiting = [node]
+        while let node = waiting.popLast() {
+            let made = node.unsyncedNames
+            for link in node.allLinks {
+                if made != nil {
+                    try storage.fsync(try directoryDescriptor(of: link.parent).rawValue)
+                }
+                if link.parent !== root { waiting.append(link.parent) }
+            }
+            if let made { node.noteNamesSynced(made) }
         }
-        node.noteNamesSynced(made)
     }
 
     public func release(_ handle: HandleID, _ context: WorkerContext) {

@@ -74,10 +74,33 @@ extension Volume {
             page.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
             // First the page, which alone makes the file empty whatever follows it; then the rest goes, with the next
             // change where it can't go now.
+            let backingBytes = Int(try storage.fstat(file.descriptor).st_size)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
+            file.hasHint = true
+            if file.mayHaveUncommittedCut { file.hasUnsyncedCut = true }
+            if backingBytes >= 2 * layout.pageBytes {
+                file.hasUnsyncedCut = true
+                // The page must be durable before the others go: a power cut in between would look like a truncation.
+                do throws(Errno) {
+                    try storage.fdatasync(file.descriptor)
+                } catch {
+                    file.isEndUnsynced = true
+                    return file.noteSyncFailure(error)
+                }
+            }
             file.hasHint = (try? storage.ftruncate(file.descriptor, layout.pageBytes)) == nil
         }
         isDirty.store(true, ordering: .relaxed)
+    }
+
+    /// Makes a cut durable. What is behind it must not come back once the file has another key: nobody could read it, and
+    /// page 0 is overwritten in place, which no journal orders after the cut.
+    func settleCut(_ file: OpenFile) throws(Errno) {
+        guard file.hasUnsyncedCut else { return }
+        if file.hasHint { try removeHint(file) }
+        try storage.fdatasync(file.descriptor)
+        file.hasUnsyncedCut = false
+        file.mayHaveUncommittedCut = false
     }
 
     /// Writes page 0 again with another header, its record as it is. The file has data.
@@ -97,6 +120,7 @@ extension Volume {
 
     func makeSparse(_ file: OpenFile) throws(Errno) {
         guard var header = file.header, !header.isSparse else { return }
+        file.mayPunch = false
         header.isSparse = true
         try replaceHeader(file, header)
     }

@@ -26,11 +26,13 @@ extension Volume {
         try enter(file, .allocate, caller, context)
         context.unlockContent()
         settle(file)
-        if file.header?.isSparse == false {
-            try makeSparse(file)
-            // Once for a file: a hole on disk before its header says so would be taken for a wiped page, and no page
-            // around it needs to be young enough to excuse it.
+        try makeSparse(file)
+        if !file.mayPunch {
+            // A hole reaches the disk with the journal, before data: by itself it would be a wiped page, or, behind the end
+            // that the disk knows, a truncation, and no page around it needs to be young enough to excuse it. So the
+            // header and the end go first: once, until the size changes.
             try storage.fdatasync(file.descriptor)
+            file.mayPunch = true
         }
         do throws(Errno) {
             try storage.fallocate(

@@ -26,6 +26,11 @@ extension Volume {
         }
         let node = table.retain(inode: UInt64(status.st_ino), type: status.st_mode & S_IFMT)
         node.addLink(parent, stored)
+        let forgotten = parent.forgottenEpoch
+        if forgotten >= namesDurableBefore.load(ordering: .acquiring) {
+            node.noteUnsyncedName()
+            if node.isDirectory { node.forgottenEpoch = forgotten }
+        }
         do throws(Errno) {
             return Entry(
                 node: node.id, generation: node.generation,
@@ -39,7 +44,15 @@ extension Volume {
     /// Takes back what the kernel has forgotten.
     public func forget(_ id: NodeID, lookups: UInt64) {
         guard id != 1 else { return }
-        table.release(node(id), lookups: lookups)
+        let node = node(id)
+        if node.unsyncedNames != nil
+            || node.forgottenEpoch >= namesDurableBefore.load(ordering: .acquiring)
+        {
+            // A later fsync of it has to make its names durable all the same.
+            let now = epoch.load(ordering: .acquiring)
+            for link in node.allLinks { link.parent.forgottenEpoch = now }
+        }
+        table.release(node, lookups: lookups)
     }
 
     // MARK: Removing
@@ -163,10 +176,13 @@ extension Volume {
         }
     }
 
-    /// Removes the link, where the name itself is gone.
+    /// Removes the link, where the name itself is gone: a name without its link would be damaged.
     func removeLongLink(_ directory: Int32, _ stored: UnsafePointer<CChar>) {
-        if (try? storage.fstatat(directory, stored)) != nil { return }
-        try? storage.unlinkat(directory, Volume.longNameLink(stored), 0)
+        do throws(Errno) {
+            _ = try storage.fstatat(directory, stored)
+        } catch .noSuchFileOrDirectory {
+            try? storage.unlinkat(directory, Volume.longNameLink(stored), 0)
+        } catch {}
     }
 
     // MARK: Moving
@@ -248,7 +264,11 @@ extension Volume {
         _ status: FileStatus, _ from: Node, _ old: UnsafePointer<CChar>, _ to: Node,
         _ new: UnsafePointer<CChar>
     ) {
-        guard let node = table.find(inode: UInt64(status.st_ino)) else { return }
+        guard let node = table.find(inode: UInt64(status.st_ino)) else {
+            // Who looks it up by its new name has to know that this is not synced.
+            to.forgottenEpoch = epoch.load(ordering: .acquiring)
+            return
+        }
         // The new one first: who climbs from below meets one or the other, never none.
         node.addLink(to, new)
         node.removeLink(from, old)
@@ -278,14 +298,16 @@ extension Volume {
         }
     }
 
-    /// Before a file changes its directory: an empty one without a header has the class of the directory it leaves, and
-    /// gets a header that says so, durably (row I5).
+    /// Before a file moves to a directory of another class: its header is durable, so that no power cut leaves it without one,
+    /// which would be an empty file of the new directory's class (row I5). An empty one without a header gets one that says
+    /// what it was.
     private func keepClass(
         of status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
         movingTo target: DirectoryState, _ context: WorkerContext
     ) throws(Errno) {
-        guard status.st_mode & S_IFMT == S_IFREG else { return }
-        if status.st_size > 0, table.find(inode: UInt64(status.st_ino))?.file == nil { return }
+        guard status.st_mode & S_IFMT == S_IFREG,
+            try directoryState(of: parent).protectionClass != target.protectionClass
+        else { return }
         let node = table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
         node.addLink(parent, stored)
         defer { table.release(node, lookups: 1) }
@@ -299,8 +321,8 @@ extension Volume {
         defer { release(file, context) }
         file.lock.lockWrite()
         defer { file.lock.unlock() }
-        guard file.header == nil, file.protectionClass != target.protectionClass else { return }
-        try makeKeylessHeader(file, file.protectionClass)
+        guard file.protectionClass != target.protectionClass else { return }
+        if file.header == nil { try makeKeylessHeader(file, file.protectionClass) }
         try storage.fdatasync(file.descriptor)
     }
 

@@ -69,6 +69,8 @@ extension Volume {
         }
         file.lock.lockWrite()
         putHint(file)
+        // The next one to open it would not know.
+        if file.hasUnsyncedCut, !isReadOnly { try? settleCut(file) }
         file.lock.unlock()
         let serial = file.keySerial
         file.forgetKey()
@@ -101,17 +103,29 @@ extension Volume {
         if got < pageBytes {
             (page0 + got).initializeMemory(as: UInt8.self, repeating: 0, count: pageBytes - got)
         }
-        if backingBytes == 0 { return adopt(file, 0) }
+        if backingBytes == 0 { return adoptEmpty(file) }
         if isZero(page0, pageBytes) {
             // Holes are skipped; where the store can't tell, everything is read.
-            let data = (try? storage.lseek(descriptor, 0, SEEK_DATA)) ?? backingBytes
-            if try isAllZero(descriptor, from: data, backingBytes) {
-                file.hasHint = true
-                return adopt(file, 0)
+            let data: Int
+            do throws(Errno) {
+                data = try storage.lseek(descriptor, 0, SEEK_DATA)
+            } catch {
+                data = error.rawValue == ENXIO ? backingBytes : 0
             }
-            report(
-                .integrityFailure(path: path(of: node), reason: "page 0 is zero before other data"))
-            throw .ioError
+            if try !isAllZero(descriptor, from: data, backingBytes) {
+                let finding = "page 0 is zero before other data"
+                guard hasDoubt.load(ordering: .acquiring) else {
+                    report(.integrityFailure(path: path(of: node), reason: finding))
+                    throw .ioError
+                }
+                // The first pages of a new file reach the disk in any order. Without a header there is no key: nothing of
+                // it can be read, nor can its epoch. Who wants to misuse that can empty the file as well.
+                report(.healed(path: path(of: node), finding: finding))
+                file.hasUnsyncedCut = true
+            }
+            file.hasHint = true
+            file.needsHint = true
+            return adoptEmpty(file)
         }
         do throws(FormatError) {
             file.header = try FileHeader(reading: page0, macKey: keys.headers)
@@ -123,7 +137,9 @@ extension Volume {
         file.protectionClass = file.header!.protectionClass
         if file.header!.wrappedKey.isEmpty {
             file.hasHint = backingBytes != pageBytes
-            return adopt(file, 0)
+            file.needsHint = file.hasHint
+            file.hasUnsyncedCut = backingBytes >= 2 * pageBytes
+            return adoptEmpty(file)
         }
 
         let pages = max(1, backingBytes / pageBytes)
@@ -167,15 +183,18 @@ extension Volume {
             report(.integrityFailure(path: path(of: node), reason: "impossible size"))
             throw .ioError
         }
+        // Written since the last durable point, or for all that its epoch says: perhaps when the file was cut.
+        file.mayHaveUncommittedCut =
+            prefix.epoch >= epoch.load(ordering: .relaxed) || isDoubtful(prefix.epoch)
         file.hasHint = backingBytes % pageBytes != 0
         file.needsHint = layout.backingSize(forSize: size) != backingBytes
         file.sizeBytes = size
-        _ = adopt(file, size)
         return (file, offset)
     }
 
-    private func adopt(_ file: OpenFile, _ size: Int) -> (OpenFile, Int) {
-        file.sizeBytes = size
+    private func adoptEmpty(_ file: OpenFile) -> (OpenFile, Int) {
+        file.sizeBytes = 0
+        file.isBeyondDoubt = true
         return (file, 0)
     }
 
@@ -219,6 +238,10 @@ extension Volume {
         do throws(Errno) {
             try decode(file, page: page, sealed, to: context.plain, context)
             if !prefix.isFinal { file.needsMending = true }
+            // `sealingEpoch` gave it such an epoch only where nothing was left to be excused.
+            if hasDoubt.load(ordering: .acquiring) {
+                file.isBeyondDoubt = doubtful.allSatisfy { $0.upperBound < prefix.epoch }
+            }
         } catch .ioError {
             // Reported. The file opens all the same: every other page can still be read.
         }

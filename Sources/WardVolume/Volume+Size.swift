@@ -64,6 +64,7 @@ extension Volume {
         let hasTail = file.hasHint
         file.sizeBytes = 0
         file.needsMending = false
+        file.isBeyondDoubt = true
         noteChange(file, sizeChanged: true)
         file.hasHint = hasTail
     }
@@ -92,7 +93,7 @@ extension Volume {
         try readPage(file, newLast, to: context.sealed)
         try examine(file, page: newLast, context.sealed, operation, caller, context)
         try enter(file, operation, caller, context)
-        let epochNow = beginWrite(context)
+        let epochNow = sealingEpoch(file, beginWrite(context))
         defer { endWrite(context) }
         let length = newSize - layout.start(ofPage: newLast)
         let capacity = layout.capacity(ofPage: newLast)
@@ -127,8 +128,11 @@ extension Volume {
         noteChange(file, sizeChanged: true)
         if oldPages > newLast + 1 {
             // The new end must be durable before the old one goes: a power cut in between would look like a truncation.
+            file.isEndUnsynced = true
             do throws(Errno) {
                 try storage.fdatasync(file.descriptor)
+                file.isEndUnsynced = false
+                file.mayHaveUncommittedCut = true
                 try storage.ftruncate(file.descriptor, (newLast + 1) * pageBytes)
             } catch {
                 // Old pages must not come back in a file that grows: they go before the next change of the size.
@@ -177,7 +181,7 @@ extension Volume {
         try readPage(file, oldLast, to: sealed)
         try examine(file, page: oldLast, sealed, operation, caller, context)
         try enter(file, operation, caller, context)
-        let epochNow = beginWrite(context)
+        let epochNow = sealingEpoch(file, beginWrite(context))
         defer { endWrite(context) }
         do throws(Errno) {
             context.usePlain(2 * pageBytes)

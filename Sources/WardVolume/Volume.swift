@@ -43,6 +43,8 @@ public final class Volume: @unchecked Sendable {
     private let doubtLock = TryableLock()
     /// Whether there are any: read on every hot path that cares.
     let hasDoubt: Atomic<Bool>
+    /// Names made in earlier epochs are durable.
+    let namesDurableBefore = Atomic<UInt32>(1)
     /// Something was written since the last durable point.
     let isDirty = Atomic<Bool>(false)
     /// A backup is being made: durable points leave the epoch as it is.
@@ -224,6 +226,10 @@ public final class Volume: @unchecked Sendable {
         }
     }
 
+    /// Whether findings are excused: the last unclean end is not mended yet.
+    package var isInDoubt: Bool { hasDoubt.load(ordering: .acquiring) }
+
+    /// Whether a page of this epoch excuses a finding beside it.
     func isDoubtful(_ epoch: UInt32) -> Bool {
         hasDoubt.load(ordering: .acquiring) && doubtful.contains { $0.contains(epoch) }
     }

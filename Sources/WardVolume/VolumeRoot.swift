@@ -234,9 +234,9 @@ extension Volume {
     /// state record, README. The keybag is the caller's.
     public static func create(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
-        defaultClass: ProtectionClass
+        defaultClass: ProtectionClass, storage: any Storage = PosixStorage()
     ) throws(VolumeOpenError) {
         try VolumeRoot.create(
-            backingPath, volumeKey: volumeKey, defaultClass: defaultClass, storage: PosixStorage())
+            backingPath, volumeKey: volumeKey, defaultClass: defaultClass, storage: storage)
     }
 }

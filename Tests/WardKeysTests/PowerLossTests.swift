@@ -118,6 +118,26 @@ struct PowerLossTests {
         }
     }
 
+    @Test(
+        "whatever part of what was not synced survives: the old or the new passcode opens",
+        arguments: Change.allCases)
+    func scattered(change: Change) throws {
+        let volume = try SimulatedVolume(passcode: change.before)
+        let keys = try volume.open().allKeys(change.before)
+        let image = volume.storage.afterPowerLoss(.everything)
+        for point in 0... {
+            let storage = SimulatedKeyStorage(image, failingAt: point)
+            let isDone = (try? change.perform(try volume.open(storage))) != nil
+            for seed in UInt64(0)..<6 {
+                let left = storage.afterPowerLoss(scattered: seed &* 1000 &+ UInt64(point))
+                let isNew = try whatOpens(
+                    try volume.open(SimulatedKeyStorage(left)), change, keys)
+                #expect(isNew || !isDone, "acknowledged at point \(point), seed \(seed)")
+            }
+            if !storage.hasFailed { break }
+        }
+    }
+
     @Test("an error that is no power cut leaves a store that goes on")
     func goesOnAfterAnError() throws {
         let volume = try SimulatedVolume(passcode: "old")

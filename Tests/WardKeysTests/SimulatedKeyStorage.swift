@@ -59,6 +59,37 @@ final class SimulatedKeyStorage: KeyStorage {
         }
     }
 
+    /// The same by chance: each name that was not synced is the old one or the new one, each file that was not synced is there,
+    /// is zeros, or ends anywhere.
+    func afterPowerLoss(scattered seed: UInt64) -> State {
+        var number = seed
+        func below(_ limit: Int) -> Int {
+            number = number &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+            return Int((number >> 33) % UInt64(limit))
+        }
+        return state.withLock { now in
+            var then = State()
+            then.nextFile = now.nextFile
+            for name in Set(now.names.keys).union(now.durableNames.keys).sorted() {
+                then.names[name] = below(2) == 0 ? now.names[name] : now.durableNames[name]
+            }
+            then.durableNames = then.names
+            for file in Set(then.names.values).sorted() {
+                let old = now.files[file]!
+                var content = old.durable ?? old.content
+                if old.durable != old.content {
+                    switch below(3) {
+                    case 0: content = old.content
+                    case 1: content = old.durable ?? old.content.map { _ in 0 }
+                    default: content = Array(old.content.prefix(below(old.content.count + 1)))
+                    }
+                }
+                then.files[file] = File(content: content, durable: content)
+            }
+            return then
+        }
+    }
+
     var image: State { state.withLock { $0 } }
     var hasFailed: Bool { state.withLock { $0.hasFailed } }
     var operations: Int { state.withLock { $0.operations } }

@@ -34,13 +34,15 @@ class Content:
         #: Where the store has bytes, in pages: the rest is zeros, and passed over without a look.
         self._ranges = [(first // page_bytes, min(-(-end // page_bytes), count)) for first, end in file.data_ranges(size)]
         last = self._last_page_with_data(count)
-        if last < 0:
-            if any(file.read(count * page_bytes, page_bytes)):
-                raise FormatError(FormatError.MALFORMED, "page 0 is zero before other data")
-            return
         first = self._page(0)
         if not any(first):
-            raise FormatError(FormatError.MALFORMED, "page 0 is zero before other data")
+            if last > 0 or any(file.read(count * page_bytes, page_bytes)):
+                finding = "page 0 is zero before other data"
+                if not doubtful:
+                    raise FormatError(FormatError.MALFORMED, finding)
+                # The first pages of a new file reach the disk in any order; without a header there is no key, and no epoch.
+                self.excused.append((0, finding))
+            return
         self.header = FileHeader.read(first, header_key)
         self.protection_class = self.header.protection_class
         # A header without a key makes a file empty, whatever follows it; with a key it is not.

@@ -173,7 +173,7 @@ class Volume:
     def _describe_directory(self, path, directory, record):
         status, stored = directory.status(), directory.attributes()
         mode = true_mode(status.st_mode, stored.get(MODE_ATTRIBUTE.encode()))
-        attributes = self._attributes(path, stored, record.directory_id, status.st_mode, mode)
+        attributes = self._attributes(path, stored, record.directory_id, status.st_mode, mode, is_doubtful=False)
         return Entry(path, status, mode, record.protection_class, attributes=attributes)
 
     def _describe_file(self, path, file, record):
@@ -189,11 +189,12 @@ class Volume:
         header = entry.content.header
         entry.protection_class = entry.content.protection_class
         entry.size = entry.content.claimed_size
-        entry.attributes = self._attributes(path, stored, header.file_id if header else None, status.st_mode, mode)
+        entry.attributes = self._attributes(path, stored, header.file_id if header else None, status.st_mode, mode,
+                                            is_doubtful=bool(self._doubtful))
         return entry
 
-    def _attributes(self, path, stored, owner_id, backing_mode, mode):
-        """{name: value} as a program sees them."""
+    def _attributes(self, path, stored, owner_id, backing_mode, mode, is_doubtful):
+        """{name: value} as a program sees them. `is_doubtful`: one that outlived the header it was bound to is not there."""
         result = {}
         for name, value in stored.items():
             if name.startswith((b"user.w.", b"trusted.w.")):
@@ -203,7 +204,10 @@ class Volume:
                     opened, value = open_attribute(name, value, owner_id, self._keys)
                     result[opened] = value
                 except FormatError as error:
-                    self.damaged(path, error)
+                    if is_doubtful:
+                        self._excused(path, f"an extended attribute: {error}")
+                    else:
+                        self.damaged(path, error)
             elif name == ACCESS_ACL and backing_mode != mode:
                 result[name] = with_owner(value, mode >> 6 & 7)
             elif name.startswith(PASSED_THROUGH):
@@ -224,7 +228,10 @@ class Volume:
         except FormatError as error:
             self.damaged(entry.path, error, 0, content.claimed_size)
         for _, finding in content.excused:
-            self.notes.append(f"{_show(entry.path)}: {finding}: accepted, an epoch in doubt excuses it")
+            self._excused(entry.path, finding)
+
+    def _excused(self, path, finding):
+        self.notes.append(f"{_show(path)}: {finding}: accepted, an epoch in doubt excuses it")
 
     def can_read(self, entry):
         """Whether there is a key for what is in a file."""

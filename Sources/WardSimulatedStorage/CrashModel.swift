@@ -1,0 +1,321 @@
+import WardFormat
+
+/// What a volume holds, what of it has to survive a power cut, and what else may be found after one.
+///
+/// A value: a copy is taken at every crash point. Nodes go by the identity of their inode on the simulated disk.
+struct CrashModel: Sendable {
+    struct Key: Hashable, Sendable {
+        var directory: UInt64
+        var name: String
+    }
+
+    enum Kind: Equatable, Sendable {
+        case file, directory
+        case link(String)
+    }
+
+    struct Node: Sendable {
+        var kind: Kind
+        /// Contents since the last sync, the synced one first. A page of the file is that of one of them.
+        var versions: [[UInt8]] = [[]]
+        var classes: [ProtectionClass]
+        var modes: [UInt32]
+        var attributes: [String: [[UInt8]?]] = [:]
+        /// It, or the directory that it is in, was synced since it was made. Without, POSIX alone promises nothing of its
+        /// attributes, nor of a directory's record.
+        var isRecordSynced = false
+
+        var content: [UInt8] { versions.last! }
+    }
+
+    private struct Step: Sendable {
+        var changes: [(Key, UInt64?)]
+        /// False of what was tried and failed, and of its opposite: it may be on the disk, and a sync of its names need not
+        /// have to do with it.
+        var isCertain = true
+    }
+
+    static let root: UInt64 = DiskImage.rootIdentity
+
+    var nodes: [UInt64: Node]
+    /// As programs see them.
+    var names: [Key: UInt64] = [:]
+    /// Names that no power cut takes, and each step since: after a cut on a disk with a journal names are as they were
+    /// after one of these.
+    private var base: [Key: UInt64] = [:]
+    private var steps: [Step] = []
+    /// What each entry was since its directory was synced: for disks without a journal.
+    private var histories: [Key: [UInt64?]] = [:]
+
+    init(rootClass: ProtectionClass) {
+        nodes = [
+            CrashModel.root: Node(
+                kind: .directory, classes: [rootClass], modes: [0o755], isRecordSynced: true)
+        ]
+    }
+
+    // MARK: Looking
+
+    func children(of directory: UInt64) -> [(name: String, identity: UInt64)] {
+        names.filter { $0.key.directory == directory }.map { ($0.key.name, $0.value) }
+            .sorted { $0.0 < $1.0 }
+    }
+
+    func keys(of identity: UInt64) -> [Key] {
+        names.filter { $0.value == identity }.keys.sorted {
+            ($0.directory, $0.name) < ($1.directory, $1.name)
+        }
+    }
+
+    func all(_ isMeant: (Node) -> Bool) -> [UInt64] {
+        let named = Set(names.values)
+        return nodes.filter { (named.contains($0.key)) && isMeant($0.value) }.keys.sorted()
+    }
+
+    var directories: [UInt64] { [CrashModel.root] + all { $0.kind == .directory } }
+
+    func isInside(_ inner: UInt64, _ outer: UInt64) -> Bool {
+        var current = inner
+        while true {
+            if current == outer { return true }
+            guard let key = keys(of: current).first else { return false }
+            current = key.directory
+        }
+    }
+
+    func path(_ key: Key) -> String {
+        let parent = keys(of: key.directory).first.map { path($0) } ?? ""
+        return parent + "/" + (key.name.count > 20 ? String(key.name.prefix(4)) + "…" : key.name)
+    }
+
+    func path(of identity: UInt64) -> String { keys(of: identity).first.map { path($0) } ?? "/" }
+
+    // MARK: Changing
+
+    mutating func step(_ changes: [(Key, UInt64?)]) {
+        for (key, new) in changes {
+            histories[key, default: [names[key]]].append(new)
+            names[key] = new
+        }
+        steps.append(Step(changes: changes))
+    }
+
+    mutating func write(_ identity: UInt64, _ content: [UInt8]) {
+        nodes[identity]!.versions.append(content)
+    }
+
+    // MARK: After an error
+
+    /// As it is now, and nothing else.
+    var settled: CrashModel {
+        var result = self
+        result.syncAll()
+        return result
+    }
+
+    /// Between what was and what should have become of it: how an operation that failed may leave things.
+    func between(_ before: CrashModel) -> CrashModel {
+        var result = self
+        let known = Set(before.names.values).union([CrashModel.root])
+        for (identity, old) in before.nodes where known.contains(identity) {
+            guard var node = nodes[identity] else { continue }
+            node.versions.removeFirst(old.versions.count - 1)
+            node.classes.removeFirst(Swift.max(0, old.classes.count - 1))
+            node.modes.removeFirst(Swift.max(0, old.modes.count - 1))
+            for (name, history) in node.attributes {
+                let before = old.attributes[name]?.count ?? 1
+                node.attributes[name] = Array(history.dropFirst(before - 1))
+            }
+            result.nodes[identity] = node
+        }
+        result.base = before.names
+        result.steps = Array(steps.dropFirst(before.steps.count))
+        return result
+    }
+
+    /// Goes on from what was found. What was tried may be on the disk all the same.
+    mutating func adopt(_ found: CrashModel, after before: CrashModel) {
+        for (identity, state) in found.nodes {
+            guard nodes[identity] != nil else { continue }
+            if state.kind == .file, nodes[identity]!.content != state.content {
+                nodes[identity]!.versions.append(state.content)
+            }
+            if let now = state.classes.last, nodes[identity]!.classes.last != now {
+                nodes[identity]!.classes.append(now)
+            }
+            if let now = state.modes.last, nodes[identity]!.modes.last != now {
+                nodes[identity]!.modes.append(now)
+            }
+            for (name, history) in nodes[identity]!.attributes {
+                let now = state.attributes[name]?.last ?? nil
+                if history.last! != now { nodes[identity]!.attributes[name]!.append(now) }
+            }
+        }
+        let keys = Set(names.keys).union(found.names.keys).filter { names[$0] != found.names[$0] }
+        guard !keys.isEmpty else { return }
+        step(keys.map { ($0, found.names[$0]) })
+        for index in steps.indices.dropFirst(before.steps.count) { steps[index].isCertain = false }
+    }
+
+    // MARK: Syncing
+
+    mutating func syncAll() {
+        base = names
+        steps = []
+        histories = [:]
+        for identity in nodes.keys {
+            nodes[identity]!.versions = [nodes[identity]!.content]
+            syncAttributes(identity)
+            nodes[identity]!.isRecordSynced = true
+        }
+    }
+
+    private mutating func syncAttributes(_ identity: UInt64) {
+        nodes[identity]!.classes.keepLast()
+        nodes[identity]!.modes.keepLast()
+        for (name, history) in nodes[identity]!.attributes {
+            nodes[identity]!.attributes[name] = [history.last!]
+        }
+    }
+
+    mutating func sync(_ identity: UInt64, dataOnly: Bool) {
+        nodes[identity]!.versions = [nodes[identity]!.content]
+        nodes[identity]!.classes.keepLast()
+        if !dataOnly {
+            syncAttributes(identity)
+            nodes[identity]!.isRecordSynced = true
+        }
+        syncNames(of: identity)
+    }
+
+    mutating func syncDirectory(_ identity: UInt64) {
+        syncAttributes(identity)
+        var keys = path(upFrom: identity)
+        for key in histories.keys where key.directory == identity { keys.insert(key) }
+        sync(keys)
+        nodes[identity]!.isRecordSynced = true
+    }
+
+    /// The class of a file or directory is durable.
+    mutating func syncClass(_ identity: UInt64) {
+        nodes[identity]!.classes.keepLast()
+    }
+
+    private mutating func syncNames(of identity: UInt64) { sync(path(upFrom: identity)) }
+
+    /// All names of a node, and those of the directories above.
+    private mutating func path(upFrom identity: UInt64) -> Set<Key> {
+        var found: Set<Key> = []
+        var waiting = [identity]
+        while let next = waiting.popLast() {
+            if nodes[next]?.kind == .directory { nodes[next]!.isRecordSynced = true }
+            for key in keys(of: next) where found.insert(key).inserted {
+                waiting.append(key.directory)
+            }
+        }
+        return found
+    }
+
+    private mutating func sync(_ keys: Set<Key>) {
+        for key in keys { histories[key] = nil }
+        guard
+            let last = steps.lastIndex(where: { step in
+                step.isCertain && step.changes.contains { keys.contains($0.0) }
+            })
+        else { return }
+        for step in steps[...last] { for (key, new) in step.changes { base[key] = new } }
+        steps.removeFirst(last + 1)
+    }
+
+    // MARK: Judging
+
+    /// Whether names may be as they were found.
+    func problem(withNames found: [Key: UInt64], order: DiskKind.Order) -> String? {
+        switch order {
+        case .journal:
+            var wrong = Set(base.keys).union(found.keys).filter { base[$0] != found[$0] }
+            if wrong.isEmpty { return nil }
+            var fewest = wrong
+            var now = base
+            for step in steps {
+                for (key, new) in step.changes {
+                    now[key] = new
+                    if now[key] == found[key] { wrong.remove(key) } else { wrong.insert(key) }
+                }
+                if wrong.isEmpty { return nil }
+                if wrong.count <= fewest.count { fewest = wrong }
+            }
+            return "names are as they never were: "
+                + fewest.map { key in
+                    let name = path(key)
+                    return "\(name) is \(found[key].map { "\($0)" } ?? "not there")"
+                }.sorted().joined(separator: ", ")
+        case .posix:
+            for key in Set(names.keys).union(found.keys).union(histories.keys).sorted(by: {
+                ($0.directory, $0.name) < ($1.directory, $1.name)
+            }) {
+                let allowed = histories[key] ?? [names[key]]
+                if allowed.contains(found[key]) { continue }
+                // Where the directory itself is gone, so is what was in it.
+                let isGone =
+                    key.directory != CrashModel.root && !found.values.contains(key.directory)
+                if isGone, found[key] == nil { continue }
+                return
+                    "\(path(key)) is \(found[key].map { "\($0)" } ?? "not there"), and was \(allowed)"
+            }
+            return nil
+        }
+    }
+
+    /// Whether a file may hold what was found.
+    func problem(withContent found: [UInt8], of identity: UInt64, layout: PageLayout) -> String? {
+        let versions = nodes[identity]!.versions
+        if versions.last! == found || versions.contains(found) { return nil }
+        let smallest = versions.map(\.count).min()!
+        guard found.count >= smallest else {
+            return "\(found.count) bytes, and never fewer than \(smallest)"
+        }
+        let pages = layout.pageCount(forSize: found.count)
+        for page in 0..<pages {
+            let start = layout.start(ofPage: page)
+            let length = min(layout.capacity(ofPage: page), found.count - start)
+            let isKnown = versions.contains { version in
+                let known = max(0, min(layout.capacity(ofPage: page), version.count - start))
+                if page == pages - 1, known != length { return false }
+                // A page that was written while the file was shorter, or never, ends in zeros.
+                let same = min(known, length)
+                return found.withUnsafeBufferPointer { found in
+                    version.withUnsafeBufferPointer { version in
+                        for index in 0..<same
+                        where found[start + index] != version[start + index] {
+                            return false
+                        }
+                        for index in same..<max(same, length) where found[start + index] != 0 {
+                            return false
+                        }
+                        return true
+                    }
+                }
+            }
+            guard isKnown else {
+                let bytes = found[start..<(start + length)]
+                let what = bytes.allSatisfy { $0 == 0 } ? "zeros" : "nothing that was written"
+                return "page \(page) of \(pages) (\(length) bytes) is \(what); sizes were "
+                    + "\(versions.map(\.count)), found \(found.count)"
+            }
+        }
+        return nil
+    }
+
+    /// Whether this is a directory that a disk without a journal may have damaged: nothing of it was ever synced.
+    func mayBeDamaged(_ identity: UInt64, order: DiskKind.Order) -> Bool {
+        order == .posix
+            && (nodes[identity].map { !$0.isRecordSynced } ?? true
+                // Its removal takes the record and then the name, in two directories.
+                || identity != CrashModel.root && keys(of: identity).isEmpty)
+    }
+}
+
+extension Array {
+    fileprivate mutating func keepLast() { removeFirst(Swift.max(0, count - 1)) }
+}

@@ -1,0 +1,71 @@
+import Glibc
+import WardFormat
+import WardSystem
+import WardVolume
+
+// Errors of the store: the program gets them, what is there is old or new, and everything goes on.
+extension CrashRun {
+    /// One operation; sometimes one call that it makes to the store fails.
+    func operateOnDisk(_ disk: SimulatedDisk) throws {
+        guard settings.injectsErrors, !isLocked, random.chance(1, in: 3) else {
+            return try operate()
+        }
+        let fault = nextFault(&random)
+        let before = model
+        var thrown: (any Error)?
+        disk.fail(fault)
+        do {
+            try operate()
+        } catch {
+            thrown = error
+        }
+        let wasReached = disk.hasFailed
+        disk.fail(nil)
+        guard wasReached else {
+            if let thrown { throw thrown }
+            return
+        }
+        report.failures += 1
+        label += ", \(fault.error) at call \(fault.after)"
+        if let thrown, thrown as? Errno != fault.error {
+            lose("\(label): the program got \(thrown)")
+        }
+        if reportsTwice() { lose("\(label): a failed sync was reported twice") }
+        comeToTerms(with: thrown == nil ? model.settled : model.between(before), after: before)
+    }
+
+    func nextFault(_ random: inout SplitMix) -> SimulatedDisk.Faults {
+        SimulatedDisk.Faults(
+            after: random.below(random.pick([3, 12, 40])),
+            random.pick([Errno.ioError, .noSpace, Errno(rawValue: EDQUOT)]),
+            writesHalf: random.chance(1, in: 2), hitsLooks: random.chance(1, in: 2))
+    }
+
+    /// Each handle tells of a failed sync once, at the next occasion.
+    private func reportsTwice() -> Bool {
+        handles.contains { _, handle in
+            do {
+                try volume.volume.flush(handle, volume.context)
+            } catch {}
+            do {
+                try volume.volume.flush(handle, volume.context)
+                return false
+            } catch {
+                return true
+            }
+        }
+    }
+
+    /// Looks at everything; goes on from what was found.
+    private func comeToTerms(with possible: CrashModel, after before: CrashModel) {
+        let events = volume.events.problems.filter { !$0.hasPrefix("lost:") }
+        if !events.isEmpty { lose("\(label): \(events.joined(separator: "; "))") }
+        volume.events.clear()
+        var judge = CrashJudge(possible, order: .journal, layout: layout)
+        judge.judge(volume)
+        if !judge.problems.isEmpty {
+            lose("\(label): \(judge.problems.joined(separator: "; "))")
+        }
+        model.adopt(judge.found, after: before)
+    }
+}

@@ -1,0 +1,118 @@
+import WardFormat
+import WardKeys
+import WardSystem
+import WardVolume
+
+// What the kernel would know of the volume: nodes, handles, and what operations are chosen from.
+extension CrashRun {
+    func node(_ identity: UInt64) throws -> NodeID {
+        if identity == CrashModel.root { return 1 }
+        let keys = model.keys(of: identity)
+        // Of a file with several names the kernel looks up the one that it is asked for.
+        if let found = known[identity], keys.isEmpty || keys.contains(found.key) {
+            return found.node
+        }
+        let key = keys[0]
+        let entry = try volume.lookup(key.name, in: try node(key.directory))
+        remember(identity, entry, key)
+        return entry.node
+    }
+
+    func remember(_ identity: UInt64, _ entry: Entry, _ key: CrashModel.Key) {
+        if let old = known[identity] {
+            if old.node == entry.node {
+                known[identity]!.lookups += 1
+                known[identity]!.key = key
+                return
+            }
+            volume.forget(old.node, old.lookups)
+        }
+        known[identity] = (entry.node, 1, key)
+    }
+
+    func identity(_ entry: Entry) throws -> UInt64 {
+        guard let found = volume.disk.identity(ofInode: entry.attributes.inode) else {
+            throw Errno.staleNFSFileHandle
+        }
+        return found
+    }
+
+    func name(in directory: UInt64, _ kind: String) -> String {
+        let number = random.below(4)
+        if kind == "f", random.chance(1, in: 6) {
+            return String(repeating: "long", count: 50) + "\(number)"
+        }
+        return "\(kind)\(number)"
+    }
+
+    func vacantName(_ kind: String) -> CrashModel.Key? {
+        let directory = random.pick(model.directories)
+        let name = name(in: directory, kind)
+        let key = CrashModel.Key(directory: directory, name: name)
+        return model.names[key] == nil ? key : nil
+    }
+
+    func isOpenClass(_ identity: UInt64) -> Bool {
+        let found = model.nodes[identity]!.classes.last!
+        return !isLocked || (found != .complete && found != .completeUnlessOpen)
+    }
+
+    func pickFile() -> UInt64? {
+        let files = model.all { $0.kind == .file }.filter { isOpenClass($0) }
+        return files.isEmpty ? nil : random.pick(files)
+    }
+
+    func handle(_ identity: UInt64) throws -> HandleID {
+        if let found = handles.first(where: { $0.identity == identity }) { return found.handle }
+        let handle = try volume.open(try node(identity))
+        handles.append((identity, handle))
+        while handles.count > 5 { volume.release(handles.removeFirst().handle) }
+        return handle
+    }
+
+    // MARK: Each operation: first what the model will be, then the request
+
+    func classOfNewFile(_ key: CrashModel.Key) -> ProtectionClass {
+        model.nodes[key.directory]!.classes.last!
+    }
+
+    /// What the kernel forgets when a name was the last.
+    func dropIfGone(_ identity: UInt64) {
+        guard model.keys(of: identity).isEmpty else { return }
+        if random.chance(1, in: 2) { closeHandles(of: identity) }
+        if !handles.contains(where: { $0.identity == identity }),
+            let gone = known.removeValue(forKey: identity)
+        {
+            volume.forget(gone.node, gone.lookups)
+        }
+    }
+
+    func closeHandles(of identity: UInt64) {
+        for (_, handle) in handles.filter({ $0.identity == identity }) { volume.release(handle) }
+        handles.removeAll { $0.identity == identity }
+    }
+
+    func pickFileOrDirectory() -> UInt64? {
+        random.chance(1, in: 4) ? random.pick(model.directories) : pickFile()
+    }
+
+    /// The kernel closes files, and forgets nodes when it needs the memory.
+    func closeOrForget() {
+        label = "close, forget"
+        if !handles.isEmpty, random.chance(1, in: 2) {
+            let (identity, handle) = handles.remove(at: random.below(handles.count))
+            volume.release(handle)
+            dropIfGone(identity)
+            return
+        }
+        // From the leaves up, as the kernel does; never what is open.
+        for identity in known.keys.sorted(by: >) where random.chance(1, in: 2) {
+            if handles.contains(where: { $0.identity == identity }) { continue }
+            if model.children(of: identity).contains(where: { known[$0.identity] != nil }) {
+                continue
+            }
+            let gone = known.removeValue(forKey: identity)!
+            volume.forget(gone.node, gone.lookups)
+        }
+    }
+}

@@ -1,0 +1,175 @@
+import Glibc
+import WardFormat
+import WardSystem
+import WardVolume
+
+/// Random operations on a volume whose power goes after every single call to the store.
+package final class CrashRun {
+    let settings: CrashSettings
+    let keys: CrashKeys
+    let layout: PageLayout
+    var random: SplitMix
+    var cuts = SplitMix(seed: 0)
+    var calls = 0
+    var report = CrashReport()
+
+    var volume: CrashVolume!
+    var model: CrashModel
+    var snapshots: [Snapshot] = []
+    var label = "start"
+    var step = 0
+    var life = 0
+    /// Nodes that the kernel knows: by identity, with the look-ups it has.
+    var known: [UInt64: (node: NodeID, lookups: Int, key: CrashModel.Key)] = [:]
+    var handles: [(identity: UInt64, handle: HandleID)] = []
+    var isLocked = false
+    var failures: [String] = []
+
+    /// The disk after a call, what must be on it then, and where that was.
+    struct Snapshot {
+        var image: DiskImage
+        var model: CrashModel
+        var place: String
+        /// What its power cuts are chosen by: not how many calls there were before it, which depends on the clock (a call that
+        /// takes times back is made for changes that are older than a few milliseconds).
+        var seed: UInt64
+    }
+
+    package init(_ settings: CrashSettings) {
+        self.settings = settings
+        keys = CrashKeys(pageBytes: settings.pageBytes)
+        layout = PageLayout(pageBytes: settings.pageBytes)
+        random = SplitMix(seed: settings.seed)
+        model = CrashModel(rootClass: .none)
+    }
+
+    /// Runs it all. Stops at the first loss.
+    package static func run(_ settings: CrashSettings) -> CrashReport {
+        let run = CrashRun(settings)
+        do {
+            try run.run()
+        } catch {
+            run.lose("the harness: \(error)")
+        }
+        run.report.seeds = 1
+        return run.report
+    }
+
+    func lose(_ what: String) {
+        report.losses.append("\(settings.description), life \(life), \(what)")
+    }
+
+    func run() throws {
+        let disk = SimulatedDisk(DiskImage(kind: settings.disk))
+        let rootClass = random.pick([ProtectionClass.none, .completeUntilFirstUserAuthentication])
+        try CrashVolume.create(keys, on: disk, defaultClass: rootClass)
+        model = CrashModel(rootClass: rootClass)
+        var image = disk.image
+        for life in 0..<settings.lives {
+            self.life = life
+            try live(on: image)
+            guard report.losses.isEmpty else { return }
+            tryPowerCuts()
+            guard report.losses.isEmpty else { return }
+            // The next life goes on from one of them.
+            let snapshot = snapshots[random.below(snapshots.count)]
+            cuts = SplitMix(seed: snapshot.seed &+ 1)
+            image = snapshot.image.afterPowerCut(survival(), seed: cuts.next())
+            guard let after = recover(image, snapshot.model, snapshot.place, depth: 1) else {
+                return
+            }
+            model = after.model
+            image = after.image
+        }
+    }
+
+    func survival() -> Survival {
+        switch cuts.below(12) {
+        case 0: .everything
+        case 1: .onlyFlushed
+        case 2: .namesWithoutData
+        case 3: .dataWithoutNames
+        case 4, 5: .wholeFiles
+        default: .units
+        }
+    }
+
+    // MARK: Operations
+
+    func live(on image: DiskImage) throws {
+        snapshots = []
+        known = [:]
+        handles = []
+        isLocked = false
+        let disk = SimulatedDisk(image)
+        let listener = Listener(self)
+        volume = try CrashVolume(keys, on: disk)
+        disk.onChange { [unowned listener] image, name in listener.run.took(image, name) }
+        for step in 0..<settings.operations {
+            self.step = step
+            calls = 0
+            do {
+                try operateOnDisk(disk)
+            } catch {
+                lose("\(label): \(error)")
+            }
+            report.operations += 1
+            if settings.isTraced { print("\(life) \(step) \(label)") }
+            let events = volume.events.problems
+            if !events.isEmpty { lose("\(label): \(events.joined(separator: "; "))") }
+            guard report.losses.isEmpty else { break }
+            take(disk.image, "after \(step) \(label)")
+        }
+        disk.onChange(nil)
+        for (_, handle) in handles { volume.release(handle) }
+        for (node, lookups, _) in known.values { volume.forget(node, lookups) }
+        if !disk.openFiles.isEmpty, report.losses.isEmpty {
+            lose("these files stayed open: \(disk.openFiles)")
+        }
+        volume = nil
+        withExtendedLifetime(listener) {}
+    }
+
+    final class Listener: @unchecked Sendable {
+        // Sendable: one thread.
+        let run: CrashRun
+        init(_ run: CrashRun) { self.run = run }
+    }
+
+    func took(_ image: DiskImage, _ name: StaticString) {
+        take(image, "\(step) \(label), \(name)")
+    }
+
+    func take(_ image: DiskImage, _ place: String) {
+        calls += 1
+        var random = SplitMix(
+            seed: settings.seed &* 1_000_003 &+ UInt64(life << 32 | step << 16 | calls))
+        snapshots.append(
+            Snapshot(image: image, model: model, place: place, seed: random.next()))
+    }
+
+    func operate() throws {
+        switch random.below(100) {
+        case 0..<14: try createFile()
+        case 14..<34: try writeFile()
+        case 34..<42: try truncateFile()
+        case 42..<46: try punchFile()
+        case 46..<54: try renameSomething()
+        case 54..<57: try linkFile()
+        case 57..<62: try unlinkSomething()
+        case 62..<67: try makeDirectory()
+        case 67..<69: try removeDirectory()
+        case 69..<71: try makeLink()
+        case 71..<75: try setAttribute()
+        case 75..<77: try setMode()
+        case 77..<82: try setClass()
+        case 82..<89: try syncFile()
+        case 89..<91: try syncDirectory()
+        case 91..<93: try durablePoint()
+        case 93..<95: try toggleLock()
+        case 95..<96: try closeAndReopen()
+        case 96..<97: try createUnnamed()
+        default: closeOrForget()
+        }
+    }
+}

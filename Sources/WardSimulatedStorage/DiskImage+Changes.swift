@@ -1,0 +1,214 @@
+import CWardLinux
+import Glibc
+
+// What programs do, and what of it is noted until it is durable.
+extension DiskImage {
+    mutating func now() -> timespec {
+        clock += 1
+        return timespec(tv_sec: clock, tv_nsec: 0)
+    }
+
+    /// `isHidden`: of a store's own names, which get identities of their own, so that who tests knows the next file's.
+    mutating func makeInode(
+        _ mode: mode_t, target: [UInt8] = [], device: dev_t = 0, isHidden: Bool = false
+    ) -> UInt64 {
+        let identity = isHidden ? nextHiddenIdentity : nextIdentity
+        if isHidden { nextHiddenIdentity += 1 } else { nextIdentity += 1 }
+        // ext4 gives a freed number to the next file; where names may come back, it would be two files' at once.
+        let number: UInt64
+        if kind.order == .journal, let free = freeNumbers.popLast() {
+            number = free
+        } else {
+            number = nextNumber
+            nextNumber += 1
+        }
+        var inode = Inode(
+            identity: identity, number: number, mode: mode, device: device, target: target)
+        let time = now()
+        (inode.access, inode.modification, inode.change) = (time, time, time)
+        inodes[identity] = inode
+        durable[identity] = inode
+        touch(identity, data: true)
+        return identity
+    }
+
+    /// The next change's number, noted with its inode.
+    @discardableResult
+    mutating func touch(_ identity: UInt64, data: Bool) -> Int {
+        lastChange += 1
+        inodes[identity]?.lastChange = lastChange
+        if data { inodes[identity]?.lastDataChange = lastChange }
+        return lastChange
+    }
+
+    /// Changes names, in one step, and link counts.
+    mutating func change(_ changes: [EntryChange], movesDirectory: Bool = false) {
+        lastChange += 1
+        let time = now()
+        for change in changes {
+            let old = inodes[change.directory]!.entries[change.name]
+            inodes[change.directory]!.entries[change.name] = change.new
+            inodes[change.directory]!.lastChange = lastChange
+            inodes[change.directory]!.lastDataChange = lastChange
+            inodes[change.directory]!.modification = time
+            if let old { link(old, -1, time) }
+            if let new = change.new {
+                link(new, 1, time)
+                if inodes[new]!.mode & S_IFMT == S_IFDIR { inodes[new]!.parent = change.directory }
+            }
+        }
+        pending.append(
+            Pending(
+                number: lastChange, identity: 0,
+                change: .entries(changes, movesDirectory: movesDirectory)))
+    }
+
+    mutating func link(_ identity: UInt64, _ count: Int, _ time: timespec) {
+        inodes[identity]!.links += count
+        inodes[identity]!.change = time
+        inodes[identity]!.lastChange = lastChange
+    }
+
+    mutating func change(_ identity: UInt64, _ change: Change) {
+        DiskImage.apply(change, to: &inodes[identity]!)
+        inodes[identity]!.change = now()
+        touch(identity, data: false)
+        pending.append(Pending(number: lastChange, identity: identity, change: change))
+    }
+
+    static func apply(_ change: Change, to inode: inout Inode) {
+        switch change {
+        case .entries: break
+        case .mode(let mode): inode.mode = inode.mode & S_IFMT | mode
+        case .owner(let uid, let gid):
+            if uid != uid_t.max { inode.uid = uid }
+            if gid != gid_t.max { inode.gid = gid }
+        case .times(let access, let modification):
+            inode.access = access
+            inode.modification = modification
+        case .attribute(let name, let value): inode.attributes[name] = value
+        }
+    }
+
+    /// The inode has neither name nor descriptor.
+    mutating func free(_ identity: UInt64) {
+        guard let inode = inodes.removeValue(forKey: identity) else { return }
+        freeNumbers.append(inode.number)
+    }
+
+    mutating func write(_ identity: UInt64, _ source: UnsafeRawBufferPointer, at offset: Int) {
+        guard source.count > 0 else { return }
+        let time = now()
+        inodes[identity]!.modification = time
+        inodes[identity]!.change = time
+        let afterLayout = inodes[identity]!.lastLayout
+        let end = offset + source.count
+        var written: [Event] = []
+        let last = (end - 1) / DiskImage.blockBytes
+        var blocks = inodes[identity]!.content.blocks
+        inodes[identity]!.content.blocks = []
+        while blocks.count <= last { blocks.append(nil) }
+        for index in (offset / DiskImage.blockBytes)...last {
+            let start = index * DiskImage.blockBytes
+            let from = max(offset, start) - start
+            let until = min(end, start + DiskImage.blockBytes) - start
+            if blocks[index] == nil {
+                blocks[index] = Block(
+                    bytes: [UInt8](repeating: 0, count: DiskImage.blockBytes),
+                    generation: nextGeneration, afterChange: lastChange, afterLayout: afterLayout)
+                nextGeneration += 1
+            }
+            blocks[index]!.bytes.withUnsafeMutableBytes { bytes in
+                UnsafeMutableRawBufferPointer(rebasing: bytes[from..<until]).copyMemory(
+                    from: UnsafeRawBufferPointer(
+                        rebasing: source[(start + from - offset)..<(start + until - offset)]))
+            }
+            written.append(
+                .write(
+                    block: index, version: blocks[index]!,
+                    sectors: DiskImage.sectors(from, until)))
+        }
+        inodes[identity]!.content.blocks = blocks
+        let size = inodes[identity]!.content.size
+        if end > size {
+            inodes[identity]!.content.size = end
+            written.append(
+                .grow(from: size, to: end, afterChange: lastChange, afterLayout: afterLayout))
+        }
+        events[identity, default: []] += written
+    }
+
+    static func sectors(_ from: Int, _ until: Int) -> UInt8 {
+        var mask: UInt8 = 0
+        for sector in (from / sectorBytes)...((until - 1) / sectorBytes) { mask |= 1 << sector }
+        return mask
+    }
+
+    mutating func change(_ identity: UInt64, _ layout: Layout) {
+        let time = now()
+        inodes[identity]!.modification = time
+        inodes[identity]!.change = time
+        // Of a block that stays in part the rest is zeroed in the page cache: those zeros may be on the disk before the
+        // change itself is.
+        let before = inodes[identity]!.content.blocks
+        DiskImage.apply(layout, to: &inodes[identity]!.content)
+        let after = inodes[identity]!.content.blocks
+        let range: Range<Int>
+        switch layout {
+        case .truncate(let size): range = size..<(size + 1)
+        case .punch(let offset, let count): range = offset..<(offset + max(count, 1))
+        case .nothing: range = 0..<0
+        }
+        if !range.isEmpty {
+            let last = (range.upperBound - 1) / DiskImage.blockBytes
+            for index in Set([range.lowerBound / DiskImage.blockBytes, last]).sorted()
+            where index < after.count && index < before.count {
+                guard let old = before[index], let new = after[index], old.bytes != new.bytes
+                else { continue }
+                var mask: UInt8 = 0
+                for sector in 0..<8 {
+                    let part = (sector * 512)..<(sector * 512 + 512)
+                    if old.bytes[part] != new.bytes[part] { mask |= 1 << sector }
+                }
+                events[identity, default: []].append(
+                    .write(block: index, version: new, sectors: mask))
+            }
+        }
+        let number = touch(identity, data: true)
+        inodes[identity]!.lastLayout = number
+        events[identity, default: []].append(.layout(number: number, layout))
+    }
+
+    static func apply(_ layout: Layout, to content: inout Content) {
+        switch layout {
+        case .nothing: break
+        case .truncate(let size):
+            let kept = (size + blockBytes - 1) / blockBytes
+            if content.blocks.count > kept {
+                content.blocks.removeLast(content.blocks.count - kept)
+            }
+            if size < content.size { zero(&content, size..<(kept * blockBytes)) }
+            content.size = size
+        case .punch(let offset, let count):
+            zero(&content, offset..<(offset + count))
+        }
+    }
+
+    /// Frees whole blocks, and zeroes the rest.
+    static func zero(_ content: inout Content, _ range: Range<Int>) {
+        guard !range.isEmpty else { return }
+        for index in (range.lowerBound / blockBytes)...((range.upperBound - 1) / blockBytes) {
+            guard index < content.blocks.count, content.blocks[index] != nil else { continue }
+            let start = index * blockBytes
+            let from = max(range.lowerBound, start) - start
+            let until = min(range.upperBound, start + blockBytes) - start
+            if from == 0, until == blockBytes {
+                content.blocks[index] = nil
+            } else {
+                content.blocks[index]!.bytes.withUnsafeMutableBytes { bytes in
+                    for at in from..<until { bytes[at] = 0 }
+                }
+            }
+        }
+    }
+}

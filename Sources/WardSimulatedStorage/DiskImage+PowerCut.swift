@@ -1,0 +1,180 @@
+import Glibc
+
+// The power goes.
+extension DiskImage {
+    /// What a machine finds when the power is back. The same seed finds the same.
+    package func afterPowerCut(_ survival: Survival, seed: UInt64) -> DiskImage {
+        var random = SplitMix(seed: seed)
+        var then = durable
+        var prefix = committed
+        // How likely a unit, a file, a name is to have made it.
+        let odds = [10, 50, 90][random.below(3)]
+        let nameOdds = [10, 50, 90][random.below(3)]
+        switch survival {
+        case .everything, .namesWithoutData: prefix = lastChange
+        case .onlyFlushed, .dataWithoutNames: break
+        case .wholeFiles, .units:
+            prefix = committed + random.below(lastChange - committed + 1)
+            if random.chance(1, in: 4) { prefix = lastChange }
+        }
+        var inodePrefixes: [UInt64: Int] = [:]
+        switch kind.order {
+        case .journal:
+            for change in pending where change.number <= prefix {
+                DiskImage.apply(change, to: &then)
+            }
+        case .posix:
+            var movesAreLost = false
+            var inodesLost: Set<UInt64> = []
+            for change in pending {
+                let survives: Bool
+                switch survival {
+                case .everything, .namesWithoutData: survives = true
+                case .onlyFlushed, .dataWithoutNames: survives = false
+                case .wholeFiles, .units: survives = random.chance(nameOdds, in: 100)
+                }
+                if case .entries = change.change {
+                } else {
+                    // An inode's attributes are written in their order.
+                    if !survives { inodesLost.insert(change.identity) }
+                    if inodesLost.contains(change.identity) { continue }
+                }
+                if case .entries(_, movesDirectory: true) = change.change {
+                    if !survives { movesAreLost = true }
+                    if movesAreLost { continue }
+                }
+                if survives { DiskImage.apply(change, to: &then) }
+            }
+        }
+        for identity in events.keys.sorted() {
+            guard then[identity] != nil else { continue }
+            if kind.order == .posix {
+                switch survival {
+                case .everything, .namesWithoutData: inodePrefixes[identity] = lastChange
+                case .onlyFlushed, .dataWithoutNames: inodePrefixes[identity] = -1
+                case .wholeFiles, .units:
+                    inodePrefixes[identity] =
+                        random.chance(1, in: 3) ? lastChange : random.below(lastChange + 1)
+                }
+                inodePrefixes[identity]! = max(
+                    inodePrefixes[identity]!, then[identity]!.lastLayout)
+            }
+            let fileSurvives: Bool? =
+                switch survival {
+                case .everything, .dataWithoutNames: true
+                case .onlyFlushed, .namesWithoutData: false
+                case .wholeFiles: random.chance(odds, in: 100)
+                case .units: nil
+                }
+            let sizesSurvive = survival == .namesWithoutData ? true : fileSurvives
+            replay(
+                events[identity]!, onto: &then[identity]!.content,
+                prefix: inodePrefixes[identity] ?? prefix,
+                isAllocated: { version, prefix in
+                    kind.order == .journal
+                        ? version.afterChange <= prefix : version.afterLayout <= prefix
+                },
+                survives: { fileSurvives ?? $0.chance(odds, in: 100) },
+                sizeSurvives: { sizesSurvive ?? $0.chance(odds, in: 100) }, &random)
+        }
+        return rebuilt(then)
+    }
+
+    func replay(
+        _ events: [Event], onto content: inout Content, prefix: Int,
+        isAllocated: ((afterChange: Int, afterLayout: Int), Int) -> Bool,
+        survives: (inout SplitMix) -> Bool, sizeSurvives: (inout SplitMix) -> Bool,
+        _ random: inout SplitMix
+    ) {
+        for event in events {
+            switch event {
+            case .layout(let number, let layout):
+                // What was committed with the journal stays, whatever is in the way.
+                if number <= max(prefix, kind.order == .journal ? committed : 0) {
+                    DiskImage.apply(layout, to: &content)
+                }
+            case .grow(let from, let to, let afterChange, let afterLayout):
+                guard isAllocated((afterChange, afterLayout), prefix), sizeSurvives(&random)
+                else { continue }
+                // Blocks are allocated from the front, or all at once.
+                var size = to
+                if random.chance(1, in: 4) {
+                    let pages = (to - from) / DiskImage.blockBytes + 1
+                    size = min(to, (from / DiskImage.blockBytes + random.below(pages + 1)) * 4096)
+                }
+                content.size = max(content.size, size)
+            case .write(let index, let version, let sectors):
+                while content.blocks.count <= index { content.blocks.append(nil) }
+                if let there = content.blocks[index] {
+                    guard there.generation == version.generation else { continue }
+                } else {
+                    guard isAllocated((version.afterChange, version.afterLayout), prefix)
+                    else { continue }
+                }
+                write(version, sectors, to: &content.blocks[index], survives, &random)
+            }
+        }
+        DiskImage.clip(&content)
+    }
+
+    func write(
+        _ version: Block, _ sectors: UInt8, to block: inout Block?,
+        _ survives: (inout SplitMix) -> Bool, _ random: inout SplitMix
+    ) {
+        if kind.atomicBytes == 4096 {
+            if survives(&random) { block = version }
+            return
+        }
+        for sector in 0..<8 where sectors & (1 << sector) != 0 {
+            guard survives(&random) else { continue }
+            if block == nil {
+                block = version
+                block!.bytes = [UInt8](repeating: 0, count: DiskImage.blockBytes)
+            }
+            let part = (sector * 512)..<(sector * 512 + 512)
+            block!.bytes.replaceSubrange(part, with: version.bytes[part])
+        }
+    }
+
+    /// Nothing is kept behind the end.
+    static func clip(_ content: inout Content) {
+        let kept = (content.size + blockBytes - 1) / blockBytes
+        if content.blocks.count > kept { content.blocks.removeLast(content.blocks.count - kept) }
+        if content.size % blockBytes != 0 { zero(&content, content.size..<(kept * blockBytes)) }
+    }
+
+    /// A disk that holds these inodes, durably: those that can be reached.
+    func rebuilt(_ found: [UInt64: Inode]) -> DiskImage {
+        var image = DiskImage(kind: kind)
+        image.inodes = [:]
+        var waiting = [DiskImage.rootIdentity]
+        while let identity = waiting.popLast() {
+            var directory = image.inodes[identity] ?? found[identity]!
+            directory.links = 2
+            for name in directory.entries.keys.sorted(by: { $0.lexicographicallyPrecedes($1) }) {
+                let child = directory.entries[name]!
+                guard var inode = image.inodes[child] ?? found[child] else {
+                    directory.entries[name] = nil
+                    continue
+                }
+                if image.inodes[child] == nil { inode.links = 0 }
+                inode.links += 1
+                let isDirectory = inode.mode & S_IFMT == S_IFDIR
+                if isDirectory { inode.parent = identity }
+                if image.inodes[child] == nil, isDirectory { waiting.append(child) }
+                image.inodes[child] = inode
+            }
+            image.inodes[identity] = directory
+        }
+        image.nextIdentity = nextIdentity
+        image.nextHiddenIdentity = nextHiddenIdentity
+        image.nextGeneration = nextGeneration
+        image.nextNumber = nextNumber
+        image.clock = clock
+        image.lastChange = lastChange
+        let used = Set(image.inodes.values.map(\.number))
+        image.freeNumbers = (12..<nextNumber).filter { !used.contains($0) }.reversed()
+        image.syncAll()
+        return image
+    }
+}

@@ -1,0 +1,370 @@
+import Foundation
+import Glibc
+import Testing
+import WardFormat
+import WardSimulatedStorage
+import WardSystem
+import WardVolume
+
+/// Volumes on simulated disks whose power goes after every call (docs/hacking.md, "Simulated crashes").
+@Suite struct CrashTests {
+    /// Fixed seeds; each once found something. `WARD_CRASH_SEED` replays another one.
+    private static let seeds: [UInt64] = {
+        if let text = getenv("WARD_CRASH_SEED"), let seed = UInt64(String(cString: text)) {
+            return [seed]
+        }
+        return [2, 4, 7, 12, 13, 17, 19]
+    }()
+
+    @Test(
+        "nothing synced is lost and no honest file is refused, wherever the power goes",
+        arguments: seeds)
+    func fixedSeeds(seed: UInt64) {
+        var settings = CrashSettings.promised(seed: seed)
+        settings.stride = 4
+        let report = CrashRun.run(settings)
+        #expect(report.losses == [])
+        #expect(report.points > 50)
+        #expect(report.operations == settings.operations * settings.lives)
+    }
+
+    @Test("the same with seeds from the clock, for some seconds")
+    func freshSeeds() {
+        let first = UInt64(Date().timeIntervalSince1970) * 1000
+        let end = SystemClock.monotonic() + .seconds(6)
+        let report = CrashCampaign.run(
+            seeds: sequence(first: first) { $0 + 1 }.prefix(1000), threads: 1,
+            settings: {
+                var settings = CrashSettings.promised(seed: $0)
+                settings.stride = 6
+                settings.lives = 2
+                return settings
+            }, until: { SystemClock.monotonic() >= end })
+        print("simulated power cuts: \(report.points) crash points, seeds from \(first)")
+        #expect(report.losses == [], "WARD_CRASH_SEED with the seed replays it")
+        #expect(report.points > 0)
+    }
+
+    @Test(
+        "it bites: a disk that tears pages of 4,096 bytes loses what the default format does not promise"
+    )
+    func tornPages() {
+        var losses: [String] = []
+        for seed in UInt64(1)...40 where losses.isEmpty {
+            var settings = CrashSettings(
+                seed: seed, disk: DiskKind(order: .journal, atomicBytes: 512), pageBytes: 4096)
+            settings.operations = 40
+            settings.lives = 1
+            losses += CrashRun.run(settings).losses
+        }
+        #expect(losses.first?.contains("integrity:") == true, "\(losses)")
+    }
+
+    // MARK: What it found
+
+    @Test(
+        "a file with an attribute that is emptied and written again is the old one or the new one")
+    func emptiedAndWritten() throws {
+        for pageBytes in [512, 4096] {
+            let bench = try CrashBench(
+                pageBytes: pageBytes, DiskKind(order: .journal, atomicBytes: pageBytes))
+            try bench.volume.setAttribute(bench.node, "user.a", [1, 2, 3])
+            try bench.volume.volume.durablePoint()
+            let new: [UInt8] = [9, 9, 9]
+            try bench.crash {
+                try bench.volume.setSize(bench.node, bench.handle, 0)
+                try bench.volume.write(bench.handle, 0, new)
+            } _: { volume, place in
+                let found = try CrashBench.content(volume)
+                #expect(
+                    found == bench.content || found.isEmpty || found == new,
+                    "\(found.count) bytes \(place)")
+                let entry = try volume.lookup("file", in: 1)
+                #expect(try volume.attribute(entry.node, "user.a") == [1, 2, 3], "\(place)")
+                volume.forget(entry.node)
+            }
+        }
+    }
+
+    @Test("a new file whose first page did not make it is an empty file, and can be written")
+    func firstPageLost() throws {
+        let bench = try CrashBench()
+        try bench.crash([.units], seeds: 60) {
+            let (_, handle) = try bench.volume.create("new", in: 1)
+            try bench.volume.write(handle, 0, bench.content)
+            try bench.volume.fsyncDirectory(1)
+            bench.volume.release(handle)
+        } _: { volume, place in
+            guard let entry = try? volume.lookup("new", in: 1) else { return }
+            let handle = try volume.open(entry.node)
+            _ = try volume.read(handle)
+            try volume.setSize(entry.node, handle, 0)
+            try volume.write(handle, 0, [1, 2, 3])
+            try volume.fsync(handle)
+            volume.release(handle)
+            volume.forget(entry.node)
+            volume.volume.mendDoubtfulFiles { false }
+            try volume.volume.close()
+            #expect(!volume.volume.isInDoubt)
+            let again = try CrashVolume(bench.keys, on: SimulatedDisk(volume.disk.image))
+            #expect(try CrashBench.content(again, "new") == [1, 2, 3], "\(place)")
+        }
+    }
+
+    @Test("outside a doubtful interval a file without its first page is refused")
+    func firstPageWiped() throws {
+        let bench = try CrashBench()
+        bench.volume.release(bench.handle)
+        try bench.volume.volume.close()
+        let number = try bench.volume.attributes(bench.node).inode
+        #expect(
+            bench.disk.tamper(number) { bytes in
+                for index in 0..<4096 { bytes[index] = 0 }
+                return true
+            })
+        let volume = try CrashVolume(bench.keys, on: SimulatedDisk(bench.disk.image))
+        #expect(throws: Errno.ioError) { try CrashBench.content(volume) }
+    }
+
+    @Test("a hole punched behind the end that the disk knows is not a truncation")
+    func punchedAtTheEnd() throws {
+        let bench = try CrashBench(pages: 5)
+        let grown = bench.content + [UInt8](repeating: 5, count: 9000)
+        let start = bench.layout.start(ofPage: 2)
+        try bench.crash {
+            try bench.volume.write(
+                bench.handle, bench.content.count, Array(grown[bench.content.count...]))
+            try bench.volume.volume.allocate(
+                bench.handle, mode: 3, offsetBytes: UInt64(start),
+                lengthBytes: UInt64(bench.layout.start(ofPage: 6) - start),
+                caller: CrashBench.caller, bench.volume.context)
+            // Commits the journal, and with it the hole, but no data of this file.
+            try bench.volume.fsyncDirectory(1)
+            let (_, other) = try bench.volume.create("other", in: 1)
+            try bench.volume.fsync(other)
+            bench.volume.release(other)
+        } _: { volume, place in
+            let found = try CrashBench.content(volume)
+            #expect(found.count >= bench.content.count, "\(found.count) bytes \(place)")
+            #expect(found.prefix(start) == bench.content.prefix(start), "\(place)")
+        }
+    }
+
+    @Test("writing to a file that is not mended does not take away what excuses its other pages")
+    func writingBesideAFinding() throws {
+        let bench = try CrashBench(pages: 6)
+        // The second page goes into doubt, and the one after it is lost to a disk that had not written it.
+        let more = [UInt8](repeating: 3, count: 4 * 4060)
+        var seen = 0
+        try bench.crash([.units], seeds: 80) {
+            try bench.volume.write(bench.handle, bench.content.count, more)
+        } _: { volume, place in
+            let before = try CrashBench.content(volume)
+            let entry = try volume.lookup("file", in: 1)
+            let handle = try volume.open(entry.node)
+            defer {
+                volume.release(handle)
+                volume.forget(entry.node)
+            }
+            // Every page but one is written by itself.
+            for page in 0..<bench.layout.pageCount(forSize: before.count) where page != 7 {
+                let start = bench.layout.start(ofPage: page)
+                try volume.write(handle, start, [before[start]])
+            }
+            #expect(try volume.read(handle) == before, "\(place)")
+            if before.count > bench.content.count { seen += 1 }
+        }
+        #expect(seen > 0)
+    }
+
+    @Test("an attribute that outlived its file's header does not damage the file")
+    func attributeWithoutHeader() throws {
+        let bench = try CrashBench()
+        try bench.crash([.namesWithoutData, .units], seeds: 30) {
+            let (entry, handle) = try bench.volume.create("new", in: 1)
+            try bench.volume.setAttribute(entry.node, "user.a", [1])
+            try bench.volume.fsyncDirectory(1)
+            bench.volume.release(handle)
+        } _: { volume, place in
+            guard let entry = try? volume.lookup("new", in: 1) else { return }
+            let handle = try volume.open(entry.node)
+            try volume.write(handle, 0, [1, 2, 3])
+            let value = try volume.attribute(entry.node, "user.a")
+            #expect(value == nil || value == [1], "\(place)")
+            _ = try volume.volume.extendedAttributeNames(of: entry.node, volume.context)
+            volume.release(handle)
+            volume.forget(entry.node)
+            // Afterwards nothing is left to be excused.
+            volume.volume.mendDoubtfulFiles { false }
+            try volume.volume.close()
+            let again = try CrashVolume(bench.keys, on: SimulatedDisk(volume.disk.image))
+            let found = try again.lookup("new", in: 1)
+            #expect(try again.attribute(found.node, "user.a") == value, "\(place)")
+            again.forget(found.node)
+        }
+    }
+
+    @Test(
+        "a file whose data is not on the disk keeps its class when its directory gets another one, or it another directory"
+    )
+    func classOfUnsyncedFiles() throws {
+        let bench = try CrashBench()
+        let directory = try bench.volume.makeDirectory("secret", in: 1)
+        try bench.volume.setClass(directory.node, .complete)
+        try bench.volume.volume.durablePoint()
+        try bench.crash {
+            let (_, a) = try bench.volume.create("a", in: directory.node)
+            try bench.volume.write(a, 0, bench.content)
+            bench.volume.release(a)
+            try bench.volume.rename("a", in: directory.node, to: "moved", in: 1)
+            let (_, b) = try bench.volume.create("b", in: directory.node)
+            try bench.volume.write(b, 0, bench.content)
+            bench.volume.release(b)
+            try bench.volume.setClass(directory.node, .none)
+            try bench.volume.fsyncDirectory(directory.node)
+        } _: { volume, place in
+            if let moved = try? volume.lookup("moved", in: 1) {
+                #expect(try volume.classOf(moved.node) == .complete, "\(place)")
+                volume.forget(moved.node)
+            }
+            let directory = try volume.lookup("secret", in: 1)
+            if let b = try? volume.lookup("b", in: directory.node) {
+                #expect(try volume.classOf(b.node) == .complete, "\(place)")
+                volume.forget(b.node)
+            }
+            volume.forget(directory.node)
+        }
+    }
+
+    @Test(
+        "fsync makes the names of directories above durable, too: after a move, and after the kernel forgot"
+    )
+    func namesUpToTheRoot() throws {
+        for order in DiskKind.Order.allCases {
+            let bench = try CrashBench(DiskKind(order: order, atomicBytes: 4096))
+            let volume = bench.volume
+            let directory = try volume.makeDirectory("old", in: 1)
+            let (made, handle) = try volume.create("file", in: directory.node)
+            try volume.write(handle, 0, [1])
+            try volume.fsync(handle)
+            try volume.rename("old", in: 1, to: "new", in: 1)
+            try volume.write(handle, 0, [2])
+            try volume.fsync(handle)
+            let second = try volume.makeDirectory("second", in: 1)
+            let (inside, other) = try volume.create("file", in: second.node)
+            volume.release(other)
+            volume.forget(inside.node)
+            volume.forget(second.node)
+            let again = try volume.lookup("second", in: 1)
+            let file = try volume.lookup("file", in: again.node)
+            let reopened = try volume.open(file.node)
+            try volume.write(reopened, 0, [3])
+            try volume.fsync(reopened)
+
+            let left = try CrashVolume(
+                bench.keys, on: SimulatedDisk(bench.disk.image.afterPowerCut(.onlyFlushed, seed: 0))
+            )
+            #expect(try left.names(in: 1).filter { $0 != "file" } == ["new", "second"], "\(order)")
+            for name in ["new", "second"] {
+                let directory = try left.lookup(name, in: 1)
+                #expect(try left.names(in: directory.node) == ["file"], "\(order)")
+                left.forget(directory.node)
+            }
+            volume.release(handle)
+            volume.release(reopened)
+            volume.forget(made.node)
+        }
+    }
+
+    // MARK: Strictness
+
+    @Test("no truncation, wiped page or older size is accepted where nothing is in doubt")
+    func strictness() throws {
+        for attack in ["cut", "cut to the first page", "wiped", "wiped last"] {
+            for isInUse in [false, true] {
+                let bench = try CrashBench(pages: 4)
+                // An unclean end, long after the file was made durable: others are in doubt, this one is not.
+                if !isInUse { try bench.volume.volume.close() }
+                let number = try bench.volume.attributes(bench.node).inode
+                let image = SimulatedDisk(bench.disk.image.afterPowerCut(.everything, seed: 0))
+                let isChanged = image.tamper(number) { bytes in
+                    switch attack {
+                    case "cut": bytes.removeLast(bytes.count - 2 * 4096)
+                    case "cut to the first page": bytes.removeLast(bytes.count - 4096)
+                    case "wiped": for index in 4096..<8192 { bytes[index] = 0 }
+                    default: for index in (3 * 4096)..<bytes.count { bytes[index] = 0 }
+                    }
+                    return true
+                }
+                #expect(isChanged)
+                let volume = try CrashVolume(bench.keys, on: image)
+                #expect(volume.volume.isInDoubt == isInUse)
+                #expect(throws: Errno.ioError, "\(attack), in use: \(isInUse)") {
+                    try CrashBench.content(volume)
+                }
+                bench.volume.release(bench.handle)
+            }
+        }
+    }
+
+    @Test("a header with a key and no content is refused, in doubt and outside")
+    func keyWithoutContent() throws {
+        for isInUse in [false, true] {
+            let bench = try CrashBench(pages: 1)
+            if isInUse {
+                try bench.volume.write(bench.handle, 0, [1, 2, 3])
+            } else {
+                try bench.volume.volume.close()
+            }
+            let number = try bench.volume.attributes(bench.node).inode
+            let image = SimulatedDisk(bench.disk.image.afterPowerCut(.everything, seed: 0))
+            #expect(
+                image.tamper(number) { bytes in
+                    for index in 256..<4096 { bytes[index] = 0 }
+                    return true
+                })
+            let volume = try CrashVolume(bench.keys, on: image)
+            #expect(volume.volume.isInDoubt == isInUse)
+            #expect(throws: Errno.ioError, "in use: \(isInUse)") {
+                try CrashBench.content(volume)
+            }
+            bench.volume.release(bench.handle)
+        }
+    }
+
+    @Test("in a volume that is in doubt, files that were made or mended since are not")
+    func newFilesAreNotInDoubt() throws {
+        let bench = try CrashBench(pages: 6)
+        let recovered = try CrashVolume(
+            bench.keys, on: SimulatedDisk(bench.disk.image.afterPowerCut(.everything, seed: 0)))
+        let (made, handle) = try recovered.create("new", in: 1)
+        try recovered.write(handle, 0, bench.content)
+        recovered.release(handle)
+        // Written again after it was opened again: by its epochs it is known.
+        let again = try recovered.open(made.node)
+        try recovered.write(again, 5000, [1, 2, 3])
+        recovered.release(again)
+        // Not what was there before, and is written now.
+        let old = try recovered.lookup("file", in: 1)
+        let oldHandle = try recovered.open(old.node)
+        try recovered.write(oldHandle, 0, bench.content)
+        recovered.release(oldHandle)
+        try recovered.volume.close()
+        let numbers = (made.attributes.inode, old.attributes.inode)
+        for (number, name) in [(numbers.0, "new"), (numbers.1, "file")] {
+            let image = SimulatedDisk(recovered.disk.image)
+            #expect(
+                image.tamper(number) { bytes in
+                    for index in 8192..<12288 { bytes[index] = 0 }
+                    return true
+                })
+            let volume = try CrashVolume(bench.keys, on: image)
+            #expect(volume.volume.isInDoubt, "nobody mended it")
+            if name == "new" {
+                #expect(throws: Errno.ioError) { try CrashBench.content(volume, name) }
+            } else {
+                #expect(try CrashBench.content(volume, name).count == bench.content.count)
+            }
+        }
+    }
+}
