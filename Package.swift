@@ -153,7 +153,8 @@ let package = Package(
         .testTarget(
             name: "WardVolumeTests",
             dependencies: [
-                "WardVolume", "WardSimulatedStorage", "WardFormat", "WardKeys", "WardCrypto",
+                "CWardLinux", "WardVolume", "WardSimulatedStorage", "WardFormat", "WardKeys",
+                "WardCrypto",
                 "WardSystem",
             ],
             swiftSettings: swiftSettings),

@@ -198,6 +198,22 @@ public final class ControlClient {
         _ = try readAnswer()
     }
 
+    /// Checks the volume, with `repair` puts right what it finds. `body` gets what the daemon answers, the last time the report.
+    public func check(
+        repair: Bool, _ body: (JSONValue) -> Void
+    ) throws(ControlError) {
+        // A page of a large file may take as long as a disk does.
+        try setTimeout(.seconds(600))
+        try send(
+            VolumeInterface.qualified("Check"),
+            .object(present: [("repair", repair ? .bool(true) : nil)]), more: true)
+        while true {
+            let answer = try readAnswer()
+            body(answer.parameters)
+            if !answer.continues { return }
+        }
+    }
+
     /// Whether the daemon has not hung up.
     public var isConnected: Bool {
         var byte: UInt8 = 0

@@ -5,7 +5,7 @@ public enum VolumeInterface {
     public static let methods: Set<String> = [
         "Status", "Lock", "Unlock", "Reboot", "SetPasscode", "ChangePasscode", "RemovePasscode",
         "Advance", "SetFull", "Unmount", "Monitor", "Holders", "SetPolicy", "Erase",
-        "Backup", "ReadRecovery",
+        "Backup", "ReadRecovery", "Check",
         "TrustAdd", "TrustConnect", "TrustList", "TrustRemove",
     ]
 
@@ -13,7 +13,7 @@ public enum VolumeInterface {
     static let hostMethod = "TrustConnect"
 
     /// The others that need "more", and go on until the client hangs up.
-    public static let lastingMethods: Set<String> = ["Monitor", "Backup"]
+    public static let lastingMethods: Set<String> = ["Monitor", "Backup", "Check"]
 
     /// The name of a method or error of this interface as it crosses the socket.
     public static func qualified(_ member: String) -> String { name + "." + member }
@@ -130,6 +130,55 @@ public enum VolumeInterface {
           connected: int
         )
 
+        # Bytes of a file, the first and the last.
+        type ByteRange (
+          first: int,
+          last: int
+        )
+
+        # What a check found. kind: keybag, root, content, header, unclean, name, record, link, attribute or leftover. bytes:
+        # which of the file can't be read (the first 500 ranges; ranges says how many). outcome: found, repaired, or left
+        # (not repaired: reason). quarantine: where what was taken away is, below the backing directory.
+        type CheckFinding (
+          kind: string,
+          path: string,
+          protectionClass: ?string,
+          bytes: []ByteRange,
+          ranges: int,
+          problem: string,
+          remedy: string,
+          outcome: string,
+          reason: ?string,
+          quarantine: ?string
+        )
+
+        type CheckProgress (
+          directories: int,
+          files: int,
+          bytes: int,
+          findings: int
+        )
+
+        # Files of one class whose content was not read because it is locked.
+        type UnreadFiles (
+          protectionClass: string,
+          files: int
+        )
+
+        # The end of a check. unreachable: what could not be looked at, and why; foreign: names in the backing directory that
+        # are not ward's (of both the first 100). doubtful: an unclean end still excuses findings. reportPath: what a
+        # repair has left in the volume. complete: everything was seen.
+        type CheckReport (
+          progress: CheckProgress,
+          unread: []UnreadFiles,
+          unreachable: []string,
+          foreign: []string,
+          interrupted: bool,
+          doubtful: bool,
+          complete: bool,
+          reportPath: ?string
+        )
+
         method Status() -> (status: VolumeStatus)
 
         # Locks: at once with now, else after the grace period. With now it returns when nothing of class A is readable.
@@ -212,6 +261,12 @@ public enum VolumeInterface {
         # lasts, changes of the keybag (passcode, policy) wait, though no longer than 30 s each, and the epoch of the state
         # record stays, though no longer than an hour. Nothing else is held, and no lock is ever delayed.
         method Backup() -> ()
+
+        # Needs "more": looks at everything in the volume, with repair puts right what it finds. Answers with progress and
+        # findings as they come, and with the report at its end; it ends with the connection, too. One at a time.
+        method Check(repair: ?bool) -> (
+          progress: ?CheckProgress, finding: ?CheckFinding, report: ?CheckReport
+        )
 
         error WrongPasscode (triesLeft: ?int)
         error TryLater (seconds: int)

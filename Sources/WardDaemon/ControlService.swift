@@ -40,6 +40,7 @@ final class ControlService: ControlHandler {
     /// When a lock ended all hosts last, on the clock that grace periods run on.
     let hostsEnded = Mutex<Duration?>(nil)
     let backups: BackupHolds
+    private let checks: CheckRunner
     /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not undo it.
     private let locks = Atomic(0)
     /// The start of a new delay after a reboot waits in `passcodes`.
@@ -68,6 +69,7 @@ final class ControlService: ControlHandler {
         self.hub = hub
         self.unmount = unmount
         holders = HolderSearch(volume: volume, deviceMinor: deviceMinor)
+        checks = CheckRunner(volume: volume, hub: hub)
         backups = BackupHolds(volume: volume, maintenance: maintenance, time: time, hub: hub)
     }
 
@@ -75,6 +77,9 @@ final class ControlService: ControlHandler {
     private var grace: Duration {
         options.graceSeconds.map { .seconds($0) } ?? store.policy.gracePeriod
     }
+
+    /// Ends a check that is under way. Before the volume is closed.
+    func stopChecks() { checks.stop() }
 
     /// Finishes what was begun; passcodes that wait for their turn are not tried any more.
     func stop() {
@@ -105,6 +110,7 @@ final class ControlService: ControlHandler {
         case "SetPolicy": setPolicy(call)
         case "Erase": erase(call)
         case "Backup": backup(call)
+        case "Check": checks.begin(call)
         case "ReadRecovery": readRecovery(call)
         case "TrustAdd": trustAdd(call)
         case "TrustConnect": trustConnect(call)

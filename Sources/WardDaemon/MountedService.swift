@@ -207,6 +207,7 @@ final class MountedService: @unchecked Sendable {
         watchdog?.stop()
         sessionWatch?.stop()
         maintenance.stop()
+        service.stopChecks()
         keeper.stop()
         do throws(Errno) {
             try volume.close()

@@ -53,6 +53,29 @@ struct KeybagLoader {
         return (keybag, context, index)
     }
 
+    /// What is wrong with each of the two files, by path; changes nothing. Throws where neither opens.
+    func problems() throws(KeybagError) -> [(path: String, problem: String)] {
+        let paths = [
+            KeybagContext.path(volumePath, Keybag.fileName),
+            KeybagContext.path(volumePath, Keybag.copyFileName),
+        ]
+        return try contextToLock(paths[0], paths[1]).withLock { () throws(KeybagError) in
+            let candidates = [try candidate(paths[0]), try candidate(paths[1])]
+            guard case .authentic(let chosen, _, _, _) = try choose(candidates[0], candidates[1])
+            else { preconditionFailure("choose returns what opens") }
+            var problems: [(path: String, problem: String)] = []
+            for (path, candidate) in zip(paths, candidates) {
+                switch candidate {
+                case .absent: problems.append((path, "it is missing"))
+                case .unusable(let error): problems.append((path, error.reason))
+                case .authentic(let keybag, _, _, _):
+                    if keybag != chosen { problems.append((path, "a change was interrupted")) }
+                }
+            }
+            return problems
+        }
+    }
+
     /// Of what opens at a first look. Nothing may open in the middle of another process's change, so where nothing does it
     /// is that of the UUID in the keybag, authentic or not.
     private func contextToLock(

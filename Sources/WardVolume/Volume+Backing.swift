@@ -51,7 +51,7 @@ extension Volume {
         }
     }
 
-    private func openDirectoryDescriptor(of node: Node) throws(Errno) -> Int32 {
+    func openDirectoryDescriptor(of node: Node) throws(Errno) -> Int32 {
         if node === root {
             return try storage.openat(rootDescriptor, ".", O_RDONLY | O_DIRECTORY, mode: 0)
         }

@@ -48,6 +48,8 @@ extension Volume {
         }
         try mayCreate(protectionClass, caller)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
+        if isLong { longNames.lockRead() }
+        defer { if isLong { longNames.unlock() } }
         let stored = context.nameA
         let directory = try directoryDescriptor(of: parent)
         let trueMode = try maskedMode(mode, umask, parent)

@@ -133,7 +133,7 @@ extension Volume {
     }
 
     /// Nothing that would lead elsewhere (docs/format.md §5): whoever has the volume key could seal it.
-    private static func isPossibleName(_ name: [UInt8]) -> Bool {
+    static func isPossibleName(_ name: [UInt8]) -> Bool {
         !name.contains { $0 == 0 || $0 == UInt8(ascii: "/") }
             && !name.elementsEqual(".".utf8) && !name.elementsEqual("..".utf8)
     }

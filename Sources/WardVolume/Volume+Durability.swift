@@ -119,16 +119,32 @@ extension Volume {
         let context = WorkerContext(volume: self)
         let intervals = doubtful
         guard mendDirectory(root, context, shouldStop) else { return }
+        endDoubt(of: intervals)
+    }
+
+    /// Every file was read and mended since these intervals were in doubt. False where that could not be written down: then
+    /// they stay.
+    @discardableResult
+    func endDoubt(of intervals: [ClosedRange<UInt32>]) -> Bool {
         doubtful = doubtful.filter { !intervals.contains($0) }
         do throws(Errno) {
             try durablePoint()
-            report(
-                .note(
-                    "every file of the last unclean end was checked: no epoch is in doubt any more")
-            )
         } catch {
-            doubtful = intervals
+            doubtful = intervals + doubtful.filter { !intervals.contains($0) }
+            return false
         }
+        report(
+            .note("every file of the last unclean end was checked: no epoch is in doubt any more"))
+        return true
+    }
+
+    /// Goes on above an epoch that pages carry although the state record does not know of it: it is an older one. The next
+    /// durable point writes that down.
+    func skipEpochs(through seen: UInt32) {
+        durablePointLock.lockNow()
+        defer { durablePointLock.unlock() }
+        guard seen < .max - 2, recordedEpoch <= seen else { return }
+        recordedEpoch = seen
     }
 
     /// False where something could not be seen: the doubt stays.
@@ -171,7 +187,7 @@ extension Volume {
 
     /// Reads every page of a file; pages that only a doubt excuses are written anew. False where the file's class is
     /// not open now. Damage that nothing excuses is left as it is, for `EIO` to report.
-    private func mendFile(
+    func mendFile(
         _ node: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
     ) -> Bool {
         let file: OpenFile

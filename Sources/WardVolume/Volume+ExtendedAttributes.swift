@@ -127,7 +127,7 @@ extension Volume {
         }
     }
 
-    private func storedNames(_ descriptor: Int32) throws(Errno) -> [String] {
+    func storedNames(_ descriptor: Int32) throws(Errno) -> [String] {
         let list: [UInt8]
         do throws(Errno) {
             list = try growing { buffer throws(Errno) in try storage.listxattr(descriptor, buffer) }
@@ -137,7 +137,7 @@ extension Volume {
         return list.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
     }
 
-    private func storedValue(_ descriptor: Int32, _ name: String) throws(Errno) -> [UInt8] {
+    func storedValue(_ descriptor: Int32, _ name: String) throws(Errno) -> [UInt8] {
         try growing { buffer throws(Errno) in try storage.getxattr(descriptor, name, buffer) }
     }
 
@@ -256,7 +256,7 @@ extension Volume {
         }
     }
 
-    private func openAttribute(
+    func openAttribute(
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
     ) -> (name: [UInt8], value: [UInt8])? { keys.openAttribute(sealed, owner, stored) }
 

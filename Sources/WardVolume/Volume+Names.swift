@@ -64,6 +64,8 @@ extension Volume {
         let parent = node(parent)
         let state = try directoryState(of: parent)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
+        if isLong { longNames.lockRead() }
+        defer { if isLong { longNames.unlock() } }
         let directory = try directoryDescriptor(of: parent)
         let status = try storage.fstatat(directory.rawValue, context.nameA)
         let victim = table.find(inode: UInt64(status.st_ino))
@@ -77,7 +79,7 @@ extension Volume {
 
     /// A name of the inode is gone. `node` was found before it went: afterwards the number may be another file's at once,
     /// made by another thread, and that file's node must stay in the table.
-    private func noteRemoved(
+    func noteRemoved(
         _ node: Node?, _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>
     ) {
         guard let node else { return }
@@ -92,6 +94,8 @@ extension Volume {
         let parent = node(parent)
         let state = try directoryState(of: parent)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
+        if isLong { longNames.lockRead() }
+        defer { if isLong { longNames.unlock() } }
         let directory = try directoryDescriptor(of: parent)
         let status = try storage.fstatat(directory.rawValue, context.nameA)
         guard status.st_mode & S_IFMT == S_IFDIR else { throw .notDirectory }
@@ -203,6 +207,8 @@ extension Volume {
         let toState = try directoryState(of: to)
         let oldIsLong = try encryptName(oldName, in: fromState.id, to: context.nameA)
         let newIsLong = try encryptName(newName, in: toState.id, to: context.nameB)
+        if oldIsLong || newIsLong { longNames.lockRead() }
+        defer { if oldIsLong || newIsLong { longNames.unlock() } }
         let fromDirectory = try directoryDescriptor(of: from)
         let toDirectory = try directoryDescriptor(of: to)
         let old = context.nameA
@@ -347,6 +353,8 @@ extension Volume {
             try keepClass(of: node, movingTo: state, context)
         }
         let isLong = try encryptName(newName, in: state.id, to: context.nameB)
+        if isLong { longNames.lockRead() }
+        defer { if isLong { longNames.unlock() } }
         let directory = try directoryDescriptor(of: parent)
         if isLong { try makeLongLink(directory.rawValue, context.nameB, newName, state.id) }
         do throws(Errno) {
@@ -394,17 +402,25 @@ extension Volume {
                 UnsafeRawBufferPointer(start: buffer, count: count),
                 to: sealed.assumingMemoryBound(to: UInt8.self))
         else { throw damaged(node, "the link's target is not base64url") }
-        let plainCount = sealedCount - Volume.linkOverheadBytes
+        guard
+            let target = openLinkTarget(
+                UnsafeRawBufferPointer(start: sealed, count: sealedCount))
+        else { throw damaged(node, "the link's target does not authenticate") }
+        return target
+    }
+
+    /// The plain target of nonce 12 ‖ ciphertext ‖ tag 16; nil where it does not authenticate.
+    func openLinkTarget(_ sealed: UnsafeRawBufferPointer) -> [UInt8]? {
+        let base = sealed.baseAddress!
+        let plainCount = sealed.count - Volume.linkOverheadBytes
         var ok = false
         let target = [UInt8](unsafeUninitializedCapacity: max(1, plainCount)) { out, initialized in
             ok = keys.links.open(
-                sealed + 12, count: plainCount, to: out.baseAddress!,
-                tag: sealed + 12 + plainCount, nonce: sealed, associatedData: nil,
-                associatedDataBytes: 0)
+                base + 12, count: plainCount, to: out.baseAddress!, tag: base + 12 + plainCount,
+                nonce: base, associatedData: nil, associatedDataBytes: 0)
             initialized = ok ? plainCount : 0
         }
-        guard ok else { throw damaged(node, "the link's target does not authenticate") }
-        return target
+        return ok ? target : nil
     }
 
     func damaged(_ node: Node, _ reason: String) -> Errno {
@@ -433,6 +449,8 @@ extension Volume {
         let parent = node(parent)
         let state = try directoryState(of: parent)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
+        if isLong { longNames.lockRead() }
+        defer { if isLong { longNames.unlock() } }
         let directory = try directoryDescriptor(of: parent)
         if isLong { try makeLongLink(directory.rawValue, context.nameA, name, state.id) }
         do throws(Errno) {

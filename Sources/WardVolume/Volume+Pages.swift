@@ -139,7 +139,7 @@ extension Volume {
 
     /// What the format wants of a page: a payload of `length` bytes, FINAL where it is the last.
     @inline(__always)
-    private func expectation(
+    func expectation(
         _ file: OpenFile, _ page: Int
     ) -> (length: Int, isLast: Bool) {
         let isLast = page == layout.pageCount(forSize: file.sizeBytes) - 1

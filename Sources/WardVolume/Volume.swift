@@ -73,6 +73,9 @@ public final class Volume: @unchecked Sendable {
     let maximumKeptDirectories: Int
     /// A directory that is marked as synchronised was seen since the mount. While there is none, nothing looks for one.
     let hasMarks: Atomic<Bool>
+    /// Shared by whoever makes or removes a long name, which has two halves; taken alone by a check, which must not take a half
+    /// that is about to be used for a leftover.
+    let longNames = ReadWriteLock()
     /// Looks through directories that were moved into a marked one.
     let arrivals = BackgroundQueue(name: "ward-sync")
     let arrivalsWaiting = Atomic<Int>(0)
@@ -263,16 +266,19 @@ public final class Volume: @unchecked Sendable {
     }
 
     private func plainName(of link: NodeLink, in directory: DirectoryState) -> String? {
+        plainNameBytes(of: link, in: directory).map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    func plainNameBytes(of link: NodeLink, in directory: DirectoryState) -> [UInt8]? {
         if link.name.first == CChar(bitPattern: Volume.longNamePrefix) {
             guard let descriptor = directory.openDescriptor,
                 let target = try? readLongName(descriptor.rawValue, link.name)
             else { return nil }
             return target.withUnsafeBytes { decryptName($0, in: directory.id) }
-                .map { String(decoding: $0, as: UTF8.self) }
         }
         return link.name.withUnsafeBytes {
             decryptName(UnsafeRawBufferPointer(rebasing: $0.dropLast()), in: directory.id)
-        }.map { String(decoding: $0, as: UTF8.self) }
+        }
     }
 
     /// The number of files open now, by class.

@@ -12,7 +12,8 @@ public enum ExitStatus: Int32, Sendable, CaseIterable {
     case tryLater = 13
     /// The keybag or another structure of the volume is damaged, or the volume was erased.
     case damaged = 14
-    /// An audit found something (`ward audit`, `ward sync mark`; `ward test` where the command that it ran succeeded).
+    /// An audit found something (`ward audit`, `ward sync mark`; `ward test` where the command that it ran succeeded), or a
+    /// check did, and repaired all of it (`ward check`).
     case findings = 15
     /// The command line was wrong (`EX_USAGE`).
     case usage = 64

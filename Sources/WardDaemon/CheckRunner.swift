@@ -1,0 +1,81 @@
+import Synchronization
+import WardControl
+import WardSystem
+import WardVolume
+
+/// Checks of a mounted volume, one at a time, on a thread of their own: `Check` of the control socket.
+///
+/// Concurrency: any thread. A check ends with its client, and before the volume is closed.
+final class CheckRunner: Sendable {
+    /// Between two answers that only tell of progress.
+    private static let interval = Duration.milliseconds(200)
+
+    private let volume: Volume
+    private let hub: EventHub
+    private let queue = WorkQueue("ward-check", limit: 1)
+    private let isBusy = Atomic(false)
+    private let isStopping = Atomic(false)
+
+    init(volume: Volume, hub: EventHub) {
+        self.volume = volume
+        self.hub = hub
+    }
+
+    func begin(_ call: ControlCall) {
+        let repairs = call.parameters["repair"]?.boolValue ?? false
+        if repairs, volume.isReadOnly {
+            return call.fail(.failed(what: "repair", why: "the volume is mounted read-only"))
+        }
+        guard !isBusy.exchange(true, ordering: .sequentiallyConsistent) else {
+            return call.fail(.busy(reason: "another check is under way"))
+        }
+        let isTaken = queue.add { [self] in
+            run(call, repairs)
+            isBusy.store(false, ordering: .sequentiallyConsistent)
+        }
+        if !isTaken {
+            isBusy.store(false, ordering: .sequentiallyConsistent)
+            call.fail(.busy(reason: "the mount ends"))
+        }
+    }
+
+    /// Returns when none is under way any more.
+    func stop() {
+        isStopping.store(true, ordering: .sequentiallyConsistent)
+        queue.stop()
+    }
+
+    private func run(_ call: ControlCall, _ repairs: Bool) {
+        let check = VolumeCheck(
+            volume, repairs: repairs, name: CheckRunner.name(),
+            onFinding: { call.reply(.object([("finding", $0.json)]), continues: true) },
+            shouldStop: { [self] in
+                isStopping.load(ordering: .sequentiallyConsistent) || !call.isAlive
+            })
+        var told = SystemClock.monotonic()
+        let report = check.run { progress in
+            let now = SystemClock.monotonic()
+            guard now - told >= CheckRunner.interval else { return }
+            told = now
+            call.reply(.object([("progress", progress.json)]), continues: true)
+        }
+        if repairs, !report.findings.isEmpty {
+            let repaired = report.findings.count { $0.isRepaired }
+            hub.emit(
+                ControlEvent(
+                    kind: .note,
+                    detail: "check: \(report.findings.count) findings, \(repaired) repaired"))
+        }
+        call.reply(.object([("report", report.json)]))
+    }
+
+    /// Now, as part of a file's name.
+    static func name() -> String {
+        String(Timestamp.now().prefix(19).map { $0 == ":" ? "." : $0 }) + "Z"
+    }
+}
+
+extension VolumeCheck {
+    /// What a check that begins now is called.
+    public static func nameOfNow() -> String { CheckRunner.name() }
+}

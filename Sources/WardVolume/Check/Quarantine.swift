@@ -1,0 +1,168 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardSystem
+
+/// Where a repair keeps what it takes out of the volume: `ward.quarantine` in the root of the backing directory, with a
+/// directory for each run (docs/format.md §2).
+///
+/// ```
+/// ward.quarantine/2026-11-21T22.40.05Z/1       the ciphertext, whole, or the pages that were replaced, in their places
+///                                      1.txt   where it was and why, without a name in clear
+/// ```
+/// Whatever is kept is durable before anything is changed. Concurrency: any thread; `state` is guarded by its mutex, which is
+/// held while the store is written.
+final class Quarantine: Sendable {
+    static let directoryName = "ward.quarantine"
+
+    private struct State {
+        var parent: Int32 = -1
+        var run: Int32 = -1
+        var runName = ""
+        var count = 0
+    }
+
+    private let storage: any Storage
+    private let root: Int32
+    private let pageBytes: Int
+    private let name: String
+    private let state = Mutex(State())
+
+    init(_ volume: Volume, name: String) {
+        storage = volume.storage
+        root = volume.rootDescriptor
+        pageBytes = volume.layout.pageBytes
+        self.name = name
+    }
+
+    deinit {
+        state.withLock {
+            if $0.run >= 0 { storage.close($0.run) }
+            if $0.parent >= 0 { storage.close($0.parent) }
+        }
+    }
+
+    /// Keeps pages of a file, each where it is in the file. Returns where, below the backing directory.
+    func keep(
+        pages: [Int], of descriptor: Int32, _ note: [String]
+    ) throws(Errno) -> String {
+        try state.withLock { state throws(Errno) in
+            let item = try next(&state)
+            try withNewFile(item, state.run) { file throws(Errno) in
+                let buffer = UnsafeMutableRawPointer.allocate(byteCount: pageBytes, alignment: 64)
+                defer { buffer.deallocate() }
+                for page in pages {
+                    let got = try storage.pread(
+                        descriptor, buffer, pageBytes, at: page * pageBytes)
+                    if got > 0 { try storage.pwrite(file, buffer, got, at: page * pageBytes) }
+                }
+            }
+            return try finish(
+                item, note + ["pages of \(pageBytes) bytes: \(Quarantine.text(pages))"], state)
+        }
+    }
+
+    /// Keeps bytes that are no file: an attribute's value, a record.
+    func keep(_ bytes: [UInt8], _ note: [String]) throws(Errno) -> String {
+        try state.withLock { state throws(Errno) in
+            let item = try next(&state)
+            try withNewFile(item, state.run) { file throws(Errno) in
+                try write(bytes, file)
+            }
+            return try finish(item, note, state)
+        }
+    }
+
+    /// Moves whatever has this stored name here.
+    func move(
+        _ directory: Int32, _ stored: UnsafePointer<CChar>, _ note: [String]
+    ) throws(Errno) -> String {
+        try state.withLock { state throws(Errno) in
+            let item = try next(&state)
+            // What it is comes first: after a power cut in between there is a note without its item, and nothing is lost.
+            let place = try finish(item, note, state)
+            try storage.renameat(directory, stored, state.run, item, flags: renameNoReplace)
+            try storage.fsync(state.run)
+            try storage.fsync(directory)
+            return place
+        }
+    }
+
+    // MARK: Steps
+
+    private func next(_ state: inout State) throws(Errno) -> String {
+        if state.run < 0 { try begin(&state) }
+        state.count += 1
+        return String(state.count)
+    }
+
+    private func begin(_ state: inout State) throws(Errno) {
+        do throws(Errno) {
+            try storage.mkdirat(root, Quarantine.directoryName, 0o700)
+        } catch .fileExists {
+        }
+        if state.parent < 0 {
+            state.parent = try storage.openat(
+                root, Quarantine.directoryName, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
+        }
+        try storage.fsync(root)
+        // Two runs in one second, or one that a power cut ended.
+        for attempt in 1...1000 {
+            let runName = attempt == 1 ? name : "\(name)-\(attempt)"
+            do throws(Errno) {
+                try storage.mkdirat(state.parent, runName, 0o700)
+            } catch .fileExists {
+                continue
+            }
+            state.run = try storage.openat(
+                state.parent, runName, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
+            state.runName = runName
+            try storage.fsync(state.parent)
+            return
+        }
+        throw .fileExists
+    }
+
+    private func finish(
+        _ item: String, _ note: [String], _ state: State
+    ) throws(Errno) -> String {
+        try withNewFile(item + ".txt", state.run) { file throws(Errno) in
+            try write(Array((note.joined(separator: "\n") + "\n").utf8), file)
+        }
+        try storage.fsync(state.run)
+        return "\(Quarantine.directoryName)/\(state.runName)/\(item)"
+    }
+
+    private func withNewFile(
+        _ name: String, _ directory: Int32, _ body: (Int32) throws(Errno) -> Void
+    ) throws(Errno) {
+        let file = try storage.openat(
+            directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode: 0o600)
+        defer { storage.close(file) }
+        try body(file)
+        try storage.fsync(file)
+    }
+
+    private func write(_ bytes: [UInt8], _ file: Int32) throws(Errno) {
+        guard !bytes.isEmpty else { return }
+        try bytes.withUnsafeBufferPointer { source throws(Errno) in
+            try storage.pwrite(file, source.baseAddress!, source.count, at: 0)
+        }
+    }
+
+    /// "3, 17-19".
+    private static func text(_ pages: [Int]) -> String {
+        var ranges: [ClosedRange<Int>] = []
+        for page in pages.sorted() {
+            if let last = ranges.last, page <= last.upperBound + 1 {
+                ranges[ranges.count - 1] = last.lowerBound...page
+            } else {
+                ranges.append(page...page)
+            }
+        }
+        return ranges.map {
+            $0.count == 1 ? "\($0.lowerBound)" : "\($0.lowerBound)-\($0.upperBound)"
+        }
+        .joined(separator: ", ")
+    }
+}

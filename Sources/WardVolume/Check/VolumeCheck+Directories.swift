@@ -1,0 +1,449 @@
+import CWardLinux
+import Glibc
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// A stored name that does not open.
+struct BadName: Sendable {
+    let parent: Node
+    /// Zero-terminated.
+    let stored: [CChar]
+    let inode: UInt64
+    let type: mode_t
+}
+
+/// A directory whose record is missing, does not authenticate, or is another directory's.
+struct BadRecord: Sendable {
+    let node: Node
+    let problem: String
+    /// What `.ward` was, where it was a symbolic link.
+    let target: [UInt8]
+    /// It authenticates: names tell that it is not this directory's.
+    let isForeign: Bool
+}
+
+// Looking at directories: their records, names and attributes, symbolic links, and what was left behind.
+extension VolumeCheck {
+    struct FileTask: Sendable {
+        let inode: UInt64
+        let parent: Node
+        /// Zero-terminated.
+        let stored: [CChar]
+        let hasName: Bool
+    }
+
+    struct Visit: Sendable {
+        var directories: [Node] = []
+        var files: [FileTask] = []
+    }
+
+    /// The names of a directory, sorted by what they look like.
+    private struct Listing {
+        var names: [DirectoryEntry] = []
+        var bad: [DirectoryEntry] = []
+        var long: [DirectoryEntry] = []
+        var longLinks: [DirectoryEntry] = []
+        var leftovers: [[UInt8]] = []
+        var foreign: [[UInt8]] = []
+    }
+
+    func visit(_ node: Node) -> Visit {
+        if shouldStop() { return Visit() }
+        do throws(Errno) {
+            return try look(at: node)
+        } catch {
+            if !VolumeCheck.isGone(error) { note(unreachable: volume.path(of: node), error) }
+            return Visit()
+        }
+    }
+
+    private func look(at node: Node) throws(Errno) -> Visit {
+        let descriptor = try volume.openDirectoryDescriptor(of: node)
+        defer { volume.storage.close(descriptor) }
+        guard let state = try stateOfRecord(node, descriptor) else { return Visit() }
+        let listing = try list(descriptor, node, state)
+        let sound = listing.names.count + listing.long.count
+        if isRecordOfAnother((sound, listing.bad.map(\.name)), node, state) { return Visit() }
+        tally.withLock {
+            $0.report.progress.directories += 1
+            $0.directories[state.id] = node
+        }
+        checkAttributes(of: node, descriptor, path: volume.path(of: node)) { state.id }
+        for name in listing.leftovers { checkLeftover(name, node, descriptor) }
+        for entry in listing.longLinks { checkLongLink(entry.name, node, descriptor) }
+        tally.withLock { tally in
+            for name in listing.foreign {
+                tally.report.foreign.append(place(node, name))
+            }
+        }
+        var visit = Visit()
+        for entry in listing.names { add(entry, hasName: true, node, descriptor, &visit) }
+        for entry in listing.long {
+            do throws(Errno) {
+                let hasName = try hasLongName(entry, descriptor, state)
+                add(entry, hasName: hasName, node, descriptor, &visit)
+            } catch {
+                note(unreachable: place(node, entry.name), error)
+            }
+        }
+        for entry in listing.bad { add(entry, hasName: false, node, descriptor, &visit) }
+        return visit
+    }
+
+    /// The path of something by its stored name.
+    func place(_ directory: Node, _ stored: [UInt8]) -> String {
+        let parent = volume.path(of: directory)
+        return (parent == "/" ? "" : parent) + "/" + String(decoding: stored, as: UTF8.self)
+    }
+
+    // MARK: Records
+
+    enum RecordOnDisk {
+        case sound(DirectoryRecord)
+        case newer(String)
+        case bad(String, target: [UInt8])
+    }
+
+    /// What `.ward` in a directory says, without an event.
+    func recordOnDisk(_ descriptor: Int32) throws(Errno) -> RecordOnDisk {
+        var target = [UInt8](repeating: 0, count: 4096)
+        do throws(Errno) {
+            let count = try target.withUnsafeMutableBufferPointer { out throws(Errno) in
+                try volume.storage.readlinkat(
+                    descriptor, DirectoryRecord.linkName, out.baseAddress!, out.count)
+            }
+            target.removeLast(target.count - count)
+        } catch .noSuchFileOrDirectory {
+            return .bad("its directory record is missing", target: [])
+        } catch .invalidArgument {
+            return .bad("its directory record is no symbolic link", target: [])
+        }
+        do throws(FormatError) {
+            return .sound(
+                try DirectoryRecord(
+                    linkTarget: String(decoding: target, as: UTF8.self),
+                    macKey: volume.keys.records))
+        } catch {
+            if error.code == .newerVersion { return .newer(error.description) }
+            return .bad("its directory record is damaged", target: target)
+        }
+    }
+
+    /// The directory's state, nil where its record is no good. Where the volume knows better than the disk, the record is
+    /// written again as it was.
+    private func stateOfRecord(
+        _ node: Node, _ descriptor: Int32
+    ) throws(Errno) -> DirectoryState? {
+        switch try recordOnDisk(descriptor) {
+        case .sound(let record):
+            if let known = node.directory, known.id != record.directoryID {
+                restoreRecord(node, known, descriptor, "its directory record is another's", [])
+                return known
+            }
+            return try volume.directoryState(of: node)
+        case .newer(let reason):
+            tally.withLock {
+                $0.report.unreachable.append("\(volume.path(of: node)): \(reason)")
+            }
+            return nil
+        case .bad(let problem, let target):
+            // One that is being removed loses its name before its record.
+            _ = try volume.status(of: node)
+            if let known = node.directory {
+                restoreRecord(node, known, descriptor, problem, target)
+                return known
+            }
+            tally.withLock {
+                $0.badRecords.append(
+                    BadRecord(node: node, problem: problem, target: target, isForeign: false))
+            }
+            return nil
+        }
+    }
+
+    private func restoreRecord(
+        _ node: Node, _ known: DirectoryState, _ descriptor: Int32, _ problem: String,
+        _ target: [UInt8]
+    ) {
+        let path = volume.path(of: node)
+        add(
+            CheckFinding(
+                .record, path: path, protectionClass: known.protectionClass, problem: problem,
+                remedy: "written again as it was")
+        ) { () throws(Errno) in
+            try writeRecord(
+                DirectoryRecord(
+                    directoryID: known.id, protectionClass: known.protectionClass,
+                    isSynchronised: known.isMarked), node, descriptor, target)
+        }
+    }
+
+    /// Puts a record in place, by a rename; what was there is kept.
+    func writeRecord(
+        _ record: DirectoryRecord, _ node: Node, _ descriptor: Int32, _ target: [UInt8]
+    ) throws(Errno) -> String? {
+        let storage = volume.storage
+        let note = ["directory record of \(backingPath(of: node))"]
+        var kept: String?
+        if !target.isEmpty {
+            kept = try quarantine.keep(target, note)
+        } else if (try? storage.fstatat(descriptor, DirectoryRecord.linkName)) != nil {
+            kept = try quarantine.move(descriptor, DirectoryRecord.linkName, note)
+        }
+        let hidden = volume.stagingName()
+        try storage.symlinkat(
+            target: record.linkTarget(macKey: volume.keys.records), descriptor, hidden)
+        do throws(Errno) {
+            try storage.renameat(
+                descriptor, hidden, descriptor, DirectoryRecord.linkName, flags: 0)
+        } catch {
+            try? storage.unlinkat(descriptor, hidden, 0)
+            throw error
+        }
+        try storage.fsync(descriptor)
+        return kept
+    }
+
+    /// Where something is below the backing directory: stored names.
+    func backingPath(of node: Node) -> String {
+        var parts: [String] = []
+        var current = node
+        while current !== volume.root, parts.count < 512, let link = current.link {
+            parts.append(backingName(link.name))
+            current = link.parent
+        }
+        return parts.isEmpty ? "." : parts.reversed().joined(separator: "/")
+    }
+
+    func backingPath(_ directory: Node, _ stored: [CChar]) -> String {
+        let parent = backingPath(of: directory)
+        return (parent == "." ? "" : parent + "/") + backingName(stored)
+    }
+
+    private func backingName(_ stored: [CChar]) -> String {
+        String(decoding: stored.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    // MARK: Names
+
+    private func list(
+        _ descriptor: Int32, _ node: Node, _ state: DirectoryState
+    ) throws(Errno) -> Listing {
+        var listing = Listing()
+        let isRoot = node === volume.root
+        try volume.storage.list(descriptor) { entry in
+            let name = entry.name
+            if name.elementsEqual(DirectoryRecord.linkName.utf8) { return }
+            if name.starts(with: ".ward-".utf8) {
+                // Being made now; those of the root are always the same and are written over.
+                if !name.starts(with: volume.stagingPrefix.utf8),
+                    !(isRoot && name.starts(with: VolumeRoot.stagingPrefix.utf8))
+                {
+                    listing.leftovers.append(name)
+                }
+            } else if isRoot, name.elementsEqual("README".utf8) || name.starts(with: "ward.".utf8) {
+                return
+            } else if name.count == 45, name.starts(with: ".n".utf8) {
+                listing.longLinks.append(entry)
+            } else if name.count == 44, name[0] == Volume.longNamePrefix {
+                listing.long.append(entry)
+            } else if opens(name, in: state.id) {
+                listing.names.append(entry)
+            } else if VolumeCheck.looksStored(name) {
+                listing.bad.append(entry)
+            } else {
+                listing.foreign.append(name)
+            }
+        }
+        return listing
+    }
+
+    /// Whether a short stored name is one of this directory.
+    func opens(_ stored: [UInt8], in id: [UInt8]) -> Bool {
+        stored.withUnsafeBytes { volume.decryptName($0, in: id) }.map(Volume.isPossibleName)
+            ?? false
+    }
+
+    /// Whether it could have been made by ward: base64url of a tag and at least one byte.
+    static func looksStored(_ name: [UInt8]) -> Bool {
+        guard let decoded = Base64URL.decode(String(decoding: name, as: UTF8.self)) else {
+            return false
+        }
+        return decoded.count > 16 && decoded.count <= 16 + Volume.longestShortName
+    }
+
+    /// Looked at again where it seems that a half is missing: both are made and taken away under the lock.
+    private func hasLongName(
+        _ entry: DirectoryEntry, _ descriptor: Int32, _ state: DirectoryState
+    ) throws(Errno) -> Bool {
+        let stored = entry.name.map { CChar(bitPattern: $0) } + [0]
+        func isSound() throws(Errno) -> Bool {
+            do throws(Errno) {
+                return try volume.readLongName(descriptor, stored).map { opens($0, in: state.id) }
+                    ?? false
+            } catch {
+                // Missing, or no link. What can't be read now says nothing.
+                if error == .noSuchFileOrDirectory || error == .invalidArgument { return false }
+                throw error
+            }
+        }
+        if try isSound() { return true }
+        volume.longNames.lockWrite()
+        defer { volume.longNames.unlock() }
+        return try isSound()
+    }
+
+    private func add(
+        _ entry: DirectoryEntry, hasName: Bool, _ parent: Node, _ descriptor: Int32,
+        _ visit: inout Visit
+    ) {
+        let stored = entry.name.map { CChar(bitPattern: $0) } + [0]
+        let status: FileStatus
+        do throws(Errno) {
+            status = try volume.storage.fstatat(descriptor, stored)
+        } catch {
+            if !VolumeCheck.isGone(error) { note(unreachable: place(parent, entry.name), error) }
+            return
+        }
+        let type = status.st_mode & S_IFMT
+        guard status.st_dev == volume.rootDevice else {
+            tally.withLock {
+                $0.report.unreachable.append(
+                    "\(place(parent, entry.name)): something is mounted there")
+            }
+            return
+        }
+        if !hasName {
+            tally.withLock {
+                $0.badNames.append(
+                    BadName(
+                        parent: parent, stored: stored, inode: UInt64(status.st_ino), type: type))
+            }
+        }
+        guard type == S_IFDIR || type == S_IFREG else {
+            if hasName, type == S_IFLNK { checkLink(stored, status, parent, descriptor) }
+            return
+        }
+        let inode = UInt64(status.st_ino)
+        if type == S_IFDIR {
+            let node = volume.table.retain(inode: inode, type: type)
+            node.addLink(parent, stored)
+            tally.withLock { $0.retained.append(node) }
+            visit.directories.append(node)
+            return
+        }
+        let task = FileTask(inode: inode, parent: parent, stored: stored, hasName: hasName)
+        let isFirst = tally.withLock { tally in
+            guard status.st_nlink > 1 else { return true }
+            if hasName { tally.named.insert(inode) }
+            if tally.linked.insert(inode).inserted { return true }
+            if hasName { tally.otherNames.append(task) }
+            return false
+        }
+        if isFirst { visit.files.append(task) }
+    }
+
+    // MARK: Leftovers
+
+    private func checkLeftover(_ name: [UInt8], _ node: Node, _ descriptor: Int32) {
+        let stored = name.map { CChar(bitPattern: $0) } + [0]
+        guard (try? volume.storage.fstatat(descriptor, stored)) != nil else { return }
+        add(
+            CheckFinding(
+                .leftover, path: place(node, name), problem: "an interrupted operation left it",
+                remedy: "taken away")
+        ) { () throws(Errno) in
+            volume.sweep(descriptor, name)
+            guard (try? volume.storage.fstatat(descriptor, stored)) != nil else { return nil }
+            return try quarantine.move(
+                descriptor, stored, ["unfinished: \(backingPath(node, stored))"])
+        }
+    }
+
+    /// The half of a long name whose other half is not there.
+    private func checkLongLink(_ name: [UInt8], _ node: Node, _ descriptor: Int32) {
+        let link = name.map { CChar(bitPattern: $0) } + [0]
+        let stored = [CChar(bitPattern: Volume.longNamePrefix)] + link.dropFirst(2)
+        func isOrphan() -> Bool {
+            do throws(Errno) {
+                _ = try volume.storage.fstatat(descriptor, stored)
+                return false
+            } catch {
+                return error == .noSuchFileOrDirectory
+                    && (try? volume.storage.fstatat(descriptor, link)) != nil
+            }
+        }
+        guard isOrphan() else { return }
+        volume.longNames.lockWrite()
+        defer { volume.longNames.unlock() }
+        guard isOrphan() else { return }
+        add(
+            CheckFinding(
+                .leftover, path: place(node, name), problem: "half of a long name that is gone",
+                remedy: "taken away")
+        ) { () throws(Errno) in
+            try volume.storage.unlinkat(descriptor, link, 0)
+            return nil
+        }
+    }
+
+    // MARK: Symbolic links
+
+    private func checkLink(
+        _ stored: [CChar], _ status: FileStatus, _ parent: Node, _ descriptor: Int32
+    ) {
+        guard !isSoundLink(stored, descriptor) else { return }
+        let link = NodeLink(parent: parent, name: stored)
+        add(
+            CheckFinding(
+                .link, path: volume.path(of: link),
+                problem: "the target of the symbolic link does not authenticate",
+                remedy: "moved to the quarantine")
+        ) { () throws(Errno) in
+            let kept = try quarantine.move(
+                descriptor, stored, ["symbolic link: \(backingPath(parent, stored))"])
+            forget(parent, stored, status)()
+            return kept
+        }
+    }
+
+    /// True also where it can't be read now, or not any more: that says nothing of the target.
+    func isSoundLink(_ stored: [CChar], _ descriptor: Int32) -> Bool {
+        var target = [UInt8](repeating: 0, count: 4096)
+        guard
+            let count = try? target.withUnsafeMutableBufferPointer({ out throws(Errno) in
+                try volume.storage.readlinkat(descriptor, stored, out.baseAddress!, out.count)
+            })
+        else { return true }
+        guard let sealed = Base64URL.decode(String(decoding: target[0..<count], as: UTF8.self)),
+            sealed.count >= Volume.linkOverheadBytes
+        else { return false }
+        return sealed.withUnsafeBytes { volume.openLinkTarget($0) } != nil
+    }
+
+    /// A name was taken away: neither the volume nor the kernel are to know it any longer. What is returned is to be called when
+    /// no lock is held: the kernel may be waiting for one with the directory locked.
+    func forget(_ parent: Node, _ stored: [CChar], _ status: FileStatus) -> () -> Void {
+        let link = NodeLink(parent: parent, name: stored)
+        let plain = parent.directory.flatMap { volume.plainNameBytes(of: link, in: $0) }
+        let node = volume.table.find(inode: UInt64(status.st_ino))
+        volume.noteRemoved(node, status, parent, stored)
+        volume.isDirty.store(true, ordering: .relaxed)
+        return { [volume] in
+            if stored.first == CChar(bitPattern: Volume.longNamePrefix),
+                let descriptor = try? volume.directoryDescriptor(of: parent)
+            {
+                volume.longNames.lockWrite()
+                volume.removeLongLink(descriptor.rawValue, stored)
+                volume.longNames.unlock()
+            }
+            if let plain { volume.kernel?.invalidateName(plain, in: parent.kernelID(volume)) }
+        }
+    }
+}
+
+extension Node {
+    /// What the kernel calls it: the root is 1.
+    func kernelID(_ volume: Volume) -> NodeID { self === volume.root ? 1 : id }
+}

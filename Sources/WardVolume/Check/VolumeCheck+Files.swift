@@ -1,0 +1,454 @@
+import CWardLinux
+import Glibc
+import WardCrypto
+import WardFormat
+import WardKeys
+import WardSystem
+
+// Looking at files: the header, the attributes, every page.
+extension VolumeCheck {
+    /// A page that is not what the format wants.
+    struct BadPage: Sendable {
+        enum State: Sendable {
+            /// It does not authenticate: nothing of it can be read.
+            case lost
+            /// It authenticates, or is zero, and is not what belongs in this place.
+            case wrong
+            /// The same, and an unclean end excuses it.
+            case excused
+        }
+
+        var page: Int
+        var state: State
+        var reason: String
+        /// Which bytes of the file are gone.
+        var bytes: Range<Int>
+    }
+
+    /// Pages that are read at once.
+    private static let batch = 64
+
+    func check(_ task: FileTask) {
+        let node = volume.table.retain(inode: task.inode, type: S_IFREG)
+        node.addLink(task.parent, task.stored)
+        defer { volume.table.release(node, lookups: 1) }
+        contexts.with { context in check(task, node, context) }
+    }
+
+    private func check(_ task: FileTask, _ node: Node, _ context: WorkerContext) {
+        while true {
+            do throws(Errno) {
+                let file = try volume.acquire(node, context).file
+                defer { volume.release(file, context) }
+                return checkOpen(file, task, context)
+            } catch .ioError {
+                if salvage(task, node, context) { return }
+            } catch {
+                if !VolumeCheck.isGone(error) { note(unreachable: path(of: task), error) }
+                return
+            }
+        }
+    }
+
+    func path(of task: FileTask) -> String {
+        if task.hasName {
+            return volume.path(of: NodeLink(parent: task.parent, name: task.stored))
+        }
+        return place(task.parent, task.stored.dropLast().map { UInt8(bitPattern: $0) })
+    }
+
+    private func checkOpen(_ file: OpenFile, _ task: FileTask, _ context: WorkerContext) {
+        tally.withLock { tally in
+            tally.report.progress.files += 1
+            if let header = file.header { tally.hints.insert(header.directoryID) }
+        }
+        let path = path(of: task)
+        checkHeader(file, task, path)
+        if file.header == nil, file.hasUnsyncedCut {
+            add(
+                CheckFinding(
+                    .unclean, path: path, protectionClass: file.protectionClass,
+                    problem: "its first page never reached the disk: it is empty",
+                    remedy: "cut to no bytes")
+            ) { () throws(Errno) in
+                file.lock.lockWrite()
+                defer { file.lock.unlock() }
+                try volume.settleCut(file)
+                return nil
+            }
+        }
+        checkAttributes(
+            of: file.node, file.descriptor, path: path, protectionClass: file.protectionClass
+        ) {
+            file.lock.lockRead()
+            defer { file.lock.unlock() }
+            return file.header?.fileID
+        }
+        checkContent(file, task, path, context)
+    }
+
+    /// The header on disk against the one in use: it changes only through the volume.
+    private func checkHeader(_ file: OpenFile, _ task: FileTask, _ path: String) {
+        func isSound() throws(Errno) -> Bool {
+            guard !file.headerBytes.isEmpty else { return true }
+            return try volume.withTemporaryPage { page throws(Errno) in
+                try volume.readPage(file, 0, to: page)
+                return memcmp(page, file.headerBytes, FileHeader.bytes) == 0
+            }
+        }
+        file.lock.lockRead()
+        let wasSound = (try? isSound()) ?? true
+        file.lock.unlock()
+        if wasSound { return }
+        add(
+            CheckFinding(
+                .header, path: path, protectionClass: file.protectionClass,
+                problem: "its header was changed while it is open",
+                remedy: "written again as it was")
+        ) { () throws(Errno) in
+            file.lock.lockWrite()
+            defer { file.lock.unlock() }
+            guard let header = file.header else { return nil }
+            let kept = try quarantine.keep(
+                pages: [0], of: file.descriptor, pageNote(task, file, "header"))
+            try volume.replaceHeader(file, header)
+            try volume.storage.fsync(file.descriptor)
+            return kept
+        }
+    }
+
+    func pageNote(_ task: FileTask, _ file: OpenFile, _ what: String) -> [String] {
+        [
+            "\(what): \(backingPath(task.parent, task.stored))",
+            "class \(file.protectionClass.letter)",
+        ]
+    }
+
+    // MARK: Content
+
+    /// Reads every page. `salvaged`: its header could not be believed, and is told with what is found here.
+    private func checkContent(
+        _ file: OpenFile, _ task: FileTask, _ path: String, _ context: WorkerContext
+    ) {
+        let found: [BadPage]
+        do throws(Errno) {
+            found = try badPages(file, context)
+        } catch .notPermitted {
+            tally.withLock { $0.report.unread[file.protectionClass, default: 0] += 1 }
+            return
+        } catch .ioError where file.header != nil && !canUnwrap(file, context) {
+            add(
+                CheckFinding(
+                    .header, path: path, protectionClass: file.protectionClass,
+                    problem: "its key does not open with the volume's class keys",
+                    remedy: "left as it is",
+                    outcome: .left("it may open with another keybag of this volume")))
+            return
+        } catch .canceled {
+            return
+        } catch {
+            note(unreachable: path, error)
+            return
+        }
+        let excused = found.filter { $0.state == .excused }
+        if !excused.isEmpty {
+            add(
+                finding(.unclean, excused, file, path, remedy: "written as it was accepted")
+            ) { () throws(Errno) in
+                guard volume.mendFile(file.node, context, shouldStop) else { throw .wouldBlock }
+                file.lock.lockWrite()
+                defer { file.lock.unlock() }
+                try volume.storage.fsync(file.descriptor)
+                return nil
+            }
+        }
+        let bad = found.filter { $0.state != .excused }
+        if !bad.isEmpty {
+            add(
+                finding(
+                    .content, bad, file, path,
+                    remedy: bad.contains { !$0.bytes.isEmpty }
+                        ? "these bytes become zeros, everything else is kept"
+                        : "what is there is kept")
+            ) { () throws(Errno) in
+                try repair(file, bad.map(\.page), task, context)
+            }
+        }
+    }
+
+    func finding(
+        _ kind: CheckFinding.Kind, _ pages: [BadPage], _ file: OpenFile, _ path: String,
+        remedy: String
+    ) -> CheckFinding {
+        var ranges: [Range<Int>] = []
+        for bad in pages where !bad.bytes.isEmpty {
+            if let last = ranges.last, last.upperBound == bad.bytes.lowerBound {
+                ranges[ranges.count - 1] = last.lowerBound..<bad.bytes.upperBound
+            } else {
+                ranges.append(bad.bytes)
+            }
+        }
+        var reasons: [String] = []
+        for bad in pages where !reasons.contains(bad.reason) && reasons.count < 4 {
+            reasons.append(bad.reason)
+        }
+        return CheckFinding(
+            kind, path: path, protectionClass: file.protectionClass, bytes: ranges,
+            problem: reasons.joined(separator: "; "), remedy: remedy)
+    }
+
+    /// Whether it is the key that is wrong, not the reading of a page.
+    private func canUnwrap(_ file: OpenFile, _ context: WorkerContext) -> Bool {
+        context.lockContent()
+        defer { context.unlockContent() }
+        guard volume.isAdmitted(file) else { return true }
+        do throws(Errno) {
+            try file.withKey(
+                load: { () throws(Errno) in try volume.loadKey(file, context) }, { _ in })
+            return true
+        } catch {
+            return error != .ioError
+        }
+    }
+
+    func badPages(_ file: OpenFile, _ context: WorkerContext) throws(Errno) -> [BadPage] {
+        var found: [BadPage] = []
+        var page = 0
+        while true {
+            if shouldStop() { throw .canceled }
+            file.lock.lockRead()
+            defer { file.lock.unlock() }
+            let pages = volume.layout.pageCount(forSize: file.sizeBytes)
+            page = nextWithData(file, page, pages)
+            guard page < pages else { return found }
+            let count = min(VolumeCheck.batch, pages - page)
+            found += try judge(file, page..<page + count, context)
+            page += count
+            let bytes = count * volume.layout.pageBytes
+            tally.withLock { $0.report.progress.bytes += bytes }
+        }
+    }
+
+    /// Holes of sparse files are not read.
+    private func nextWithData(_ file: OpenFile, _ page: Int, _ pages: Int) -> Int {
+        guard page > 0, page < pages, file.header?.isSparse == true,
+            file.pendingPages.load(ordering: .acquiring) == 0
+        else { return page }
+        let pageBytes = volume.layout.pageBytes
+        do throws(Errno) {
+            let found = try volume.storage.lseek(file.descriptor, page * pageBytes, SEEK_DATA)
+            return min(max(page, found / pageBytes), pages - 1)
+        } catch {
+            return error.rawValue == ENXIO ? pages - 1 : page
+        }
+    }
+
+    /// What is wrong with these pages. The file's lock is held. `EPERM` where the class is locked.
+    func judge(
+        _ file: OpenFile, _ pages: Range<Int>, _ context: WorkerContext
+    ) throws(Errno) -> [BadPage] {
+        // Asked twice: `examine` tells of a denial.
+        try admit(file, context)
+        context.unlockContent()
+        let pageBytes = volume.layout.pageBytes
+        try volume.readPages(file, pages.lowerBound, count: pages.count, to: context.sealed)
+        defer { context.forgetExcuses() }
+        if volume.isInDoubt {
+            for page in pages {
+                try volume.examine(
+                    file, page: page, context.sealed + (page - pages.lowerBound) * pageBytes,
+                    .mend, Volume.ownCaller, context)
+            }
+        }
+        try admit(file, context)
+        defer { context.unlockContent() }
+        context.usePlain(pageBytes)
+        var found: [BadPage] = []
+        for page in pages {
+            let sealed = context.sealed + (page - pages.lowerBound) * pageBytes
+            if let bad = try judge(file, page, sealed, context) { found.append(bad) }
+        }
+        return found
+    }
+
+    /// Takes the content lock, where the file can be read now.
+    private func admit(_ file: OpenFile, _ context: WorkerContext) throws(Errno) {
+        context.lockContent()
+        guard volume.isAdmitted(file) else {
+            context.unlockContent()
+            throw .notPermitted
+        }
+    }
+
+    private func judge(
+        _ file: OpenFile, _ page: Int, _ sealed: UnsafeRawPointer, _ context: WorkerContext
+    ) throws(Errno) -> BadPage? {
+        let layout = volume.layout
+        let record = sealed + layout.recordOffset(ofPage: page)
+        let prefix = RecordPrefix(reading: record)
+        let (length, isLast) = volume.expectation(file, page)
+        let start = layout.start(ofPage: page)
+        let end = min(start + layout.capacity(ofPage: page), file.sizeBytes)
+        let excused: BadPage.State = context.isExcused(page, of: file) ? .excused : .wrong
+        if volume.isZero(record, layout.pageBytes - layout.recordOffset(ofPage: page)) {
+            if page > 0, !isLast, file.header?.isSparse == true { return nil }
+            return BadPage(page: page, state: excused, reason: "wiped", bytes: start..<end)
+        }
+        let opens = try context.withCipher(
+            of: file, load: { () throws(Errno) in try volume.loadKey(file, context) }
+        ) { cipher throws(Errno) in
+            volume.open(record, page: page, to: context.plain, cipher)
+        }
+        guard opens, prefix.hasKnownFlags,
+            Int(prefix.length) <= layout.capacity(ofPage: page)
+        else {
+            return BadPage(
+                page: page, state: .lost, reason: "does not authenticate", bytes: start..<end)
+        }
+        if prefix.epoch > volume.epoch.load(ordering: .sequentiallyConsistent) {
+            tally.withLock { $0.highestEpoch = max($0.highestEpoch, prefix.epoch) }
+        }
+        if Int(prefix.length) == length, prefix.isFinal == isLast { return nil }
+        if isLast {
+            return BadPage(
+                page: page, state: excused,
+                reason: "cut off: what came after byte \(file.sizeBytes - 1) is gone",
+                bytes: end..<end)
+        }
+        return BadPage(
+            page: page, state: excused, reason: "a page ends early",
+            bytes: min(start + Int(prefix.length), end)..<end)
+    }
+
+    // MARK: Repairing content
+
+    /// Makes pages of an open file readable again: what is in them, or zeros. Returns where the quarantine has what they were.
+    func repair(
+        _ file: OpenFile, _ pages: [Int], _ task: FileTask, _ context: WorkerContext
+    ) throws(Errno) -> String? {
+        file.lock.lockRead()
+        let kept: String
+        do throws(Errno) {
+            kept = try quarantine.keep(
+                pages: Array(Set([0] + pages)), of: file.descriptor,
+                pageNote(task, file, "pages"))
+            file.lock.unlock()
+        } catch {
+            file.lock.unlock()
+            throw error
+        }
+        for page in pages { try repair(file, page, context) }
+        do {
+            file.lock.lockWrite()
+            defer { file.lock.unlock() }
+            try volume.storage.fsync(file.descriptor)
+        }
+        if file.node.hasCachedPages.load(ordering: .relaxed) {
+            volume.kernel?.invalidateContent(of: file.node.id)
+        }
+        return kept
+    }
+
+    /// Judged again under the lock: a program may have written it meanwhile.
+    func repair(
+        _ file: OpenFile, _ page: Int, _ context: WorkerContext
+    ) throws(Errno) {
+        let layout = volume.layout
+        file.lock.lockWrite()
+        defer {
+            context.forgetExcuses()
+            file.lock.unlock()
+        }
+        guard page < layout.pageCount(forSize: file.sizeBytes),
+            let bad = try judge(file, page..<page + 1, context).first
+        else { return }
+        let start = layout.start(ofPage: page)
+        let (length, _) = volume.expectation(file, page)
+        guard bad.state != .lost else {
+            return try volume.store(
+                file, .zeros, offset: start, count: length, .mend, Volume.ownCaller, context)
+        }
+        // Written through the ordinary path, from a copy that is scrubbed.
+        try volume.readPage(file, page, to: context.sealed)
+        context.excuse(page, of: file)
+        try volume.enter(file, .mend, Volume.ownCaller, context)
+        context.usePlain(layout.pageBytes)
+        do throws(Errno) {
+            try volume.decode(file, page: page, context.sealed, to: context.plain, context)
+        } catch {
+            context.unlockContent()
+            throw error
+        }
+        try withUnsafeTemporaryAllocation(byteCount: length, alignment: 16) {
+            copy throws(Errno) in
+            copy.baseAddress!.copyMemory(from: context.plain, byteCount: length)
+            context.unlockContent()
+            defer { explicit_bzero(copy.baseAddress!, length) }
+            try volume.store(
+                file, .data(copy.baseAddress!), offset: start, count: length, .mend,
+                Volume.ownCaller, context)
+        }
+    }
+
+    // MARK: Attributes
+
+    /// Attributes that do not authenticate with the owner's ID, and the record of a mode that is none. `owner` is asked after
+    /// they were read: a file gets its ID before its first attribute.
+    func checkAttributes(
+        of node: Node, _ descriptor: Int32, path: String, protectionClass: ProtectionClass? = nil,
+        owner: () -> [UInt8]?
+    ) {
+        do throws(Errno) {
+            var bad: [(name: String, value: [UInt8])] = []
+            for name in try volume.storedNames(descriptor) {
+                do throws(Errno) {
+                    bad.append((name, try volume.storedValue(descriptor, name)))
+                } catch .noData {
+                }
+            }
+            let owner = owner()
+            var isSound: [Bool] = []
+            for (name, value) in bad { isSound.append(try self.isSound(name, value, owner)) }
+            bad = zip(bad, isSound).filter { !$0.1 }.map(\.0)
+            guard !bad.isEmpty else { return }
+            let isExcused = node.isRegular && volume.isInDoubt
+            add(
+                CheckFinding(
+                    isExcused ? .unclean : .attribute, path: path, protectionClass: protectionClass,
+                    problem: bad.count == 1
+                        ? "an extended attribute does not authenticate"
+                        : "\(bad.count) extended attributes do not authenticate",
+                    remedy: "moved to the quarantine")
+            ) { () throws(Errno) in
+                var kept: String?
+                for (name, value) in bad {
+                    // Perhaps a program has set it anew.
+                    guard (try? volume.storedValue(descriptor, name)) == value else { continue }
+                    kept = try quarantine.keep(
+                        value, ["attribute \(name) of \(backingPath(of: node))"])
+                    try volume.storage.removexattr(descriptor, name)
+                }
+                try volume.storage.fsync(descriptor)
+                return kept
+            }
+        } catch {
+            if !VolumeCheck.isGone(error) { note(unreachable: path, error) }
+        }
+    }
+
+    private func isSound(
+        _ name: String, _ value: [UInt8], _ owner: [UInt8]?
+    ) throws(Errno) -> Bool {
+        if name == BackingMode.attributeName { return value.count == 2 }
+        guard name.hasPrefix("user.w.") || name.hasPrefix("trusted.w.") else { return true }
+        guard let owner else { return false }
+        do throws(CryptoError) {
+            _ = try volume.keys.attributes.openSecret(
+                value, associatedData: owner + Array(name.utf8))
+            return true
+        } catch {
+            if error == .outOfLockedMemory { throw .noMemory }
+            return false
+        }
+    }
+}

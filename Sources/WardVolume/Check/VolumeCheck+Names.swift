@@ -1,0 +1,302 @@
+import CWardLinux
+import Glibc
+import WardFormat
+import WardSystem
+
+// What has lost its name, or the record of its directory: looked at when every other directory is known.
+extension VolumeCheck {
+    // MARK: Records
+
+    /// Whether a record that authenticates is not this directory's: none of the names opens under its ID, and they do under
+    /// another. Told when all IDs are known.
+    func isRecordOfAnother(
+        _ names: (sound: Int, bad: [[UInt8]]), _ node: Node, _ state: DirectoryState
+    ) -> Bool {
+        guard names.sound == 0, !names.bad.isEmpty, node !== volume.root else { return false }
+        let isNew = tally.withLock { tally in
+            if tally.judgedRecords.contains(node.inode) { return false }
+            tally.judgedRecords.insert(node.inode)
+            tally.badRecords.append(
+                BadRecord(
+                    node: node, problem: "its directory record is another directory's", target: [],
+                    isForeign: true))
+            return true
+        }
+        return isNew
+    }
+
+    func resolveRecords() {
+        let bad = tally.withLock { tally in
+            defer { tally.badRecords = [] }
+            return tally.badRecords
+        }
+        for record in bad {
+            do throws(Errno) {
+                try resolve(record)
+            } catch {
+                if !VolumeCheck.isGone(error) {
+                    note(unreachable: volume.path(of: record.node), error)
+                }
+            }
+        }
+    }
+
+    private struct Contents {
+        var names: [[UInt8]] = []
+        /// By headers of files.
+        var hints: Set<[UInt8]> = []
+        var classes: [ProtectionClass] = []
+    }
+
+    /// The ID is that under which the names open: headers say in which directory files were created, and a name
+    /// authenticates with its directory's ID. Without one it gets a new ID, and its names are lost.
+    private func resolve(_ bad: BadRecord) throws(Errno) {
+        let node = bad.node
+        let descriptor = try volume.openDirectoryDescriptor(of: node)
+        defer { volume.storage.close(descriptor) }
+        let contents = try contents(descriptor, node)
+        let (known, hints) = tally.withLock {
+            (Set($0.directories.keys), $0.hints)
+        }
+        func opensSomething(_ id: [UInt8]) -> Bool {
+            contents.names.contains { opens($0, in: id) || opensLong($0, descriptor, id) }
+        }
+        let id =
+            contents.hints.first(where: opensSomething)
+            ?? hints.subtracting(known).first(where: opensSomething)
+            ?? (bad.isForeign ? known.first(where: opensSomething) : nil)
+        if bad.isForeign, id == nil || id == node.directory?.id {
+            // Nothing is known that is better: it is its names that are wrong.
+            return tally.withLock { $0.opened.append(node) }
+        }
+        let parent = node.link?.parent.directory?.protectionClass ?? .complete
+        // Never weaker than what was created in it.
+        let protectionClass = contents.classes.reduce(parent) { $1.isStronger(than: $0) ? $1 : $0 }
+        let record = DirectoryRecord(
+            directoryID: id ?? SystemRandom.bytes(16),
+            protectionClass: bad.isForeign
+                ? node.directory?.protectionClass ?? protectionClass : protectionClass)
+        let isEmpty = contents.names.isEmpty
+        add(
+            CheckFinding(
+                .record, path: volume.path(of: node), protectionClass: record.protectionClass,
+                problem: bad.problem,
+                remedy: id != nil
+                    ? "made again, with all names; class \(record.protectionClass.letter) for new files"
+                    : isEmpty
+                        ? "made anew: nothing is in it"
+                        : "made anew: what is in it gets new names; class "
+                            + "\(record.protectionClass.letter) for new files")
+        ) { () throws(Errno) in
+            let kept = try writeRecord(record, node, descriptor, bad.target)
+            node.directory = nil
+            tally.withLock { $0.opened.append(node) }
+            return kept
+        }
+    }
+
+    private func contents(_ descriptor: Int32, _ node: Node) throws(Errno) -> Contents {
+        var contents = Contents()
+        var files: [[CChar]] = []
+        try volume.storage.list(descriptor) { entry in
+            guard !entry.name.contains(UInt8(ascii: ".")),
+                VolumeCheck.looksStored(entry.name)
+                    || (entry.name.count == 44 && entry.name[0] == Volume.longNamePrefix)
+            else { return }
+            contents.names.append(entry.name)
+            files.append(entry.name.map { CChar(bitPattern: $0) } + [0])
+        }
+        for stored in files {
+            let header: FileHeader
+            do throws(Errno) {
+                guard let found = try self.header(descriptor, stored) else { continue }
+                header = found
+            } catch {
+                // One that can't be read now may be the one that tells.
+                if VolumeCheck.isGone(error) { continue }
+                throw error
+            }
+            contents.hints.insert(header.directoryID)
+            contents.classes.append(header.protectionClass)
+        }
+        return contents
+    }
+
+    /// The header of a file by its stored name; nil where it has none that authenticates.
+    private func header(_ directory: Int32, _ stored: [CChar]) throws(Errno) -> FileHeader? {
+        guard try volume.storage.fstatat(directory, stored).st_mode & S_IFMT == S_IFREG else {
+            return nil
+        }
+        let file = try volume.storage.openat(
+            directory, stored, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
+        defer { volume.storage.close(file) }
+        return try volume.withTemporaryPage { page throws(Errno) in
+            let got = try volume.storage.pread(file, page, FileHeader.bytes, at: 0)
+            guard got == FileHeader.bytes else { return nil }
+            return try? FileHeader(reading: page, macKey: volume.keys.headers)
+        }
+    }
+
+    private func opensLong(_ stored: [UInt8], _ descriptor: Int32, _ id: [UInt8]) -> Bool {
+        guard stored.first == Volume.longNamePrefix, stored.count == 44 else { return false }
+        let name = stored.map { CChar(bitPattern: $0) } + [0]
+        guard let target = try? volume.readLongName(descriptor, name) else { return false }
+        return opens(target, in: id)
+    }
+
+    // MARK: Names
+
+    func resolveNames() {
+        resolveOtherNames()
+        let bad = tally.withLock { tally in
+            defer { tally.badNames = [] }
+            return tally.badNames
+        }
+        for name in bad {
+            do throws(Errno) {
+                try resolve(name)
+            } catch {
+                if !VolumeCheck.isGone(error) {
+                    note(
+                        unreachable: place(
+                            name.parent, name.stored.dropLast().map { UInt8(bitPattern: $0) }),
+                        error)
+                }
+            }
+        }
+    }
+
+    /// The other names of files that were taken away.
+    private func resolveOtherNames() {
+        let names = tally.withLock { tally -> [FileTask] in
+            let names = tally.otherNames.filter { tally.lost.contains($0.inode) }
+            tally.otherNames.removeAll { tally.lost.contains($0.inode) }
+            return names
+        }
+        for task in names {
+            guard let directory = try? volume.directoryDescriptor(of: task.parent),
+                let status = try? volume.storage.fstatat(directory.rawValue, task.stored),
+                UInt64(status.st_ino) == task.inode
+            else { continue }
+            add(
+                CheckFinding(
+                    .header, path: path(of: task),
+                    problem: "another name of a file of which nothing can be read",
+                    remedy: "moved to the quarantine")
+            ) { () throws(Errno) in
+                let kept = try quarantine.move(
+                    directory.rawValue, task.stored,
+                    ["file: \(backingPath(task.parent, task.stored))"])
+                forget(task.parent, task.stored, status)()
+                return kept
+            }
+        }
+    }
+
+    /// Back to where its name opens; else, where it is ours, a new name in its place; else the quarantine.
+    private func resolve(_ bad: BadName) throws(Errno) {
+        let directory = try volume.directoryDescriptor(of: bad.parent)
+        let status = try volume.storage.fstatat(directory.rawValue, bad.stored)
+        guard UInt64(status.st_ino) == bad.inode else { return }
+        let stored = bad.stored.dropLast().map { UInt8(bitPattern: $0) }
+        let (known, isNamed) = tally.withLock { tally in
+            (tally.directories, tally.named.contains(bad.inode))
+        }
+        let home = known.first {
+            $0.value !== bad.parent && opens(stored, in: $0.key)
+                && !exists(bad.stored, in: $0.value)
+        }?.value
+        var finding = CheckFinding(
+            .name, path: place(bad.parent, stored),
+            problem:
+                "its name does not open here: it was renamed or moved in the backing directory",
+            remedy: "moved to the quarantine")
+        let isOurs = try isOurs(bad, directory.rawValue)
+        let note = ["name that does not open: \(backingPath(bad.parent, bad.stored))"]
+        if isNamed || !isOurs {
+            if isNamed { finding.problem += "; the file has another name" }
+            add(finding) { () throws(Errno) in
+                let kept = try quarantine.move(directory.rawValue, bad.stored, note)
+                forget(bad.parent, bad.stored, status)()
+                return kept
+            }
+        } else if let home {
+            finding.remedy = "moved back to \(volume.path(of: home))"
+            add(finding) { () throws(Errno) in
+                try move(bad, status, to: home, bad.stored)
+                return nil
+            }
+        } else {
+            let name = "recovered-\(bad.inode)"
+            finding.remedy = "called \(name)"
+            add(finding) { () throws(Errno) in
+                try withStored(name, in: bad.parent) { stored throws(Errno) in
+                    try move(bad, status, to: bad.parent, stored)
+                }
+                return nil
+            }
+        }
+    }
+
+    private func exists(_ stored: [CChar], in directory: Node) -> Bool {
+        guard let descriptor = try? volume.directoryDescriptor(of: directory) else { return true }
+        return (try? volume.storage.fstatat(descriptor.rawValue, stored)) != nil
+    }
+
+    /// Whether what is behind the name is this volume's, and has something to keep. Throws where that can't be seen now.
+    private func isOurs(_ bad: BadName, _ directory: Int32) throws(Errno) -> Bool {
+        switch bad.type {
+        case S_IFREG: return try header(directory, bad.stored) != nil
+        case S_IFDIR:
+            let descriptor = try volume.storage.openat(
+                directory, bad.stored, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
+            defer { volume.storage.close(descriptor) }
+            if case .bad = try recordOnDisk(descriptor) { return false }
+            return true
+        case S_IFLNK: return isSoundLink(bad.stored, directory)
+        default: return false
+        }
+    }
+
+    private func withStored(
+        _ name: String, in directory: Node, _ body: ([CChar]) throws(Errno) -> Void
+    ) throws(Errno) {
+        let state = try volume.directoryState(of: directory)
+        var stored = [CChar](repeating: 0, count: 512)
+        try Array(name.utf8).withUnsafeBytesTyped { bytes throws(Errno) in
+            try stored.withUnsafeMutableBufferPointer { out throws(Errno) in
+                _ = try volume.encryptName(bytes, in: state.id, to: out.baseAddress!)
+            }
+        }
+        try body(Array(stored.prefix { $0 != 0 }) + [0])
+    }
+
+    /// In one step, durably; never over anything.
+    private func move(
+        _ bad: BadName, _ status: FileStatus, to target: Node, _ stored: [CChar]
+    ) throws(Errno) {
+        let from = try volume.directoryDescriptor(of: bad.parent)
+        let to = try volume.directoryDescriptor(of: target)
+        if bad.type == S_IFREG, let node = volume.table.find(inode: bad.inode) {
+            let state = try volume.directoryState(of: target)
+            try contexts.withTyped { context throws(Errno) in
+                try volume.keepClass(of: node, movingTo: state, context)
+            }
+        }
+        try volume.storage.renameat(
+            from.rawValue, bad.stored, to.rawValue, stored, flags: renameNoReplace)
+        if let node = volume.table.find(inode: bad.inode) {
+            node.addLink(target, stored)
+            node.removeLink(bad.parent, bad.stored)
+        }
+        try volume.storage.fsync(to.rawValue)
+        if from !== to { try volume.storage.fsync(from.rawValue) }
+        if let state = target.directory,
+            let plain = volume.plainNameBytes(
+                of: NodeLink(parent: target, name: stored), in: state)
+        {
+            volume.kernel?.invalidateName(plain, in: target.kernelID(volume))
+        }
+        volume.isDirty.store(true, ordering: .relaxed)
+    }
+}

@@ -1,0 +1,87 @@
+import CWardLinux
+import Glibc
+import WardFormat
+import WardSystem
+
+// What a repair leaves for the person whose files they are.
+extension VolumeCheck {
+    /// Writes the report into the volume's root, as a file of class D: it holds names, which are protected no better. The
+    /// quarantine can't have it: names would lie in the backing directory in clear.
+    func leaveReport() {
+        let findings = tally.withLock { $0.report.findings }
+        guard findings.contains(where: { $0.isRepaired }) else { return }
+        let text = Array(CheckReportText.text(findings, name: name).utf8)
+        // Another one of the same second may be there.
+        for attempt in 1...100 {
+            let path = "ward check \(name)\(attempt == 1 ? "" : "-\(attempt)").txt"
+            do throws(Errno) {
+                try contexts.withTyped { context throws(Errno) in
+                    try write(text, called: path, context)
+                }
+                return tally.withLock { $0.report.reportPath = "/" + path }
+            } catch .fileExists {
+                continue
+            } catch {
+                return note(unreachable: "the report could not be written: /\(path)", error)
+            }
+        }
+    }
+
+    private func write(
+        _ text: [UInt8], called name: String, _ context: WorkerContext
+    ) throws(Errno) {
+        // Whose the volume is may read it.
+        let owner = try volume.storage.fstat(volume.rootDescriptor)
+        let caller = Caller(uid: owner.st_uid, gid: owner.st_gid, pid: 0)
+        let (entry, opened) = try volume.createUnnamed(
+            1, mode: 0o600, umask: 0, flags: O_RDWR, caller: caller, context)
+        defer {
+            volume.release(opened.handle, context)
+            volume.forget(entry.node, lookups: 1)
+        }
+        let node = volume.node(entry.node)
+        try volume.setProtectionClass(of: node, to: .none, caller, context)
+        try text.withUnsafeBytesTyped { bytes throws(Errno) in
+            try volume.write(
+                opened.handle, offsetBytes: 0, bytes, flags: [], caller: caller, context)
+        }
+        let plain = Array(name.utf8)
+        let linked = try plain.withUnsafeBytesTyped { bytes throws(Errno) in
+            try volume.link(entry.node, 1, bytes, caller: caller, context)
+        }
+        volume.forget(linked.node, lookups: 1)
+        try volume.fsync(opened.handle, dataOnly: false, context)
+        volume.kernel?.invalidateName(plain, in: 1)
+    }
+}
+
+/// Findings in words.
+public enum CheckReportText {
+    /// What is kept in the volume after a repair.
+    static func text(_ findings: [CheckFinding], name: String) -> String {
+        var lines = [
+            "ward check --repair, \(name)", "",
+            "What could be read is where it was. What could not is in the backing directory, below",
+            "\(Quarantine.directoryName): ciphertext, which nothing removes but you. Restore from a backup what you",
+            "miss; delete this file, and the quarantine, when you need neither any more.", "",
+        ]
+        for finding in findings { lines += self.lines(of: finding) + [""] }
+        return lines.joined(separator: "\n")
+    }
+
+    /// One finding: what and where, which bytes, what became of it.
+    public static func lines(of finding: CheckFinding) -> [String] {
+        let kind = finding.protectionClass.map { " (class \($0.letter))" } ?? ""
+        var lines = ["\(finding.path)\(kind)", "  \(finding.problem)"]
+        if !finding.bytes.isEmpty {
+            lines.append("  bytes that can't be read: \(finding.byteText)")
+        }
+        switch finding.outcome {
+        case .found: lines.append("  --repair: \(finding.remedy)")
+        case .repaired: lines.append("  repaired: \(finding.remedy)")
+        case .left(let why): lines.append("  not repaired: \(why)")
+        }
+        if let kept = finding.quarantined { lines.append("  kept: \(kept)") }
+        return lines
+    }
+}

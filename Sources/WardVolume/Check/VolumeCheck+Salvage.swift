@@ -1,0 +1,269 @@
+import CWardLinux
+import Glibc
+import WardCrypto
+import WardFormat
+import WardKeys
+import WardSystem
+
+// Files that don't open: what of them can be read all the same.
+//
+// A wrapped key authenticates by itself (RFC 3394), under one class key alone, and pages do under the file key. So a header
+// that was changed anywhere else than in its key costs nothing: class and key are known by what opens.
+extension VolumeCheck {
+    private enum Salvaged {
+        /// Made by a later version: not to be touched.
+        case newer(String)
+        /// It may open in another lock state.
+        case locked
+        /// Nothing of it can be read, whatever is unlocked.
+        case lost(String)
+        /// It can be read like this. `tail`: pages after its end.
+        case readable(OpenFile, headerIsBad: Bool, reason: String, tail: Range<Int>)
+    }
+
+    /// The node's open lock is held throughout: nobody opens it meanwhile. False where somebody could open it after all.
+    func salvage(_ task: FileTask, _ node: Node, _ context: WorkerContext) -> Bool {
+        // What may wait for the kernel, which may wait for the lock.
+        var afterwards: [() -> Void] = []
+        defer { for body in afterwards { body() } }
+        node.openLock.lockNow()
+        defer { node.openLock.unlock() }
+        guard node.file == nil else { return false }
+        tally.withLock { $0.report.progress.files += 1 }
+        salvage(task, node, context, &afterwards)
+        return true
+    }
+
+    private func salvage(
+        _ task: FileTask, _ node: Node, _ context: WorkerContext, _ afterwards: inout [() -> Void]
+    ) {
+        let path = path(of: task)
+        do throws(Errno) {
+            switch try examine(task, node, context) {
+            case .newer(let reason):
+                tally.withLock { $0.report.unreachable.append("\(path): \(reason)") }
+            case .locked:
+                add(
+                    CheckFinding(
+                        .header, path: path, problem: "its header is damaged",
+                        remedy: "its class can only be told when all are unlocked",
+                        outcome: .left("unlock, then check again")))
+            case .lost(let reason):
+                add(
+                    CheckFinding(
+                        .header, path: path, problem: "\(reason): nothing of it can be read",
+                        remedy: "moved to the quarantine")
+                ) { () throws(Errno) in
+                    let (kept, forgetting) = try takeAway(task, reason)
+                    afterwards.append(forgetting)
+                    return kept
+                }
+            case .readable(let file, let headerIsBad, let reason, let tail):
+                defer { file.forgetKey() }
+                try add(file, headerIsBad, reason, tail, task, path, context)
+                afterwards.append { [volume] in
+                    volume.kernel?.invalidateAttributes(of: node.id)
+                }
+            }
+        } catch {
+            if error == .notPermitted {
+                add(
+                    CheckFinding(
+                        .header, path: path, problem: "it does not open",
+                        remedy: "what of it can be read is only known when it is unlocked",
+                        outcome: .left("unlock, then check again")))
+            } else if !VolumeCheck.isGone(error) {
+                note(unreachable: path, error)
+            }
+        }
+    }
+
+    private func add(
+        _ file: OpenFile, _ headerIsBad: Bool, _ reason: String, _ tail: Range<Int>,
+        _ task: FileTask, _ path: String, _ context: WorkerContext
+    ) throws(Errno) {
+        let bad = try badPages(file, context)
+        var finding = finding(headerIsBad ? .header : .content, bad, file, path, remedy: "")
+        finding.problem = ([reason] + [finding.problem].filter { !$0.isEmpty })
+            .joined(separator: "; ")
+        if !tail.isEmpty { finding.problem += "; \(tail.count) pages at its end can't be read" }
+        finding.remedy =
+            finding.bytes.isEmpty
+            ? "made readable: class \(file.protectionClass.letter), by the key that opens"
+            : "made readable: these bytes become zeros, everything else is kept"
+        add(finding) { () throws(Errno) in
+            let kept = try quarantine.keep(
+                pages: Array(Set([0] + bad.map(\.page) + tail)), of: file.descriptor,
+                pageNote(task, file, "pages"))
+            guard file.isWritable, let header = file.header else { throw .readOnlyFileSystem }
+            if headerIsBad {
+                file.lock.lockWrite()
+                defer { file.lock.unlock() }
+                try volume.replaceHeader(file, header)
+            }
+            for page in bad { try repair(file, page.page, context) }
+            file.lock.lockWrite()
+            defer { file.lock.unlock() }
+            // The end is durable before what follows it goes.
+            try volume.storage.fsync(file.descriptor)
+            try volume.removeHint(file)
+            volume.putHint(file)
+            try volume.storage.fsync(file.descriptor)
+            return kept
+        }
+    }
+
+    private func takeAway(
+        _ task: FileTask, _ reason: String
+    ) throws(Errno) -> (kept: String, forgetting: () -> Void) {
+        let directory = try volume.directoryDescriptor(of: task.parent)
+        let status = try volume.storage.fstatat(directory.rawValue, task.stored)
+        guard UInt64(status.st_ino) == task.inode else { throw .staleNFSFileHandle }
+        let kept = try quarantine.move(
+            directory.rawValue, task.stored,
+            ["file: \(backingPath(task.parent, task.stored))", reason])
+        tally.withLock { _ = $0.lost.insert(task.inode) }
+        return (kept, forget(task.parent, task.stored, status))
+    }
+
+    // MARK: Examining
+
+    private func examine(
+        _ task: FileTask, _ node: Node, _ context: WorkerContext
+    ) throws(Errno) -> Salvaged {
+        let (descriptor, isWritable) = try volume.openBacking(node)
+        var isHandedOver = false
+        defer { if !isHandedOver { volume.storage.close(descriptor) } }
+        let pageBytes = volume.layout.pageBytes
+        let size = Int(try volume.storage.fstat(descriptor).st_size)
+        return try volume.withTemporaryPage { page throws(Errno) -> Salvaged in
+            _ = try volume.storage.pread(descriptor, page, pageBytes, at: 0)
+            if volume.isZero(page, pageBytes) {
+                return .lost("its first page, with the header, was wiped")
+            }
+            var reason = "its end is damaged"
+            var header: FileHeader?
+            do throws(FormatError) {
+                header = try FileHeader(reading: page, macKey: volume.keys.headers)
+            } catch {
+                if error.code == .newerVersion { return .newer(error.description) }
+                reason = "its header is damaged"
+            }
+            let headerIsBad = header == nil
+            guard let found = try headerThatOpens(header, page, context) else {
+                return hasAllClasses && headerIsBad ? .lost(reason) : .locked
+            }
+            let directory = task.parent.directory ?? volume.root.directory!
+            // From here on the descriptor is the file's, which closes it.
+            let file = OpenFile(
+                node: node, storage: volume.storage, descriptor: descriptor,
+                isWritable: isWritable, protectionClass: found.protectionClass, header: found,
+                directoryID: directory.id)
+            isHandedOver = true
+            file.headerBytes = volume.headerBytes(found)
+            file.isEndVerified = true
+            file.hasHint = true
+            file.needsHint = true
+            let pages = max(1, size / pageBytes)
+            guard let (last, length) = try lastReadablePage(file, pages, context) else {
+                file.forgetKey()
+                return .lost("\(reason), and no page authenticates")
+            }
+            if let claimed = try claimedSize(file, pages) {
+                // As where the header is sound: what does not authenticate is a hole in what is left, not its end.
+                file.sizeBytes = claimed
+                return .readable(file, headerIsBad: headerIsBad, reason: reason, tail: 0..<0)
+            }
+            file.sizeBytes = volume.layout.start(ofPage: last) + length
+            return .readable(
+                file, headerIsBad: headerIsBad, reason: reason,
+                tail: last + 1..<max(pages, last + 1))
+        }
+    }
+
+    private var hasAllClasses: Bool {
+        ProtectionClass.allCases.allSatisfy { volume.gate.state(of: $0) == .open }
+    }
+
+    /// The header, or what is left of it with the class whose key opens its wrapped key.
+    private func headerThatOpens(
+        _ header: FileHeader?, _ page: UnsafeRawPointer, _ context: WorkerContext
+    ) throws(Errno) -> FileHeader? {
+        let bytes = UnsafeRawBufferPointer(start: page, count: FileHeader.bytes)
+        let candidates =
+            header.map { [$0] }
+            ?? ProtectionClass.allCases.map { protectionClass in
+                let keyBytes = protectionClass == .completeUnlessOpen ? 72 : 40
+                return FileHeader(
+                    protectionClass: protectionClass, isSparse: bytes[13] & 1 != 0,
+                    fileID: [UInt8](bytes[16..<32]), directoryID: [UInt8](bytes[32..<48]),
+                    wrappedKey: [UInt8](bytes[48..<48 + keyBytes]))
+            }
+        for candidate in candidates where !candidate.wrappedKey.isEmpty {
+            context.lockContent()
+            defer { context.unlockContent() }
+            guard volume.gate.state(of: candidate.protectionClass) == .open else { continue }
+            do throws(KeyringError) {
+                try candidate.wrappedKey.withUnsafeBytesTyped { bytes throws(KeyringError) in
+                    _ = try volume.keyring.unwrap(bytes, for: candidate.protectionClass)
+                }
+                return candidate
+            } catch .outOfLockedMemory {
+                throw .noMemory
+            } catch {
+                continue
+            }
+        }
+        return nil
+    }
+
+    /// The size by the last page's word, authentic or not; nil where that can't be.
+    private func claimedSize(_ file: OpenFile, _ pages: Int) throws(Errno) -> Int? {
+        let layout = volume.layout
+        guard let last = try volume.lastPageWithData(file.descriptor, before: pages), last >= 0
+        else { return nil }
+        return try volume.withTemporaryPage { page throws(Errno) -> Int? in
+            try volume.readPage(file, last, to: page)
+            let prefix = RecordPrefix(reading: page + layout.recordOffset(ofPage: last))
+            guard prefix.length > 0, Int(prefix.length) <= layout.capacity(ofPage: last),
+                layout.start(ofPage: last) < PageLayout.maximumSizeBytes - layout.capacity
+            else { return nil }
+            return layout.start(ofPage: last) + Int(prefix.length)
+        }
+    }
+
+    /// The last page that authenticates, and its length.
+    private func lastReadablePage(
+        _ file: OpenFile, _ pages: Int, _ context: WorkerContext
+    ) throws(Errno) -> (page: Int, length: Int)? {
+        let layout = volume.layout
+        var end = pages
+        while end > 0 {
+            if shouldStop() { throw .canceled }
+            guard let page = try volume.lastPageWithData(file.descriptor, before: end) else {
+                end = max(0, end - Volume.zeroPagesSearched)
+                continue
+            }
+            guard page >= 0 else { return nil }
+            end = page
+            try volume.readPage(file, page, to: context.sealed)
+            let record = context.sealed + layout.recordOffset(ofPage: page)
+            let prefix = RecordPrefix(reading: record)
+            context.lockContent()
+            defer { context.unlockContent() }
+            guard volume.isAdmitted(file) else { throw .notPermitted }
+            context.usePlain(layout.pageBytes)
+            let opens = try context.withCipher(
+                of: file, load: { () throws(Errno) in try volume.loadKey(file, context) }
+            ) { cipher throws(Errno) in
+                volume.open(record, page: page, to: context.plain, cipher)
+            }
+            if opens, prefix.hasKnownFlags, prefix.length > 0,
+                Int(prefix.length) <= layout.capacity(ofPage: page)
+            {
+                return (page, Int(prefix.length))
+            }
+        }
+        return nil
+    }
+}

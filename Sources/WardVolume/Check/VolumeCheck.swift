@@ -1,0 +1,206 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardFormat
+import WardSystem
+
+/// Looks at everything in a volume, through the volume's own tables and locks, so that programs may use it meanwhile; with
+/// `isRepairing` it puts right what it finds.
+///
+/// Repair changes nothing that can be read. Every step leaves the old or the new behind when the power goes, and what is
+/// replaced or taken away is in the quarantine, durably, before.
+///
+/// Concurrency: `run` is called once. Directories and files of one level are looked at by several threads; what they tell is
+/// collected in `tally`.
+public final class VolumeCheck: Sendable {
+    let volume: Volume
+    let isRepairing: Bool
+    /// As the quarantine and the report are called: when it began.
+    let name: String
+    let quarantine: Quarantine
+    let contexts: ContextPool
+    private let threads: Int
+    private let onFinding: @Sendable (CheckFinding) -> Void
+    let shouldStop: @Sendable () -> Bool
+
+    struct Tally {
+        var report = CheckReport()
+        /// Regular files with several names that were looked at.
+        var linked: Set<UInt64> = []
+        /// Those with a name that opens.
+        var named: Set<UInt64> = []
+        /// Names beside the one by which they were looked at.
+        var otherNames: [VolumeCheck.FileTask] = []
+        /// Files of which nothing can be read, taken away under the name by which they were looked at.
+        var lost: Set<UInt64> = []
+        /// Directories by their ID.
+        var directories: [[UInt8]: Node] = [:]
+        /// IDs of directories that files were created in, by their headers.
+        var hints: Set<[UInt8]> = []
+        var highestEpoch: UInt32 = 0
+        var badNames: [BadName] = []
+        var badRecords: [BadRecord] = []
+        /// Directories of which no name opened, told once.
+        var judgedRecords: Set<UInt64> = []
+        /// Directories that can be looked at now, and could not before.
+        var opened: [Node] = []
+        /// With one look-up each, taken back at the end.
+        var retained: [Node] = []
+    }
+    let tally = Mutex(Tally())
+
+    /// `name`: when it began, as part of a file's name. `onFinding` is called by any thread.
+    public init(
+        _ volume: Volume, repairs: Bool, name: String, threads: Int = 4,
+        onFinding: @escaping @Sendable (CheckFinding) -> Void = { _ in },
+        shouldStop: @escaping @Sendable () -> Bool = { false }
+    ) {
+        self.volume = volume
+        isRepairing = repairs
+        self.name = name
+        self.threads = threads
+        self.onFinding = onFinding
+        self.shouldStop = shouldStop
+        quarantine = Quarantine(volume, name: name)
+        contexts = ContextPool(volume)
+    }
+
+    /// `onProgress` is called on this thread, often.
+    public func run(onProgress: (CheckProgress) -> Void = { _ in }) -> CheckReport {
+        let intervals = volume.doubtful
+        checkState()
+        var level = [volume.root]
+        while !level.isEmpty {
+            walk(level, onProgress)
+            // What has no name or no record is looked at when every directory is known.
+            if !shouldStop() {
+                resolveRecords()
+                resolveNames()
+            }
+            level = tally.withLock { tally in
+                defer { tally.opened = [] }
+                return tally.opened
+            }
+        }
+        checkEpochs()
+        let isInterrupted = shouldStop()
+        tally.withLock { $0.report.isInterrupted = isInterrupted }
+        endDoubt(intervals)
+        if isRepairing { leaveReport() }
+        let report = tally.withLock { tally -> CheckReport in
+            for node in tally.retained { volume.table.release(node, lookups: 1) }
+            tally.retained = []
+            return tally.report
+        }
+        contexts.drain()
+        return report
+    }
+
+    private func walk(_ top: [Node], _ onProgress: (CheckProgress) -> Void) {
+        var level = top
+        while !level.isEmpty, !shouldStop() {
+            let visits = map(level.count, onProgress) { [level] in self.visit(level[$0]) }
+            let files = visits.flatMap(\.files)
+            _ = map(files.count, onProgress) { if !self.shouldStop() { self.check(files[$0]) } }
+            level = visits.flatMap(\.directories)
+        }
+    }
+
+    private func map<T: Sendable>(
+        _ count: Int, _ onProgress: (CheckProgress) -> Void,
+        _ body: @escaping @Sendable (Int) -> T
+    ) -> [T] {
+        Parallel.map(
+            count, threads: threads, share: 4, name: "ward-check",
+            tick: { _ in onProgress(tally.withLock { $0.report.progress }) }, body)
+    }
+
+    // MARK: Telling
+
+    /// Notes a finding, after what could be done about it was done.
+    func add(_ finding: CheckFinding) {
+        tally.withLock {
+            $0.report.findings.append(finding)
+            $0.report.progress.findings += 1
+        }
+        onFinding(finding)
+    }
+
+    /// Notes a finding with what `repair` does about it; it returns where the quarantine has what it took away.
+    func add(
+        _ finding: CheckFinding, repair: () throws(Errno) -> String?
+    ) {
+        var finding = finding
+        if isRepairing {
+            do throws(Errno) {
+                finding.quarantined = try repair()
+                finding.outcome = .repaired
+            } catch {
+                finding.outcome = .left("it failed: \(error)")
+            }
+        }
+        add(finding)
+    }
+
+    func note(unreachable path: String, _ error: Errno) {
+        tally.withLock { $0.report.unreachable.append("\(path): \(error)") }
+    }
+
+    /// It vanished, or was replaced, while it was looked at: nothing to tell.
+    static func isGone(_ error: Errno) -> Bool {
+        error == .noSuchFileOrDirectory || error == .staleNFSFileHandle || error == .notDirectory
+    }
+
+    // MARK: The volume as a whole
+
+    /// A page of an epoch that the volume has not reached yet: the state record is an older one.
+    private func checkEpochs() {
+        let highest = tally.withLock { $0.highestEpoch }
+        guard highest > volume.epoch.load(ordering: .sequentiallyConsistent) else { return }
+        add(
+            CheckFinding(
+                .root, path: "/" + VolumeStateRecord.fileName,
+                problem:
+                    "it is an older one: pages carry epoch \(highest), which it has not reached",
+                remedy: "epochs go on above it")
+        ) { () throws(Errno) in
+            volume.skipEpochs(through: highest)
+            try volume.durablePoint()
+            return nil
+        }
+    }
+
+    /// Where every file was read, and mended where it had to be, unclean ends excuse nothing any more.
+    private func endDoubt(_ intervals: [ClosedRange<UInt32>]) {
+        tally.withLock { tally in
+            if isRepairing, !intervals.isEmpty, tally.report.isComplete,
+                tally.report.findings.allSatisfy({ $0.kind != .unclean || $0.isRepaired })
+            {
+                volume.endDoubt(of: intervals)
+            }
+            tally.report.isInDoubt = volume.isInDoubt
+        }
+    }
+}
+
+/// Contexts for as many threads as there are; one thread after the other uses each.
+final class ContextPool: Sendable {
+    private let volume: Volume
+    private let free = Mutex<[WorkerContext]>([])
+
+    init(_ volume: Volume) { self.volume = volume }
+
+    func with<R>(_ body: (WorkerContext) -> R) -> R { withTyped(body) }
+
+    func withTyped<R, E: Error>(_ body: (WorkerContext) throws(E) -> R) throws(E) -> R {
+        let context = free.withLock { $0.popLast() } ?? WorkerContext(volume: volume)
+        defer {
+            context.scrub()
+            free.withLock { $0.append(context) }
+        }
+        return try body(context)
+    }
+
+    /// Frees them. None is in use.
+    func drain() { free.withLock { $0 = [] } }
+}
