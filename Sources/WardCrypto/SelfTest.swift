@@ -4,9 +4,13 @@ import WardSystem
 public struct SelfTestError: Error, Equatable, Sendable, CustomStringConvertible {
     /// The primitive and the vector's source.
     public let test: String
+    /// It could not be computed at all: no memory could be locked for its keys.
+    public let lacksLockedMemory: Bool
 
     public var description: String {
-        "self-test failed: \(test); this build, or this machine, computes wrongly"
+        lacksLockedMemory
+            ? "no memory could be locked for keys"
+            : "self-test failed: \(test); this build, or this machine, computes wrongly"
     }
 }
 
@@ -30,7 +34,13 @@ public enum SelfTest {
     private static func check(
         _ test: String, _ body: () throws -> Bool
     ) throws(SelfTestError) {
-        guard (try? body()) == true else { throw SelfTestError(test: test) }
+        var lacksLockedMemory = false
+        do {
+            if try body() { return }
+        } catch {
+            lacksLockedMemory = error is Errno || error as? CryptoError == .outOfLockedMemory
+        }
+        throw SelfTestError(test: test, lacksLockedMemory: lacksLockedMemory)
     }
 
     private static func aesGCM() throws -> Bool {

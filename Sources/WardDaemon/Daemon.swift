@@ -26,6 +26,8 @@ public enum Daemon {
         ProcessHardening.apply()
         Signals.block()
         try selfTest()
+        try tryDescriptors()
+        try tryThreads()
         try makeRuntimeDirectory(runtime)
         let lock = try VolumeLock(volumePath: placement.volumePath, runtimeDirectory: runtime)
         var options = options
@@ -59,9 +61,52 @@ public enum Daemon {
             try SelfTest.run()
         } catch {
             throw DaemonError(
-                "start", "ward", error.description, hint: "install an official build",
-                exitCode: DaemonError.Exit.software)
+                "start", "ward", error.description,
+                hint: error.lacksLockedMemory
+                    ? "raise the limit on locked memory: ulimit -l" : "install an official build",
+                exitCode: error.lacksLockedMemory
+                    ? DaemonError.Exit.temporaryFailure : DaemonError.Exit.software)
         }
+    }
+
+    /// Below this a mount has hardly any for files beside those that locking must never lack.
+    private static let descriptorsNeeded = 160
+
+    private static func tryDescriptors() throws(DaemonError) {
+        var limit = rlimit()
+        guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0,
+            limit.rlim_cur < rlim_t(descriptorsNeeded)
+        else { return }
+        throw DaemonError(
+            "start", "ward", "only \(limit.rlim_cur) files may be open at once",
+            hint: "raise the limit to \(descriptorsNeeded) or more: ulimit -n",
+            exitCode: DaemonError.Exit.temporaryFailure)
+    }
+
+    /// Threads that a mount can't do without, with some to spare.
+    private static let threadsNeeded = 24
+    private static let threadsWait = Mutex(())
+
+    /// Whether that many threads can be had (`ulimit -u`, cgroups), before there is anything to leave half done: the threads
+    /// of a mount start one by one, some of them when it answers already.
+    private static func tryThreads() throws(DaemonError) {
+        var threads: [SystemThread] = []
+        var reason: Errno?
+        threadsWait.withLock { _ in
+            while threads.count < threadsNeeded, reason == nil {
+                do throws(Errno) {
+                    threads.append(try SystemThread("ward-try") { threadsWait.withLock { _ in } })
+                } catch {
+                    reason = error
+                }
+            }
+        }
+        for thread in threads { thread.join() }
+        guard let reason else { return }
+        throw DaemonError(
+            "start", "ward", "only \(threads.count) threads can be started: \(reason)",
+            hint: "raise the limit on processes: ulimit -u",
+            exitCode: DaemonError.Exit.temporaryFailure)
     }
 
     private static func makeRuntimeDirectory(_ runtime: RuntimeDirectory) throws(DaemonError) {

@@ -83,9 +83,12 @@ public enum Syscall {
     ) throws(Errno) {
         var done = 0
         while done < count {
-            done += try check {
+            let put = try check {
                 Glibc.pwrite(descriptor, buffer + done, count - done, offsetBytes + done)
             }
+            // No store should; one that does would be asked for ever.
+            guard put > 0 else { throw .ioError }
+            done += put
         }
     }
 

@@ -72,6 +72,7 @@ extension Volume {
             report(
                 .note(
                     "\(path(of: file.node)): the end of the file could not be put back: \(error)"))
+            noteHalfDone(file)
         }
     }
 
@@ -220,10 +221,15 @@ extension Volume {
             if let header = file.header {
                 // The keyless header that was there: its page may have been overwritten.
                 file.headerBytes = headerBytes(header)
-                try? writeKeylessPage(file)
+                do throws(Errno) {
+                    try writeKeylessPage(file)
+                } catch {
+                    noteHalfDone(file)
+                }
                 hasTail = file.hasHint
             } else {
                 hasTail = (try? storage.ftruncate(file.descriptor, 0)) == nil
+                if hasTail { noteHalfDone(file) }
             }
         } else if undoPage >= 0 {
             do throws(Errno) {
@@ -237,6 +243,7 @@ extension Volume {
                     .note(
                         "\(path(of: file.node)): the end of the file could not be put back: \(error)"
                     ))
+                noteHalfDone(file)
             }
         }
         noteChange(file, sizeChanged: true)

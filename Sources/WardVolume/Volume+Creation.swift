@@ -304,8 +304,13 @@ extension Volume {
         try encryptName(
             UnsafeRawBufferPointer(rebasing: name[0..<base]), in: state.id, to: context.nameB)
         let directory = try directoryDescriptor(of: parent)
-        guard let status = try? storage.fstatat(directory.rawValue, context.nameB),
-            let database = table.find(inode: UInt64(status.st_ino)), let file = database.file,
+        let status: FileStatus
+        do throws(Errno) {
+            status = try storage.fstatat(directory.rawValue, context.nameB)
+        } catch .noSuchFileOrDirectory {
+            return nil
+        }
+        guard let database = table.find(inode: UInt64(status.st_ino)), let file = database.file,
             isDatabase(file, context)
         else { return nil }
         guard isShared else { return file.protectionClass }
@@ -325,7 +330,7 @@ extension Volume {
         guard isAdmitted(file) else { return true }
         guard (try? readPage(file, 0, to: context.sealed)) != nil,
             (try? examine(file, page: 0, context.sealed, .read, Volume.ownCaller, context)) != nil
-        else { return false }
+        else { return true }
         defer { context.forgetExcuses() }
         context.lockContent()
         defer { context.unlockContent() }
@@ -333,7 +338,7 @@ extension Volume {
         guard isAdmitted(file) else { return true }
         context.usePlain(layout.pageBytes)
         guard (try? decode(file, page: 0, context.sealed, to: context.plain, context)) != nil else {
-            return false
+            return true
         }
         let magic = UnsafeRawBufferPointer(start: context.plain, count: 16)
         file.isKnownDatabase = magic.elementsEqual(Array("SQLite format 3".utf8) + [0])

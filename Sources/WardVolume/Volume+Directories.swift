@@ -107,7 +107,12 @@ extension Volume {
         for entry in longNames {
             var stored = entry.name.map { CChar(bitPattern: $0) }
             stored.append(0)
-            let target = try? readLongName(directory.rawValue, stored)
+            var target: [UInt8]?
+            do throws(Errno) {
+                target = try readLongName(directory.rawValue, stored)
+            } catch  where error == .noSuchFileOrDirectory || error == .invalidArgument {
+                // Its link is gone, or no link.
+            }
             guard let target, let plain = target.withUnsafeBytes({ decryptName($0, in: state.id) })
             else {
                 reportForeign(entry.name, node)

@@ -180,7 +180,7 @@ extension Volume {
         let lastPage = layout.pageCount(forSize: file.sizeBytes) - 1
         if isZero(record, layout.pageBytes - layout.recordOffset(ofPage: page)) {
             plain.initializeMemory(as: UInt8.self, repeating: 0, count: capacity)
-            if page != 0, file.header?.isSparse == true { return }
+            if page != 0, page != lastPage, file.header?.isSparse == true { return }
             try judge(file, page, "page \(page) is zero", context)
             return
         }

@@ -137,6 +137,7 @@ extension Volume {
             } catch {
                 // Old pages must not come back in a file that grows: they go before the next change of the size.
                 file.hasHint = true
+                noteHalfDone(file)
                 throw error
             }
         }
@@ -216,20 +217,29 @@ extension Volume {
             try storage.pwrite(
                 file.descriptor, sealed + pageBytes, pageBytes, at: newLast * pageBytes)
         } catch {
-            file.hasHint =
-                (try? storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)) == nil
+            cutBack(file, oldLast)
             throw error
         }
         do throws(Errno) {
             try storage.pwrite(file.descriptor, sealed, pageBytes, at: oldLast * pageBytes)
         } catch {
-            file.hasHint =
-                (try? storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)) == nil
+            cutBack(file, oldLast)
             file.needsMending = true
             throw error
         }
         file.sizeBytes = newSize
         file.needsMending = false
         noteChange(file, sizeChanged: true)
+    }
+
+    /// Takes away what a growth that failed has left behind the last page.
+    private func cutBack(_ file: OpenFile, _ last: Int) {
+        do throws(Errno) {
+            try storage.ftruncate(file.descriptor, (last + 1) * layout.pageBytes)
+            file.hasHint = false
+        } catch {
+            file.hasHint = true
+            noteHalfDone(file)
+        }
     }
 }

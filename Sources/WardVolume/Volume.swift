@@ -237,6 +237,26 @@ public final class Volume: @unchecked Sendable {
         hasDoubt.load(ordering: .acquiring) && doubtful.contains { $0.contains(epoch) }
     }
 
+    /// A change of this file's size failed half-way and could not be undone, so that the file may look as after a power cut
+    /// once it is closed: what such a change can leave is excused from now on, and mended, as after one. On disk with the
+    /// next state record; until then the record says that the volume is in use, which comes to the same.
+    func noteHalfDone(_ file: OpenFile) {
+        let now = epoch.load(ordering: .sequentiallyConsistent)
+        // The request may have begun an epoch earlier.
+        let interval = max(1, now) - 1...now
+        doubtLock.lockNow()
+        let isNew = doubtfulEpochs.last != interval
+        if isNew { doubtfulEpochs.append(interval) }
+        doubtLock.unlock()
+        hasDoubt.store(true, ordering: .releasing)
+        file.isBeyondDoubt = false
+        isDirty.store(true, ordering: .relaxed)
+        if isNew {
+            report(
+                .note("\(path(of: file.node)): a change could neither be finished nor undone"))
+        }
+    }
+
     // MARK: Nodes
 
     @inline(__always)

@@ -118,6 +118,46 @@ struct KeybagStoreTests {
         #expect(volume.storage[SimulatedVolume.keybag] == bad, "nothing is written over it")
     }
 
+    @Test("every byte of both copies changed, the checksum made right: refused, or not what opens")
+    func everyByteResummed() throws {
+        let volume = try SimulatedVolume(passcode: "1234")
+        let image = volume.storage.image
+        let good = try #require(volume.storage[SimulatedVolume.keybag])
+        var refused = 0
+        for index in 0..<(good.count - 32) {
+            let storage = SimulatedKeyStorage(image)
+            let bad = resummed(good) { $0[index] ^= 1 << UInt8(index % 8) }
+            storage[SimulatedVolume.keybag] = bad
+            storage[SimulatedVolume.copy] = bad
+            do {
+                // The passcode's slot is looked at when it is needed.
+                let store = try volume.open(storage)
+                #expect(try store.failure(opening: "1234") != nil, "byte \(index) was not missed")
+            } catch is KeybagError {
+                refused += 1
+            }
+        }
+        #expect(refused > 200)
+    }
+
+    @Test("the keybag of another volume: one copy gives nothing, both are refused")
+    func anotherVolume() throws {
+        let volume = try SimulatedVolume(passcode: "1234")
+        let keys = try volume.open().allKeys("1234")
+        let foreign = try #require(
+            SimulatedVolume(passcode: "1234").storage[SimulatedVolume.keybag])
+        for path in [SimulatedVolume.keybag, SimulatedVolume.copy] {
+            let storage = SimulatedKeyStorage(volume.storage.image)
+            storage[path] = foreign
+            if let store = try? volume.open(storage) {
+                #expect(try store.allKeys("1234") == keys, "\(path)")
+            }
+        }
+        volume.storage[SimulatedVolume.keybag] = foreign
+        volume.storage[SimulatedVolume.copy] = foreign
+        #expect(code { () throws(KeybagError) in _ = try volume.open() } == .noDeviceKey)
+    }
+
     @Test("a whole newer version is not replaced by an older copy")
     func newerVersionStays() throws {
         let volume = try SimulatedVolume(passcode: nil)

@@ -4,13 +4,18 @@ import WardSystem
 
 @testable import WardVolume
 
-/// The real store, whose n-th change of content fails: with `ENOSPC` after part of a write was done, or with `EIO`.
+/// The real store, whose n-th change (or n-th call of any kind) fails, with `ENOSPC` after part of a write was done; or that
+/// is not there for a while.
 final class FailingStorage: Storage, @unchecked Sendable {
     private let real = PosixStorage()
     private let lock = NSLock()
     private var countdown = Int.max
     private var error = Errno.noSpace
     private var failsAlways = false
+    private var callCountdown = Int.max
+    private var callError = Errno.ioError
+    private var callsFailOn = false
+    private var absence: Errno?
     private var hook: (@Sendable (String) -> Void)?
     private var openError: Errno?
     private var statusHook: (@Sendable (FileStatus) -> Void)?
@@ -43,20 +48,50 @@ final class FailingStorage: Storage, @unchecked Sendable {
         }
     }
 
+    /// The `n`-th call from now (0: the next one) fails, calls that only look included; and all after it, if `andLater`.
+    func failCall(_ n: Int, _ error: Errno, andLater: Bool = false) {
+        lock.withLock {
+            callCountdown = n
+            callError = error
+            callsFailOn = andLater
+        }
+    }
+
+    /// Every call fails, those that only look included; nil: the store is back.
+    func vanish(_ error: Errno?) { lock.withLock { absence = error } }
+
     /// Whether the failure that was asked for has happened.
-    var hasFailed: Bool { lock.withLock { countdown < 0 } }
+    var hasFailed: Bool { lock.withLock { countdown < 0 || callCountdown < 0 } }
 
     /// While it is locked, writes hang as on a disk that does not answer.
     let hang = NSLock()
+    private var hangHook: (@Sendable () -> Void)?
+
+    /// Called before a write looks whether it hangs.
+    func onHang(_ hook: @escaping @Sendable () -> Void) { lock.withLock { hangHook = hook } }
 
     func stop() {
         lock.withLock {
             countdown = Int.max
+            callCountdown = Int.max
             failsAlways = false
         }
     }
 
+    /// Every call but `close`, before it is made.
+    private func call() throws(Errno) {
+        let failure: Errno? = lock.withLock {
+            if let absence { return absence }
+            if callCountdown < 0 { return callsFailOn ? callError : nil }
+            if callCountdown == Int.max { return nil }
+            callCountdown -= 1
+            return callCountdown < 0 ? callError : nil
+        }
+        if let failure { throw failure }
+    }
+
     private func change(_ name: String = #function) throws(Errno) {
+        try call()
         lock.withLock { hook }?(String(name.prefix { $0 != "(" }))
         let failure: Errno? = lock.withLock {
             if failsAlways { return error }
@@ -68,6 +103,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
     }
 
     func pwrite(_ d: Int32, _ b: UnsafeRawPointer, _ count: Int, at offset: Int) throws(Errno) {
+        lock.withLock { hangHook }?()
         hang.lock()
         hang.unlock()
         do throws(Errno) {
@@ -92,6 +128,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
         -> Int32
     {
         if f & O_CREAT != 0 { try change() }
+        if f & O_CREAT == 0 { try call() }
         if let refusal = lock.withLock({ openError }), f & O_DIRECTORY == 0 { throw refusal }
         return try real.openat(d, p, f, mode: mode)
     }
@@ -164,25 +201,44 @@ final class FailingStorage: Storage, @unchecked Sendable {
     }
     func close(_ d: Int32) { real.close(d) }
     func pread(_ d: Int32, _ b: UnsafeMutableRawPointer, _ c: Int, at o: Int) throws(Errno) -> Int {
-        try real.pread(d, b, c, at: o)
+        try call()
+        return try real.pread(d, b, c, at: o)
     }
-    func lseek(_ d: Int32, _ o: Int, _ w: Int32) throws(Errno) -> Int { try real.lseek(d, o, w) }
-    func fstat(_ d: Int32) throws(Errno) -> FileStatus { try real.fstat(d) }
+    func lseek(_ d: Int32, _ o: Int, _ w: Int32) throws(Errno) -> Int {
+        try call()
+        return try real.lseek(d, o, w)
+    }
+    func fstat(_ d: Int32) throws(Errno) -> FileStatus {
+        try call()
+        return try real.fstat(d)
+    }
     func fstatat(_ d: Int32, _ p: UnsafePointer<CChar>) throws(Errno) -> FileStatus {
+        try call()
         let status = try real.fstatat(d, p)
         lock.withLock { statusHook }?(status)
         return status
     }
-    func fstatvfs(_ d: Int32) throws(Errno) -> FileSystemStatus { try real.fstatvfs(d) }
+    func fstatvfs(_ d: Int32) throws(Errno) -> FileSystemStatus {
+        try call()
+        return try real.fstatvfs(d)
+    }
     func readlinkat(
         _ d: Int32, _ p: UnsafePointer<CChar>, _ b: UnsafeMutableRawPointer, _ c: Int
-    ) throws(Errno) -> Int { try real.readlinkat(d, p, b, c) }
+    ) throws(Errno) -> Int {
+        try call()
+        return try real.readlinkat(d, p, b, c)
+    }
     func getxattr(_ d: Int32, _ n: String, _ b: UnsafeMutableRawBufferPointer) throws(Errno) -> Int
     {
-        try real.getxattr(d, n, b)
+        try call()
+        return try real.getxattr(d, n, b)
     }
     func listxattr(_ d: Int32, _ b: UnsafeMutableRawBufferPointer) throws(Errno) -> Int {
-        try real.listxattr(d, b)
+        try call()
+        return try real.listxattr(d, b)
     }
-    func list(_ d: Int32, _ body: (DirectoryEntry) -> Void) throws(Errno) { try real.list(d, body) }
+    func list(_ d: Int32, _ body: (DirectoryEntry) -> Void) throws(Errno) {
+        try call()
+        try real.list(d, body)
+    }
 }

@@ -67,6 +67,26 @@ import WardSystem
         }
     }
 
+    @Test("The last page of a sparse file is no hole, though it was zeroed while the file is open")
+    func lastPageOfASparseFile() throws {
+        let harness = try VolumeHarness()
+        let (node, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        try harness.write(handle, 20_000, [4, 5, 6])
+        let path =
+            harness.directory + "/"
+            + (try FileManager.default.contentsOfDirectory(atPath: harness.directory)).first {
+                !$0.contains(".") && $0 != "README"
+            }!
+        #expect(try harness.read(handle, 10_000, 10) == [UInt8](repeating: 0, count: 10))
+        #expect(truncate(path, 4096) == 0)
+        #expect(throws: Errno.ioError) { try harness.read(handle, 20_000, 3) }
+        #expect(try harness.read(handle, 0, 3) == [1, 2, 3])
+        #expect(harness.events.integrityFailures == ["/file: page 4 is zero"])
+        harness.volume.release(handle, harness.context)
+        harness.volume.forget(node, lookups: 1)
+    }
+
     @Test func whatAPowerCutLeavesIsAcceptedOnceAndMended() throws {
         for finding in ["no final page", "wiped page"] {
             let harness = try VolumeHarness()
