@@ -6,7 +6,9 @@
 # make format     formats the Swift sources in place
 # make demo       sets up the machine, builds, and lets ward show itself on a volume of its own
 # make bench      speed beside gocryptfs and plain tmpfs, and memory; rewrites docs/performance.md (15 minutes)
-# make crash      cuts the power of simulated disks for two minutes: make crash MINUTES=30 SEED=7 (docs/hacking.md)
+# make crash      cuts the power of simulated disks for two minutes, and, as root, of real file systems for four, beside
+#                 gocryptfs: make crash MINUTES=30 REAL=20 SECONDS=3600 SEED=7 (docs/hacking.md)
+# make crash-peers cuts it for gocryptfs, securefs, encfs and cryfs, and for ext4 itself: the table of docs/durability.md
 # make soak       attacks the lock for ten minutes: make soak MINUTES=60 SEED=7 PROCESSES=24 (docs/hacking.md)
 # make soak-tsan  the same for three minutes with a debug program under ThreadSanitizer
 # make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
@@ -19,7 +21,8 @@
 #
 # Settings: PREFIX=/usr/local, DESTDIR=, SWIFT=swift, TEST= (a filter: make test TEST=WardVolumeTests),
 # BENCH= (arguments of benchmarks/compare: make bench BENCH='--size 256M --files 2000'), MEMORY= (the same for
-# benchmarks/memory), MINUTES=, SEED=, PROCESSES= (of the soaks).
+# benchmarks/memory), MINUTES=, SEED=, PROCESSES= (of the soaks), REAL= (real power cuts for
+# each disk and workload), SECONDS= (for each of their two runs, fewer cuts where time runs out).
 # On a new machine start with `make demo`. Everything made lies in .build* and is ignored by git.
 
 SWIFT   ?= swift
@@ -37,8 +40,9 @@ PROGRAM := .build/release/ward
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection)
 SHELL_SCRIPTS := scripts/setup scripts/backup-check .ci/run benchmarks/dataprotection/run
 PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run \
-    $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock benchmarks/simulator) \
+    $(wildcard crash/run crash/*.py) $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock benchmarks/simulator) \
     Tests/Vectors/generate contrib/ward-reader/test contrib/ward-reader/ward-reader $(wildcard contrib/ward-reader/*/*.py)
+CRASH = $(if $(SEED),--seed $(SEED))
 SOAK = $(if $(SEED),--seed $(SEED)) $(if $(PROCESSES),--processes $(PROCESSES))
 
 bin := $(DESTDIR)$(PREFIX)/bin/ward
@@ -51,7 +55,10 @@ completions := $(addprefix $(DESTDIR)$(PREFIX)/share/, \
 soak: MINUTES ?= 10
 soak-tsan: MINUTES ?= 3
 crash: MINUTES ?= 2
-.PHONY: build debug test examples check format demo bench bench-swift crash soak soak-tsan docs bench-lock backup-check install uninstall clean
+crash: REAL ?= 3
+crash: SECONDS ?= 150
+crash-peers: REAL ?= 5
+.PHONY: build debug test examples check format demo bench bench-swift crash crash-peers soak soak-tsan docs bench-lock backup-check install uninstall clean
 
 build:
 	@scripts/setup build
@@ -105,10 +112,22 @@ bench:
 	benchmarks/compare --write docs/performance.md $(BENCH)
 	benchmarks/memory --write docs/performance.md $(MEMORY)
 
+# Loop devices and mounts of ext4 need root.
 crash:
-	@scripts/setup build
+	@scripts/setup crash
 	$(SWIFT) build -c release --product ward-crash
+	$(RELEASE)
 	.build/release/ward-crash --seconds $$(($(MINUTES) * 60)) $(if $(SEED),--seed $(SEED))
+	@if [ "$$(id -u)" -eq 0 ]; then \
+	    crash/run --ward $(PROGRAM) --cuts $(REAL) --seconds $(SECONDS) $(CRASH) && \
+	    crash/run --ward $(PROGRAM) --cuts $(REAL) --seconds $(SECONDS) --systems ward --stores xfs,btrfs $(CRASH); \
+	else \
+	    echo "make: the power cuts on real file systems need root and are left out: sudo crash/run" >&2; \
+	fi
+
+crash-peers:
+	@scripts/setup crash
+	crash/run --cuts $(REAL) --systems plain,gocryptfs,securefs,encfs,cryfs $(CRASH)
 
 soak:
 	@scripts/setup test
