@@ -11,8 +11,12 @@
 # make crash-peers cuts it for gocryptfs, securefs, encfs and cryfs, and for ext4 itself: the table of docs/durability.md
 # make soak       attacks the lock for ten minutes: make soak MINUTES=60 SEED=7 PROCESSES=24 (docs/hacking.md)
 # make soak-tsan  the same for three minutes with a debug program under ThreadSanitizer
+# make fuzz       gives every parser bytes that nobody expected, for a minute each: make fuzz MINUTES=10 PARSER=json; make test
+#                 does so for ten seconds each
+# make sanitize   the tests under AddressSanitizer; make sanitize SANITIZER=thread TEST=WardVolumeTests
 # make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
 # make bench-swift what the Swift library's calls cost beside Foundation's own, and simulated devices (2 minutes)
+# make release-check  everything that has to hold before a release, one after the other: hours (docs/hacking.md)
 # make backup-check what backups of a file of 1 GiB send, by restic, rclone and rsync (3 minutes)
 # make docs       the Swift libraries' documentation, as a web site in .build-docs (DocC)
 # make install    installs the built program and its shell completions under PREFIX (and DESTDIR)
@@ -21,8 +25,8 @@
 #
 # Settings: PREFIX=/usr/local, DESTDIR=, SWIFT=swift, TEST= (a filter: make test TEST=WardVolumeTests),
 # BENCH= (arguments of benchmarks/compare: make bench BENCH='--size 256M --files 2000'), MEMORY= (the same for
-# benchmarks/memory), MINUTES=, SEED=, PROCESSES= (of the soaks), REAL= (real power cuts for
-# each disk and workload), SECONDS= (for each of their two runs, fewer cuts where time runs out).
+# benchmarks/memory), MINUTES=, SEED=, PROCESSES= (of the soaks), PARSER= (of the fuzzer: fuzz/run --list), SANITIZER=address,
+# REAL= (real power cuts for each disk and workload), SECONDS= (for each of their two runs, fewer cuts where time runs out).
 # On a new machine start with `make demo`. Everything made lies in .build* and is ignored by git.
 
 SWIFT   ?= swift
@@ -34,12 +38,14 @@ MEMORY  ?=
 LOCK    ?=
 SEED    ?=
 PROCESSES ?=
+PARSER  ?=
+SANITIZER ?= address
 
 RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
-SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection)
-SHELL_SCRIPTS := scripts/setup scripts/backup-check .ci/run benchmarks/dataprotection/run
-PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run \
+SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection fuzz)
+SHELL_SCRIPTS := scripts/setup scripts/sanitize scripts/backup-check .ci/run benchmarks/dataprotection/run
+PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run fuzz/run fuzz/make-corpus \
     $(wildcard crash/run crash/*.py) $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock benchmarks/simulator) \
     Tests/Vectors/generate contrib/ward-reader/test contrib/ward-reader/ward-reader $(wildcard contrib/ward-reader/*/*.py)
 CRASH = $(if $(SEED),--seed $(SEED))
@@ -51,14 +57,16 @@ completions := $(addprefix $(DESTDIR)$(PREFIX)/share/, \
 
 # Two builds at once would wait for each other's lock on .build, and two cores are busy with one.
 .NOTPARALLEL:
-# make soak and make soak-tsan have a default of their own.
+# Each has defaults of its own.
 soak: MINUTES ?= 10
 soak-tsan: MINUTES ?= 3
+fuzz: MINUTES ?= 1
 crash: MINUTES ?= 2
 crash: REAL ?= 3
 crash: SECONDS ?= 150
 crash-peers: REAL ?= 5
-.PHONY: build debug test examples check format demo bench bench-swift crash crash-peers soak soak-tsan docs bench-lock backup-check install uninstall clean
+.PHONY: build debug test examples check format demo bench bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs \
+    bench-lock backup-check release-check install uninstall clean
 
 build:
 	@scripts/setup build
@@ -79,6 +87,7 @@ else
 	$(SWIFT) test --skip-build --skip 'WardMountTests|DataProtectionTests'
 	$(SWIFT) test --skip-build --filter DataProtectionTests
 	$(SWIFT) test --skip-build --filter WardMountTests
+	SWIFT='$(SWIFT)' fuzz/run --seconds 10
 	$(MAKE) examples
 endif
 
@@ -137,8 +146,16 @@ soak:
 
 soak-tsan:
 	@scripts/setup test
-	$(SWIFT) build --sanitize=thread --scratch-path .build-tsan --product ward
-	soak/run --ward .build-tsan/debug/ward --minutes $(MINUTES) $(SOAK)
+	$(SWIFT) build --sanitize=thread --scratch-path .build-thread --product ward
+	soak/run --ward .build-thread/debug/ward --minutes $(MINUTES) $(SOAK)
+
+fuzz:
+	@scripts/setup test
+	SWIFT='$(SWIFT)' fuzz/run --seconds $$(($(MINUTES) * 60)) --keep $(if $(PARSER),--parser $(PARSER))
+
+sanitize:
+	@scripts/setup test
+	SWIFT='$(SWIFT)' scripts/sanitize $(SANITIZER) $(if $(TEST),'$(TEST)')
 
 # Warnings of DocC (a link that leads nowhere) are errors. Builds into .build: the manifest is another one meanwhile.
 docs:
@@ -158,6 +175,19 @@ backup-check:
 	@scripts/setup test
 	$(RELEASE)
 	scripts/backup-check $(PROGRAM)
+
+# What takes longest comes last: whatever fails, fails early. Each has a scratch directory of its own.
+release-check:
+	$(MAKE) check
+	$(MAKE) test
+	$(MAKE) docs
+	$(MAKE) demo
+	$(MAKE) backup-check
+	$(MAKE) fuzz MINUTES=10
+	$(MAKE) sanitize SANITIZER=address
+	$(MAKE) sanitize SANITIZER=thread
+	$(MAKE) soak-tsan MINUTES=10
+	$(MAKE) soak MINUTES=60
 
 bench-swift:
 	@scripts/setup build

@@ -202,3 +202,28 @@ if Context.environment["WARD_DOCS"] != nil {
     package.dependencies.append(
         .package(url: "https://github.com/swiftlang/swift-docc-plugin", from: "1.5.0"))
 }
+
+// For fuzz/run alone: the parsers under libFuzzer, which needs to know which branches are taken. The value is the path of
+// libFuzzer's archive (without its main), which only the toolchain knows. Arithmetic and indices are checked as in a
+// debug build, at the speed of a release build.
+if let libFuzzer = Context.environment["WARD_FUZZ"] {
+    let checks = ["-O", "-assert-config", "Debug"]
+    let dependencies = [
+        "WardSystem", "WardFormat", "WardKeys", "WardVolume", "WardFUSE", "WardControl",
+        "WardContainers", "WardSimulation", "WardDaemon", "WardCommands",
+    ]
+    for target in package.targets where dependencies.contains(target.name) {
+        target.swiftSettings?.append(
+            .unsafeFlags(checks + ["-enable-testing", "-sanitize=fuzzer"]))
+    }
+    package.targets.append(
+        .executableTarget(
+            name: "WardFuzz",
+            dependencies: ["CWardLinux", "WardCrypto"]
+                + dependencies.map { .init(stringLiteral: $0) },
+            path: "fuzz/WardFuzz",
+            swiftSettings: swiftSettings + [
+                .enableExperimentalFeature("Extern"), .unsafeFlags(checks),
+            ],
+            linkerSettings: [.unsafeFlags([libFuzzer, "-lstdc++"])]))
+}

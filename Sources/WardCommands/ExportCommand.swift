@@ -102,7 +102,9 @@ struct ExportCommand: ParsableCommand {
             }
         }
         let backing = try VolumeConnection(ExportCommand.what, path: mountpoint).status().volume
-        if Path.isInside(place, backing) || Path.isInside((try? Path.real(place)) ?? "/", backing) {
+        if PathBytes.isInside(place, backing)
+            || PathBytes.isInside((try? Path.real(place)) ?? "/", backing)
+        {
             throw CommandFailure(
                 what, directory, why: "it is in the volume's directory of ciphertext",
                 hint: "choose a directory elsewhere", status: .cannotCreate)

@@ -67,7 +67,7 @@ struct ImportCommand: ParsableCommand {
         let isAround: Bool
         do throws(Errno) {
             let source = try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
-            isAround = Path.isInside(try Path.real(mountpoint), try Path.real(path))
+            isAround = PathBytes.isInside(try Path.real(mountpoint), try Path.real(path))
             if !isAround { return source }
         } catch {
             throw CommandFailure(ImportCommand.what, path, errno: error)

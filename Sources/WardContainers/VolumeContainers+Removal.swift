@@ -132,7 +132,7 @@ extension VolumeContainers {
 
     private func requireNoMount(in path: String) throws(ContainerError) {
         let inside = (try? MountTable())?.entries.first {
-            $0.mountPoint == path || $0.mountPoint.hasPrefix(path + "/")
+            PathBytes.isInside($0.mountPoint, path)
         }
         guard let inside else { return }
         throw ContainerError(

@@ -29,11 +29,11 @@ public struct MountedVolume: Equatable, Sendable {
         ])
     }
 
-    /// Nil where a member is missing.
+    /// Nil where a member is missing, or no process can have that number.
     public init?(json: JSONValue) {
         guard let uuid = json["uuid"]?.stringValue, let volume = json["volume"]?.stringValue,
             let mountpoint = json["mountpoint"]?.stringValue, let pid = json["pid"]?.intValue,
-            let socket = json["socket"]?.stringValue
+            (1...Int(Int32.max)).contains(pid), let socket = json["socket"]?.stringValue
         else { return nil }
         self.init(uuid: uuid, volume: volume, mountpoint: mountpoint, pid: pid, socket: socket)
     }

@@ -22,16 +22,16 @@ struct Placement {
             : try Placement.existing(options.mountPoint, hint: "mkdir -p \(options.mountPoint)")
         stateRoot = Placement.resolvingParents(options.stateRoot)
         runtimeDirectory = Placement.resolvingParents(options.runtimeDirectory)
-        if Placement.isInside(volumePath, mountPoint) {
+        if PathBytes.isInside(volumePath, mountPoint) {
             throw refuse(
                 options.volumePath, "the volume lies inside its own mount point \(mountPoint)")
         }
-        if Placement.isInside(mountPoint, volumePath) {
+        if PathBytes.isInside(mountPoint, volumePath) {
             throw refuse(
                 options.mountPoint, "the mount point lies inside the volume \(volumePath)")
         }
         for (name, path) in [("state", stateRoot), ("runtime", runtimeDirectory)]
-        where Placement.isInside(path, mountPoint) {
+        where PathBytes.isInside(path, mountPoint) {
             throw refuse(path, "the \(name) directory lies under the mount point \(mountPoint)")
         }
     }
@@ -64,8 +64,8 @@ struct Placement {
 
     /// Absolute, with links resolved as far as the path exists.
     private static func resolvingParents(_ path: String) -> String {
-        var rest: [Substring] = []
-        var parts = path.split(separator: "/")
+        var rest: [String] = []
+        var parts = PathBytes.components(path)
         let prefix = path.hasPrefix("/") ? "/" : ""
         while true {
             let head = prefix + parts.joined(separator: "/")
@@ -79,9 +79,5 @@ struct Placement {
             guard let last = parts.popLast() else { return path }
             rest.append(last)
         }
-    }
-
-    static func isInside(_ path: String, _ directory: String) -> Bool {
-        path == directory || directory == "/" || path.hasPrefix(directory + "/")
     }
 }

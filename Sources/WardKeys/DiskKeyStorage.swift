@@ -104,10 +104,9 @@ struct DiskKeyStorage: KeyStorage {
 /// Path arithmetic, without looking at the file system unless it says so.
 enum Paths {
     static func parent(of path: String) -> String {
-        var text = Substring(path)
-        while text.count > 1, text.hasSuffix("/") { text.removeLast() }
-        guard let slash = text.lastIndex(of: "/") else { return "." }
-        return slash == text.startIndex ? "/" : String(text[..<slash])
+        var text = path.utf8[...]
+        while text.count > 1, text.last == UInt8(ascii: "/") { text.removeLast() }
+        return PathBytes.parent(String(Substring(text)))
     }
 
     /// realpath(3) of the longest part of `path` that exists, with the rest as it is.
@@ -118,15 +117,13 @@ enum Paths {
         }
         let parent = parent(of: path)
         guard parent != path else { return path }
-        let name = path.split(separator: "/").last.map(String.init) ?? ""
+        let name = PathBytes.lastComponent(path)
         let base = resolved(parent)
         return base.hasSuffix("/") ? base + name : base + "/" + name
     }
 
     /// Whether `path` is `directory` or lies below it.
     static func isInside(_ path: String, _ directory: String) -> Bool {
-        let inner = resolved(path)
-        let outer = resolved(directory)
-        return inner == outer || inner.hasPrefix(outer.hasSuffix("/") ? outer : outer + "/")
+        PathBytes.isInside(resolved(path), resolved(directory))
     }
 }

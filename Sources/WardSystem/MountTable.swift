@@ -57,16 +57,13 @@ public struct MountTable: Sendable {
 
     /// What is mounted on top at the canonical path `mountPoint`.
     public func entry(at mountPoint: String) -> Entry? {
-        entries.last { $0.mountPoint == mountPoint }
+        entries.last { PathBytes.isSame($0.mountPoint, mountPoint) }
     }
 
     /// The mount that the absolute path `path` lies in.
     public func covering(_ path: String) -> Entry? {
         var found: Entry?
-        for entry in entries
-        where path == entry.mountPoint || entry.mountPoint == "/"
-            || path.hasPrefix(entry.mountPoint + "/")
-        {
+        for entry in entries where PathBytes.isInside(path, entry.mountPoint) {
             // Of two at the same place the later one is on top.
             if entry.mountPoint.utf8.count >= found?.mountPoint.utf8.count ?? 0 { found = entry }
         }

@@ -4,6 +4,16 @@ import Testing
 @testable import WardCommands
 
 struct LintTests {
+    @Test(
+        "a file of nothing but openings is read to its end",
+        arguments: [#""\("#, "#if !", "#if (", "/*", "(", "{"])
+    func openings(_ opening: String) {
+        let directive = opening.hasPrefix("#if ") ? "#if " : ""
+        let repeated = String(opening.dropFirst(directive.count))
+        let source = directive + String(repeating: repeated, count: 200_000) + "\n"
+        #expect(LintedFile(source: Array(source.utf8)).findings(inAdoptingTarget: true).isEmpty)
+    }
+
     private func findings(_ source: String, inAdoptingTarget: Bool = true) -> [String] {
         LintedFile(source: Array(source.utf8)).findings(inAdoptingTarget: inAdoptingTarget).map {
             "\($0.line):\($0.column) \($0.rule.rawValue) \($0.name)"

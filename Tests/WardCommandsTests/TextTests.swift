@@ -21,6 +21,17 @@ import WardControl
         #expect(Text.preciseDuration(seconds: seconds) == text)
     }
 
+    @Test("a number that another program says may be any")
+    func farNumbers() {
+        #expect(Text.grouped(.min) == "-9,223,372,036,854,775,808")
+        for seconds in [1e300, -1e300, .infinity, .nan] {
+            #expect(Text.duration(seconds: seconds).last != " ")
+            #expect(Text.preciseDuration(seconds: seconds).last != " ")
+        }
+        #expect(Text.duration(seconds: 1e300) == "153722867280912930 h 7 min")
+        #expect(Text.size(bytes: .max).hasSuffix(" TiB"))
+    }
+
     @Test(
         "names can't drive the terminal, nor look like others",
         arguments: [

@@ -27,6 +27,13 @@ import WardSystem
             socket: directory.socketPath(uuid: uuid))
     }
 
+    @Test("a record with a number that no process has is none", arguments: [0, -1, 1 << 31, .max])
+    func impossibleProcess(_ pid: Int) {
+        let record = MountedVolume(
+            uuid: "u", volume: "/v", mountpoint: "/m", pid: pid, socket: "/s")
+        #expect(MountedVolume(json: record.json) == nil)
+    }
+
     @Test func findsTheLivingAndForgetsTheDead() throws {
         try withDirectory { directory in
             #expect(directory.mounted().isEmpty)

@@ -25,11 +25,14 @@ package final class TestEnvironment: Sendable {
             ["/usr/bin/python3", "/usr/local/bin/python3"].first {
                 access($0, X_OK) == 0
             } ?? "python3"
-        variables = [
+        var variables = [
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "LC_ALL": "C.UTF-8", "NO_COLOR": "1", "TZ": "UTC", "HOME": base,
             "PYTHONDONTWRITEBYTECODE": "1",
         ]
+        // What scripts/sanitize wants of the programs, too.
+        for name in ["ASAN_OPTIONS", "TSAN_OPTIONS"] { variables[name] = environment[name] }
+        self.variables = variables
         let manager = FileManager.default
         for name in (try? manager.contentsOfDirectory(atPath: Self.scripts)) ?? [] {
             try? manager.copyItem(atPath: Self.scripts + "/" + name, toPath: base + "/" + name)

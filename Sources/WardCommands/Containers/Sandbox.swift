@@ -70,18 +70,20 @@ struct Sandbox {
         // What root may do would undo the rest.
         if geteuid() == 0 { words += ["--cap-drop", "ALL"] }
         // What is mounted in what is shown comes along with it.
-        let inside = hidden.filter { place in shown.contains { Path.isInside(place, $0) } }
+        let inside = hidden.filter { place in shown.contains { PathBytes.isInside(place, $0) } }
         for place in hidden where !inside.contains(place) { words += ["--tmpfs", place] }
         for place in shown { words += ["--bind", place, place] }
         for place in inside { words += ["--tmpfs", place] }
-        if hidden.contains(where: { Path.isInside(Sandbox.program, $0) }) {
+        if hidden.contains(where: { PathBytes.isInside(Sandbox.program, $0) }) {
             words += ["--ro-bind", Sandbox.program, Sandbox.program]
         }
         // What is written beside the container must fail, and not be lost with the sandbox.
         for place in hidden { words += ["--remount-ro", place] }
         let here = Path.current ?? "/"
-        let hiding = shown.contains { Path.isInside(here, $0) } ? inside : hidden
-        if hiding.contains(where: { Path.isInside(here, $0) }) { words += ["--chdir", container] }
+        let hiding = shown.contains { PathBytes.isInside(here, $0) } ? inside : hidden
+        if hiding.contains(where: { PathBytes.isInside(here, $0) }) {
+            words += ["--chdir", container]
+        }
         return words
     }
 

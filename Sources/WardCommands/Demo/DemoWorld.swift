@@ -131,7 +131,7 @@ final class DemoWorld {
     }
 
     private var isMounted: Bool {
-        MountTable.now.entries.contains { Path.isInside($0.mountPoint, root) }
+        MountTable.now.entries.contains { PathBytes.isInside($0.mountPoint, root) }
     }
 }
 

@@ -48,6 +48,11 @@ enum SwiftConditions {
     /// A recursive descent over `||`, `&&`, `!`, parentheses and the platform conditions, with three values.
     private struct Condition {
         var tokens: ArraySlice<SwiftToken>
+        /// Of negations and parentheses; what nobody writes is not known.
+        private var depth = 0
+        private static let maximumDepth = 64
+
+        init(tokens: ArraySlice<SwiftToken>) { self.tokens = tokens }
 
         mutating func value() -> Bool? {
             var value = conjunction()
@@ -72,6 +77,12 @@ enum SwiftConditions {
         }
 
         private mutating func negation() -> Bool? {
+            guard depth < Condition.maximumDepth else {
+                tokens = []
+                return nil
+            }
+            depth += 1
+            defer { depth -= 1 }
             if take("!") { return negation().map { !$0 } }
             if take("(") {
                 let inner = value()

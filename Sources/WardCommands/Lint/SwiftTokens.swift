@@ -27,6 +27,9 @@ struct SwiftTokens {
     private var lineStart = 0
     private var isLineStart = true
     private var tokens: [SwiftToken] = []
+    /// Interpolations around the place. Each is two calls deep, and a file may be nothing else.
+    private var interpolations = 0
+    private static let maximumInterpolations = 64
 
     static func of(_ source: [UInt8]) -> [SwiftToken] {
         var scanner = SwiftTokens(source: source)
@@ -143,7 +146,11 @@ struct SwiftTokens {
         }
     }
 
+    /// Deeper than anybody writes, the parenthesis is a character like any other.
     private mutating func skipInterpolation() {
+        guard interpolations < SwiftTokens.maximumInterpolations else { return skip(1) }
+        interpolations += 1
+        defer { interpolations -= 1 }
         var depth = 0
         repeat {
             switch byte() {

@@ -184,7 +184,7 @@ final class SimulatedVolume {
     }
 
     private var isMounted: Bool {
-        MountTable.now.entries.contains { Path.isInside($0.mountPoint, directory) }
+        MountTable.now.entries.contains { PathBytes.isInside($0.mountPoint, directory) }
     }
 
     private func detach() {

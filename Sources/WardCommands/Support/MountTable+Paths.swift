@@ -7,7 +7,7 @@ extension MountTable {
     /// The mount that covers this absolute path: the longest match, the last one mounted there.
     func covering(_ path: String) -> Entry? {
         var best: Entry?
-        for entry in entries where Path.isInside(path, entry.mountPoint) {
+        for entry in entries where PathBytes.isInside(path, entry.mountPoint) {
             if entry.mountPoint.utf8.count >= (best?.mountPoint.utf8.count ?? 0) { best = entry }
         }
         return best
@@ -16,7 +16,7 @@ extension MountTable {
     /// The latest mount below this mount point, which keeps it from being unmounted.
     func inside(_ mountPoint: String) -> Entry? {
         entries.last {
-            $0.mountPoint != mountPoint && Path.isInside($0.mountPoint, mountPoint)
+            $0.mountPoint != mountPoint && PathBytes.isInside($0.mountPoint, mountPoint)
         }
     }
 

@@ -12,32 +12,26 @@ enum Path {
 
     /// As `real`, but the last component is not touched: it may be missing, or be a dead mount.
     static func realParent(_ path: String) throws(Errno) -> String {
-        var trimmed = path[...]
-        while trimmed.count > 1 && trimmed.hasSuffix("/") { trimmed = trimmed.dropLast() }
-        if trimmed == "/" { return "/" }
-        let name = lastComponent(String(trimmed))
+        var trimmed = path.utf8[...]
+        while trimmed.count > 1 && trimmed.last == UInt8(ascii: "/") { trimmed.removeLast() }
+        if trimmed.elementsEqual("/".utf8) { return "/" }
+        let name = lastComponent(String(Substring(trimmed)))
         if name == "." || name == ".." || name.isEmpty { return try real(path) }
-        let parent = trimmed.dropLast(name.count)
-        let resolved = try real(parent.isEmpty ? "." : String(parent))
+        let parent = trimmed.dropLast(name.utf8.count)
+        let resolved = try real(parent.isEmpty ? "." : String(Substring(parent)))
         return resolved == "/" ? "/" + name : resolved + "/" + name
     }
 
     static func lastComponent(_ path: String) -> String {
-        String(path.split(separator: "/").last ?? "")
+        PathBytes.lastComponent(path)
     }
 
     static func parent(_ path: String) -> String {
-        guard let slash = path.lastIndex(of: "/") else { return "." }
-        return slash == path.startIndex ? "/" : String(path[..<slash])
+        PathBytes.parent(path)
     }
 
     static func joined(_ directory: String, _ name: String) -> String {
         directory.hasSuffix("/") ? directory + name : directory + "/" + name
-    }
-
-    /// Whether `path` is `directory` or lies in it; both absolute.
-    static func isInside(_ path: String, _ directory: String) -> Bool {
-        path == directory || directory == "/" || path.hasPrefix(directory + "/")
     }
 
     static var current: String? {

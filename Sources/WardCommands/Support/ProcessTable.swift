@@ -59,6 +59,6 @@ enum ProcessTable {
             return nil
         }
         let target = String(decoding: buffer[0..<count], as: UTF8.self)
-        return Path.isInside(target, mountPoint) ? target : nil
+        return PathBytes.isInside(target, mountPoint) ? target : nil
     }
 }

@@ -62,7 +62,8 @@ enum Text {
     /// Thousands apart: 12,345.
     static func grouped(_ number: Int) -> String {
         var digits = ""
-        for (index, digit) in String(abs(number)).reversed().enumerated() {
+        // `abs` of the least number is none.
+        for (index, digit) in String(number.magnitude).reversed().enumerated() {
             if index > 0 && index % 3 == 0 { digits.append(",") }
             digits.append(digit)
         }
@@ -86,9 +87,9 @@ enum Text {
     static func duration(seconds: Double) -> String {
         if seconds < 60 {
             let tenths = (seconds * 10).rounded() / 10
-            return tenths == tenths.rounded() ? "\(Int(tenths)) s" : "\(tenths) s"
+            return tenths == tenths.rounded() ? "\(whole(tenths)) s" : "\(tenths) s"
         }
-        let minutes = Int((seconds / 60).rounded(.up))
+        let minutes = whole((seconds / 60).rounded(.up))
         if minutes < 60 { return "\(minutes) min" }
         return minutes % 60 == 0 ? "\(minutes / 60) h" : "\(minutes / 60) h \(minutes % 60) min"
     }
@@ -97,11 +98,16 @@ enum Text {
     static func preciseDuration(seconds: Double) -> String {
         func rounded(_ value: Double, _ digits: Double) -> String {
             let scaled = (value * digits).rounded() / digits
-            return scaled == scaled.rounded() ? "\(Int(scaled))" : "\(scaled)"
+            return scaled == scaled.rounded() ? "\(whole(scaled))" : "\(scaled)"
         }
         if seconds < 0.01 { return rounded(seconds * 1000, 10) + " ms" }
         if seconds < 1 { return rounded(seconds * 1000, 1) + " ms" }
         return seconds < 60 ? rounded(seconds, 100) + " s" : duration(seconds: seconds)
+    }
+
+    /// The nearest number there is: what another program says may be beyond all of them.
+    static func whole(_ value: Double) -> Int {
+        Int(exactly: value.rounded()) ?? (value < 0 ? .min : .max)
     }
 
     /// Padded with spaces to `width` characters.

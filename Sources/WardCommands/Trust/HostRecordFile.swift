@@ -54,7 +54,7 @@ enum HostRecordFile {
                     status: .cannotCreate)
             }
             temporary = "\(path).\(HexSecret.text(SystemRandom.bytes(8))).new"
-            for place in [status.mountpoint, status.volume] where Path.isInside(path, place) {
+            for place in [status.mountpoint, status.volume] where PathBytes.isInside(path, place) {
                 throw CommandFailure(
                     what, wanted, why: "it would lie in the volume that it is for",
                     hint: "name a file elsewhere, on the host if you can", status: .usage)

@@ -118,7 +118,7 @@ struct WatchScreen {
     private func bar(_ left: Double, of whole: Double) -> String {
         let cells = min(20, max(0, columns - 44))
         guard cells > 3, whole > 0 else { return "" }
-        let filled = min(cells, Int((left / whole * Double(cells)).rounded(.up)))
+        let filled = min(cells, max(0, Text.whole((left / whole * Double(cells)).rounded(.up))))
         return String(repeating: isUnicode ? "█" : "#", count: filled)
             + String(repeating: isUnicode ? "░" : "-", count: cells - filled)
     }

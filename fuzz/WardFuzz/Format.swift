@@ -1,0 +1,95 @@
+import WardCrypto
+import WardSystem
+
+@testable import WardFormat
+
+/// Structures of files and directories (docs/format.md). Those with a MAC are read as they come, and again with the MAC
+/// that they should have: else nothing but that would ever be tested.
+let formatParsers: [Parser] = [
+    Parser(name: "file-header", maximumBytes: 512) { bytes in
+        // The volume hands over whole pages.
+        var bytes = bytes + [UInt8](repeating: 0, count: max(0, FileHeader.bytes - bytes.count))
+        readHeader(bytes)
+        bytes.replaceSubrange(
+            224..<256, with: HMACSHA256.authenticate(Array(bytes[..<224]), key: macKey))
+        readHeader(bytes)
+    },
+    Parser(name: "directory-record", maximumBytes: 128) { bytes in
+        readDirectoryRecord(String(decoding: bytes, as: UTF8.self))
+        let body = Array(bytes.prefix(20))
+        readDirectoryRecord(
+            Base64URL.encode(body + HMACSHA256.authenticate(body, key: macKey)[0..<16]))
+    },
+    Parser(name: "state-record", maximumBytes: 640) { bytes in
+        readStateRecord(bytes)
+        let body = Array(bytes.dropLast(32))
+        readStateRecord(body + HMACSHA256.authenticate(body, key: macKey))
+    },
+    Parser(name: "page-layout", maximumBytes: 40) { bytes in
+        guard bytes.count >= 28 else { return }
+        let size = Int(bytes.littleEndian(at: 0, as: UInt64.self) >> 1)
+        for layout in [PageLayout(pageBytes: 512), PageLayout(pageBytes: 4096)] {
+            if let found = layout.size(fromBackingSize: size) {
+                require(
+                    layout.backingSize(forSize: found) == size, "a hint means another size: \(size)"
+                )
+            }
+            guard size <= PageLayout.maximumSizeBytes else { continue }
+            let backing = layout.backingSize(forSize: size)
+            require(
+                layout.size(fromBackingSize: backing) == size, "a size has another hint: \(size)")
+        }
+        bytes.withUnsafeBytes { source in
+            let prefix = RecordPrefix(reading: source.baseAddress! + 8)
+            var record = [UInt8](repeating: 0, count: 20)
+            record.withUnsafeMutableBytes { prefix.write(to: $0.baseAddress!) }
+            require(
+                record[12..<20].elementsEqual(source[20..<28]), "a record's prefix changes")
+        }
+    },
+    Parser(name: "base64url", maximumBytes: 400) { bytes in
+        let encoded = Base64URL.encode(bytes)
+        require(encoded.utf8.count == Base64URL.encodedCount(bytes.count), "a count is wrong")
+        require(Base64URL.decode(encoded) == bytes, "what is encoded decodes to something else")
+        let text = String(decoding: bytes, as: UTF8.self)
+        guard let decoded = Base64URL.decode(text) else { return }
+        require(Base64URL.encode(decoded) == text, "two spellings of one value")
+    },
+]
+
+/// Of everything that has a MAC here.
+let macKey = locked([UInt8](repeating: 7, count: 32))
+
+private func readHeader(_ bytes: [UInt8]) {
+    let header = taken { () throws(FormatError) in
+        try bytes.withUnsafeBytes { source throws(FormatError) in
+            try FileHeader(reading: source.baseAddress!, macKey: macKey)
+        }
+    }
+    guard let header else { return }
+    var written = [UInt8](repeating: 0, count: FileHeader.bytes)
+    written.withUnsafeMutableBytes { header.write(to: $0.baseAddress!, macKey: macKey) }
+    require(written.elementsEqual(bytes[..<FileHeader.bytes]), "a file header changes: \(header)")
+}
+
+private func readDirectoryRecord(_ target: String) {
+    let record = taken { () throws(FormatError) in
+        try DirectoryRecord(linkTarget: target, macKey: macKey)
+    }
+    guard let record else { return }
+    require(record.linkTarget(macKey: macKey) == target, "a directory record changes: \(record)")
+}
+
+private func readStateRecord(_ bytes: [UInt8]) {
+    let record = taken { () throws(FormatError) in
+        try VolumeStateRecord(reading: bytes, macKey: macKey)
+    }
+    guard let record else { return }
+    require(record.serialized(macKey: macKey) == bytes, "a state record changes: \(record)")
+    let copy = record.ofCopyInUse()
+    require(copy.epoch >= record.epoch, "an epoch goes back")
+    let again = taken { () throws(FormatError) in
+        try VolumeStateRecord(reading: copy.serialized(macKey: macKey), macKey: macKey)
+    }
+    require(again == copy, "the record of a copy changes")
+}

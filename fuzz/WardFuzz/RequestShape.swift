@@ -1,0 +1,102 @@
+import CWardLinux
+
+/// What a request of one opcode consists of.
+struct Shape {
+    enum Subject: Equatable {
+        case anything, directory, file, link, fileHandle, directoryHandle
+        /// A node, and where this bit of the body is set a handle of it, at offset 8.
+        case anythingOrHandle(flag: Int)
+        /// Of a second node, at offset 0, too.
+        case twoDirectories, nodeAndDirectory
+    }
+
+    enum Names: Equatable {
+        case none
+        /// That many, each with its end.
+        case count(Int)
+        /// Data, as many bytes as the field at this offset says, after that many names.
+        case data(after: Int, countOffset: Int)
+    }
+
+    var about: Subject
+    /// Of the structure that comes first.
+    var bytes = 0
+    var names = Names.none
+
+    /// Nil for opcodes that are answered without a look at the body.
+    static func of(_ opcode: fuse_opcode) -> Shape? {
+        func size<T>(_ type: T.Type) -> Int { MemoryLayout<T>.size }
+        return switch opcode {
+        case FUSE_LOOKUP, FUSE_UNLINK, FUSE_RMDIR: Shape(about: .directory, names: .count(1))
+        case FUSE_FORGET, FUSE_BATCH_FORGET: Shape(about: .anything, bytes: 16)
+        case FUSE_GETATTR:
+            Shape(about: .anythingOrHandle(flag: 0), bytes: size(fuse_getattr_in.self))
+        // FATTR_FH is bit 6.
+        case FUSE_SETATTR:
+            Shape(about: .anythingOrHandle(flag: 6), bytes: size(fuse_setattr_in.self))
+        case FUSE_READLINK: Shape(about: .link)
+        case FUSE_SYMLINK: Shape(about: .directory, names: .count(2))
+        case FUSE_MKNOD:
+            Shape(about: .directory, bytes: size(fuse_mknod_in.self), names: .count(1))
+        case FUSE_MKDIR:
+            Shape(about: .directory, bytes: size(fuse_mkdir_in.self), names: .count(1))
+        case FUSE_RENAME:
+            Shape(about: .twoDirectories, bytes: size(fuse_rename_in.self), names: .count(2))
+        case FUSE_RENAME2:
+            Shape(about: .twoDirectories, bytes: size(fuse_rename2_in.self), names: .count(2))
+        case FUSE_LINK:
+            Shape(about: .nodeAndDirectory, bytes: size(fuse_link_in.self), names: .count(1))
+        case FUSE_OPEN: Shape(about: .file, bytes: size(fuse_open_in.self))
+        case FUSE_READ: Shape(about: .fileHandle, bytes: size(fuse_read_in.self))
+        case FUSE_WRITE:
+            Shape(
+                about: .fileHandle, bytes: size(fuse_write_in.self),
+                names: .data(after: 0, countOffset: 16))
+        case FUSE_RELEASE: Shape(about: .fileHandle, bytes: size(fuse_release_in.self))
+        case FUSE_FSYNC: Shape(about: .fileHandle, bytes: size(fuse_fsync_in.self))
+        case FUSE_SETXATTR:
+            Shape(
+                about: .anything, bytes: size(fuse_setxattr_in.self),
+                names: .data(after: 1, countOffset: 0))
+        case FUSE_GETXATTR:
+            Shape(about: .anything, bytes: size(fuse_getxattr_in.self), names: .count(1))
+        case FUSE_LISTXATTR: Shape(about: .anything, bytes: size(fuse_getxattr_in.self))
+        case FUSE_REMOVEXATTR: Shape(about: .anything, names: .count(1))
+        case FUSE_FLUSH: Shape(about: .fileHandle, bytes: size(fuse_flush_in.self))
+        case FUSE_OPENDIR: Shape(about: .directory, bytes: size(fuse_open_in.self))
+        case FUSE_READDIR, FUSE_READDIRPLUS:
+            Shape(about: .directoryHandle, bytes: size(fuse_read_in.self))
+        case FUSE_RELEASEDIR: Shape(about: .directoryHandle, bytes: size(fuse_release_in.self))
+        case FUSE_FSYNCDIR: Shape(about: .directoryHandle, bytes: size(fuse_fsync_in.self))
+        case FUSE_CREATE, FUSE_TMPFILE:
+            Shape(about: .directory, bytes: size(fuse_create_in.self), names: .count(1))
+        case FUSE_FALLOCATE: Shape(about: .fileHandle, bytes: size(fuse_fallocate_in.self))
+        case FUSE_LSEEK: Shape(about: .fileHandle, bytes: size(fuse_lseek_in.self))
+        default: nil
+        }
+    }
+
+    /// Makes names of what follows the structure, as the kernel does: without slashes, neither empty nor `.` nor `..`, and
+    /// ended. What is not one request already may stay as it is: `kernel-messages` has that.
+    static func tidy(_ body: inout [UInt8], from start: Int, _ names: Names) {
+        let wanted: Int
+        switch names {
+        case .none: return
+        case .count(let count): wanted = count
+        case .data(let after, _): wanted = after
+        }
+        var rest = body[start...]
+        var made = Array(body[..<start])
+        for _ in 0..<wanted {
+            var name = Array(rest.prefix { $0 != 0 })
+            rest = rest.dropFirst(name.count + 1)
+            if name.isEmpty || name.allSatisfy({ $0 == UInt8(ascii: ".") }) { name.append(120) }
+            made += name.map { $0 == UInt8(ascii: "/") ? UInt8(ascii: "_") : $0 } + [0]
+        }
+        if case .data(_, let countOffset) = names {
+            made.store(UInt32(rest.count), at: countOffset)
+            made += rest
+        }
+        body = made
+    }
+}

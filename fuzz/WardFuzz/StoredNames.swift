@@ -1,0 +1,37 @@
+import WardFormat
+import WardSystem
+
+@testable import WardVolume
+
+/// Names and attributes as they are on disk: read as they come, and sealed as if this was what somebody with the volume's
+/// key had stored.
+enum StoredNames {
+    private static let keys: VolumeKeys = {
+        guard let keys = try? VolumeKeys(volumeKey: locked([UInt8](repeating: 3, count: 32)))
+        else { fatalError("no keys") }
+        return keys
+    }()
+    private static let directoryID = [UInt8](repeating: 5, count: 16)
+
+    static func read(_ bytes: [UInt8]) {
+        if let name = bytes.withUnsafeBytes({ keys.decryptName($0, in: directoryID) }) {
+            fatalError("a name that nobody sealed opens: \(name)")
+        }
+        require(keys.openAttribute(bytes, directoryID, "user.w.x") == nil, "an attribute opens")
+        if (1...255).contains(bytes.count) { readName(bytes) }
+        let sealed = bytes.withUnsafeBytes {
+            keys.attributes.sealCombined($0, associatedData: directoryID + Array("user.w.x".utf8))
+        }
+        guard let opened = keys.openAttribute(sealed, directoryID, "user.w.x") else { return }
+        require(
+            bytes[2...].elementsEqual(opened.name + opened.value), "an attribute's value changes")
+    }
+
+    private static func readName(_ name: [UInt8]) {
+        let stored = name.withUnsafeBytes {
+            keys.withSealedName($0, directoryID) { Base64URL.encode([UInt8]($0)) }
+        }
+        let opened = Array(stored.utf8).withUnsafeBytes { keys.decryptName($0, in: directoryID) }
+        require(opened == name, "a name does not open again")
+    }
+}
