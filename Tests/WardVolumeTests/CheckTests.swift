@@ -354,8 +354,9 @@ import WardSystem
             let kept = try #require(report.findings.first?.quarantined)
             let item = try Data(
                 contentsOf: URL(fileURLWithPath: tree.harness.directory + "/" + kept))
-            #expect(item[4096..<8192] == damagedPage, "what was replaced is kept")
-            #expect(item[0..<8] == Data("WARDFILE".utf8))
+            #expect(
+                item.count >= 8192 && item[4096..<8192] == damagedPage, "what was replaced is kept")
+            #expect(item.starts(with: Data("WARDFILE".utf8)))
         }
         if damage == .flippedKey {
             let kept = try #require(report.findings.first?.quarantined)
@@ -744,6 +745,27 @@ import WardSystem
         #expect(failures.withLock { $0 } == [])
         #expect(tree.harness.events.integrityFailures == [])
         for (path, content) in tree.contents { #expect(try tree.content(path) == content) }
+    }
+
+    @Test("a directory that is being removed has not lost its record")
+    func beingRemoved() throws {
+        let tree = try Tree()
+        let storage = FailingStorage()
+        try tree.harness.reopen(clean: false, storage: storage)
+        let volume = tree.harness.volume
+        let node = volume.node(try tree.node("hollow"))
+        // Known by then; removed between the opening of the directory and the look at its record.
+        let place = tree.place("hollow")
+        let hidden = tree.harness.directory + "/.ward-old-3"
+        storage.onReadLink {
+            if rename(place, hidden) == 0 { unlink(hidden + "/.ward") }
+        }
+        let check = VolumeCheck(volume, repairs: true, name: "now")
+        _ = check.visit(node)
+        storage.onReadLink(nil)
+        #expect(check.tally.withLock { $0.report.findings } == [])
+        #expect(check.tally.withLock { $0.badRecords.count } == 0)
+        #expect(check.tally.withLock { $0.report.unreachable } == [])
     }
 
     /// Files and directories come, change their names, class, size and attributes, and go.

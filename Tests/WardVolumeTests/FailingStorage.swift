@@ -19,6 +19,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
     private var hook: (@Sendable (String) -> Void)?
     private var openError: Errno?
     private var statusHook: (@Sendable (FileStatus) -> Void)?
+    private var readLinkHook: (@Sendable () -> Void)?
 
     /// From now on no file (directories do) can be opened; nil: they can again.
     func failOpening(_ error: Errno?) { lock.withLock { openError = error } }
@@ -30,6 +31,9 @@ final class FailingStorage: Storage, @unchecked Sendable {
     func onStatus(_ hook: (@Sendable (FileStatus) -> Void)?) {
         lock.withLock { statusHook = hook }
     }
+
+    /// Called before each symbolic link is read.
+    func onReadLink(_ hook: (@Sendable () -> Void)?) { lock.withLock { readLinkHook = hook } }
 
     /// The `n`-th change from now (0: the next one) fails, once.
     func failAfter(_ n: Int, _ error: Errno) {
@@ -226,6 +230,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
         _ d: Int32, _ p: UnsafePointer<CChar>, _ b: UnsafeMutableRawPointer, _ c: Int
     ) throws(Errno) -> Int {
         try call()
+        lock.withLock { readLinkHook }?()
         return try real.readlinkat(d, p, b, c)
     }
     func getxattr(_ d: Int32, _ n: String, _ b: UnsafeMutableRawBufferPointer) throws(Errno) -> Int

@@ -177,9 +177,12 @@ extension MountSuite {
             let volume = try MountedVolume(as: user)
             try volume.lockNow()
             // Through the daemon, and beside it: a recovery kit is made by the command itself.
+            let files = (0..<4).map { volume.directory + "/attempt\($0)" }
+            for (number, file) in files.enumerated() {
+                try volume.writePasscode("wrong \(number)", to: file)
+            }
             let children = try (0..<12).map { number in
-                let file = volume.directory + "/attempt\(number % 4)"
-                try volume.writePasscode("wrong \(number % 4)", to: file)
+                let file = files[number % 4]
                 let command =
                     number % 3 == 0
                     ? [
