@@ -121,10 +121,10 @@ bench:
 	benchmarks/compare --write docs/performance.md $(BENCH)
 	benchmarks/memory --write docs/performance.md $(MEMORY)
 
-# Loop devices and mounts of ext4 need root.
+# Loop devices and mounts of ext4 need root. Both programs with the same settings: else all is built again for each.
 crash:
 	@scripts/setup crash
-	$(SWIFT) build -c release --product ward-crash
+	$(SWIFT) build -c release --static-swift-stdlib --product ward-crash
 	$(RELEASE)
 	.build/release/ward-crash --seconds $$(($(MINUTES) * 60)) $(if $(SEED),--seed $(SEED))
 	@if [ "$$(id -u)" -eq 0 ]; then \

@@ -77,7 +77,8 @@ class Log:
 
 
 def copy_sparse(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copies what is not zeros."""
+    """Copies what is not zeros, to a file of its own: whoever still has the old one mounted does not write here."""
+    target.unlink(missing_ok=True)
     with open(source, "rb") as old, open(target, "wb") as new:
         size = os.fstat(old.fileno()).st_size
         new.truncate(size)
@@ -109,6 +110,13 @@ def rebuild(base: pathlib.Path, log: Log, cut: int, disk: str, seed: int, image:
 
 LOOP_CONFIGURE, LOOP_CONTROL_GET_FREE = 0x4C0A, 0x4C82
 LOOP_AUTOCLEAR, LOOP_DIRECT_IO = 4, 16
+
+
+def leave_mount_namespace() -> None:
+    """From here on nobody else sees what this process mounts, or keeps it alive in a copy; with the last process it is gone."""
+    new_namespace, private_below = 0x20000, 1 << 18 | 1 << 14
+    check(LIBC.unshare(new_namespace), "unshare")
+    check(LIBC.mount(b"none", b"/", None, private_below, None), "making mounts private")
 
 
 def check(result: int, what: str) -> None:
@@ -252,7 +260,7 @@ STORES = {
         Store("ext4", 64 << 20,
               ("mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=8", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
               "commit=1"),
-        Store("xfs", 320 << 20, ("mkfs.xfs", "-q", "-f", "-b", "size=4096"), ""),
+        Store("xfs", 320 << 20, ("mkfs.xfs", "-q", "-f", "-b", "size=4096"), "nouuid"),
         Store("btrfs", 192 << 20, ("mkfs.btrfs", "-q", "-f", "-s", "4096"), "commit=1"),
     )
 }

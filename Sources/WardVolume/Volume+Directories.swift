@@ -110,7 +110,7 @@ extension Volume {
             var target: [UInt8]?
             do throws(Errno) {
                 target = try readLongName(directory.rawValue, stored)
-            } catch  where error == .noSuchFileOrDirectory || error == .invalidArgument {
+            } catch .noSuchFileOrDirectory, .invalidArgument {
                 // Its link is gone, or no link.
             }
             guard let target, let plain = target.withUnsafeBytes({ decryptName($0, in: state.id) })

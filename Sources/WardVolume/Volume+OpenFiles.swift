@@ -114,12 +114,12 @@ extension Volume {
             }
             if try !isAllZero(descriptor, from: data, backingBytes) {
                 let finding = "page 0 is zero before other data"
-                guard hasDoubt.load(ordering: .acquiring) else {
+                guard try isAllDoubtful(descriptor, from: data, backingBytes) else {
                     report(.integrityFailure(path: path(of: node), reason: finding))
                     throw .ioError
                 }
                 // The first pages of a new file reach the disk in any order. Without a header there is no key: nothing of
-                // it can be read, nor can its epoch. Who wants to misuse that can empty the file as well.
+                // it can be read, and its epochs are what the pages say. Who wants to misuse that can empty the file as well.
                 report(.healed(path: path(of: node), finding: finding))
                 file.hasUnsyncedCut = true
             }
@@ -209,6 +209,27 @@ extension Volume {
                 let bytes = UnsafeRawBufferPointer(start: buffer, count: got)
                 if bytes.contains(where: { $0 != 0 }) { return false }
                 at += got
+            }
+            return true
+        }
+    }
+
+    /// Whether all pages with data say that they are of a doubtful epoch; none authenticates without the header. A page of
+    /// another epoch was durable, and so was page 0 before it.
+    private func isAllDoubtful(
+        _ descriptor: Int32, from start: Int, _ end: Int
+    ) throws(Errno) -> Bool {
+        guard hasDoubt.load(ordering: .acquiring) else { return false }
+        let pageBytes = layout.pageBytes
+        return try withTemporaryPage { buffer throws(Errno) in
+            var at = max(1, start / pageBytes) * pageBytes
+            while at + pageBytes <= end {
+                let got = try storage.pread(descriptor, buffer, pageBytes, at: at)
+                guard got == pageBytes else { break }
+                if !isZero(buffer, pageBytes), !isDoubtful(RecordPrefix(reading: buffer).epoch) {
+                    return false
+                }
+                at += pageBytes
             }
             return true
         }

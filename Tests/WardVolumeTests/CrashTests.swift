@@ -280,7 +280,7 @@ import WardVolume
 
     @Test("no truncation, wiped page or older size is accepted where nothing is in doubt")
     func strictness() throws {
-        for attack in ["cut", "cut to the first page", "wiped", "wiped last"] {
+        for attack in ["cut", "cut to the first page", "wiped", "wiped last", "wiped first"] {
             for isInUse in [false, true] {
                 let bench = try CrashBench(pages: 4)
                 // An unclean end, long after the file was made durable: others are in doubt, this one is not.
@@ -292,6 +292,7 @@ import WardVolume
                     case "cut": bytes.removeLast(bytes.count - 2 * 4096)
                     case "cut to the first page": bytes.removeLast(bytes.count - 4096)
                     case "wiped": for index in 4096..<8192 { bytes[index] = 0 }
+                    case "wiped first": for index in 0..<4096 { bytes[index] = 0 }
                     default: for index in (3 * 4096)..<bytes.count { bytes[index] = 0 }
                     }
                     return true

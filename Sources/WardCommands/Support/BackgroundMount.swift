@@ -46,10 +46,14 @@ struct BackgroundMount {
             try writing.close()
             bytes = try FileReading.bytes(of: reading.rawValue)
         } catch {
+            let why = "its daemon can't be started: \(Text.reason(error))"
+            guard error == .resourceTemporarilyUnavailable else {
+                throw .command(CommandFailure(what, request.volume, why: why, status: .system))
+            }
             throw .command(
                 CommandFailure(
-                    what, request.volume,
-                    why: "its daemon can't be started: \(Text.reason(error))", status: .system))
+                    what, request.volume, why: why,
+                    hint: "raise the limit on processes: ulimit -u", status: .temporary))
         }
         switch ReadyMessage(bytes) {
         case .ready(let mountPoint): return (mountPoint, child)

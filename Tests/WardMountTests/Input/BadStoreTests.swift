@@ -245,7 +245,7 @@ extension MountSuite {
 
         @Test(
             "Few descriptors, pages to lock or threads: the daemon works, or says what it lacks",
-            .enabled(if: geteuid() == 0),
+            .enabled(if: geteuid() == 0), .serialized,
             arguments: [
                 "-n 12", "-n 159", "-n 200", "-l 0", "-l 64", "-l 1024", "-u 12", "-u 60",
             ])

@@ -31,7 +31,7 @@ extension MountSuite {
                 try JSONSerialization.jsonObject(with: Data(done.output.utf8)) as? [String: Any])
             let cells = try #require(report["cells"] as? [[String: Any]])
             func total(_ what: String) -> Int { cells.reduce(0) { $0 + ($1[what] as? Int ?? 0) } }
-            for what in ["lost", "refused", "accepted", "store"] { #expect(total(what) == 0) }
+            for what in ["lost", "refused", "accepted", "broken"] { #expect(total(what) == 0) }
             // Two volumes, four workloads, two disks; some cut twice, some with a file tampered with.
             #expect(total("cuts") == 16)
             #expect(total("second") > 0)

@@ -38,9 +38,10 @@ class Content:
         if not any(first):
             if last > 0 or any(file.read(count * page_bytes, page_bytes)):
                 finding = "page 0 is zero before other data"
-                if not doubtful:
+                # The first pages of a new file reach the disk in any order; without a header no epoch authenticates.
+                claimed = (self._claimed_epoch(page) for page in self._pages_with_data(count))
+                if not doubtful or not all(map(self._is_doubtful, claimed)):
                     raise FormatError(FormatError.MALFORMED, finding)
-                # The first pages of a new file reach the disk in any order; without a header there is no key, and no epoch.
                 self.excused.append((0, finding))
             return
         self.header = FileHeader.read(first, header_key)
@@ -71,7 +72,21 @@ class Content:
         at = bisect.bisect_right(self._ranges, page, key=lambda pages: pages[1])
         return min(max(page, self._ranges[at][0]) if at < len(self._ranges) else self.last_page, self.last_page)
 
+    def _pages_with_data(self, before):
+        for first, end in self._ranges:
+            for page in range(first, min(end, before)):
+                if any(self._page(page)):
+                    yield page
+
     # --- Doubt
+
+    def _is_doubtful(self, epoch):
+        return any(first <= epoch <= last for first, last in self._doubtful)
+
+    def _claimed_epoch(self, page):
+        """What a page says, authentic or not (format.md §4)."""
+        at = self._layout.record_offset(page) + 12
+        return int.from_bytes(self._page(page)[at : at + 4], "little")
 
     def _authentic_epoch(self, page):
         if page not in self._epochs:
@@ -88,7 +103,7 @@ class Content:
         candidates = [page, self._last_page_with_data(page), *range(page // per_block * per_block, page), self.last_page]
         for candidate in candidates if self._doubtful else []:
             epoch = self._authentic_epoch(candidate) if candidate >= 0 else None
-            if epoch is not None and any(first <= epoch <= last for first, last in self._doubtful):
+            if epoch is not None and self._is_doubtful(epoch):
                 self.excused.append((page, finding))
                 return
         raise FormatError(FormatError.NOT_EXCUSED, finding)
