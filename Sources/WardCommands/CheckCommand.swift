@@ -293,7 +293,7 @@ struct CheckCommand: ParsableCommand {
         let progress = report.progress
         let found =
             all == 0
-            ? "nothing is wrong"
+            ? (report.isComplete ? "nothing is wrong" : "nothing was found, not all was looked at")
             : Text.count(all, "finding") + (repair ? ", \(Text.grouped(repaired)) repaired" : "")
         console.confirm(
             "\(found): \(Text.count(progress.files, "file")) in "

@@ -54,6 +54,9 @@ public final class ControlCall: Sendable {
         )
     }
 
+    /// What the client has left unread: whoever answers much waits for it to become less, or the client is dropped.
+    public var backlogBytes: Int { outbox.backlogBytes(client) }
+
     /// Whether the client is still there.
     public var isAlive: Bool { outbox.isLive(client) }
 

@@ -177,6 +177,7 @@ public final class ControlServer: @unchecked Sendable {
             drop(id)
             return
         }
+        outbox.noteUnsent(connection.outputBytes, for: id)
         let hungUp = events & Int16(POLLHUP | POLLERR | POLLNVAL) != 0
         if hungUp, connection.isBusy {
             // What is under way is finished, what was sent before hanging up is still done; nobody reads events, though.
@@ -247,7 +248,8 @@ public final class ControlServer: @unchecked Sendable {
         connection.lastActivity = SystemClock.monotonic()
         dispatch(method, message, id, connection)
         connection.queue(outbox.take(id))
-        if !connection.send() { drop(id) }
+        if !connection.send() { return drop(id) }
+        outbox.noteUnsent(connection.outputBytes, for: id)
     }
 
     private func dispatch(

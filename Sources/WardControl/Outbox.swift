@@ -20,6 +20,8 @@ final class Outbox: Sendable {
     private struct State {
         /// By live client.
         var pending: [UInt64: Pending] = [:]
+        /// Of each live client: taken by the server, and not sent yet.
+        var unsentBytes: [UInt64: Int] = [:]
         /// What is to be done when a client is gone.
         var endings: [UInt64: @Sendable () -> Void] = [:]
     }
@@ -38,6 +40,7 @@ final class Outbox: Sendable {
     func close(_ client: UInt64) {
         let ending = state.withLock { state in
             state.pending[client] = nil
+            state.unsentBytes[client] = nil
             return state.endings.removeValue(forKey: client)
         }
         ending?()
@@ -77,7 +80,22 @@ final class Outbox: Sendable {
         state.withLock { state in
             guard let pending = state.pending[client] else { return Pending() }
             state.pending[client] = Pending()
+            state.unsentBytes[client, default: 0] += pending.bytes.count
             return pending
+        }
+    }
+
+    /// The server has sent what the socket took.
+    func noteUnsent(_ bytes: Int, for client: UInt64) {
+        state.withLock { state in
+            if state.pending[client] != nil { state.unsentBytes[client] = bytes }
+        }
+    }
+
+    /// What a client has not read, as far as the socket did not take it.
+    func backlogBytes(_ client: UInt64) -> Int {
+        state.withLock {
+            ($0.pending[client]?.bytes.count ?? 0) + ($0.unsentBytes[client] ?? 0)
         }
     }
 

@@ -1,3 +1,4 @@
+import Glibc
 import Synchronization
 import WardControl
 import WardSystem
@@ -9,6 +10,8 @@ import WardVolume
 final class CheckRunner: Sendable {
     /// Between two answers that only tell of progress.
     private static let interval = Duration.milliseconds(200)
+    /// What a client may leave unread before it is waited for.
+    private static let maximumBacklog = 64 * 1024
 
     private let volume: Volume
     private let hub: EventHub
@@ -46,19 +49,22 @@ final class CheckRunner: Sendable {
     }
 
     private func run(_ call: ControlCall, _ repairs: Bool) {
+        let found = FoundFindings()
+        let shouldStop: @Sendable () -> Bool = { [self] in
+            isStopping.load(ordering: .sequentiallyConsistent) || !call.isAlive
+        }
         let check = VolumeCheck(
             volume, repairs: repairs, name: CheckRunner.name(),
-            onFinding: { call.reply(.object([("finding", $0.json)]), continues: true) },
-            shouldStop: { [self] in
-                isStopping.load(ordering: .sequentiallyConsistent) || !call.isAlive
-            })
+            onFinding: { found.add($0) }, shouldStop: shouldStop)
         var told = SystemClock.monotonic()
         let report = check.run { progress in
+            tell(found, call, shouldStop)
             let now = SystemClock.monotonic()
             guard now - told >= CheckRunner.interval else { return }
             told = now
             call.reply(.object([("progress", progress.json)]), continues: true)
         }
+        tell(found, call, shouldStop)
         if repairs, !report.findings.isEmpty {
             let repaired = report.findings.count { $0.isRepaired }
             hub.emit(
@@ -67,6 +73,30 @@ final class CheckRunner: Sendable {
                     detail: "check: \(report.findings.count) findings, \(repaired) repaired"))
         }
         call.reply(.object([("report", report.json)]))
+    }
+
+    /// On the check's own thread, which holds nothing at that time: a client that reads slowly is waited for.
+    private func tell(
+        _ found: FoundFindings, _ call: ControlCall, _ shouldStop: () -> Bool
+    ) {
+        for finding in found.take() {
+            while call.backlogBytes > CheckRunner.maximumBacklog, !shouldStop() { usleep(1000) }
+            call.reply(.object([("finding", finding.json)]), continues: true)
+        }
+    }
+
+    /// What the check's threads found, which may hold locks of the volume: they wait for no client.
+    private final class FoundFindings: Sendable {
+        private let findings = Mutex<[CheckFinding]>([])
+
+        func add(_ finding: CheckFinding) { findings.withLock { $0.append(finding) } }
+
+        func take() -> [CheckFinding] {
+            findings.withLock { findings in
+                defer { findings = [] }
+                return findings
+            }
+        }
     }
 
     /// Now, as part of a file's name.

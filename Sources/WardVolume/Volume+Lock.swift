@@ -171,9 +171,8 @@ extension Volume {
     private func openFiles(of classes: ProtectionClassSet) -> [OpenFile] {
         openNodesLock.lockNow()
         defer { openNodesLock.unlock() }
-        return openNodes.values.compactMap { node in
-            node.file.flatMap { classes.contains($0.protectionClass) ? $0 : nil }
-        }
+        let files = openNodes.values.compactMap(\.file) + examined.withLock { Array($0.values) }
+        return files.filter { classes.contains($0.protectionClass) }
     }
 
     /// Files that stay usable while locked need their keys now: a descriptor from before a reboot may not have been used

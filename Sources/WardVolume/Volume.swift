@@ -79,6 +79,8 @@ public final class Volume: @unchecked Sendable {
     /// Looks through directories that were moved into a marked one.
     let arrivals = BackgroundQueue(name: "ward-sync")
     let arrivalsWaiting = Atomic<Int>(0)
+    /// Files that a check reads although they don't open: no node's, and a lock wipes their keys all the same.
+    let examined = Mutex<[ObjectIdentifier: OpenFile]>([:])
     /// Nodes with an open file, unlinked ones included. Guarded by `openNodesLock`.
     var openNodes: [ObjectIdentifier: Node] = [:]
     let openNodesLock = TryableLock()

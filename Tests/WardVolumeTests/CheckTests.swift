@@ -3,7 +3,9 @@ import Foundation
 import Glibc
 import Synchronization
 import Testing
+import WardCrypto
 import WardFormat
+import WardKeys
 import WardSimulatedStorage
 import WardSystem
 
@@ -521,6 +523,205 @@ import WardSystem
         #expect(report.findings.isEmpty)
         #expect(report.foreign.sorted() == ["/d/.stfolder", "/notes.txt"])
         #expect(FileManager.default.fileExists(atPath: tree.harness.directory + "/notes.txt"))
+    }
+
+    // MARK: What somebody hostile does
+
+    /// The rest of the volume's directory as a writer of it sees it: everything but keys.
+    private func header(_ tree: Tree, _ path: String) throws -> [UInt8] {
+        [UInt8](try Data(contentsOf: URL(fileURLWithPath: tree.place(path))).prefix(256))
+    }
+
+    @Test("a file that somebody made with class B's public key is never believed")
+    func forgedClassB() throws {
+        let tree = try Tree()
+        try tree.harness.reopen(clean: false)
+        let volume = tree.harness.volume
+        let real = try header(tree, "b")
+        // What is in the keybag for all to read.
+        let secretHalf = try secret(tree.harness.classKeys[.completeUnlessOpen]!)
+        let public0 = ClassKeyring(classBPublicKey: publicKey(secretHalf))
+        let key = try SecretBytes(random: 32)
+        let header = FileHeader(
+            protectionClass: .completeUnlessOpen, fileID: Array(real[16..<32]),
+            directoryID: Array(real[32..<48]),
+            wrappedKey: try public0.wrap(key, for: .completeUnlessOpen))
+        var page = [UInt8](repeating: 0, count: 4096)
+        var plain = Array("forged".utf8)
+        plain += [UInt8](repeating: 0, count: volume.layout.capacity(ofPage: 0) - plain.count)
+        let cipher = try AEADContext(.aes256GCM, key: key)
+        page.withUnsafeMutableBytes { page in
+            header.write(to: page.baseAddress!, macKey: key)
+            plain.withUnsafeBytes {
+                volume.seal(
+                    $0.baseAddress!, page: 0, length: 6, isFinal: true, epoch: 1, nonce: (1, 2),
+                    to: page.baseAddress! + volume.layout.recordOffset(ofPage: 0), cipher)
+            }
+        }
+        try tree.change("b") { $0 = Data(page) }
+        let report = tree.check(repairs: true)
+        #expect(report.findings.map(\.kind) == [.header], "\(report.findings)")
+        #expect(throws: Errno.noSuchFileOrDirectory) { try tree.content("b") }
+        let kept = try #require(report.findings.first?.quarantined)
+        #expect(
+            try Data(contentsOf: URL(fileURLWithPath: tree.harness.directory + "/" + kept))
+                == Data(page))
+    }
+
+    @Test(
+        "a header of class B is told by what is left of its code",
+        arguments: [0, 9, 12, 13, 14, 33, 200, 230, 255])
+    func damagedClassB(byte: Int) throws {
+        let tree = try Tree()
+        try tree.change("b") { $0[byte] ^= 1 }
+        try tree.harness.reopen(clean: false)
+        // A version above this one is not touched.
+        if byte == 9 { return #expect(tree.check(repairs: true).unreachable.count == 1) }
+        #expect(tree.check(repairs: true).findings.map(\.outcome) == [.repaired])
+        #expect(try tree.content("b") == tree.contents["b"])
+        #expect(tree.check(repairs: true).findings.isEmpty)
+    }
+
+    @Test("a damaged header that says \"sparse\" does not pass wiped pages for holes untold")
+    func sparseByDamage() throws {
+        let tree = try Tree()
+        try tree.change("a") {
+            $0[13] = 1
+            $0.replaceSubrange(224..<256, with: Data(count: 32))
+            $0.replaceSubrange(4096..<8192, with: Data(count: 4096))
+        }
+        try tree.harness.reopen(clean: false)
+        let report = tree.check(repairs: true)
+        #expect(report.findings.count == 1)
+        #expect(report.findings.first?.problem.contains("wiped") == true, "\(report.findings)")
+    }
+
+    @Test("another directory's record does not bring a weaker class with it")
+    func exchangedRecord() throws {
+        let tree = try Tree()
+        try tree.harness.reopen(clean: false)
+        try tree.harness.setClass(try tree.node("d"), "A")
+        try tree.harness.volume.close()
+        try apply(.recordExchanged, tree)
+        try tree.harness.reopen(clean: false)
+        let report = tree.check(repairs: true)
+        #expect(report.findings.map(\.kind) == [.record])
+        // `d/x` is of class C, the parent and the other directory of class D.
+        #expect(
+            try tree.harness.classOf(try tree.node("d"))
+                == "NSFileProtectionCompleteUntilFirstUserAuthentication")
+    }
+
+    @Test("an older record of the same directory is seen while the volume knows the younger one")
+    func olderRecord() throws {
+        let tree = try Tree()
+        try tree.harness.reopen(clean: false)
+        let record = tree.place("d") + "/.ward"
+        let old = try FileManager.default.destinationOfSymbolicLink(atPath: record)
+        let node = try tree.node("d")
+        try tree.harness.setClass(node, "A")
+        try FileManager.default.removeItem(atPath: record)
+        #expect(symlink(old, record) == 0)
+        let report = tree.check(repairs: true)
+        #expect(report.findings.map(\.kind) == [.record], "\(report.findings)")
+        #expect(tree.check(repairs: true).findings.isEmpty)
+        try tree.harness.reopen()
+        #expect(try tree.harness.classOf(try tree.node("d")) == "NSFileProtectionComplete")
+    }
+
+    @Test("locked: a damaged header under a damaged name stays, and comes back when unlocked")
+    func lockedHeaderAndName() throws {
+        let tree = try Tree()
+        try apply(.flippedHeader, tree)
+        try apply(.renamed, tree)
+        try tree.harness.reopen(clean: false)
+        tree.harness.lock()
+        let locked = tree.check(repairs: true)
+        #expect(locked.findings.map(\.kind) == [.header, .name], "\(locked.findings)")
+        #expect(locked.findings.allSatisfy { !$0.isRepaired && $0.quarantined == nil })
+        try tree.harness.unlock()
+        #expect(tree.check(repairs: true).findings.allSatisfy { $0.isRepaired })
+        let name = try #require(try tree.harness.names().first { $0.hasPrefix("recovered-") })
+        #expect(try tree.content(name) == tree.contents["a"])
+    }
+
+    @Test("what could not be looked at keeps the doubt")
+    func doubtStays() throws {
+        let tree = try Tree()
+        try apply(.flippedHeader, tree)
+        try FileManager.default.removeItem(atPath: tree.place("b"))
+        try tree.harness.reopen(clean: false)
+        try tree.harness.reopen(clean: false)
+        #expect(tree.harness.volume.isInDoubt)
+        tree.harness.lock()
+        #expect(tree.check(repairs: true).findings.map(\.kind) == [.header])
+        #expect(tree.harness.volume.isInDoubt)
+        try tree.harness.unlock()
+        #expect(tree.check(repairs: true).findings.allSatisfy { $0.isRepaired })
+        #expect(!tree.harness.volume.isInDoubt)
+    }
+
+    @Test("a file that was blown up to a terabyte is told at once, and not filled")
+    func blownUp() throws {
+        let tree = try Tree()
+        let end = UInt64(1) << 40
+        let file = try Foundation.FileHandle(forWritingTo: URL(fileURLWithPath: tree.place("a")))
+        try file.seek(toOffset: end)
+        try file.write(contentsOf: Data(repeating: 1, count: 4096))
+        try file.close()
+        try tree.harness.reopen(clean: false)
+        let found = tree.check(repairs: false)
+        #expect(found.findings.map(\.kind) == [.content], "\(found.findings)")
+        #expect(found.findings.first?.bytes.count == 1)
+        let repaired = tree.check(repairs: true)
+        #expect(repaired.findings.count == 1)
+        #expect(repaired.findings.allSatisfy { !$0.isRepaired })
+        var status = stat()
+        #expect(stat(tree.place("a"), &status) == 0)
+        #expect(status.st_blocks < 1000)
+    }
+
+    @Test("a report of any length is left")
+    func longReport() throws {
+        let tree = try Tree()
+        try tree.harness.reopen(clean: false)
+        let check = VolumeCheck(tree.harness.volume, repairs: true, name: "now")
+        let path = "/" + String(repeating: "x", count: 1000)
+        for _ in 0..<2000 {
+            check.add(
+                CheckFinding(
+                    .leftover, path: path, problem: "p", remedy: "r", outcome: .repaired))
+        }
+        check.leaveReport()
+        let handle = try tree.harness.open(try tree.node("ward check now.txt"), O_RDONLY)
+        defer { tree.harness.volume.release(handle, tree.harness.context) }
+        #expect(try tree.harness.size(try tree.node("ward check now.txt")) > 2_000_000)
+        #expect(
+            try tree.harness.read(handle, 1_500_000, 1100).contains(UInt8(ascii: "x")))
+    }
+
+    @Test("a lock in the middle wipes the key of a file that does not open")
+    func lockDuringSalvage() throws {
+        let tree = try Tree()
+        try apply(.flippedHeader, tree)
+        try apply(.flippedPage, tree)
+        let storage = FailingStorage()
+        try tree.harness.reopen(clean: false, storage: storage)
+        let volume = tree.harness.volume
+        let harness = tree.harness
+        let seen = Mutex<[Bool]>([])
+        storage.onMakeDirectory {
+            // The quarantine is about to be made: the file was read.
+            let before = volume.examined.withLock { $0.values.contains { $0.hasKey } }
+            _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(5))
+            let after = volume.examined.withLock { $0.values.contains { $0.hasKey } }
+            seen.withLock { if $0.isEmpty { $0 = [before, after] } }
+        }
+        _ = VolumeCheck(volume, repairs: true, name: "now", threads: 1).run()
+        storage.onMakeDirectory(nil)
+        #expect(seen.withLock { $0 } == [true, false])
+        #expect(volume.examined.withLock { $0.isEmpty })
+        try harness.unlock()
     }
 
     // MARK: Power cuts

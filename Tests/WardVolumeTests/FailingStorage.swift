@@ -20,6 +20,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
     private var openError: Errno?
     private var statusHook: (@Sendable (FileStatus) -> Void)?
     private var readLinkHook: (@Sendable () -> Void)?
+    private var makeDirectoryHook: (@Sendable () -> Void)?
 
     /// From now on no file (directories do) can be opened; nil: they can again.
     func failOpening(_ error: Errno?) { lock.withLock { openError = error } }
@@ -30,6 +31,11 @@ final class FailingStorage: Storage, @unchecked Sendable {
     /// Called with each answer about a name before it is given.
     func onStatus(_ hook: (@Sendable (FileStatus) -> Void)?) {
         lock.withLock { statusHook = hook }
+    }
+
+    /// Called before each directory is made.
+    func onMakeDirectory(_ hook: (@Sendable () -> Void)?) {
+        lock.withLock { makeDirectoryHook = hook }
     }
 
     /// Called before each symbolic link is read.
@@ -137,6 +143,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
         return try real.openat(d, p, f, mode: mode)
     }
     func mkdirat(_ d: Int32, _ p: UnsafePointer<CChar>, _ m: mode_t) throws(Errno) {
+        lock.withLock { makeDirectoryHook }?()
         try change()
         try real.mkdirat(d, p, m)
     }

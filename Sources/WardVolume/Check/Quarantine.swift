@@ -42,19 +42,23 @@ final class Quarantine: Sendable {
         }
     }
 
-    /// Keeps pages of a file, each where it is in the file. Returns where, below the backing directory.
+    /// Keeps pages of a file, each where it is in the file; holes stay holes. Returns where, below the backing directory.
     func keep(
-        pages: [Int], of descriptor: Int32, _ note: [String]
+        pages: [Range<Int>], of descriptor: Int32, _ note: [String]
     ) throws(Errno) -> String {
         try state.withLock { state throws(Errno) in
             let item = try next(&state)
             try withNewFile(item, state.run) { file throws(Errno) in
                 let buffer = UnsafeMutableRawPointer.allocate(byteCount: pageBytes, alignment: 64)
                 defer { buffer.deallocate() }
-                for page in pages {
-                    let got = try storage.pread(
-                        descriptor, buffer, pageBytes, at: page * pageBytes)
-                    if got > 0 { try storage.pwrite(file, buffer, got, at: page * pageBytes) }
+                for range in pages {
+                    var page = range.lowerBound
+                    while let next = nextWithData(descriptor, page), next < range.upperBound {
+                        let got = try storage.pread(
+                            descriptor, buffer, pageBytes, at: next * pageBytes)
+                        if got > 0 { try storage.pwrite(file, buffer, got, at: next * pageBytes) }
+                        page = next + 1
+                    }
                 }
             }
             return try finish(
@@ -114,10 +118,11 @@ final class Quarantine: Sendable {
             } catch .fileExists {
                 continue
             }
+            // Before it is used: what is kept in it is only as durable as its name.
+            try storage.fsync(state.parent)
             state.run = try storage.openat(
                 state.parent, runName, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
             state.runName = runName
-            try storage.fsync(state.parent)
             return
         }
         throw .fileExists
@@ -150,18 +155,30 @@ final class Quarantine: Sendable {
         }
     }
 
+    /// The first page from `page` on for which the store has anything.
+    private func nextWithData(_ descriptor: Int32, _ page: Int) -> Int? {
+        do throws(Errno) {
+            return max(
+                page, try storage.lseek(descriptor, page * pageBytes, SEEK_DATA) / pageBytes)
+        } catch {
+            // A store that can't tell has data everywhere.
+            return error.rawValue == ENXIO ? nil : page
+        }
+    }
+
     /// "3, 17-19".
-    private static func text(_ pages: [Int]) -> String {
-        var ranges: [ClosedRange<Int>] = []
-        for page in pages.sorted() {
-            if let last = ranges.last, page <= last.upperBound + 1 {
-                ranges[ranges.count - 1] = last.lowerBound...page
+    private static func text(_ pages: [Range<Int>]) -> String {
+        var ranges: [Range<Int>] = []
+        for range in pages.filter({ !$0.isEmpty }).sorted(by: { $0.lowerBound < $1.lowerBound }) {
+            if let last = ranges.last, range.lowerBound <= last.upperBound {
+                ranges[ranges.count - 1] =
+                    last.lowerBound..<max(last.upperBound, range.upperBound)
             } else {
-                ranges.append(page...page)
+                ranges.append(range)
             }
         }
         return ranges.map {
-            $0.count == 1 ? "\($0.lowerBound)" : "\($0.lowerBound)-\($0.upperBound)"
+            $0.count == 1 ? "\($0.lowerBound)" : "\($0.lowerBound)-\($0.upperBound - 1)"
         }
         .joined(separator: ", ")
     }

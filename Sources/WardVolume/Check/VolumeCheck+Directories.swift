@@ -137,8 +137,10 @@ extension VolumeCheck {
     ) throws(Errno) -> DirectoryState? {
         switch try recordOnDisk(descriptor) {
         case .sound(let record):
-            if let known = node.directory, known.id != record.directoryID {
-                restoreRecord(node, known, descriptor, "its directory record is another's", [])
+            if let known = node.directory, let problem = difference(record, known),
+                try isStillDifferent(known, descriptor)
+            {
+                restoreRecord(node, known, descriptor, problem, [])
                 return known
             }
             return try volume.directoryState(of: node)
@@ -162,6 +164,23 @@ extension VolumeCheck {
         }
     }
 
+    private func difference(_ record: DirectoryRecord, _ known: DirectoryState) -> String? {
+        if record.directoryID != known.id { return "its directory record is another's" }
+        return record.protectionClass == known.protectionClass
+            && record.isSynchronised == known.isMarked
+            ? nil : "its directory record is an older one"
+    }
+
+    /// A program may have changed the class while the record was read.
+    private func isStillDifferent(
+        _ known: DirectoryState, _ descriptor: Int32
+    ) throws(Errno) -> Bool {
+        known.recordLock.lockNow()
+        defer { known.recordLock.unlock() }
+        guard case .sound(let record) = try recordOnDisk(descriptor) else { return false }
+        return difference(record, known) != nil
+    }
+
     private func restoreRecord(
         _ node: Node, _ known: DirectoryState, _ descriptor: Int32, _ problem: String,
         _ target: [UInt8]
@@ -172,7 +191,10 @@ extension VolumeCheck {
                 .record, path: path, protectionClass: known.protectionClass, problem: problem,
                 remedy: "written again as it was")
         ) { () throws(Errno) in
-            try writeRecord(
+            // A class that a program sets now comes before, or after.
+            known.recordLock.lockNow()
+            defer { known.recordLock.unlock() }
+            return try writeRecord(
                 DirectoryRecord(
                     directoryID: known.id, protectionClass: known.protectionClass,
                     isSynchronised: known.isMarked), node, descriptor, target)

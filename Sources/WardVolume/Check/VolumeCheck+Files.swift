@@ -7,7 +7,7 @@ import WardSystem
 
 // Looking at files: the header, the attributes, every page.
 extension VolumeCheck {
-    /// A page that is not what the format wants.
+    /// Pages that are not what the format wants, all for the same reason.
     struct BadPage: Sendable {
         enum State: Sendable {
             /// It does not authenticate: nothing of it can be read.
@@ -18,11 +18,17 @@ extension VolumeCheck {
             case excused
         }
 
-        var page: Int
+        var pages: Range<Int>
         var state: State
         var reason: String
         /// Which bytes of the file are gone.
         var bytes: Range<Int>
+
+        /// Takes neighbours in: a file that is damaged from end to end is one of these.
+        func isContinued(by next: BadPage) -> Bool {
+            pages.upperBound == next.pages.lowerBound && state == next.state
+                && reason == next.reason && bytes.upperBound == next.bytes.lowerBound
+        }
     }
 
     /// Pages that are read at once.
@@ -110,7 +116,7 @@ extension VolumeCheck {
             defer { file.lock.unlock() }
             guard let header = file.header else { return nil }
             let kept = try quarantine.keep(
-                pages: [0], of: file.descriptor, pageNote(task, file, "header"))
+                pages: [0..<1], of: file.descriptor, pageNote(task, file, "header"))
             try volume.replaceHeader(file, header)
             try volume.storage.fsync(file.descriptor)
             return kept
@@ -171,7 +177,7 @@ extension VolumeCheck {
                         ? "these bytes become zeros, everything else is kept"
                         : "what is there is kept")
             ) { () throws(Errno) in
-                try repair(file, bad.map(\.page), task, context)
+                try repair(file, bad, task, context)
             }
         }
     }
@@ -219,27 +225,62 @@ extension VolumeCheck {
             file.lock.lockRead()
             defer { file.lock.unlock() }
             let pages = volume.layout.pageCount(forSize: file.sizeBytes)
-            page = nextWithData(file, page, pages)
+            let next = nextWithData(file, page, pages)
+            if file.header?.isSparse != true, next > page {
+                // What the store has nothing for was wiped. Not read: there may be no end to it.
+                add(wiped(file, page..<next), to: &found)
+            }
+            page = next
             guard page < pages else { return found }
             let count = min(VolumeCheck.batch, pages - page)
-            found += try judge(file, page..<page + count, context)
+            for bad in try judge(file, page..<page + count, context) { add(bad, to: &found) }
             page += count
             let bytes = count * volume.layout.pageBytes
             tally.withLock { $0.report.progress.bytes += bytes }
         }
     }
 
-    /// Holes of sparse files are not read.
+    private func add(_ bad: BadPage, to found: inout [BadPage]) {
+        if let last = found.last, last.isContinued(by: bad) {
+            found[found.count - 1].pages = last.pages.lowerBound..<bad.pages.upperBound
+            found[found.count - 1].bytes = last.bytes.lowerBound..<bad.bytes.upperBound
+        } else {
+            found.append(bad)
+        }
+    }
+
+    private func wiped(_ file: OpenFile, _ pages: Range<Int>) -> BadPage {
+        let layout = volume.layout
+        return BadPage(
+            pages: pages, state: .wrong, reason: "wiped",
+            bytes: layout.start(ofPage: pages.lowerBound)..<layout.start(ofPage: pages.upperBound))
+    }
+
+    /// Holes are not read: the rightful ones of sparse files; and of others long ones, unless an unclean end may have left them.
     private func nextWithData(_ file: OpenFile, _ page: Int, _ pages: Int) -> Int {
-        guard page > 0, page < pages, file.header?.isSparse == true,
-            file.pendingPages.load(ordering: .acquiring) == 0
-        else { return page }
+        guard page > 0, page < pages, file.pendingPages.load(ordering: .acquiring) == 0 else {
+            return page
+        }
         let pageBytes = volume.layout.pageBytes
+        let isSparse = file.header?.isSparse == true
+        let next: Int
         do throws(Errno) {
             let found = try volume.storage.lseek(file.descriptor, page * pageBytes, SEEK_DATA)
-            return min(max(page, found / pageBytes), pages - 1)
+            next = min(max(page, found / pageBytes), pages - 1)
         } catch {
-            return error.rawValue == ENXIO ? pages - 1 : page
+            next = error.rawValue == ENXIO ? pages - 1 : page
+        }
+        let isEndless = !volume.isInDoubt && next - page > VolumeCheck.longestFilledHole
+        return isSparse || isEndless ? next : page
+    }
+
+    /// Pages of a hole that nothing excuses, which a repair fills with zeros.
+    static let longestFilledHole = Volume.zeroPagesSearched
+
+    /// Somebody may have made a file of a few bytes into one of many terabytes: it is not filled.
+    static func refuseToFill(_ bad: [BadPage]) throws(Errno) {
+        if bad.contains(where: { $0.reason == "wiped" && $0.pages.count > longestFilledHole }) {
+            throw .fileTooLarge
         }
     }
 
@@ -292,7 +333,8 @@ extension VolumeCheck {
         let excused: BadPage.State = context.isExcused(page, of: file) ? .excused : .wrong
         if volume.isZero(record, layout.pageBytes - layout.recordOffset(ofPage: page)) {
             if page > 0, !isLast, file.header?.isSparse == true { return nil }
-            return BadPage(page: page, state: excused, reason: "wiped", bytes: start..<end)
+            return BadPage(
+                pages: page..<page + 1, state: excused, reason: "wiped", bytes: start..<end)
         }
         let opens = try context.withCipher(
             of: file, load: { () throws(Errno) in try volume.loadKey(file, context) }
@@ -303,7 +345,8 @@ extension VolumeCheck {
             Int(prefix.length) <= layout.capacity(ofPage: page)
         else {
             return BadPage(
-                page: page, state: .lost, reason: "does not authenticate", bytes: start..<end)
+                pages: page..<page + 1, state: .lost, reason: "does not authenticate",
+                bytes: start..<end)
         }
         if prefix.epoch > volume.epoch.load(ordering: .sequentiallyConsistent) {
             tally.withLock { $0.highestEpoch = max($0.highestEpoch, prefix.epoch) }
@@ -311,12 +354,12 @@ extension VolumeCheck {
         if Int(prefix.length) == length, prefix.isFinal == isLast { return nil }
         if isLast {
             return BadPage(
-                page: page, state: excused,
+                pages: page..<page + 1, state: excused,
                 reason: "cut off: what came after byte \(file.sizeBytes - 1) is gone",
                 bytes: end..<end)
         }
         return BadPage(
-            page: page, state: excused, reason: "a page ends early",
+            pages: page..<page + 1, state: excused, reason: "a page ends early",
             bytes: min(start + Int(prefix.length), end)..<end)
     }
 
@@ -324,20 +367,14 @@ extension VolumeCheck {
 
     /// Makes pages of an open file readable again: what is in them, or zeros. Returns where the quarantine has what they were.
     func repair(
-        _ file: OpenFile, _ pages: [Int], _ task: FileTask, _ context: WorkerContext
+        _ file: OpenFile, _ bad: [BadPage], _ task: FileTask, _ context: WorkerContext
     ) throws(Errno) -> String? {
-        file.lock.lockRead()
-        let kept: String
-        do throws(Errno) {
-            kept = try quarantine.keep(
-                pages: Array(Set([0] + pages)), of: file.descriptor,
-                pageNote(task, file, "pages"))
-            file.lock.unlock()
-        } catch {
-            file.lock.unlock()
-            throw error
-        }
-        for page in pages { try repair(file, page, context) }
+        try VolumeCheck.refuseToFill(bad)
+        // Without the file's lock, which a write-back at a lock may want: pages are judged again before they are replaced, and
+        // one that a program has written meanwhile is none of these.
+        let kept = try quarantine.keep(
+            pages: [0..<1] + bad.map(\.pages), of: file.descriptor, pageNote(task, file, "pages"))
+        for run in bad { for page in run.pages { try repair(file, page, context) } }
         do {
             file.lock.lockWrite()
             defer { file.lock.unlock() }

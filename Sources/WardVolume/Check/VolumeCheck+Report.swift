@@ -5,6 +5,8 @@ import WardSystem
 
 // What a repair leaves for the person whose files they are.
 extension VolumeCheck {
+    private static let longestWrite = 1 << 20
+
     /// Writes the report into the volume's root, as a file of class D: it holds names, which are protected no better. The
     /// quarantine can't have it: names would lie in the backing directory in clear.
     func leaveReport() {
@@ -42,8 +44,14 @@ extension VolumeCheck {
         let node = volume.node(entry.node)
         try volume.setProtectionClass(of: node, to: .none, caller, context)
         try text.withUnsafeBytesTyped { bytes throws(Errno) in
-            try volume.write(
-                opened.handle, offsetBytes: 0, bytes, flags: [], caller: caller, context)
+            // No request is longer than a page buffer of a context.
+            for start in stride(from: 0, to: bytes.count, by: VolumeCheck.longestWrite) {
+                let end = min(start + VolumeCheck.longestWrite, bytes.count)
+                try volume.write(
+                    opened.handle, offsetBytes: UInt64(start),
+                    UnsafeRawBufferPointer(rebasing: bytes[start..<end]), flags: [], caller: caller,
+                    context)
+            }
         }
         let plain = Array(name.utf8)
         let linked = try plain.withUnsafeBytesTyped { bytes throws(Errno) in

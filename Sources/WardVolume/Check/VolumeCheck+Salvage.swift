@@ -41,8 +41,12 @@ extension VolumeCheck {
         do throws(Errno) {
             switch try examine(task, node, context) {
             case .newer(let reason):
-                tally.withLock { $0.report.unreachable.append("\(path): \(reason)") }
+                tally.withLock {
+                    $0.untouched.insert(task.inode)
+                    $0.report.unreachable.append("\(path): \(reason)")
+                }
             case .locked:
+                tally.withLock { _ = $0.untouched.insert(task.inode) }
                 add(
                     CheckFinding(
                         .header, path: path, problem: "its header is damaged",
@@ -59,13 +63,14 @@ extension VolumeCheck {
                     return kept
                 }
             case .readable(let file, let headerIsBad, let reason, let tail):
-                defer { file.forgetKey() }
+                defer { endExamination(of: file) }
                 try add(file, headerIsBad, reason, tail, task, path, context)
                 afterwards.append { [volume] in
                     volume.kernel?.invalidateAttributes(of: node.id)
                 }
             }
         } catch {
+            tally.withLock { _ = $0.untouched.insert(task.inode) }
             if error == .notPermitted {
                 add(
                     CheckFinding(
@@ -91,17 +96,20 @@ extension VolumeCheck {
             finding.bytes.isEmpty
             ? "made readable: class \(file.protectionClass.letter), by the key that opens"
             : "made readable: these bytes become zeros, everything else is kept"
+        // Until it is mended it is no file to be taken away for its name.
+        tally.withLock { _ = $0.untouched.insert(task.inode) }
         add(finding) { () throws(Errno) in
-            let kept = try quarantine.keep(
-                pages: Array(Set([0] + bad.map(\.page) + tail)), of: file.descriptor,
-                pageNote(task, file, "pages"))
             guard file.isWritable, let header = file.header else { throw .readOnlyFileSystem }
+            try VolumeCheck.refuseToFill(bad)
+            let kept = try quarantine.keep(
+                pages: [0..<1] + bad.map(\.pages) + [tail], of: file.descriptor,
+                pageNote(task, file, "pages"))
             if headerIsBad {
                 file.lock.lockWrite()
                 defer { file.lock.unlock() }
                 try volume.replaceHeader(file, header)
             }
-            for page in bad { try repair(file, page.page, context) }
+            for run in bad { for page in run.pages { try repair(file, page, context) } }
             file.lock.lockWrite()
             defer { file.lock.unlock() }
             // The end is durable before what follows it goes.
@@ -109,6 +117,7 @@ extension VolumeCheck {
             try volume.removeHint(file)
             volume.putHint(file)
             try volume.storage.fsync(file.descriptor)
+            tally.withLock { _ = $0.untouched.remove(task.inode) }
             return kept
         }
     }
@@ -150,56 +159,70 @@ extension VolumeCheck {
                 reason = "its header is damaged"
             }
             let headerIsBad = header == nil
-            guard let found = try headerThatOpens(header, page, context) else {
-                return hasAllClasses && headerIsBad ? .lost(reason) : .locked
-            }
             let directory = task.parent.directory ?? volume.root.directory!
+            guard
+                let (found, isProven) = try headerThatOpens(header, page, directory.id, context)
+            else { return hasAllClasses && headerIsBad ? .lost(reason) : .locked }
+            if found.isSparse, !isProven {
+                reason += "; whether pages without data are holes or were wiped can't be told"
+            }
             // From here on the descriptor is the file's, which closes it.
             let file = OpenFile(
                 node: node, storage: volume.storage, descriptor: descriptor,
                 isWritable: isWritable, protectionClass: found.protectionClass, header: found,
                 directoryID: directory.id)
             isHandedOver = true
+            volume.examined.withLock { $0[ObjectIdentifier(file)] = file }
+            var isReadable = false
+            defer { if !isReadable { endExamination(of: file) } }
             file.headerBytes = volume.headerBytes(found)
             file.isEndVerified = true
             file.hasHint = true
             file.needsHint = true
             let pages = max(1, size / pageBytes)
             guard let (last, length) = try lastReadablePage(file, pages, context) else {
-                file.forgetKey()
                 return .lost("\(reason), and no page authenticates")
             }
             if let claimed = try claimedSize(file, pages) {
                 // As where the header is sound: what does not authenticate is a hole in what is left, not its end.
                 file.sizeBytes = claimed
+                isReadable = true
                 return .readable(file, headerIsBad: headerIsBad, reason: reason, tail: 0..<0)
             }
             file.sizeBytes = volume.layout.start(ofPage: last) + length
+            isReadable = true
             return .readable(
                 file, headerIsBad: headerIsBad, reason: reason,
                 tail: last + 1..<max(pages, last + 1))
         }
     }
 
+    /// From here on a lock has nothing to wipe.
+    private func endExamination(of file: OpenFile) {
+        file.forgetKey()
+        volume.examined.withLock { _ = $0.removeValue(forKey: ObjectIdentifier(file)) }
+    }
+
     private var hasAllClasses: Bool {
         ProtectionClass.allCases.allSatisfy { volume.gate.state(of: $0) == .open }
     }
 
-    /// The header, or what is left of it with the class whose key opens its wrapped key.
+    /// The header, or what is left of it with the class whose key opens its wrapped key. `isProven`: nothing in it is but what
+    /// ward wrote.
+    ///
+    /// Class B's public key is in the keybag for all to read: whoever can write to the store can wrap a key of his own to it,
+    /// and seal what he likes under that. So there the code that authenticates the header has to be right but for the damage.
     private func headerThatOpens(
-        _ header: FileHeader?, _ page: UnsafeRawPointer, _ context: WorkerContext
-    ) throws(Errno) -> FileHeader? {
-        let bytes = UnsafeRawBufferPointer(start: page, count: FileHeader.bytes)
+        _ header: FileHeader?, _ page: UnsafeRawPointer, _ parentID: [UInt8],
+        _ context: WorkerContext
+    ) throws(Errno) -> (header: FileHeader, isProven: Bool)? {
         let candidates =
-            header.map { [$0] }
-            ?? ProtectionClass.allCases.map { protectionClass in
-                let keyBytes = protectionClass == .completeUnlessOpen ? 72 : 40
-                return FileHeader(
-                    protectionClass: protectionClass, isSparse: bytes[13] & 1 != 0,
-                    fileID: [UInt8](bytes[16..<32]), directoryID: [UInt8](bytes[32..<48]),
-                    wrappedKey: [UInt8](bytes[48..<48 + keyBytes]))
-            }
-        for candidate in candidates where !candidate.wrappedKey.isEmpty {
+            header.map { [($0, true)] }
+            ?? ProtectionClass.allCases.map { remains(page, $0, parentID) }
+        for (candidate, isProven) in candidates
+        where !candidate.wrappedKey.isEmpty
+            && (isProven || candidate.protectionClass != .completeUnlessOpen)
+        {
             context.lockContent()
             defer { context.unlockContent() }
             guard volume.gate.state(of: candidate.protectionClass) == .open else { continue }
@@ -207,7 +230,7 @@ extension VolumeCheck {
                 try candidate.wrappedKey.withUnsafeBytesTyped { bytes throws(KeyringError) in
                     _ = try volume.keyring.unwrap(bytes, for: candidate.protectionClass)
                 }
-                return candidate
+                return (candidate, isProven)
             } catch .outOfLockedMemory {
                 throw .noMemory
             } catch {
@@ -216,6 +239,35 @@ extension VolumeCheck {
         }
         return nil
     }
+
+    /// A damaged header, read as one of this class. What can be known otherwise (constants, the flag, the directory) is tried
+    /// against the authentication code: where most of that is right, so is the header.
+    private func remains(
+        _ page: UnsafeRawPointer, _ protectionClass: ProtectionClass, _ parentID: [UInt8]
+    ) -> (FileHeader, Bool) {
+        let bytes = UnsafeRawBufferPointer(start: page, count: FileHeader.bytes)
+        let keyBytes = protectionClass == .completeUnlessOpen ? 72 : 40
+        let read = FileHeader(
+            protectionClass: protectionClass, isSparse: bytes[13] & 1 != 0,
+            fileID: [UInt8](bytes[16..<32]), directoryID: [UInt8](bytes[32..<48]),
+            wrappedKey: [UInt8](bytes[48..<48 + keyBytes]))
+        for isSparse in [read.isSparse, !read.isSparse] {
+            for directoryID in [read.directoryID, parentID] {
+                var candidate = read
+                candidate.isSparse = isSparse
+                candidate.directoryID = directoryID
+                let right = zip(volume.headerBytes(candidate), bytes).dropFirst(
+                    VolumeCheck.codeOffset
+                ).count { $0 == $1 }
+                if right >= VolumeCheck.rightCodeBytes { return (candidate, true) }
+            }
+        }
+        return (read, false)
+    }
+
+    /// Of the 32 bytes of a header's authentication code: 192 bits can't be guessed.
+    private static let rightCodeBytes = 24
+    private static let codeOffset = 224
 
     /// The size by the last page's word, authentic or not; nil where that can't be.
     private func claimedSize(_ file: OpenFile, _ pages: Int) throws(Errno) -> Int? {

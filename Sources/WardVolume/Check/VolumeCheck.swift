@@ -33,6 +33,8 @@ public final class VolumeCheck: Sendable {
         var otherNames: [VolumeCheck.FileTask] = []
         /// Files of which nothing can be read, taken away under the name by which they were looked at.
         var lost: Set<UInt64> = []
+        /// Files that were left as they are: of a later version, or with a header that can't be told now.
+        var untouched: Set<UInt64> = []
         /// Directories by their ID.
         var directories: [[UInt8]: Node] = [:]
         /// IDs of directories that files were created in, by their headers.
@@ -174,7 +176,8 @@ public final class VolumeCheck: Sendable {
     private func endDoubt(_ intervals: [ClosedRange<UInt32>]) {
         tally.withLock { tally in
             if isRepairing, !intervals.isEmpty, tally.report.isComplete,
-                tally.report.findings.allSatisfy({ $0.kind != .unclean || $0.isRepaired })
+                // What was left, a header or a directory's record, has content that nobody has looked at.
+                tally.report.findings.allSatisfy({ $0.isRepaired })
             {
                 volume.endDoubt(of: intervals)
             }

@@ -114,6 +114,24 @@ extension MountSuite {
             #expect(!names.contains("quarantine"))
         }
 
+        @Test("more findings than a client reads at once: it is waited for")
+        func slowReader() throws {
+            let volume = try MountedVolume(as: User.available[0])
+            let name = String(repeating: "x", count: 240)
+            try volume.shell(
+                "for i in $(seq 3000); do : > '\(volume.volume)'/.ward-$i-\(name); done")
+            // Nothing is read before the daemon has had the time to fill every buffer on the way.
+            let output = try volume.shell(
+                "{ '\(TestEnvironment.shared.ward)' check '\(volume.mountPoint)' --json || true; }"
+                    + " | { read -r first; sleep 0.5; cat; }")
+            let lines = output.split(separator: "\n")
+            #expect(lines.count == 3000, "\(output.suffix(1000))")
+            #expect(lines.last?.contains("\"complete\":true") == true)
+            let repaired = try check(volume, volume.mountPoint, "--repair")
+            #expect(repaired.status == 15, "\(repaired.everything.suffix(2000))")
+            #expect(repaired.findings.count == 3000)
+        }
+
         @Test(
             "not mounted: with the passcode, without it, with a wrong one",
             arguments: User.available)
