@@ -184,7 +184,6 @@ release-check:
 	$(MAKE) demo
 	$(MAKE) backup-check
 	$(MAKE) fuzz MINUTES=10
-	$(MAKE) crash MINUTES=10 REAL=10 SECONDS=1800
 	$(MAKE) sanitize SANITIZER=address
 	$(MAKE) sanitize SANITIZER=thread
 	$(MAKE) soak-tsan MINUTES=10

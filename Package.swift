@@ -220,9 +220,7 @@ if let libFuzzer = Context.environment["WARD_FUZZ"] {
         .executableTarget(
             name: "WardFuzz",
             dependencies: ["CWardLinux", "WardCrypto"]
-                + dependencies.map { .init(stringLiteral: $0) } + [
-                    .product(name: "ArgumentParser", package: "swift-argument-parser")
-                ],
+                + dependencies.map { .init(stringLiteral: $0) },
             path: "fuzz/WardFuzz",
             swiftSettings: swiftSettings + [
                 .enableExperimentalFeature("Extern"), .unsafeFlags(checks),

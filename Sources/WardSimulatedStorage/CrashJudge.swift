@@ -53,7 +53,7 @@ struct CrashJudge {
             }
             return
         }
-        common(identity, node, path + "/", volume)
+        common(identity, node, in: identity, path + "/", volume)
         for name in children {
             let path = path + "/" + (name.count > 20 ? String(name.prefix(4)) + "…" : name)
             do {
@@ -99,14 +99,15 @@ struct CrashJudge {
         case .file:
             guard type == S_IFREG else { return problems.append("\(path): not a file") }
             guard isNew else { return }
-            file(identity, entry, path, volume)
+            file(identity, entry, in: directory, path, volume)
         }
     }
 
     private mutating func file(
-        _ identity: UInt64, _ entry: Entry, _ path: String, _ volume: CrashVolume
+        _ identity: UInt64, _ entry: Entry, in directory: UInt64, _ path: String,
+        _ volume: CrashVolume
     ) {
-        common(identity, entry.node, path, volume)
+        common(identity, entry.node, in: directory, path, volume)
         do {
             let handle = try volume.open(entry.node)
             defer { volume.release(handle) }
@@ -126,13 +127,14 @@ struct CrashJudge {
 
     /// Class, mode and attributes of a file or directory.
     private mutating func common(
-        _ identity: UInt64, _ node: NodeID, _ path: String, _ volume: CrashVolume
+        _ identity: UInt64, _ node: NodeID, in directory: UInt64, _ path: String,
+        _ volume: CrashVolume
     ) {
         guard let known = model.nodes[identity] else { return }
         do {
             let protectionClass = try volume.classOf(node)
             found.nodes[identity]!.classes = [protectionClass]
-            if !known.classes.contains(protectionClass) {
+            if !model.mayBe(protectionClass, identity, in: directory, order: order) {
                 problems.append("\(path): of class \(protectionClass), and was \(known.classes)")
             }
             let mode = try volume.attributes(node).mode & 0o7777

@@ -307,6 +307,16 @@ struct CrashModel: Sendable {
         return nil
     }
 
+    /// Whether a file or directory may be of this class. Without a journal a new file's name may be on the disk, and the
+    /// record that its directory got before, by a call that failed, not.
+    func mayBe(
+        _ found: ProtectionClass, _ identity: UInt64, in directory: UInt64, order: DiskKind.Order
+    ) -> Bool {
+        if nodes[identity]!.classes.contains(found) { return true }
+        guard order == .posix, let above = nodes[directory]?.classes else { return false }
+        return nodes[identity]!.kind == .file && above.count > 1 && above.contains(found)
+    }
+
     /// Whether this is a directory that a disk without a journal may have damaged: nothing of it was ever synced.
     func mayBeDamaged(_ identity: UInt64, order: DiskKind.Order) -> Bool {
         order == .posix

@@ -41,7 +41,9 @@ extension CrashRun {
         let node = try node(identity)
         model.nodes[identity]!.classes.append(wanted)
         try volume.setClass(node, wanted)
-        if wanted.isStronger(than: old) { model.syncClass(identity) }
+        if wanted.isStronger(than: old) || model.nodes[identity]!.kind == .directory {
+            model.syncClass(identity)
+        }
     }
 
     func syncFile() throws {
@@ -91,9 +93,8 @@ extension CrashRun {
         let disk = volume.disk
         disk.fail(nil)
         for (_, handle) in handles { volume.release(handle) }
-        for (node, lookups, _) in known.values { volume.forget(node, lookups) }
         handles = []
-        known = [:]
+        forgetAll()
         isLocked = false
         try volume.volume.close()
         model.syncAll()

@@ -87,6 +87,13 @@ extension CrashRun {
         }
     }
 
+    func forgetAll() {
+        for identity in known.keys.sorted(by: >) {
+            let gone = known.removeValue(forKey: identity)!
+            volume.forget(gone.node, gone.lookups)
+        }
+    }
+
     func closeHandles(of identity: UInt64) {
         for (_, handle) in handles.filter({ $0.identity == identity }) { volume.release(handle) }
         handles.removeAll { $0.identity == identity }

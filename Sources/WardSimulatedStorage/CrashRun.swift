@@ -30,8 +30,7 @@ package final class CrashRun {
         var image: DiskImage
         var model: CrashModel
         var place: String
-        /// What its power cuts are chosen by: not how many calls there were before it, which depends on the clock (a call that
-        /// takes times back is made for changes that are older than a few milliseconds).
+        /// What its power cuts are chosen by.
         var seed: UInt64
     }
 
@@ -122,7 +121,7 @@ package final class CrashRun {
         }
         disk.onChange(nil)
         for (_, handle) in handles { volume.release(handle) }
-        for (node, lookups, _) in known.values { volume.forget(node, lookups) }
+        forgetAll()
         if !disk.openFiles.isEmpty, report.losses.isEmpty {
             lose("these files stayed open: \(disk.openFiles)")
         }
@@ -142,6 +141,7 @@ package final class CrashRun {
 
     func take(_ image: DiskImage, _ place: String) {
         calls += 1
+        report.note(place)
         var random = SplitMix(
             seed: settings.seed &* 1_000_003 &+ UInt64(life << 32 | step << 16 | calls))
         snapshots.append(

@@ -48,8 +48,15 @@ package struct CrashReport: Sendable {
     package var failures = 0
     package var healed = 0
     package var losses: [String] = []
+    /// Of everything that was done, call by call: the same for the same seeds.
+    package private(set) var digest: UInt64 = 0
 
     package init() {}
+
+    /// FNV-1a (Fowler, Noll, Vo) over what was done.
+    mutating func note(_ text: String) {
+        for byte in text.utf8 { digest = (digest ^ UInt64(byte)) &* 0x100_0000_01B3 }
+    }
 
     package mutating func add(_ other: CrashReport) {
         points += other.points
@@ -58,5 +65,6 @@ package struct CrashReport: Sendable {
         failures += other.failures
         healed += other.healed
         losses += other.losses
+        digest ^= other.digest
     }
 }

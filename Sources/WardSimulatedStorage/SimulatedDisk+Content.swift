@@ -215,6 +215,11 @@ extension SimulatedDisk {
         }
     }
 
+    /// Seconds of the simulated clock, which only changes move on: a run does the same however long it takes.
+    package func coarseNanoseconds() -> UInt64 {
+        state.withLock { UInt64($0.image.clock) * 1_000_000_000 }
+    }
+
     package func fstatvfs(_ descriptor: Int32) throws(Errno) -> FileSystemStatus {
         var status = FileSystemStatus()
         status.f_bsize = UInt(DiskImage.blockBytes)

@@ -82,7 +82,7 @@ final class OpenFile: @unchecked Sendable {
         set { hintWasShownValue.store(newValue, ordering: .releasing) }
     }
     private let hintWasShownValue = Atomic<Bool>(false)
-    /// When content last changed, `CLOCK_MONOTONIC_COARSE` nanoseconds.
+    /// When content last changed, nanoseconds of the store's coarse clock.
     var lastChange: UInt64 = 0
     /// A `stat` was answered since content last changed: nothing may move the times any more.
     var timesWereShown: Bool {

@@ -79,6 +79,8 @@ public protocol Storage: AnyObject, Sendable {
     func list(
         _ directory: Int32, _ body: (DirectoryEntry) -> Void
     ) throws(Errno)
+    /// Nanoseconds of a clock that ticks no finer than the times of its files; never goes back.
+    func coarseNanoseconds() -> UInt64
 }
 
 /// The backing store as Linux has it.
@@ -246,4 +248,5 @@ public class PosixStorage: Storage, @unchecked Sendable {
     public func list(_ directory: Int32, _ body: (DirectoryEntry) -> Void) throws(Errno) {
         try DirectoryReading.entries(of: directory, body)
     }
+    public func coarseNanoseconds() -> UInt64 { SystemClock.coarseNanoseconds() }
 }

@@ -27,7 +27,7 @@ extension Volume {
     func endWrite(_ context: WorkerContext) { context.epochInUse.store(0, ordering: .releasing) }
 
     func noteChange(_ file: OpenFile, sizeChanged: Bool) {
-        file.lastChange = SystemClock.coarseNanoseconds()
+        file.lastChange = storage.coarseNanoseconds()
         file.timesWereShown = false
         file.isUnsynced = true
         if sizeChanged {
@@ -60,12 +60,14 @@ extension Volume {
         file.needsHint = false
         let size = layout.backingSize(forSize: file.sizeBytes)
         if size == 0, !file.hasHint { return }
-        let age = SystemClock.coarseNanoseconds() &- file.lastChange
+        let age = storage.coarseNanoseconds() &- file.lastChange
         do throws(Errno) {
             let status =
                 file.timesWereShown || age > 8_000_000 ? try storage.fstat(file.descriptor) : nil
             if size > 0 {
-                try syncEnd(file)
+                // Pages behind the last one go as a whole: half a page could be on the disk before the new size is.
+                if file.hasHint { try removeHint(file) }
+                file.needsHint = false
                 try storage.ftruncate(file.descriptor, size)
             } else {
                 try removeHint(file)
@@ -78,8 +80,8 @@ extension Volume {
             }
             file.hasHint = size > 0
         } catch {
-            // A missing hint costs a page read at the next `stat`, nothing more.
-            if size > 0 { file.hasHint = false }
+            // A missing hint costs a page read at the next `stat`, nothing more. What is behind the last page is not known now.
+            file.hasHint = true
         }
     }
 }

@@ -130,7 +130,7 @@ extension Volume {
     }
 
     /// Writes the directory's record anew; the record lock is held. Where the class changes, empty files in it that have no
-    /// header get one first: they keep the class they have. Durable where the class becomes stronger or the mark changes.
+    /// header get one first: they keep the class they have. Durable.
     func writeRecord(
         of node: Node, _ state: DirectoryState, _ wanted: ProtectionClass, isMarked: Bool,
         _ context: WorkerContext
@@ -139,8 +139,7 @@ extension Volume {
         let wasMarked = state.isMarked
         if old == wanted, wasMarked == isMarked { return }
         let directory = try directoryDescriptor(of: node)
-        if old != wanted {
-            try keepClassOfEmptyFiles(in: node, state, directory, context)
+        if old != wanted, try keepClassOfEmptyFiles(in: node, state, directory, context) {
             // A power cut that takes a file's header leaves an empty file of its directory's class: headers first.
             try storage.syncfs(directory.rawValue)
         }
@@ -159,15 +158,15 @@ extension Volume {
         state.protectionClass = wanted
         state.isMarked = isMarked
         if isMarked { hasMarks.store(true, ordering: .sequentiallyConsistent) }
-        if wanted.strength > old.strength || wasMarked != isMarked {
-            try storage.fsync(directory.rawValue)
-        }
+        // A weaker class, too: a file without a header that is synced from now on has its class from this record alone.
+        try storage.fsync(directory.rawValue)
     }
 
+    /// True where there are files in the directory at all.
     private func keepClassOfEmptyFiles(
         in node: Node, _ state: DirectoryState, _ directory: DirectoryDescriptor,
         _ context: WorkerContext
-    ) throws(Errno) {
+    ) throws(Errno) -> Bool {
         var candidates: [[CChar]] = []
         try storage.list(directory.rawValue) { entry in
             if entry.type != UInt8(DT_REG), entry.type != UInt8(DT_UNKNOWN) { return }
@@ -177,8 +176,10 @@ extension Volume {
         for stored in candidates {
             do throws(Errno) {
                 let status = try storage.fstatat(directory.rawValue, stored)
+                // In doubt a file of any size may be nothing but zeros: empty, and without a header.
                 guard status.st_mode & S_IFMT == S_IFREG,
-                    status.st_size == 0 || table.find(inode: UInt64(status.st_ino))?.file != nil
+                    status.st_size == 0 || hasDoubt.load(ordering: .acquiring)
+                        || table.find(inode: UInt64(status.st_ino))?.file != nil
                 else { continue }
                 try keepClassOfEmptyFile(node, stored, status, context)
             } catch {
@@ -186,6 +187,7 @@ extension Volume {
                 guard error == .noSuchFileOrDirectory else { throw error }
             }
         }
+        return !candidates.isEmpty
     }
 
     private func keepClassOfEmptyFile(

@@ -117,8 +117,9 @@ extension Volume {
     public func mendDoubtfulFiles(shouldStop: () -> Bool) {
         guard !isReadOnly, hasDoubt.load(ordering: .acquiring) else { return }
         let context = WorkerContext(volume: self)
+        let before = halfDoneChanges
         let intervals = doubtful
-        guard mendDirectory(root, context, shouldStop) else { return }
+        guard mendDirectory(root, context, shouldStop), halfDoneChanges == before else { return }
         endDoubt(of: intervals)
     }
 
@@ -126,11 +127,11 @@ extension Volume {
     /// they stay.
     @discardableResult
     func endDoubt(of intervals: [ClosedRange<UInt32>]) -> Bool {
-        doubtful = doubtful.filter { !intervals.contains($0) }
+        changeDoubt { $0.removeAll { intervals.contains($0) } }
         do throws(Errno) {
             try durablePoint()
         } catch {
-            doubtful = intervals + doubtful.filter { !intervals.contains($0) }
+            changeDoubt { $0 = intervals + $0.filter { !intervals.contains($0) } }
             return false
         }
         report(
@@ -196,7 +197,7 @@ extension Volume {
         do throws(Errno) {
             (file, wasNew, lastPageOffset) = try acquire(node, context)
         } catch {
-            return Volume.isGone(error) || error == .ioError && isDamaged(node, context)
+            return Volume.isGone(error) || error == .ioError && isDamaged(node, context, shouldStop)
         }
         defer { release(file, context) }
         do throws(Errno) {
@@ -283,14 +284,25 @@ extension Volume {
     }
 
     /// Whether a file that gave `EIO` is damaged, and not the store: all of it can be read, and it gives `EIO` again.
-    private func isDamaged(_ node: Node, _ context: WorkerContext) -> Bool {
+    private func isDamaged(
+        _ node: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
+    ) -> Bool {
         do throws(Errno) {
             let opened = try openBacking(node)
             defer { storage.close(opened.descriptor) }
             let size = Int(try storage.fstat(opened.descriptor).st_size)
             try withTemporaryPage { buffer throws(Errno) in
-                for at in stride(from: 0, to: size, by: 8192) {
+                var at = 0
+                while at < size {
+                    if shouldStop() { throw .canceled }
+                    do throws(Errno) {
+                        // Holes are skipped; where the store can't tell, everything is read.
+                        at = max(at, try storage.lseek(opened.descriptor, at, SEEK_DATA))
+                    } catch {
+                        if error.rawValue == ENXIO { break }
+                    }
                     _ = try storage.pread(opened.descriptor, buffer, 8192, at: at)
+                    at += 8192
                 }
             }
         } catch {

@@ -226,13 +226,19 @@ extension Volume {
     /// above may have been moved since this file was last synced.
     func syncNames(of node: Node) throws(Errno) {
         var waiting = [node]
+        // Each directory once, however many names of the file are in it, and if it were above itself (moved behind our back).
+        var seen: Set<ObjectIdentifier> = []
         while let node = waiting.popLast() {
             let made = node.unsyncedNames
+            var synced: Set<ObjectIdentifier> = []
             for link in node.allLinks {
-                if made != nil {
+                let parent = ObjectIdentifier(link.parent)
+                if made != nil, synced.insert(parent).inserted {
                     try storage.fsync(try directoryDescriptor(of: link.parent).rawValue)
                 }
-                if link.parent !== root { waiting.append(link.parent) }
+                if link.parent !== root, seen.insert(parent).inserted {
+                    waiting.append(link.parent)
+                }
             }
             if let made { node.noteNamesSynced(made) }
         }

@@ -91,10 +91,13 @@ extension Volume {
     ) throws(Errno) -> (OpenFile, Int) {
         let pageBytes = layout.pageBytes
         let directory = (node.link?.parent.directory) ?? root.directory!
+        // Before anything is read: what is not in doubt now has nothing to be excused, and gets it only by `noteHalfDone`.
+        let isBeyondDoubt = !hasDoubt.load(ordering: .acquiring)
         // From here on the descriptor is the file's, which closes it.
         let file = OpenFile(
             node: node, storage: storage, descriptor: descriptor, isWritable: isWritable,
             protectionClass: directory.protectionClass, header: nil, directoryID: directory.id)
+        file.isBeyondDoubt = isBeyondDoubt
         let status = try storage.fstat(descriptor)
         file.mayHavePrivilegeBits = status.st_mode & (S_ISUID | S_ISGID) != 0
         let backingBytes = Int(status.st_size)
@@ -260,7 +263,7 @@ extension Volume {
             try decode(file, page: page, sealed, to: context.plain, context)
             if !prefix.isFinal { file.needsMending = true }
             // `sealingEpoch` gave it such an epoch only where nothing was left to be excused.
-            if hasDoubt.load(ordering: .acquiring) {
+            if !file.isBeyondDoubt {
                 file.isBeyondDoubt = doubtful.allSatisfy { $0.upperBound < prefix.epoch }
             }
         } catch .ioError {

@@ -41,6 +41,8 @@ public final class Volume: @unchecked Sendable {
     /// Epochs whose pages may be half-written. Replaced whole; guarded by `doubtLock`.
     private var doubtfulEpochs: [ClosedRange<UInt32>]
     private let doubtLock = TryableLock()
+    /// Counts changes left half-done. Guarded by `doubtLock`.
+    private var halfDone = 0
     /// Whether there are any: read on every hot path that cares.
     let hasDoubt: Atomic<Bool>
     /// Names made in earlier epochs are durable.
@@ -223,12 +225,22 @@ public final class Volume: @unchecked Sendable {
             defer { doubtLock.unlock() }
             return doubtfulEpochs
         }
-        set {
-            doubtLock.lockNow()
-            doubtfulEpochs = newValue
-            doubtLock.unlock()
-            hasDoubt.store(!newValue.isEmpty, ordering: .releasing)
-        }
+        set { changeDoubt { $0 = newValue } }
+    }
+
+    /// In one step: another thread may be adding an interval.
+    func changeDoubt(_ body: (inout [ClosedRange<UInt32>]) -> Void) {
+        doubtLock.lockNow()
+        defer { doubtLock.unlock() }
+        body(&doubtfulEpochs)
+        hasDoubt.store(!doubtfulEpochs.isEmpty, ordering: .releasing)
+    }
+
+    /// Changes left half-done so far: who looked through all files knows by it whether one was made half-done behind it.
+    var halfDoneChanges: Int {
+        doubtLock.lockNow()
+        defer { doubtLock.unlock() }
+        return halfDone
     }
 
     /// Whether findings are excused: the last unclean end is not mended yet.
@@ -249,8 +261,9 @@ public final class Volume: @unchecked Sendable {
         doubtLock.lockNow()
         let isNew = doubtfulEpochs.last != interval
         if isNew { doubtfulEpochs.append(interval) }
-        doubtLock.unlock()
+        halfDone += 1
         hasDoubt.store(true, ordering: .releasing)
+        doubtLock.unlock()
         file.isBeyondDoubt = false
         isDirty.store(true, ordering: .relaxed)
         if isNew {

@@ -241,6 +241,74 @@ import WardVolume
         }
     }
 
+    @Test("what a failed cut has left stays away, though a stat meets the error before it grows")
+    func statAfterAFailedCut() throws {
+        let bench = try CrashBench(pages: 4)
+        // The page that ends the file is written; no sync succeeds.
+        bench.disk.fail(.init(after: 1, .ioError, isPermanent: true))
+        #expect(throws: Errno.ioError) {
+            try bench.volume.setSize(bench.node, bench.handle, 5000)
+        }
+        _ = try bench.volume.attributes(bench.node)
+        bench.disk.fail(nil)
+        let more = [UInt8](repeating: 3, count: 4000)
+        try bench.volume.write(bench.handle, 5000, more)
+        let left = try CrashVolume(
+            bench.keys, on: SimulatedDisk(bench.disk.image.afterPowerCut(.everything, seed: 0)))
+        #expect(try CrashBench.content(left) == bench.content.prefix(5000) + more)
+        bench.volume.release(bench.handle)
+    }
+
+    @Test("where a cut failed, the size hint does not cut a page in two")
+    func hintAfterAFailedCut() throws {
+        let bench = try CrashBench(pageBytes: 512, pages: 4)
+        // The page that ends the file is written; its sync fails.
+        bench.disk.fail(.init(after: 1, .ioError))
+        #expect(throws: Errno.ioError) {
+            try bench.volume.setSize(bench.node, bench.handle, 100)
+        }
+        bench.disk.fail(nil)
+        try bench.crash([.dataWithoutNames, .units]) {
+            bench.volume.release(bench.handle)
+        } _: { volume, place in
+            let found = try CrashBench.content(volume)
+            #expect([100, bench.content.count].contains(found.count), "\(place)")
+            #expect(bench.content.starts(with: found.prefix(100)), "\(place)")
+            #expect(volume.events.problems == [], "\(place)")
+        }
+    }
+
+    @Test("a change that was left half-done puts no other file in doubt that is open already")
+    func halfDone() throws {
+        let bench = try CrashBench(pages: 4)
+        let (other, made) = try bench.volume.create("other", in: 1)
+        try bench.volume.write(made, 0, bench.content)
+        bench.volume.release(made)
+        try bench.volume.volume.durablePoint()
+        let handle = try bench.volume.open(other.node)
+        // The page that ends the file is written; its sync fails.
+        bench.disk.fail(.init(after: 1, .ioError))
+        #expect(throws: Errno.ioError) {
+            try bench.volume.setSize(bench.node, bench.handle, 10)
+        }
+        bench.disk.fail(nil)
+        #expect(bench.volume.volume.isInDoubt)
+        try bench.volume.volume.durablePoint()
+        try bench.volume.write(handle, 0, bench.content)
+        bench.volume.release(handle)
+        bench.volume.release(bench.handle)
+        try bench.volume.volume.close()
+        let image = SimulatedDisk(bench.disk.image)
+        #expect(
+            image.tamper(other.attributes.inode) { bytes in
+                for index in 4096..<8192 { bytes[index] = 0 }
+                return true
+            })
+        let volume = try CrashVolume(bench.keys, on: image)
+        #expect(volume.volume.isInDoubt)
+        #expect(throws: Errno.ioError) { try CrashBench.content(volume, "other") }
+    }
+
     @Test("mending on a store that fails, at every call, leaves the doubt or nothing to be excused")
     func mendingFails() throws {
         let bench = try CrashBench(pages: 6)

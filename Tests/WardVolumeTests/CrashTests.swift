@@ -1,4 +1,3 @@
-import Foundation
 import Glibc
 import Testing
 import WardFormat
@@ -28,21 +27,29 @@ import WardVolume
         #expect(report.operations == settings.operations * settings.lives)
     }
 
-    @Test("the same with seeds from the clock, for some seconds")
-    func freshSeeds() {
-        let first = UInt64(Date().timeIntervalSince1970) * 1000
-        let end = SystemClock.monotonic() + .seconds(6)
-        let report = CrashCampaign.run(
-            seeds: sequence(first: first) { $0 + 1 }.prefix(1000), threads: 1,
-            settings: {
-                var settings = CrashSettings.promised(seed: $0)
-                settings.stride = 6
-                settings.lives = 2
-                return settings
-            }, until: { SystemClock.monotonic() >= end })
-        print("simulated power cuts: \(report.points) crash points, seeds from \(first)")
+    @Test("a few power cuts for each kind of disk and page, with errors of the store and without")
+    func everyKind() {
+        // The kinds repeat after 48 seeds. Seeds from the clock are for `make crash`.
+        let report = CrashCampaign.run(seeds: UInt64(0)..<48, threads: 1) {
+            var settings = CrashSettings.promised(seed: $0)
+            settings.stride = 60
+            settings.lives = 2
+            return settings
+        } until: {
+            false
+        }
         #expect(report.losses == [], "WARD_CRASH_SEED with the seed replays it")
-        #expect(report.points > 0)
+        #expect(report.seeds == 48)
+        #expect(report.failures > 0)
+    }
+
+    @Test("a run is decided by its seed", arguments: [31, 33] as [UInt64])
+    func sameSeed(seed: UInt64) {
+        var settings = CrashSettings.promised(seed: seed)
+        settings.stride = 40
+        let reports = [CrashRun.run(settings), CrashRun.run(settings)]
+        #expect(reports[0].digest == reports[1].digest)
+        #expect(reports[0].points == reports[1].points)
     }
 
     @Test(
@@ -234,6 +241,62 @@ import WardVolume
             }
             volume.forget(directory.node)
         }
+    }
+
+    @Test(
+        "a file of which only the size is on the disk keeps its class when its directory gets another one"
+    )
+    func classOfAFileOfZeros() throws {
+        let bench = try CrashBench()
+        let directory = try bench.volume.makeDirectory("secret", in: 1)
+        try bench.volume.setClass(directory.node, .complete)
+        try bench.volume.volume.durablePoint()
+        var seen = 0
+        try bench.crash([.namesWithoutData], seeds: 1) {
+            let (_, handle) = try bench.volume.create("new", in: directory.node)
+            try bench.volume.write(handle, 0, bench.content)
+            bench.volume.release(handle)
+            try bench.volume.fsyncDirectory(directory.node)
+        } _: { volume, place in
+            let directory = try volume.lookup("secret", in: 1)
+            guard try volume.names(in: directory.node) == ["new"] else { return }
+            try volume.setClass(directory.node, .none)
+            let entry = try volume.lookup("new", in: directory.node)
+            #expect(try volume.classOf(entry.node) == .complete, "\(place)")
+            volume.forget(entry.node)
+            volume.forget(directory.node)
+            seen += 1
+        }
+        #expect(seen > 0)
+    }
+
+    @Test("the class of a directory, weaker or stronger, is durable when the call returns")
+    func classOfADirectory() throws {
+        for order in DiskKind.Order.allCases {
+            let bench = try CrashBench(DiskKind(order: order, atomicBytes: 4096))
+            let directory = try bench.volume.makeDirectory("directory", in: 1)
+            for wanted in [ProtectionClass.complete, .none] {
+                try bench.volume.setClass(directory.node, wanted)
+                try bench.volume.fsyncDirectory(1)
+                let left = try CrashVolume(
+                    bench.keys,
+                    on: SimulatedDisk(bench.disk.image.afterPowerCut(.onlyFlushed, seed: 0)))
+                let found = try left.lookup("directory", in: 1)
+                #expect(try left.classOf(found.node) == wanted, "\(order)")
+                left.forget(found.node)
+            }
+        }
+    }
+
+    @Test("fsync of a file with many names syncs their directory once")
+    func manyNames() throws {
+        let bench = try CrashBench()
+        for number in 0..<40 {
+            bench.volume.forget(try bench.volume.link(bench.node, to: "\(number)", in: 1).node)
+        }
+        let before = bench.disk.changes
+        try bench.volume.fsync(bench.handle)
+        #expect(bench.disk.changes - before == 2)
     }
 
     @Test(

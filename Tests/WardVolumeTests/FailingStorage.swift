@@ -229,6 +229,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
         lock.withLock { statusHook }?(status)
         return status
     }
+    func coarseNanoseconds() -> UInt64 { real.coarseNanoseconds() }
     func fstatvfs(_ d: Int32) throws(Errno) -> FileSystemStatus {
         try call()
         return try real.fstatvfs(d)

@@ -119,6 +119,50 @@ import WardSystem
         #expect(harness.volume.hasDoubt.load(ordering: .relaxed) == false)
     }
 
+    @Test("A change that is left half-done while doubtful files are mended stays in doubt")
+    func halfDoneWhileMending() throws {
+        let harness = try VolumeHarness()
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        let file = handle.object(as: WardVolume.FileHandle.self).file
+        harness.volume.noteHalfDone(file)
+        harness.volume.mendDoubtfulFiles {
+            harness.volume.noteHalfDone(file)
+            return false
+        }
+        #expect(harness.volume.isInDoubt, "it may be half-done since it was mended")
+        harness.volume.mendDoubtfulFiles { false }
+        #expect(!harness.volume.isInDoubt)
+        harness.volume.release(handle, harness.context)
+    }
+
+    @Test("A damaged file with a hole of a terabyte does not hold up a pass over doubtful files")
+    func damagedSparseFile() throws {
+        let harness = try VolumeHarness()
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        harness.volume.release(handle, harness.context)
+        let inode = try harness.lookup("file").attributes.inode
+        let name = try #require(
+            FileManager.default.contentsOfDirectory(atPath: harness.directory).first {
+                var status = stat()
+                stat(harness.directory + "/" + $0, &status)
+                return status.st_ino == inode
+            })
+        let backing = try Syscall.openat(
+            AT_FDCWD, harness.directory + "/" + name, O_RDWR | O_NOFOLLOW)
+        let other: [UInt8] = [7, 7, 7, 7]
+        #expect(pwrite(backing, other, other.count, 20) == other.count)
+        #expect(ftruncate(backing, 1 << 40) == 0)
+        Syscall.close(backing)
+        let storage = FailingStorage()
+        try harness.reopen(clean: false, storage: storage)
+        storage.failCall(10_000, .ioError, andLater: true)
+        harness.volume.mendDoubtfulFiles { false }
+        storage.stop()
+        #expect(!harness.volume.isInDoubt)
+    }
+
     @Test("A durable point that waits for a write that hangs does not hold up a lock")
     func hangingWrite() throws {
         let storage = FailingStorage()

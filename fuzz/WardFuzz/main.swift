@@ -32,8 +32,7 @@ if count > 1, let name = arguments[1],
 }
 let wanted = getenv(variable).map { String(cString: $0) }
 guard let chosen = Parser.all.first(where: { $0.name == wanted }) else {
-    let usage = "usage: WardFuzz NAME [OPTION]... [DIRECTORY|FILE]... or WardFuzz --list\n"
-    write(2, usage, usage.utf8.count)
+    fputs("usage: WardFuzz NAME [OPTION]... [DIRECTORY|FILE]... or WardFuzz --list\n", stderr)
     exit(64)
 }
 Chosen.run = chosen.run
