@@ -220,7 +220,9 @@ if let libFuzzer = Context.environment["WARD_FUZZ"] {
         .executableTarget(
             name: "WardFuzz",
             dependencies: ["CWardLinux", "WardCrypto"]
-                + dependencies.map { .init(stringLiteral: $0) },
+                + dependencies.map { .init(stringLiteral: $0) } + [
+                    .product(name: "ArgumentParser", package: "swift-argument-parser")
+                ],
             path: "fuzz/WardFuzz",
             swiftSettings: swiftSettings + [
                 .enableExperimentalFeature("Extern"), .unsafeFlags(checks),

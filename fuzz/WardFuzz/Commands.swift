@@ -1,26 +1,29 @@
+import ArgumentParser
 import FoundationEssentials
 import WardFormat
 import WardSystem
-import WardVolume
 
 @testable import WardCommands
+@testable import WardVolume
 
 /// What people type, and the files that commands read.
 let commandParsers: [Parser] = [
-    /// One argument a line. Nothing of a command is run but what reads its arguments and judges them.
+    /// A command, and one argument a line. Nothing of it is run but what reads the arguments and judges them. Not by way of
+    /// the root, which puts together all commands each time: that takes longer than everything else.
     Parser(name: "command-line", maximumBytes: 512) { bytes in
-        let arguments = bytes.split(
-            separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false
-        ).map { String(decoding: $0, as: UTF8.self) }
+        let words = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
+            .map { String(decoding: $0, as: UTF8.self) }
+        guard let name = words.first, let command = commands[name] else { return }
+        let arguments = Array(words.dropFirst())
         do {
-            let command = try WardCommand.parseAsRoot(arguments)
-            if let set = command as? PolicySetCommand { _ = set.policy.change }
-            if let make = command as? InitCommand { _ = make.policy.change }
-            if let adopt = command as? AdoptCommand { _ = adopt.policy.change }
+            let parsed = try command.parse(arguments)
+            if let set = parsed as? PolicySetCommand { _ = set.policy.change }
+            if let make = parsed as? InitCommand { _ = make.policy.change }
+            if let adopt = parsed as? AdoptCommand { _ = adopt.policy.change }
         } catch {
-            // What is printed of it.
-            _ = WardCommand.message(for: error)
-            _ = WardCommand.exitCode(for: error)
+            // What is said of it.
+            _ = command.message(for: error)
+            _ = command.exitCode(for: error)
         }
     },
     Parser(name: "arguments", maximumBytes: 128) { bytes in
@@ -91,6 +94,15 @@ let commandParsers: [Parser] = [
             }
         }
     },
+]
+
+private let commands: [String: any ParsableArguments.Type] = [
+    "mount": MountCommand.self, "init": InitCommand.self, "adopt": AdoptCommand.self,
+    "policy set": PolicySetCommand.self, "advance": AdvanceCommand.self,
+    "events": EventsCommand.self, "class set": ClassSetCommand.self, "test": TestCommand.self,
+    "backup list": BackupListCommand.self, "container create": ContainerCreateCommand.self,
+    "trust connect": TrustConnectCommand.self, "trust add": TrustAddCommand.self,
+    "watchdog": WatchdogCommand.self, "holders": HoldersCommand.self,
 ]
 
 private let listPath = Scratch.directory() + "/" + ClassList.fileName

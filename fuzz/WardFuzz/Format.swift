@@ -61,8 +61,8 @@ let formatParsers: [Parser] = [
 let macKey = locked([UInt8](repeating: 7, count: 32))
 
 private func readHeader(_ bytes: [UInt8]) {
-    let header = taken { () throws(FormatError) in
-        try bytes.withUnsafeBytes { source throws(FormatError) in
+    let header = bytes.withUnsafeBytes { source in
+        taken { () throws(FormatError) in
             try FileHeader(reading: source.baseAddress!, macKey: macKey)
         }
     }

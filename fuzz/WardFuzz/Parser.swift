@@ -32,9 +32,9 @@ func taken<R: ~Copyable, E: Error>(_ body: () throws(E) -> R) -> R? {
 
 /// In locked memory, as ward has what is secret.
 func locked(_ bytes: [UInt8]) -> SecretBytes {
-    let secret = taken { () throws(Errno) in
-        try bytes.withUnsafeBytes { (bytes) throws(Errno) in try SecretBytes(copying: bytes) }
+    guard var secret = try? SecretBytes(zeroed: bytes.count) else {
+        fatalError("no memory can be locked")
     }
-    guard let secret else { fatalError("no memory can be locked") }
+    secret.withUnsafeMutableBytes { $0.copyBytes(from: bytes) }
     return secret
 }

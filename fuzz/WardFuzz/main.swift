@@ -32,7 +32,8 @@ if count > 1, let name = arguments[1],
 }
 let wanted = getenv(variable).map { String(cString: $0) }
 guard let chosen = Parser.all.first(where: { $0.name == wanted }) else {
-    fputs("usage: WardFuzz NAME [OPTION]... [DIRECTORY|FILE]... or WardFuzz --list\n", stderr)
+    let usage = "usage: WardFuzz NAME [OPTION]... [DIRECTORY|FILE]... or WardFuzz --list\n"
+    write(2, usage, usage.utf8.count)
     exit(64)
 }
 Chosen.run = chosen.run
