@@ -87,7 +87,7 @@ else
 	$(SWIFT) test --skip-build --skip 'WardMountTests|DataProtectionTests'
 	$(SWIFT) test --skip-build --filter DataProtectionTests
 	$(SWIFT) test --skip-build --filter WardMountTests
-	SWIFT='$(SWIFT)' fuzz/run --seconds 10 --seed 1
+	SWIFT='$(SWIFT)' fuzz/run --seconds 10 --seed 1 --runs 20000
 	$(MAKE) examples
 endif
 

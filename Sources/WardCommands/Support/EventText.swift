@@ -17,8 +17,8 @@ enum EventText {
 
     /// Time, kind and what there is to say about it.
     static func render(_ event: ControlEvent, _ style: Style) -> String {
-        let kind = Text.padded(event.kind, 21)
-        var line = style.dim(event.time) + "  "
+        let kind = Text.padded(Text.printable(event.kind), 21)
+        var line = style.dim(Text.printable(event.time)) + "  "
         switch tone(event) {
         case .bad: line += style.red(kind)
         case .warning: line += style.yellow(kind)
@@ -32,7 +32,7 @@ enum EventText {
     static func details(_ event: ControlEvent) -> String {
         var details: [String] = []
         if let path = event.path { details.append(Text.printable(path)) }
-        if let letter = event.protectionClass { details.append("class \(letter)") }
+        if let letter = event.protectionClass { details.append("class \(Text.printable(letter))") }
         if let operation = event.operation { details.append(Text.printable(operation)) }
         if let who = who(event) { details.append(who) }
         let isOfFile =
@@ -88,7 +88,7 @@ enum EventText {
         var words: [String] = []
         if let program = event.program { words.append(Text.printable(program)) }
         if let operation = event.operation { words.append(Text.printable(operation)) }
-        if let letter = event.protectionClass { words.append(letter) }
+        if let letter = event.protectionClass { words.append(Text.printable(letter)) }
         if let path = event.path { words.append(Text.printable(path)) }
         var parts = words.isEmpty ? [] : [words.joined(separator: " ")]
         if let count = event.count { parts.append("\(Text.grouped(count)) times") }
@@ -112,8 +112,8 @@ enum EventText {
 
     /// The time of day of an RFC 3339 time, to the second.
     static func clock(_ time: String) -> String {
-        guard let start = time.firstIndex(of: "T") else { return time }
-        return String(time[time.index(after: start)...].prefix(8))
+        guard let start = time.firstIndex(of: "T") else { return Text.printable(time) }
+        return Text.printable(time[time.index(after: start)...].prefix(8))
     }
 
     private static func who(_ event: ControlEvent) -> String? {

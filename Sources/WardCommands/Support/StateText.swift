@@ -11,7 +11,7 @@ enum StateText {
         case "locking": "locking"
         case "locked": "locked"
         case "lockedWithHost": "locked, and open for a trusted host"
-        default: state
+        default: Text.printable(state)
         }
     }
 
