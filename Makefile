@@ -1,6 +1,7 @@
 # make            the release program: .build/release/ward (the same as make build)
 # make debug      everything in debug mode, tests included
 # make test       sets up the machine, builds in debug mode, runs every test (mounts real volumes)
+# make outside    builds a package that uses ward's libraries as anybody's would (make test does, too)
 # make examples   builds the Swift package in Examples/ and runs its tests (make test does, too)
 # make check      formatting, layering (docs/architecture.md), tests that the documents name, script syntax; builds nothing
 # make format     formats the Swift sources in place
@@ -65,7 +66,7 @@ crash: MINUTES ?= 2
 crash: REAL ?= 3
 crash: SECONDS ?= 150
 crash-peers: REAL ?= 5
-.PHONY: build debug test examples check format demo bench bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs \
+.PHONY: build debug test examples check format demo bench bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs outside \
     bench-lock backup-check release-check install uninstall clean
 
 build:
@@ -84,12 +85,19 @@ ifdef TEST
 else
 	PYTHONPATH=.build-cryptography Tests/Vectors/generate --check
 	PYTHONPATH=.build-cryptography contrib/ward-reader/test
+	$(MAKE) outside
 	$(SWIFT) test --skip-build --skip 'WardMountTests|DataProtectionTests'
 	$(SWIFT) test --skip-build --filter DataProtectionTests
 	$(SWIFT) test --skip-build --filter WardMountTests
 	SWIFT='$(SWIFT)' fuzz/run --seconds 10 --seed 1 --runs 20000
 	$(MAKE) examples
 endif
+
+# A package that uses ward's libraries, for DataProtectionTests to run. In the same scratch directory it finds what is built.
+outside: OUTSIDE := Tests/DataProtectionTests/Outside
+outside:
+	cp Package.resolved $(OUTSIDE)/
+	$(SWIFT) build --build-tests --package-path $(OUTSIDE) --scratch-path .build
 
 # A package of its own; in the same scratch directory it finds what is built of ward (13 s instead of 200).
 examples:
