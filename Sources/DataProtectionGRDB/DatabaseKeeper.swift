@@ -115,8 +115,19 @@ final class DatabaseKeeper: Sendable {
     // MARK: Errors
 
     /// `locked` where that is the reason, whatever SQLite calls it.
+    ///
+    /// A lock that is over already is known by its news alone, which may still be under way: they are given a tenth of a second.
     private func explained(_ error: any Error, _ access: Access) -> any Error {
         guard StoreFailure.mayBeALock(error) else { return error }
+        for _ in 0..<10 {
+            if let explanation = explanation(of: error, access) { return explanation }
+            usleep(10_000)
+        }
+        return error
+    }
+
+    /// Nil where nothing that is known now speaks of a lock.
+    private func explanation(of error: any Error, _ access: Access) -> (any Error)? {
         let now = store.volume.snapshot
         let (departures, reason, isLost) = state.withLock { ($0.departures, $0.reason, $0.isLost) }
         if departures != access.departures {
@@ -137,7 +148,7 @@ final class DatabaseKeeper: Sendable {
             return store.locked(.unknown)
         default: break
         }
-        guard let now, !store.keepsOpen(in: now) else { return error }
+        guard let now, !store.keepsOpen(in: now) else { return nil }
         leave(now.state)
         return store.locked(now.state)
     }
