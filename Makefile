@@ -6,7 +6,9 @@
 # make check      formatting, layering (docs/architecture.md), tests that the documents name, script syntax; builds nothing
 # make format     formats the Swift sources in place
 # make demo       sets up the machine, builds, and lets ward show itself on a volume of its own
-# make bench      speed beside gocryptfs and plain tmpfs, and memory; rewrites docs/performance.md (15 minutes)
+# make bench      speed beside ext4, gocryptfs, securefs, encfs and a passthrough, and memory; rewrites docs/performance.md; root (an
+#                 hour). make bench QUICK=1 takes three minutes and only prints; so does AGAINST=path/to/other/ward, which compares
+#                 two builds in one run (docs/hacking.md)
 # make crash      cuts the power of simulated disks for two minutes, and, as root, of real file systems for four, beside
 #                 gocryptfs: make crash MINUTES=30 REAL=20 SECONDS=3600 SEED=7 (docs/hacking.md)
 # make crash-peers cuts it for gocryptfs, securefs, encfs and cryfs, and for ext4 itself: the table of docs/durability.md
@@ -25,7 +27,7 @@
 # make clean      removes everything that was built or fetched
 #
 # Settings: PREFIX=/usr/local, DESTDIR=, SWIFT=swift, TEST= (a filter: make test TEST=WardVolumeTests),
-# BENCH= (arguments of benchmarks/compare: make bench BENCH='--size 256M --files 2000'), MEMORY= (the same for
+# BENCH= (arguments of benchmarks/bench: make bench BENCH='--size 256M --files 2000'), MEMORY= (the same for
 # benchmarks/memory), MINUTES=, SEED=, PROCESSES= (of the soaks), PARSER= (of the fuzzer: fuzz/run --list), SANITIZER=address,
 # REAL= (real power cuts for each disk and workload), SECONDS= (for each of their two runs, fewer cuts where time runs out).
 # On a new machine start with `make demo`. Everything made lies in .build* and is ignored by git.
@@ -35,6 +37,8 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 TEST    ?=
 BENCH   ?=
+QUICK   ?=
+AGAINST ?=
 MEMORY  ?=
 LOCK    ?=
 SEED    ?=
@@ -47,7 +51,7 @@ PROGRAM := .build/release/ward
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection fuzz)
 SHELL_SCRIPTS := scripts/setup scripts/sanitize scripts/backup-check .ci/run benchmarks/dataprotection/run
 PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run fuzz/run fuzz/make-corpus \
-    $(wildcard crash/run crash/*.py) $(wildcard benchmarks/compare benchmarks/memory benchmarks/lock benchmarks/simulator) \
+    $(wildcard crash/run crash/*.py) $(addprefix benchmarks/,bench memory lock simulator) $(wildcard benchmarks/*.py) \
     Tests/Vectors/generate contrib/ward-reader/test contrib/ward-reader/ward-reader $(wildcard contrib/ward-reader/*/*.py)
 CRASH = $(if $(SEED),--seed $(SEED))
 SOAK = $(if $(SEED),--seed $(SEED)) $(if $(PROCESSES),--processes $(PROCESSES))
@@ -123,11 +127,19 @@ demo:
 	$(RELEASE)
 	$(PROGRAM) demo
 
+# A loop device and what is mounted on it need root. What was measured short, or of two builds, is not for the documents.
 bench:
+	@test "$$(id -u)" -eq 0 || { echo "make: this needs root, for a loop device: sudo make bench" >&2; exit 1; }
 	@scripts/setup bench
 	$(RELEASE)
-	benchmarks/compare --write docs/performance.md $(BENCH)
+ifneq ($(AGAINST),)
+	benchmarks/bench --ward $(PROGRAM) --against '$(AGAINST)' $(if $(QUICK),--quick) $(BENCH)
+else ifneq ($(QUICK),)
+	benchmarks/bench --ward $(PROGRAM) --quick $(BENCH)
+else
+	benchmarks/bench --ward $(PROGRAM) --json benchmarks/results/bench.json --write docs/performance.md $(BENCH)
 	benchmarks/memory --write docs/performance.md $(MEMORY)
+endif
 
 # Loop devices and mounts of ext4 need root. Both programs with the same settings: else all is built again for each.
 crash:

@@ -1,9 +1,10 @@
-"""The file systems that compare and memory put side by side, and what both need around them: a scratch directory on
-tmpfs that is always cleaned up, the compiled load generator, and a look at how busy the machine is."""
+"""The file systems that the benchmarks put side by side, and what all of them need around them: a scratch directory on tmpfs that is
+always cleaned up, the compiled load generator, and a look at how busy the machine is."""
 
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,14 +15,39 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PASSCODE = "correct horse battery staple"
 
 
-class Plain:
+class System:
+    """Shows files in `mountpoint`. What it stores lies on `disk`, or in the scratch directory where there is none."""
+
+    name = ""
+    # The command that has to be there, and Debian's package of it.
+    program: str | None = None
+    # Encrypts: one of those that ward is compared with.
+    is_peer = False
+
+    def __init__(self, scratch: pathlib.Path, options, disk: pathlib.Path | None = None) -> None:
+        self.scratch = scratch
+        self.options = options
+        self.place = disk or scratch
+        self.store = self.place / f"{self.name}-store"
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Why it can't be measured here, if it can't."""
+        return f"no {cls.program} here" if cls.program and not shutil.which(cls.program) else None
+
+    @staticmethod
+    def version(options) -> str:
+        return ""
+
+
+class Plain(System):
     """A directory, no mount at all: what the store itself can do."""
 
-    name = "plain tmpfs"
+    name = "plain"
 
-    def __init__(self, scratch: pathlib.Path, options) -> None:
-        self.scratch = scratch
-        self.mountpoint = scratch / "plain"
+    def __init__(self, scratch: pathlib.Path, options, disk: pathlib.Path | None = None) -> None:
+        super().__init__(scratch, options, disk)
+        self.mountpoint = self.place / "plain"
 
     def create(self) -> None:
         self.mountpoint.mkdir()
@@ -38,26 +64,24 @@ class Plain:
     def processes(self) -> list[int]:
         return []
 
-    @staticmethod
-    def version(options) -> str:
-        return "tmpfs"
 
+class Mounted(System):
+    """What all the others have in common: a directory of ciphertext and a mount point."""
 
-class Mounted:
-    """What ward and gocryptfs have in common: a directory of ciphertext and a mount point."""
-
-    def __init__(self, scratch: pathlib.Path, options) -> None:
-        self.scratch = scratch
-        self.options = options
-        self.store = scratch / f"{self.name}-store"
+    def __init__(self, scratch: pathlib.Path, options, disk: pathlib.Path | None = None) -> None:
+        super().__init__(scratch, options, disk)
         self.mountpoint = scratch / f"{self.name}-mount"
         self.passcode = scratch / "passcode"
         self.passcode.write_text(PASSCODE, encoding="utf-8")
+        self.passcode.chmod(0o600)
 
     def create(self) -> None:
-        self.mountpoint.mkdir()
+        self.mountpoint.mkdir(exist_ok=True)
         self.initialise()
         self.mount()
+
+    def initialise(self) -> None:
+        self.store.mkdir()
 
     def destroy(self) -> None:
         self.unmount()
@@ -73,41 +97,106 @@ class Mounted:
         for process, started in servers.items():
             wait_for_end(process, started)
 
+    def ask_to_unmount(self) -> None:
+        run("fusermount3", "-u", self.mountpoint)
+
+    def processes(self) -> list[int]:
+        return processes_with_argument(str(self.mountpoint), self.program)
+
+
+class Passthrough(Mounted):
+    """libfuse's own example, built from Debian's libfuse3-dev: FUSE without encryption. It caches as much as it offers."""
+
+    name = "passthrough"
+    source = pathlib.Path("/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c")
+
+    def __init__(self, scratch: pathlib.Path, options, disk: pathlib.Path | None = None) -> None:
+        super().__init__(scratch, options, disk)
+        self.program = "passthrough_ll"
+        if not (scratch / self.program).exists():
+            compile_fuse(self.source, scratch / self.program)
+
+    @classmethod
+    def missing(cls) -> str | None:
+        if not cls.source.exists():
+            return "no examples of libfuse3-dev here"
+        return None if shutil.which("pkg-config") else "no pkg-config here"
+
+    def mount(self) -> None:
+        run(self.scratch / self.program, "-o", f"source={self.store},cache=always,xattr", self.mountpoint)
+
+    @staticmethod
+    def version(options) -> str:
+        return f"libfuse {run('pkg-config', '--modversion', 'fuse3').strip()} passthrough_ll"
+
 
 class Gocryptfs(Mounted):
-    name = "gocryptfs"
+    name = program = "gocryptfs"
+    is_peer = True
 
     def initialise(self) -> None:
-        self.store.mkdir()
+        super().initialise()
         # The cost of the password has no part in what is measured.
         run("gocryptfs", "-q", "-init", "-scryptn", "10", "-passfile", self.passcode, self.store)
 
     def mount(self) -> None:
         run("gocryptfs", "-q", "-passfile", self.passcode, self.store, self.mountpoint)
 
-    def ask_to_unmount(self) -> None:
-        run("fusermount3", "-u", self.mountpoint)
-
-    def processes(self) -> list[int]:
-        return processes_with_argument(str(self.mountpoint), "gocryptfs")
-
     @staticmethod
     def version(options) -> str:
         return run("gocryptfs", "-version").split(";")[0]
 
 
+class Securefs(Mounted):
+    name = program = "securefs"
+    is_peer = True
+
+    def initialise(self) -> None:
+        super().initialise()
+        run("securefs", "create", "--pbkdf", "pkcs5-pbkdf2-hmac-sha256", "-r", "1000", "--keyfile", self.passcode, self.store)
+
+    def mount(self) -> None:
+        run("securefs", "mount", "-b", "--log", self.scratch / "securefs.log", "--keyfile", self.passcode, self.store,
+            self.mountpoint)
+
+    @staticmethod
+    def version(options) -> str:
+        return f"securefs {debian_version('securefs')}"
+
+
+class Encfs(Mounted):
+    name = program = "encfs"
+    is_peer = True
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.mount()  # Where there is no volume this makes one, of the standard kind.
+        self.unmount()
+
+    def mount(self) -> None:
+        run("encfs", "--standard", "--stdinpass", self.store, self.mountpoint, stdin=self.passcode)
+
+    @staticmethod
+    def version(options) -> str:
+        return f"encfs {debian_version('encfs')}"
+
+
 class Ward(Mounted):
     name = "ward"
 
-    def __init__(self, scratch: pathlib.Path, options) -> None:
-        super().__init__(scratch, options)
+    def __init__(self, scratch: pathlib.Path, options, disk: pathlib.Path | None = None) -> None:
+        super().__init__(scratch, options, disk)
         self.program = options.ward
         self.environment = {
             **os.environ,
-            "XDG_STATE_HOME": str(scratch / "state"),
+            "XDG_STATE_HOME": str(self.place / "state"),
             "XDG_RUNTIME_DIR": str(scratch / "run"),
         }
         (scratch / "run").mkdir(mode=0o700, exist_ok=True)
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return None
 
     def ward(self, *words) -> str:
         return run(self.program, *words, environment=self.environment)
@@ -135,7 +224,21 @@ class Ward(Mounted):
         return run(options.ward, "version").splitlines()[0]
 
 
-SYSTEMS = {"ward": Ward, "gocryptfs": Gocryptfs, "plain": Plain}
+class OlderWard(Ward):
+    """Another build, to compare with."""
+
+    name = "ward-before"
+
+    def __init__(self, scratch: pathlib.Path, options, disk: pathlib.Path | None = None) -> None:
+        super().__init__(scratch, options, disk)
+        self.program = options.against
+
+    @staticmethod
+    def version(options) -> str:
+        return run(options.against, "version").splitlines()[0]
+
+
+SYSTEMS = {kind.name: kind for kind in (Ward, Plain, Passthrough, Gocryptfs, Securefs, Encfs)}
 
 
 class Scratch:
@@ -163,21 +266,31 @@ class Load:
 
     def __init__(self, scratch: pathlib.Path) -> None:
         self.program = scratch / "load"
-        source = ROOT / "benchmarks" / "load.c"
-        run(os.environ.get("CC", "cc"), "-O2", "-Wall", "-o", self.program, source)
+        sources = sorted((ROOT / "benchmarks" / "load").glob("*.c"))
+        run(os.environ.get("CC", "cc"), "-O2", "-Wall", "-o", self.program, *sources, "-lsqlite3")
 
     def __call__(self, verb: str, path: pathlib.Path, *numbers: int) -> float:
-        """Runs one verb and returns operations (or bytes) per second; 0 where nothing was timed."""
-        seconds, operations = run(self.program, verb, path, *numbers).split()
-        return int(operations) / float(seconds) if float(seconds) else 0.0
+        """Runs one verb and returns the seconds of its timed part."""
+        return float(run(self.program, verb, path, *numbers).split()[0])
 
 
-def run(*words, environment=None) -> str:
+def compile_fuse(source: pathlib.Path, program: pathlib.Path, *flags) -> None:
+    libfuse = shlex.split(run("pkg-config", "fuse3", "--cflags", "--libs"))
+    run(os.environ.get("CC", "cc"), "-O2", "-w", "-DHAVE_POSIX_FALLOCATE", *flags, source, "-o", program, *libfuse)
+
+
+def debian_version(package: str) -> str:
+    found = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=False)
+    return found.stdout or "of this system"
+
+
+def run(*words, environment=None, stdin: pathlib.Path | None = None) -> str:
     command = [str(word) for word in words]
-    result = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    with open(stdin or os.devnull, "rb") as given:
+        result = subprocess.run(
+            command, env=environment, stdin=given, capture_output=True, text=True, check=False, errors="replace")
     if result.returncode:
-        sys.exit(f"error: status {result.returncode} from: {' '.join(command)}\n{result.stderr}")
+        sys.exit(f"error: status {result.returncode} from: {' '.join(command)}\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
     return result.stdout
 
 

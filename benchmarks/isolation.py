@@ -1,0 +1,82 @@
+"""Process, mount and memory of a benchmark's own: whatever ends it, the kernel takes all of it away.
+
+`alone` runs a function in namespaces of processes and of mounts. The loop device, what is mounted, the servers, their sockets and
+the scratch directory (a tmpfs over SCRATCH) exist nowhere else, and end with the last process there; every process there ends with
+the first. So nothing has to be cleaned up: not after an error, not after a signal, SIGKILL included."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import sys
+
+import disk
+
+SCRATCH = pathlib.Path("/dev/shm")
+NEW_MOUNTS, NEW_PROCESSES = 0x20000, 0x20000000
+SET_PARENT_DEATH_SIGNAL = 1
+
+
+def alone(body, programs: dict[str, str] | None = None) -> int:
+    """The exit status of `body(scratch)`, which runs as root in namespaces of its own. `programs` are copied to the scratch
+    directory first: there neither an empty page cache nor a build that replaces them changes what is measured."""
+    if os.geteuid():
+        sys.exit("error: this needs root, for a loop device and a file system on it\nhint: sudo make bench")
+    copies = {name: open(path, "rb") for name, path in (programs or {}).items()}
+    sys.stdout.flush()
+    disk.check(disk.LIBC.unshare(NEW_MOUNTS | NEW_PROCESSES), "unshare")
+    first = os.fork()
+    if first == 0:
+        os._exit(be_first(body, copies))
+
+    def end(number, _frame) -> None:
+        os.kill(first, signal.SIGKILL)
+        os.waitpid(first, 0)  # Comes back when all the others have ended, too.
+        os._exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    return os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
+
+
+def be_first(body, copies) -> int:
+    """Process 1 of the namespace: waits for whoever has lost its parent, and ends, and all with it, when the work is done."""
+    disk.check(disk.LIBC.prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL), "prctl")
+    os.setsid()  # An interrupt from the terminal is for the process outside.
+    disk.mount("none", "/", None, disk.RECURSIVE | disk.PRIVATE)
+    disk.mount("proc", "/proc", "proc")
+    disk.mount("tmpfs", str(SCRATCH), "tmpfs")
+    worker = os.fork()
+    if worker == 0:
+        os._exit(work(body, copies))
+    while True:
+        ended, status = os.wait()
+        if ended == worker:
+            return max(0, os.waitstatus_to_exitcode(status))
+
+
+def work(body, copies) -> int:
+    status = 1
+    try:
+        for name, file in copies.items():
+            with file, open(SCRATCH / name, "wb") as copy:
+                while piece := file.read(1 << 20):
+                    copy.write(piece)
+            os.chmod(SCRATCH / name, 0o755)
+        status = body(SCRATCH) or 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return status
+
+
+def others() -> list[int]:
+    """All other processes of the namespace: with nothing else running, the servers of what is mounted."""
+    mine = {1, os.getpid()}
+    return [number for number in (int(path.name) for path in pathlib.Path("/proc").glob("[0-9]*")) if number not in mine]

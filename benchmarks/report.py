@@ -1,0 +1,208 @@
+"""What the figures of `make bench` say: medians, ratios, verdicts, tables."""
+
+import pathlib
+import statistics
+
+import charts
+import systems
+import workloads
+
+FASTER_THAN_PEERS = 1.5
+NEAR_PLAIN = 1.2
+CPU_SHARE = 2 / 3
+IDLE_LIMIT, PEAK_LIMIT = 30e6, 100e6
+# Flushes may be merged where several programs ask at once.
+FLUSH_SHARE = 0.9
+FEW_FLUSHES = 5
+SMALLEST_DIFFERENCE = 0.05
+
+TITLES = {"ward": "ward", "plain": "ext4", "passthrough": "passthrough", "gocryptfs": "gocryptfs", "securefs": "securefs",
+          "encfs": "encfs"}
+PEERS = [name for name, kind in systems.SYSTEMS.items() if kind.is_peer]
+
+
+def median(result: dict, key: str, name: str, cost: str = "seconds") -> float | None:
+    rounds = result["rows"].get(key, {}).get(name)
+    return statistics.median(figures[cost] for figures in rounds) if rounds else None
+
+
+def ratio(result: dict, key: str, name: str, to: str, cost: str = "seconds") -> float | None:
+    above, below = median(result, key, name, cost), median(result, key, to, cost)
+    return above / below if above is not None and below else None
+
+
+def measured(result: dict, *names: str) -> list[workloads.Row]:
+    """The rows of which there is something for all of `names`."""
+    return [row for row in workloads.ROWS if row.key in result["rows"] and set(names) <= set(result["rows"][row.key])]
+
+
+def title(row: workloads.Row, result: dict) -> str:
+    given = result["options"]
+    size = given["size"]
+    return row.words.format(
+        size=f"{size >> 30} GiB" if size % 2**30 == 0 else f"{size >> 20} MiB",
+        **{key: f"{given[key]:,}" for key in ("files", "tree", "wal", "rollback", "names")})
+
+
+def fastest_peer(result: dict, key: str) -> tuple[str, float] | None:
+    found = [(median(result, key, name), name) for name in PEERS if median(result, key, name) is not None]
+    return (min(found)[1], min(found)[0]) if found else None
+
+
+def misses(row: workloads.Row, result: dict) -> list[str]:
+    """What ward does not reach on this row."""
+    missed = []
+    to_plain = ratio(result, row.key, "ward", "plain")
+    if to_plain is not None and to_plain > row.target:
+        missed.append("target")
+    peer = fastest_peer(result, row.key)
+    if peer and peer[1] / median(result, row.key, "ward") < FASTER_THAN_PEERS and not (to_plain and to_plain <= NEAR_PLAIN):
+        missed.append("others")
+    cpu = ratio(result, row.key, "ward", "gocryptfs", "cpu")
+    if cpu is not None and cpu > CPU_SHARE:
+        missed.append("CPU")
+    if median(result, row.key, "ward", "peak") > PEAK_LIMIT:
+        missed.append("memory")
+    plain = median(result, row.key, "plain", "flushes")
+    if row.syncs and plain and median(result, row.key, "ward", "flushes") < min(plain * FLUSH_SHARE, plain - FEW_FLUSHES + 1):
+        missed.append("flushes")
+    return missed
+
+
+# --- Tables --------------------------------------------------------------------------------------------------------
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def times(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}" if value < 9.995 else f"{value:.1f}"
+
+
+def seconds(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.2f} s" if value >= 0.9995 else f"{value * 1000:.3g} ms"
+
+
+def megabytes(value: float | None) -> str:
+    return "–" if value is None else f"{value / 1e6:,.0f}" if value >= 9.95e6 else f"{value / 1e6:.1f}"
+
+
+def verdict_table(result: dict) -> str:
+    rows = []
+    for row in measured(result, "ward", "plain"):
+        peer = fastest_peer(result, row.key)
+        ward = median(result, row.key, "ward")
+        missed = misses(row, result)
+        rows.append([
+            title(row, result), seconds(median(result, row.key, "plain")), times(ratio(result, row.key, "ward", "plain")),
+            f"{row.target:g} [{row.others:g}]",
+            f"{peer[0]} {times(ratio(result, row.key, peer[0], 'plain'))}" if peer else "–",
+            times(peer[1] / ward) if peer else "–", times(ratio(result, row.key, "ward", "gocryptfs", "cpu")),
+            "misses " + ", ".join(missed) if missed else "holds"])
+    return table(["workload", "ext4", "ward ÷ ext4", "target [others then]", "fastest other ÷ ext4", "ward faster by",
+                  "CPU ÷ gocryptfs's", "verdict"], rows)
+
+
+def ratio_table(result: dict) -> str:
+    names = [name for name in result["systems"] if name != "plain"]
+    return table(["time ÷ ext4's", *(TITLES[name] for name in names)],
+                 [[title(row, result), *(times(ratio(result, row.key, name, "plain")) for name in names)]
+                  for row in measured(result, "plain")])
+
+
+def cost_table(result: dict) -> str:
+    """What the disk and the servers did: ext4, ward, and the peer that it is held against."""
+    names = [name for name in ("plain", "ward", "gocryptfs") if name in result["systems"]]
+    mounted = [name for name in names if name != "plain"]
+    head = ["flushes · MB written, read", *(TITLES[name] for name in names), *(f"CPU, {name}" for name in mounted),
+            *(f"peak, {name}" for name in mounted)]
+    rows = []
+    for row in measured(result, *names):
+        disk = [f"{median(result, row.key, name, 'flushes'):,.0f} · {megabytes(median(result, row.key, name, 'written'))}, "
+                f"{megabytes(median(result, row.key, name, 'read'))}" for name in names]
+        rows.append([title(row, result), *disk, *(seconds(median(result, row.key, name, "cpu")) for name in mounted),
+                     *(megabytes(median(result, row.key, name, "peak")) for name in mounted)])
+    return table(head, rows)
+
+
+def memory_table(result: dict) -> str:
+    rows = []
+    for name in result["systems"]:
+        if name != "plain" and measured(result, name):
+            peak = max((median(result, row.key, name, "peak"), title(row, result)) for row in measured(result, name))
+            rows.append([TITLES[name], megabytes(statistics.median(result["idle"][name])), f"{megabytes(peak[0])} ({peak[1]})"])
+    return table(["memory of the servers, MB", "after the mount", "most in any row"], rows)
+
+
+def notes(result: dict) -> str:
+    given = result["options"]
+    versions = ", ".join(version for version in result["versions"].values() if version)
+    rounds = f"medians of {given['rounds']} rounds" if given["rounds"] > 1 else "one round"
+    said = [f"Measured on {result['date']}: {result['machine']}; {versions}; {rounds}; {given['random']:,} random reads and as "
+            f"many writes, {given['appends']:,} appends."]
+    said += [f"{name} is left out: {why}." for name, why in result["left_out"].items()]
+    if result["skipped"]:
+        said.append(f"**{result['skipped']} cells had no time.**")
+    if result["busy"]:
+        said.append(f"**{result['busy']} of {result['cells']} cells began while something else used the machine.**")
+    return " ".join(said)
+
+
+def summary(result: dict) -> str:
+    judged = measured(result, "ward", "plain")
+    missing = [(title(row, result), missed) for row in judged if (missed := misses(row, result))]
+    text = f"{len(judged) - len(missing)} of {len(judged)} rows hold all that is asked of them."
+    if missing:
+        text += " Not: " + "; ".join(f"{words} ({', '.join(missed)})" for words, missed in missing) + "."
+    idle = statistics.median(result["idle"]["ward"])
+    if idle > IDLE_LIMIT:
+        text += f" Idle memory is {megabytes(idle)} MB, over {megabytes(IDLE_LIMIT)}."
+    return text
+
+
+def as_text(result: dict) -> str:
+    if result["options"]["against"]:
+        return "\n\n".join([regression_table(result), notes(result)])
+    parts = []
+    if {"ward", "plain"} <= set(result["systems"]):
+        parts += [verdict_table(result), summary(result)]
+    if "plain" in result["systems"]:
+        parts.append(ratio_table(result))
+    return "\n\n".join([*parts, cost_table(result), memory_table(result), notes(result)])
+
+
+def write(path: pathlib.Path, result: dict) -> None:
+    systems.write_section(path, "bench", as_text(result))
+    path.with_suffix(".svg").write_text(charts.bars(bars(result)), encoding="utf-8")
+
+
+def bars(result: dict) -> list[charts.Group]:
+    names = [name for name in result["systems"] if name != "plain"]
+    return [charts.Group(title(row, result), {name: value for name in names if (value := ratio(result, row.key, name, "plain"))},
+                         row.target) for row in measured(result, "plain")]
+
+
+# --- Two builds ----------------------------------------------------------------------------------------------------
+
+
+def regression_table(result: dict) -> str:
+    """New ÷ old of the medians. A difference is one where every round of the one is beside every round of the other."""
+    rows, differing = [], []
+    for row in measured(result, "ward", "ward-before"):
+        new, old = ([figures["seconds"] for figures in result["rows"][row.key][name]] for name in ("ward", "ward-before"))
+        change = statistics.median(new) / statistics.median(old)
+        apart = max(new) < min(old) or max(old) < min(new)
+        word = "" if not apart or abs(change - 1) < SMALLEST_DIFFERENCE else "faster" if change < 1 else "slower"
+        if len(new) < 3 and word and abs(change - 1) < 0.3:
+            word = ""  # One round has no spread: 30 % are noise here.
+        if word:
+            differing.append(f"{title(row, result)}: {word} ({times(change)})")
+        spread = (max(old) - min(old)) / statistics.median(old)
+        rows.append([title(row, result), seconds(statistics.median(old)), seconds(statistics.median(new)), times(change),
+                     f"{spread * 100:.0f} %", times(ratio(result, row.key, "ward", "ward-before", "cpu")), word])
+    text = table(["workload", "old", "new", "new ÷ old", "spread of old", "CPU, new ÷ old", "beyond the noise"], rows)
+    return f"{text}\n\n" + ("; ".join(differing) if differing else "No difference beyond the noise.")
