@@ -17,6 +17,10 @@
 # make fuzz       gives every parser bytes that nobody expected, for a minute each: make fuzz MINUTES=10 PARSER=json; make test
 #                 does so for ten seconds each
 # make sanitize   the tests under AddressSanitizer; make sanitize SANITIZER=thread TEST=WardVolumeTests
+# make bench-growth what more names, bytes, files and processes cost, up to a million; rewrites its part of docs/performance.md;
+#                 root (an hour or two). QUICK=1 takes three minutes and only prints
+# make bench-admin ls -R, check and class set -R over 100,000 files; root (20 minutes). QUICK=1: a minute, only prints
+# make bench-delayed on a store that takes 1 ms and 50 ms for each request; root (40 minutes). QUICK=1: three minutes, only prints
 # make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
 # make bench-swift what the Swift library's calls cost beside Foundation's own, and simulated devices (2 minutes)
 # make release-check  everything that has to hold before a release, one after the other: hours (docs/hacking.md)
@@ -27,8 +31,8 @@
 # make clean      removes everything that was built or fetched
 #
 # Settings: PREFIX=/usr/local, DESTDIR=, SWIFT=swift, TEST= (a filter: make test TEST=WardVolumeTests),
-# BENCH= (arguments of benchmarks/bench: make bench BENCH='--size 256M --files 2000'), MEMORY= (the same for
-# benchmarks/memory), MINUTES=, SEED=, PROCESSES= (of the soaks), PARSER= (of the fuzzer: fuzz/run --list), SANITIZER=address,
+# BENCH= (arguments of benchmarks/bench: make bench BENCH='--size 256M --files 2000'), MEMORY=, GROWTH=, ADMIN=,
+# DELAYED=, LOCK= (the same for benchmarks/memory and so on), MINUTES=, SEED=, PROCESSES= (of the soaks), PARSER= (of the fuzzer: fuzz/run --list), SANITIZER=address,
 # REAL= (real power cuts for each disk and workload), SECONDS= (for each of their two runs, fewer cuts where time runs out).
 # On a new machine start with `make demo`. Everything made lies in .build* and is ignored by git.
 
@@ -40,6 +44,9 @@ BENCH   ?=
 QUICK   ?=
 AGAINST ?=
 MEMORY  ?=
+GROWTH  ?=
+ADMIN   ?=
+DELAYED ?=
 LOCK    ?=
 SEED    ?=
 PROCESSES ?=
@@ -48,10 +55,11 @@ SANITIZER ?= address
 
 RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
+NEEDS_ROOT = test "$$(id -u)" -eq 0 || { echo "make: this needs root, for a loop device: sudo make $@" >&2; exit 1; }
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection fuzz)
 SHELL_SCRIPTS := scripts/setup scripts/sanitize scripts/backup-check .ci/run benchmarks/dataprotection/run
 PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run fuzz/run fuzz/make-corpus \
-    $(wildcard crash/run crash/*.py) $(addprefix benchmarks/,bench memory lock simulator) $(wildcard benchmarks/*.py) \
+    $(wildcard crash/run crash/*.py) $(addprefix benchmarks/,bench growth admin delayed memory lock simulator) $(wildcard benchmarks/*.py) \
     Tests/Vectors/generate contrib/ward-reader/test contrib/ward-reader/ward-reader $(wildcard contrib/ward-reader/*/*.py)
 CRASH = $(if $(SEED),--seed $(SEED))
 SOAK = $(if $(SEED),--seed $(SEED)) $(if $(PROCESSES),--processes $(PROCESSES))
@@ -70,8 +78,8 @@ crash: MINUTES ?= 2
 crash: REAL ?= 3
 crash: SECONDS ?= 150
 crash-peers: REAL ?= 5
-.PHONY: build debug test examples check format demo bench bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs outside \
-    bench-lock backup-check release-check install uninstall clean
+.PHONY: build debug test examples outside check format demo bench bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs \
+    bench-lock bench-growth bench-admin bench-delayed backup-check release-check install uninstall clean
 
 build:
 	@scripts/setup build
@@ -129,7 +137,7 @@ demo:
 
 # A loop device and what is mounted on it need root. What was measured short, or of two builds, is not for the documents.
 bench:
-	@test "$$(id -u)" -eq 0 || { echo "make: this needs root, for a loop device: sudo make bench" >&2; exit 1; }
+	@$(NEEDS_ROOT)
 	@scripts/setup bench
 	$(RELEASE)
 ifneq ($(AGAINST),)
@@ -185,6 +193,24 @@ docs:
 	    WARD_DOCS=1 $(SWIFT) package --allow-writing-to-directory .build-docs generate-documentation --target $$target \
 	        --warnings-as-errors --output-path .build-docs/$$target || exit 1; \
 	done
+
+bench-growth:
+	@$(NEEDS_ROOT)
+	@scripts/setup bench
+	$(RELEASE)
+	benchmarks/growth --ward $(PROGRAM) $(if $(QUICK),--quick,--json benchmarks/results/growth.json --write docs/performance.md) $(GROWTH)
+
+bench-admin:
+	@$(NEEDS_ROOT)
+	@scripts/setup bench
+	$(RELEASE)
+	benchmarks/admin --ward $(PROGRAM) $(if $(QUICK),--quick,--json benchmarks/results/admin.json --write docs/performance.md) $(ADMIN)
+
+bench-delayed:
+	@$(NEEDS_ROOT)
+	@scripts/setup bench
+	$(RELEASE)
+	benchmarks/delayed --ward $(PROGRAM) $(if $(QUICK),--quick,--json benchmarks/results/delayed.json --write docs/performance.md) $(DELAYED)
 
 bench-lock:
 	@scripts/setup bench

@@ -40,7 +40,7 @@ def legend(names: list[str], x: float, y: float) -> list[str]:
     parts = []
     for name in names:
         parts.append(f'<rect x="{x:.1f}" y="{y - 9:.1f}" width="10" height="10" rx="2" fill="{colour(name)}"/>')
-        parts.append(text(x + 15, y, name))
+        parts.append(text(x + 15, y, "ext4" if name == "plain" else name))
         x += 40 + 7 * len(name)
     return parts
 
@@ -84,3 +84,65 @@ def bars(groups: list[Group]) -> str:
             y += thick
         y += gap
     return document(width, bottom + 30, title, parts)
+
+
+# --- Lines -----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    words: str
+    unit: str  # s or B
+    counts_bytes: bool
+    points: dict[str, list[list[float]]]
+
+
+PANEL_WIDTH, PANEL_HEIGHT, COLUMNS = 420, 250, 2
+POWERS = {"s": {1e-6: "1 µs", 1e-5: "10 µs", 1e-4: "100 µs", 1e-3: "1 ms", 1e-2: "10 ms", 0.1: "100 ms", 1: "1 s", 10: "10 s"},
+          "B": {1: "1 B", 10: "10 B", 100: "100 B", 1e3: "1 kB", 1e4: "10 kB", 1e5: "100 kB", 1e6: "1 MB"}}
+
+
+def lines(panels: list[Panel]) -> str:
+    names = list(dict.fromkeys(name for panel in panels for name in panel.points))
+    title = "What one operation costs as the work grows (logarithmic both ways; level is straight)"
+    parts = [text(16, 24, title, kind="title"), *legend(names, 16, 48)]
+    for number, panel in enumerate(panels):
+        parts += draw(panel, 16 + number % COLUMNS * PANEL_WIDTH, 64 + number // COLUMNS * PANEL_HEIGHT)
+    return document(32 + COLUMNS * PANEL_WIDTH, 76 + -(-len(panels) // COLUMNS) * PANEL_HEIGHT, title, parts)
+
+
+def draw(panel: Panel, x: float, y: float) -> list[str]:
+    left, right, top, bottom = x + 58, x + PANEL_WIDTH - 24, y + 30, y + PANEL_HEIGHT - 34
+    counts = [count for points in panel.points.values() for count, _ in points]
+    values = [value for points in panel.points.values() for _, value in points if value > 0]
+    # Whole powers of ten below and above, so that a level line does not fill the height.
+    low, high = 10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values) * 1.001))
+
+    def across(count: float) -> float:
+        return left + (math.log(count / min(counts)) / math.log(max(counts) / min(counts)) if len(set(counts)) > 1 else 0.5) * (
+            right - left)
+
+    def down(value: float) -> float:
+        return bottom - math.log(value / low) / math.log(high / low) * (bottom - top)
+
+    parts = [text(x + 8, y + 18, panel.words)]
+    for power, words in POWERS[panel.unit].items():
+        if low * 0.99 <= power <= high * 1.01:
+            parts.append(f'<line class="grid" x1="{left:.1f}" y1="{down(power):.1f}" x2="{right:.1f}" y2="{down(power):.1f}"/>')
+            parts.append(text(left - 6, down(power) + 4, words, "end", "small"))
+    for count in sorted(set(counts)):
+        parts.append(text(across(count), bottom + 15, shortened(count, panel.counts_bytes), "middle", "small"))
+    for name, points in panel.points.items():
+        path = " ".join(f"{across(count):.1f},{down(value):.1f}" for count, value in points if value > 0)
+        parts.append(f'<polyline class="line" stroke="{colour(name)}" points="{path}"/>')
+        parts += [f'<circle cx="{place.split(",")[0]}" cy="{place.split(",")[1]}" r="2.6" fill="{colour(name)}"/>'
+                  for place in path.split()]
+    return parts
+
+
+def shortened(count: float, is_bytes: bool) -> str:
+    step, units = (1024, ("B", "KiB", "MiB", "GiB", "TiB")) if is_bytes else (1000, ("", "k", "M"))
+    unit = 0
+    while count >= step and unit + 1 < len(units):
+        count, unit = count / step, unit + 1
+    return f"{count:g} {units[unit]}".strip() if is_bytes else f"{count:g}{units[unit]}"

@@ -5,6 +5,7 @@ the scratch directory (a tmpfs over SCRATCH) exist nowhere else, and end with th
 the first. So nothing has to be cleaned up: not after an error, not after a signal, SIGKILL included."""
 
 import contextlib
+import json
 import os
 import pathlib
 import signal
@@ -17,17 +18,19 @@ NEW_MOUNTS, NEW_PROCESSES = 0x20000, 0x20000000
 SET_PARENT_DEATH_SIGNAL = 1
 
 
-def alone(body, programs: dict[str, str] | None = None) -> int:
-    """The exit status of `body(scratch)`, which runs as root in namespaces of its own. `programs` are copied to the scratch
+def alone(body, programs: dict[str, str]):
+    """What `body(scratch)` returns, as JSON knows it; it runs as root in namespaces of its own. `programs` are copied to the scratch
     directory first: there neither an empty page cache nor a build that replaces them changes what is measured."""
     if os.geteuid():
         sys.exit("error: this needs root, for a loop device and a file system on it\nhint: sudo make bench")
-    copies = {name: open(path, "rb") for name, path in (programs or {}).items()}
+    copies = {name: open(path, "rb") for name, path in programs.items()}
+    # A file without a name outlives the namespaces that write it.
+    answer = os.open(SCRATCH, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     sys.stdout.flush()
     disk.check(disk.LIBC.unshare(NEW_MOUNTS | NEW_PROCESSES), "unshare")
     first = os.fork()
     if first == 0:
-        os._exit(be_first(body, copies))
+        os._exit(be_first(body, copies, answer))
 
     def end(number, _frame) -> None:
         os.kill(first, signal.SIGKILL)
@@ -36,10 +39,13 @@ def alone(body, programs: dict[str, str] | None = None) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
-    return os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
+    if status := os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]):
+        sys.exit(status)
+    with open(answer, "rb") as file:
+        return json.loads(file.read())
 
 
-def be_first(body, copies) -> int:
+def be_first(body, copies, answer: int) -> int:
     """Process 1 of the namespace: waits for whoever has lost its parent, and ends, and all with it, when the work is done."""
     disk.check(disk.LIBC.prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL), "prctl")
     os.setsid()  # An interrupt from the terminal is for the process outside.
@@ -48,14 +54,14 @@ def be_first(body, copies) -> int:
     disk.mount("tmpfs", str(SCRATCH), "tmpfs")
     worker = os.fork()
     if worker == 0:
-        os._exit(work(body, copies))
+        os._exit(work(body, copies, answer))
     while True:
         ended, status = os.wait()
         if ended == worker:
             return max(0, os.waitstatus_to_exitcode(status))
 
 
-def work(body, copies) -> int:
+def work(body, copies, answer: int) -> int:
     status = 1
     try:
         for name, file in copies.items():
@@ -63,7 +69,8 @@ def work(body, copies) -> int:
                 while piece := file.read(1 << 20):
                     copy.write(piece)
             os.chmod(SCRATCH / name, 0o755)
-        status = body(SCRATCH) or 0
+        os.pwrite(answer, json.dumps(body(SCRATCH)).encode(), 0)
+        status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
         if isinstance(error.code, str):

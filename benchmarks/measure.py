@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import time
 
@@ -79,7 +80,7 @@ class Cell:
 
     def settle(self) -> None:
         """First times are over, and the disk has nothing left to do."""
-        self.load("warm-up", ".")
+        self.load("warm-up", ".", 20)
         self.disk.sync()
 
     def measure(self, key: str, body) -> None:
@@ -105,6 +106,16 @@ class Cell:
     def memory(self, field: str) -> int:
         """Of all servers together; what they share is counted for each."""
         return sum(status_bytes(server, field) for server in isolation.others())
+
+
+def abandon(disk, system) -> None:
+    """Ends whatever is left of a cell that went wrong."""
+    for process in isolation.others():
+        with contextlib.suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+        systems.wait_for_end(process, systems.start_time(process))
+    subprocess.run(["fusermount3", "-u", "-z", system.mountpoint], capture_output=True, check=False)
+    disk.unmount()
 
 
 # Nobody's settings but these.

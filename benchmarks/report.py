@@ -1,9 +1,9 @@
 """What the figures of `make bench` say: medians, ratios, verdicts, tables."""
 
-import pathlib
 import statistics
 
 import charts
+import command
 import systems
 import workloads
 
@@ -140,16 +140,9 @@ def memory_table(result: dict) -> str:
 
 def notes(result: dict) -> str:
     given = result["options"]
-    versions = ", ".join(version for version in result["versions"].values() if version)
-    rounds = f"medians of {given['rounds']} rounds" if given["rounds"] > 1 else "one round"
-    said = [f"Measured on {result['date']}: {result['machine']}; {versions}; {rounds}; {given['random']:,} random reads and as "
-            f"many writes, {given['appends']:,} appends."]
-    said += [f"{name} is left out: {why}." for name, why in result["left_out"].items()]
-    if result["skipped"]:
-        said.append(f"**{result['skipped']} cells had no time.**")
-    if result["busy"]:
-        said.append(f"**{result['busy']} of {result['cells']} cells began while something else used the machine.**")
-    return " ".join(said)
+    said = command.notes(result, f"medians of {given['rounds']} rounds" if given["rounds"] > 1 else "one round",
+                         f"{given['random']:,} random reads and as many writes, {given['appends']:,} appends")
+    return f"{said} **{result['skipped']} cells had no time.**" if result["skipped"] else said
 
 
 def summary(result: dict) -> str:
@@ -173,11 +166,6 @@ def as_text(result: dict) -> str:
     if "plain" in result["systems"]:
         parts.append(ratio_table(result))
     return "\n\n".join([*parts, cost_table(result), memory_table(result), notes(result)])
-
-
-def write(path: pathlib.Path, result: dict) -> None:
-    systems.write_section(path, "bench", as_text(result))
-    path.with_suffix(".svg").write_text(charts.bars(bars(result)), encoding="utf-8")
 
 
 def bars(result: dict) -> list[charts.Group]:

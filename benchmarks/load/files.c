@@ -31,15 +31,17 @@ static void read_file(const char *name, uint64_t number, size_t bytes) {
     close_or_fail(fd);
 }
 
+static void make_parent(const char *file) {
+    char *name = strdup(file);
+    *strrchr(name, '/') = 0;
+    if (mkdir(name, 0755)) fail("mkdir %s", name);
+    free(name);
+}
+
 void files_create(const char *directory, uint64_t count) {
     double begin = seconds();
     for (uint64_t number = 0; number < count; number++) {
-        if (number % FILES_PER_DIRECTORY == 0) {
-            char *name = strdup(file_name(directory, number));
-            *strrchr(name, '/') = 0;
-            if (mkdir(name, 0755)) fail("mkdir %s", name);
-            free(name);
-        }
+        if (number % FILES_PER_DIRECTORY == 0) make_parent(file_name(directory, number));
         create_file(file_name(directory, number), number, BLOCK);
     }
     report(seconds() - begin, count);
@@ -62,19 +64,22 @@ void files_read(const char *directory, uint64_t count) {
     report(seconds() - begin, count);
 }
 
-/* Writes the first page of each again, in place. */
-void files_rewrite(const char *directory, uint64_t count) {
+/* A tree of small files that is made, and read, in steps: those from `first` to before `end`. */
+enum { SMALL = 100 };
+
+void tree_grow(const char *directory, uint64_t first, uint64_t end) {
     double begin = seconds();
-    for (uint64_t number = 0; number < count; number++) {
-        int fd = open_or_fail(file_name(directory, number), O_RDWR);
-        pread_all(fd, buffer, BLOCK, 0);
-        pwrite_all(fd, buffer, BLOCK, 0);
-        close_or_fail(fd);
+    for (uint64_t number = first; number < end; number++) {
+        if (number % FILES_PER_DIRECTORY == 0) make_parent(file_name(directory, number));
+        create_file(file_name(directory, number), number, SMALL);
     }
-    int fd = open_or_fail(directory, O_RDONLY);
-    if (syncfs(fd)) fail("syncfs %s", directory);
-    close_or_fail(fd);
-    report(seconds() - begin, count);
+    report(seconds() - begin, end - first);
+}
+
+void tree_read(const char *directory, uint64_t first, uint64_t end) {
+    double begin = seconds();
+    for (uint64_t number = first; number < end; number++) read_file(file_name(directory, number), number, SMALL);
+    report(seconds() - begin, end - first);
 }
 
 /* --- by the names that directories tell, as find and rm -r do ---------------------------------------------------- */
@@ -131,6 +136,35 @@ void files_remove(const char *directory, uint64_t count) {
     double elapsed = seconds() - begin;
     if (found != count) wrong("%s had %" PRIu64 " files, not %" PRIu64, directory, found, count);
     report(elapsed, count);
+}
+
+/* Reads and writes the first block of every file, in place. */
+static uint64_t rewrite_below(int at, const char *name) {
+    DIR *stream = open_directory(at, name);
+    uint64_t files = 0;
+    for (struct dirent *entry; (entry = readdir(stream));) {
+        if (is_dots(entry->d_name)) continue;
+        if (entry->d_type == DT_DIR) files += rewrite_below(dirfd(stream), entry->d_name);
+        if (entry->d_type != DT_REG) continue;
+        int fd = openat(dirfd(stream), entry->d_name, O_RDWR | O_CLOEXEC);
+        if (fd < 0) fail("open %s", entry->d_name);
+        ssize_t got = pread(fd, buffer, BLOCK, 0);
+        if (got < 0) fail("read %s", entry->d_name);
+        pwrite_all(fd, buffer, (size_t)got, 0);
+        close_or_fail(fd);
+        files++;
+    }
+    closedir(stream);
+    return files;
+}
+
+void rewrite_tree(const char *directory) {
+    double begin = seconds();
+    uint64_t files = rewrite_below(AT_FDCWD, directory);
+    int fd = open_or_fail(directory, O_RDONLY);
+    if (syncfs(fd)) fail("syncfs %s", directory);
+    close_or_fail(fd);
+    report(seconds() - begin, files);
 }
 
 /* --- all names in one directory ---------------------------------------------------------------------------------- */
@@ -202,11 +236,11 @@ void many_processes(const char *directory, uint64_t count, uint64_t jobs) {
 }
 
 /* Everything once, so that what a program, a server and a mount do only the first time is over. */
-void warm_up(const char *directory) {
+void warm_up(const char *directory, uint64_t count) {
     char inner[2048];
     snprintf(inner, sizeof inner, "%s/.warm-up", directory);
     if (mkdir(inner, 0755)) fail("mkdir %s", inner);
-    for (uint64_t number = 0; number < 20; number++) {
+    for (uint64_t number = 0; number < count; number++) {
         const char *name = plain_name(inner, number);
         create_file(name, number, BLOCK);
         int fd = open_or_fail(name, O_RDWR);
@@ -216,7 +250,7 @@ void warm_up(const char *directory) {
         read_file(name, number, BLOCK);
     }
     uint64_t found = remove_below(AT_FDCWD, inner);
-    if (found != 20) wrong("%s had %" PRIu64 " files", inner, found);
+    if (found != count) wrong("%s had %" PRIu64 " files", inner, found);
     if (rmdir(inner)) fail("rmdir %s", inner);
-    report(0, 20);
+    report(0, count);
 }

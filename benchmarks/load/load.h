@@ -62,14 +62,16 @@ void files_create(const char *directory, uint64_t count);
 void files_stat(const char *directory, uint64_t count);
 void files_read(const char *directory, uint64_t count);
 void files_walk(const char *directory, uint64_t count);
-void files_rewrite(const char *directory, uint64_t count);
+void rewrite_tree(const char *directory);
 void files_remove(const char *directory, uint64_t count);
+void tree_grow(const char *directory, uint64_t first, uint64_t end);
+void tree_read(const char *directory, uint64_t first, uint64_t end);
 void names_create(const char *directory, uint64_t count, uint64_t bytes);
 void names_look_up(const char *directory, uint64_t count, uint64_t samples);
 void names_list(const char *directory, uint64_t count);
 void names_check(const char *directory, uint64_t count, uint64_t bytes);
 void many_processes(const char *directory, uint64_t count, uint64_t jobs);
-void warm_up(const char *directory);
+void warm_up(const char *directory, uint64_t count);
 
 void sqlite_run(const char *path, uint64_t count, const char *journal);
 void sqlite_check(const char *path, uint64_t count);

@@ -9,13 +9,15 @@
  *   load share|share-check FILE BYTES COUNT JOBS      16 KiB at a time, 70 % of them reads, fsync at the end
  *   load append|append-check FILE COUNT               4 KiB appended and fdatasync'ed, COUNT times
  *   load sparse-write|sparse-read FILE BYTES COUNT    blocks of 4 KiB anywhere in a file of holes
- *   load files-create|files-stat|files-read|files-walk|files-rewrite|files-remove DIR COUNT   4 KiB each, 100 to a directory
+ *   load files-create|files-stat|files-read|files-walk|files-remove DIR COUNT   4 KiB each, 100 to a directory
+ *   load rewrite-tree DIR                              the first block of every file below, whatever it holds
+ *   load tree-grow|tree-read DIR FIRST END             files of 100 bytes, 100 to a directory
  *   load names-create|names-check DIR COUNT BYTES     COUNT files in one directory
  *   load names-list DIR COUNT, names-look-up DIR COUNT SAMPLES
  *   load processes DIR COUNT JOBS                     create, stat, read, unlink: COUNT files by JOBS processes
  *   load sqlite-wal|sqlite-rollback|sqlite-check FILE COUNT
  *   load mixed DIR SECONDS SEED                       one process's share of a mixed run, compared with a model
- *   load warm-up DIR
+ *   load warm-up DIR COUNT
  */
 #include "load.h"
 
@@ -47,8 +49,10 @@ int main(int count, char **words) {
     else if (!strcmp(verb, "files-stat")) files_stat(path, first);
     else if (!strcmp(verb, "files-read")) files_read(path, first);
     else if (!strcmp(verb, "files-walk")) files_walk(path, first);
-    else if (!strcmp(verb, "files-rewrite")) files_rewrite(path, first);
+    else if (!strcmp(verb, "rewrite-tree")) rewrite_tree(path);
     else if (!strcmp(verb, "files-remove")) files_remove(path, first);
+    else if (!strcmp(verb, "tree-grow")) tree_grow(path, first, second);
+    else if (!strcmp(verb, "tree-read")) tree_read(path, first, second);
     else if (!strcmp(verb, "names-create")) names_create(path, first, second);
     else if (!strcmp(verb, "names-check")) names_check(path, first, second);
     else if (!strcmp(verb, "names-list")) names_list(path, first);
@@ -58,7 +62,7 @@ int main(int count, char **words) {
     else if (!strcmp(verb, "sqlite-rollback")) sqlite_run(path, first, "DELETE");
     else if (!strcmp(verb, "sqlite-check")) sqlite_check(path, first);
     else if (!strcmp(verb, "mixed")) mixed(path, (double)first, second);
-    else if (!strcmp(verb, "warm-up")) warm_up(path);
+    else if (!strcmp(verb, "warm-up")) warm_up(path, first);
     else {
         fputs("usage: load VERB PATH [NUMBER [NUMBER [NUMBER]]]; the verbs stand at the head of load/main.c\n", stderr);
         return 64;
