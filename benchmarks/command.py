@@ -60,6 +60,8 @@ def result(options, body) -> dict:
     """What `body(scratch, result)` adds to a result, in namespaces of its own; or what --from has."""
     if options.source:
         return json.loads(options.source.read_text(encoding="utf-8"))
+    if os.geteuid():
+        sys.exit("error: this needs root, for a loop device and a file system on it\nhint: run it with sudo")
     programs = {"ward": options.ward} | ({"ward-before": options.against} if options.against else {})
     for program in programs.values():
         if not os.access(program, os.X_OK):

@@ -52,7 +52,7 @@ class Disk:
             self.mounted = False
 
     def drop_caches(self) -> None:
-        """Between unmounting and mounting: nothing of the file system is in memory then anyway; this is for what lies below."""
+        """What is clean and nobody has mapped; entries and attributes, too."""
         pathlib.Path("/proc/sys/vm/drop_caches").write_text("3", encoding="ascii")
 
     def sync(self) -> None:

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import isolation
@@ -41,11 +42,11 @@ class Cell:
     def load(self, verb: str, name: str, *numbers: int) -> float:
         return self.loader(verb, self.path / name, *numbers)
 
-    def row(self, key: str, verb: str, name: str, *numbers: int) -> None:
+    def row(self, key: str, verb: str, name: str, *numbers: int, reads: int = 0) -> None:
         """Measures one verb of the load generator, which takes the time itself."""
-        self.measure(key, lambda: self.load(verb, name, *numbers))
+        self.measure(key, lambda: self.load(verb, name, *numbers), reads)
 
-    def command(self, key: str, *words, times: int = 1, **settings) -> str:
+    def command(self, key: str, *words, times: int = 1, reads: int = 0, **settings) -> str:
         """Measures a program, from its start to its end: the mean, where it runs several times. Returns what it said."""
         output = ""
 
@@ -56,7 +57,7 @@ class Cell:
                 output = self.quietly(*words, **settings)
             return (time.monotonic() - begin) / times
 
-        self.measure(key, timed)
+        self.measure(key, timed, reads)
         for cost in ("cpu", "flushes", "written", "read"):
             self.figures[key][cost] /= times
         return output
@@ -65,16 +66,18 @@ class Cell:
         return systems.run(*words, environment={**os.environ, **GIT, "LC_ALL": "C"}, **settings)
 
     def cold(self) -> None:
-        """Everything unmounted, the servers ended, caches dropped, and all of it mounted again."""
+        """Everything unmounted, the servers ended, and all of it mounted again; then first times got over with, and the caches
+        dropped: the warm-up has read what lies beside it on the disk."""
         self.system.unmount()
         self.disk.unmount()
+        self.disk.drop_caches()
+        self.disk.mount()
+        self.system.mount()
+        self.settle()
         self.disk.drop_caches()
         for file in self.hot:
             with contextlib.suppress(OSError):
                 pathlib.Path(file).read_bytes()
-        self.disk.mount()
-        self.system.mount()
-        self.settle()
 
     # --- what it costs ---
 
@@ -83,7 +86,8 @@ class Cell:
         self.load("warm-up", ".", 20)
         self.disk.sync()
 
-    def measure(self, key: str, body) -> None:
+    def measure(self, key: str, body, reads: int = 0) -> None:
+        """`reads`: so many bytes at least have to come from the disk, or it was not cold."""
         servers = isolation.others()
         for server in servers:
             with contextlib.suppress(OSError):  # It may have been a helper that has ended.
@@ -102,6 +106,9 @@ class Cell:
             "read": disk_after["read"] - disk_before["read"],
             "written": disk_last["written"] - disk_before["written"],
         }
+        if self.figures[key]["read"] < reads:
+            sys.exit(f"error: {key} on {self.system.name} read {self.figures[key]['read']:,} bytes from the disk, not {reads:,}: "
+                     "it was not cold")
 
     def memory(self, field: str) -> int:
         """Of all servers together; what they share is counted for each."""
