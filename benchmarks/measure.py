@@ -24,14 +24,13 @@ class Cell:
         self.disk, self.scratch, self.options = disk, scratch, options
         self.loader = load
         self.figures: dict[str, dict[str, float]] = {}
-        self.idle = 0
         disk.format()
         self.system = kind(scratch, options, disk.mountpoint)
         self.system.create()
         self.path = self.system.mountpoint
         self.hot = hot_files()
-        self.idle = self.memory("VmRSS")
         self.settle()
+        self.idle = self.memory("VmRSS")
 
     def close(self) -> None:
         self.system.unmount()

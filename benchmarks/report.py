@@ -178,7 +178,7 @@ def bars(result: dict) -> list[charts.Group]:
 
 def difference(new: list[float], old: list[float]) -> str:
     """Beyond the noise: every round of the one lies beside every round of the other."""
-    change = statistics.median(new) / statistics.median(old)
+    change = statistics.median(new) / max(statistics.median(old), 1e-9)
     apart = max(new) < min(old) or max(old) < min(new)
     # One or two rounds have no spread to speak of.
     least = SMALLEST_DIFFERENCE if len(new) > 2 else LARGEST_NOISE
@@ -193,6 +193,10 @@ def regression_table(result: dict) -> str:
         change, word = statistics.median(new) / statistics.median(old), difference(new, old)
         if word:
             differing.append(f"{title(row, result)}: {word} ({times(change)})")
+        cpu_word = difference(*([figures["cpu"] for figures in result["rows"][row.key][name]] for name in ("ward", "ward-before")))
+        if cpu_word:
+            differing.append(f"{title(row, result)}: {'less' if cpu_word == 'faster' else 'more'} CPU "
+                             f"({times(ratio(result, row.key, 'ward', 'ward-before', 'cpu'))})")
         spread = (max(old) - min(old)) / statistics.median(old)
         rows.append([title(row, result), seconds(statistics.median(old)), seconds(statistics.median(new)), times(change),
                      f"{spread * 100:.0f} %", times(ratio(result, row.key, "ward", "ward-before", "cpu")), word])
