@@ -7,7 +7,7 @@ import command
 # has fixed costs, which hide it; only from here on is growth judged.
 STRAIGHT, JUDGED_FROM = 1.5, 100
 # What should not depend on the size: this much between the largest and the smallest, where it is more than noise.
-CONSTANT, NOISE_SECONDS = 1.5, 0.02
+CONSTANT, NOISE_SECONDS = 1.5, 0.05
 
 PANELS = {
     "create": ("directory of n names: create one", "s", "line"),
@@ -77,7 +77,8 @@ def as_text(result: dict) -> str:
         lines.append(f"| {words} | {count_words(panel, least)} | {count_words(panel, most)} | {readable(first, unit)} | "
                      f"{readable(last, unit)} | {said} | {' | '.join(others)} |")
     verdict = "Steeper than a straight line: " + "; ".join(problems) + "." if problems else "Straight lines or better everywhere, or as ext4's."
-    return "\n\n".join(["\n".join(lines), " ".join([verdict, *result["remarks"]]), command.notes(result)])
+    rounds = result["options"]["rounds"]
+    return "\n\n".join(["\n".join(lines), " ".join([verdict, *result["remarks"]]), command.notes(result, f"medians of {rounds} rounds, from 100,000 names on one" if rounds > 1 else "one round")])
 
 
 def chart(result: dict) -> str:
