@@ -76,9 +76,12 @@ def as_text(result: dict) -> str:
                   for name in ("plain", "gocryptfs")]
         lines.append(f"| {words} | {count_words(panel, least)} | {count_words(panel, most)} | {readable(first, unit)} | "
                      f"{readable(last, unit)} | {said} | {' | '.join(others)} |")
-    verdict = "Steeper than a straight line: " + "; ".join(problems) + "." if problems else "Straight lines or better everywhere, or as ext4's."
+    verdict = "Straight lines or better everywhere, or as ext4's."
+    if problems:
+        verdict = f"Steeper than a straight line: {'; '.join(problems)}."
     rounds = result["options"]["rounds"]
-    return "\n\n".join(["\n".join(lines), " ".join([verdict, *result["remarks"]]), command.notes(result, f"medians of {rounds} rounds, from 100,000 names on one" if rounds > 1 else "one round")])
+    notes = command.notes(result, f"medians of {rounds} rounds, from 100,000 names on one" if rounds > 1 else "one round")
+    return "\n\n".join(["\n".join(lines), " ".join([verdict, *result["remarks"]]), notes])
 
 
 def chart(result: dict) -> str:

@@ -1,8 +1,8 @@
 """Process, mount and memory of a benchmark's own: whatever ends it, the kernel takes all of it away.
 
-`alone` runs a function in namespaces of processes and of mounts. The loop device, what is mounted, the servers, their sockets and
-the scratch directory (a tmpfs over SCRATCH) exist nowhere else, and end with the last process there; every process there ends with
-the first. So nothing has to be cleaned up: not after an error, not after a signal, SIGKILL included."""
+`alone` runs a function in namespaces of processes and of mounts. The loop device, what is mounted, the servers, their sockets
+and the scratch directory (a tmpfs over SCRATCH) exist nowhere else, and end with the last process there; every process there
+ends with the first. So nothing has to be cleaned up: not after an error, not after a signal, SIGKILL included."""
 
 import contextlib
 import json
@@ -19,8 +19,8 @@ SET_PARENT_DEATH_SIGNAL = 1
 
 
 def alone(body, programs: dict[str, str]):
-    """What `body(scratch)` returns, as JSON knows it; it runs as root in namespaces of its own. `programs` are copied to the scratch
-    directory first: there neither an empty page cache nor a build that replaces them changes what is measured."""
+    """What `body(scratch)` returns, as JSON knows it; it runs as root in namespaces of its own. `programs` are copied to the
+    scratch directory first: there neither an empty page cache nor a build that replaces them changes what is measured."""
     copies = {name: open(path, "rb") for name, path in programs.items()}
     # A file without a name outlives the namespaces that write it.
     answer = os.open(SCRATCH, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -56,7 +56,8 @@ def be_first(body, copies, answer: int) -> int:
     while True:
         ended, status = os.wait()
         if ended == worker:
-            return max(0, os.waitstatus_to_exitcode(status))
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
 
 
 def work(body, copies, answer: int) -> int:

@@ -193,8 +193,8 @@ def regression_table(result: dict) -> str:
         change, word = statistics.median(new) / statistics.median(old), difference(new, old)
         if word:
             differing.append(f"{title(row, result)}: {word} ({times(change)})")
-        cpu_word = difference(*([figures["cpu"] for figures in result["rows"][row.key][name]] for name in ("ward", "ward-before")))
-        if cpu_word:
+        cpu = ([figures["cpu"] for figures in result["rows"][row.key][name]] for name in ("ward", "ward-before"))
+        if cpu_word := difference(*cpu):
             differing.append(f"{title(row, result)}: {'less' if cpu_word == 'faster' else 'more'} CPU "
                              f"({times(ratio(result, row.key, 'ward', 'ward-before', 'cpu'))})")
         spread = (max(old) - min(old)) / statistics.median(old)

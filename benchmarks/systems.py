@@ -1,5 +1,5 @@
-"""The file systems that the benchmarks put side by side, and what all of them need around them: a scratch directory on tmpfs that is
-always cleaned up, the compiled load generator, and a look at how busy the machine is."""
+"""The file systems that the benchmarks put side by side, and what all of them need around them: a scratch directory on tmpfs
+that is always cleaned up, the compiled load generator, and a look at how busy the machine is."""
 
 import json
 import os
