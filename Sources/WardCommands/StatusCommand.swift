@@ -19,10 +19,13 @@ struct StatusCommand: ParsableCommand {
               ward status ~/papers
               ward status ~/.papers                            a volume's directory
               ward status --json | jq -r .state
+              ward status --requests ~/papers                  what the kernel has asked for
               ward status ~/papers --json | jq .protectedDataAvailable
             """)
 
     @OptionGroup var target: MountPointArgument
+    @Flag(help: "Also how many requests of each kind the kernel has sent since the mount.")
+    var requests = false
     @OptionGroup var options: ReportOptions
 
     func run() throws {
@@ -50,6 +53,7 @@ struct StatusCommand: ParsableCommand {
             } else {
                 if index > 0 { console.result("") }
                 console.result(StatusText.render(status, console.output))
+                if requests { console.result(StatusText.requests(status)) }
             }
         }
     }

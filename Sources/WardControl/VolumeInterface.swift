@@ -34,6 +34,12 @@ public enum VolumeInterface {
           openFiles: int
         )
 
+        # How often the kernel has sent one kind of request, by the names of linux/fuse.h (LOOKUP, READ).
+        type RequestCount (
+          name: string,
+          count: int
+        )
+
         # state: noPasscode, beforeFirstUnlock, unlocked, locking, locked or lockedWithHost (locked, and trusted hosts hold
         # classes A and B open); since: when it began, RFC 3339.
         # protectedDataAvailable: false exactly while files of class A and B can't be opened.
@@ -45,7 +51,8 @@ public enum VolumeInterface {
         # last that was made, and of the last that was opened to see whether it can be.
         # unsyncedBytes: written and not yet durable; pendingStoreBytes: accepted and not yet stored. Absent: not known.
         # lost, denied, integrityFailures: how many since the mount; lostPaths: of the last few that were lost.
-        # hosts: names of trusted hosts that are connected, once for each connection. sequence: that of the last event.
+        # hosts: names of trusted hosts that are connected, once for each connection. requests: of the kernel, since the
+        # mount. sequence: that of the last event.
         type VolumeStatus (
           uuid: string,
           volume: string,
@@ -72,6 +79,7 @@ public enum VolumeInterface {
           integrityFailures: int,
           denied: int,
           hosts: []string,
+          requests: []RequestCount,
           sequence: int,
           pid: int,
           version: string,

@@ -31,6 +31,30 @@ public struct ClassStatus: Equatable, Sendable {
     }
 }
 
+/// How often the kernel has sent one kind of request since the mount.
+public struct RequestCount: Equatable, Sendable {
+    /// As linux/fuse.h has it: LOOKUP, READ.
+    public var name: String
+    public var count: Int
+
+    public init(name: String, count: Int) {
+        self.name = name
+        self.count = count
+    }
+
+    public var json: JSONValue {
+        .object([("name", .string(name)), ("count", .int(Int64(count)))])
+    }
+
+    /// Nil where a member is missing or of another type.
+    public init?(json: JSONValue) {
+        guard let name = json["name"]?.stringValue, let count = json["count"]?.intValue else {
+            return nil
+        }
+        self.init(name: name, count: count)
+    }
+}
+
 /// What `Status` answers.
 public struct VolumeStatus: Equatable, Sendable {
     public var uuid: String
@@ -78,6 +102,8 @@ public struct VolumeStatus: Equatable, Sendable {
     public var sequence = 0
     /// Names of trusted hosts that are connected, once for each connection.
     public var hosts: [String] = []
+    /// Of the kernel, since the mount.
+    public var requests: [RequestCount] = []
     /// The daemon's.
     public var pid: Int
     public var version: String
@@ -126,6 +152,7 @@ public struct VolumeStatus: Equatable, Sendable {
             ("lost", .int(Int64(lost))), ("lostPaths", .array(lostPaths.map { .string($0) })),
             ("integrityFailures", .int(Int64(integrityFailures))), ("denied", .int(Int64(denied))),
             ("hosts", .array(hosts.map { .string($0) })),
+            ("requests", .array(requests.map(\.json))),
             ("sequence", .int(Int64(sequence))), ("pid", .int(Int64(pid))),
             ("version", .string(version)), ("readOnly", .bool(readOnly)),
             ("manualClock", .bool(manualClock)),
@@ -167,5 +194,6 @@ public struct VolumeStatus: Equatable, Sendable {
         denied = json["denied"]?.intValue ?? 0
         sequence = json["sequence"]?.intValue ?? 0
         hosts = json["hosts"]?.arrayValue?.compactMap(\.stringValue) ?? []
+        requests = json["requests"]?.arrayValue?.compactMap(RequestCount.init(json:)) ?? []
     }
 }

@@ -45,6 +45,8 @@ final class ControlService: ControlHandler {
     private let locks = Atomic(0)
     /// The start of a new delay after a reboot waits in `passcodes`.
     private let isRestartingDelay = Atomic(false)
+    /// Of the kernel, since the mount.
+    private let requestCounts: @Sendable () -> [RequestCount]
     /// Unmounts; returns why it can't, or nil.
     let unmount: @Sendable (_ force: Bool) -> String?
 
@@ -53,6 +55,7 @@ final class ControlService: ControlHandler {
         keeper: LockKeeper, connections: HostConnections, maintenance: Maintenance,
         time: any TimeSource,
         fillable: FillableStorage?, hub: EventHub, deviceMinor: UInt32,
+        requestCounts: @escaping @Sendable () -> [RequestCount],
         unmount: @escaping @Sendable (_ force: Bool) -> String?
     ) {
         self.options = options
@@ -67,6 +70,7 @@ final class ControlService: ControlHandler {
                 wall: SteadyTime.wallClock(), latest: store.latestTime, sinceBoot: time.now))
         self.fillable = fillable
         self.hub = hub
+        self.requestCounts = requestCounts
         self.unmount = unmount
         holders = HolderSearch(volume: volume, deviceMinor: deviceMinor)
         checks = CheckRunner(volume: volume, hub: hub)
@@ -157,6 +161,7 @@ final class ControlService: ControlHandler {
         status.integrityFailures = counts.integrityFailures
         status.denied = counts.denied
         status.hosts = connections.all.map(\.name)
+        status.requests = requestCounts()
         status.sequence = counts.sequence
         return status
     }

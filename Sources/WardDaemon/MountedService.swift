@@ -89,7 +89,10 @@ final class MountedService: @unchecked Sendable {
             options: options, placement: placement, store: store, volume: volume, keeper: keeper,
             connections: connections, maintenance: maintenance, time: time, fillable: fillable,
             hub: hub,
-            deviceMinor: connection.connectionID
+            deviceMinor: connection.connectionID,
+            requestCounts: { [connection] in
+                connection.requestCounts.map { RequestCount(name: $0.name, count: $0.count) }
+            }
         ) { force in ending.owner?.end(force: force) }
         info = MountedInfo(
             uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,

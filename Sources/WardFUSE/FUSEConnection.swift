@@ -20,6 +20,7 @@ public final class FUSEConnection: Sendable {
     /// come back, but an open file keeps to its connection (fs/fuse/control.c). And no program can use up the descriptor
     /// that is needed when the connection has to be cut.
     private let abortFile: Int32
+    private let counts = RequestCounts()
     private let workers = Mutex<[WipeProgress]>([])
 
     private init(
@@ -209,11 +210,15 @@ public final class FUSEConnection: Sendable {
         let context = WorkerContext(volume: volume)
         transport.willSleep = { context.scrub() }
         let server = RequestServer<DeviceChannel>(
-            volume, context, policy, hasExtendedSetxattr: negotiation.hasExtendedSetxattr, syncs)
+            volume, context, policy, hasExtendedSetxattr: negotiation.hasExtendedSetxattr, syncs,
+            counts)
         while let (request, channel) = transport.nextRequest() {
             server.serve(request, channel)
         }
     }
+
+    /// Requests of the kernel since the mount, by the names of linux/fuse.h; those that never came are left out.
+    public var requestCounts: [(name: String, count: Int)] { counts.all }
 
     /// Wipes what earlier requests left in the workers' buffers: content of files whose class was just evicted. Workers
     /// that sleep did it before; returns false where a worker was still at its request when `timeout` was over.

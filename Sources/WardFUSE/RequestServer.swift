@@ -13,18 +13,21 @@ final class RequestServer<Channel: ReplyChannel> {
     let policy: CachePolicy
     let hasExtendedSetxattr: Bool
     let syncs: SyncPool<Channel>
+    private let counts: RequestCounts
     /// Where replies are put together: the header, then structures or a listing.
     let reply: UnsafeMutableRawBufferPointer
 
     init(
         _ volume: Volume, _ context: WorkerContext, _ policy: CachePolicy,
-        hasExtendedSetxattr: Bool, _ syncs: SyncPool<Channel>
+        hasExtendedSetxattr: Bool, _ syncs: SyncPool<Channel>,
+        _ counts: RequestCounts = RequestCounts()
     ) {
         self.volume = volume
         self.context = context
         self.policy = policy
         self.hasExtendedSetxattr = hasExtendedSetxattr
         self.syncs = syncs
+        self.counts = counts
         reply = .allocate(byteCount: RequestServer.listingBytes + 4096, alignment: 4096)
     }
 
@@ -34,6 +37,7 @@ final class RequestServer<Channel: ReplyChannel> {
 
     /// Serves one request; it is answered when this returns, or handed to `syncs`.
     func serve(_ request: Request, _ channel: Channel) {
+        counts.note(request.header.opcode)
         var call = Call(request, channel)
         do throws(Errno) {
             try dispatch(&call)

@@ -60,6 +60,7 @@ import Testing
         status.integrityFailures = 4
         status.denied = 5
         status.hosts = ["laptop\u{1B}", "desk"]
+        status.requests = [RequestCount(name: "LOOKUP", count: 7)]
         status.sequence = 6
         return status
     }
@@ -69,6 +70,7 @@ import Testing
         let status = status
         try check(status.json, against: fields("type", "VolumeStatus"))
         try check(status.classes[0].json, against: fields("type", "ClassStatus"))
+        try check(status.requests[0].json, against: fields("type", "RequestCount"))
         #expect(VolumeStatus(json: status.json) == status)
     }
 

@@ -33,6 +33,14 @@ enum StatusText {
         return lines.joined(separator: "\n")
     }
 
+    /// The kernel's requests, the most frequent first.
+    static func requests(_ status: VolumeStatus) -> String {
+        let sorted = status.requests.sorted { ($1.count, $0.name) < ($0.count, $1.name) }
+        return sorted.map {
+            "  \(Text.padded($0.name, 15))  \(Text.paddedLeft(Text.grouped($0.count), 12))"
+        }.joined(separator: "\n")
+    }
+
     /// "laptop, desk (2)": each once.
     static func hosts(_ status: VolumeStatus) -> String {
         var names: [(name: String, count: Int)] = []
