@@ -2,6 +2,7 @@
 #include "ward_syscalls.h"
 
 #include <linux/capability.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -23,6 +24,12 @@ int ward_raise_thread_capabilities(void) {
 }
 
 int ward_fallocate(int fd, int mode, off_t offset, off_t length) { return fallocate(fd, mode, offset, length); }
+ssize_t ward_getdents64(int fd, void *buffer, size_t size) { return getdents64(fd, buffer, size); }
+void ward_use_one_heap(void) {
+    mallopt(M_ARENA_MAX, 1);
+    mallopt(M_TOP_PAD, 1 << 20);
+    mallopt(M_TRIM_THRESHOLD, 4 << 20);
+}
 int ward_syncfs(int fd) { return syncfs(fd); }
 int ward_pipe2(int ends[2], int flags) { return pipe2(ends, flags); }
 int ward_renameat2(int old_dir, const char *old_path, int new_dir, const char *new_path, unsigned flags) {

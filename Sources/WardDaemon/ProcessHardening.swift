@@ -11,6 +11,7 @@ enum ProcessHardening {
         setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
         raise(__rlimit_resource_t(RLIMIT_NOFILE.rawValue))
         raise(__rlimit_resource_t(__RLIMIT_MEMLOCK.rawValue))
+        ward_use_one_heap()
         umask(0)
         chdir("/")
         signal(SIGPIPE, SIG_IGN)

@@ -30,6 +30,8 @@ extension FUSEConnection: KernelNotifier {
         message.append(contentsOf: name)
         message.append(0)
         _ = message.withUnsafeBytes { DeviceChannel(descriptor: share.device).send($0) }
+        // A listing may be kept although its names were never looked up.
+        invalidateContent(of: parent)
     }
 
     /// Kernels before 6.16 write mapped pages back from copies (fs/fuse/file.c, `fuse_writepages_fill`): the page itself is

@@ -87,10 +87,11 @@ extension RequestServer {
 
     func openDirectory(_ call: inout Call<Channel>) throws(Errno) {
         let handle = try volume.openDirectory(call.node, context)
-        // No FOPEN_CACHE_DIR: offsets count the names of this handle's own listing. A reader that began in a listing the
-        // kernel had kept from another handle, and is sent back here when a name is removed, would go on at an offset of
-        // the old one, and names would be left out (`rm -r` and `find -delete` read and remove by turns).
-        if !send(fuse_open_out(fh: handle, open_flags: 0, backing_id: 0), call) {
+        // Kept only where offsets mean the same to every handle (decision 0062): who began in a listing that the kernel
+        // kept, and is sent back here when a name is removed, goes on at an offset that another handle gave.
+        let flags: UInt32 =
+            policy.keepsContent && volume.keepsListings ? FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE : 0
+        if !send(fuse_open_out(fh: handle, open_flags: flags, backing_id: 0), call) {
             volume.releaseDirectory(handle, context)
         }
     }

@@ -51,6 +51,45 @@ public enum DirectoryReading {
         }
     }
 
+    /// Bytes asked for at once: as many names as a program asks the C library for.
+    private static let chunkBytes = 32 << 10
+
+    /// The next entries from `offset` on (0: the first), "." and ".." among them, each with the offset behind it, which
+    /// means the same to every descriptor of the directory; empty at the end, getdents64(2).
+    public static func entries(
+        of directory: Int32, from offset: UInt64
+    ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
+        let start = Int(Int64(bitPattern: offset))
+        if try Syscall.lseek(directory, 0, SEEK_CUR) != start {
+            _ = try Syscall.lseek(directory, start, SEEK_SET)
+        }
+        return try withUnsafeTemporaryAllocation(byteCount: chunkBytes, alignment: 8) {
+            buffer throws(Errno) in
+            let count = try Syscall.check {
+                ward_getdents64(directory, buffer.baseAddress!, buffer.count)
+            }
+            var entries: [(entry: DirectoryEntry, next: UInt64)] = []
+            var at = 0
+            // struct linux_dirent64: inode 8, offset 8, length of the record 2, type 1, name and a zero byte.
+            while at + 19 < count {
+                let record = UnsafeRawBufferPointer(rebasing: buffer[at..<count])
+                let name = record.baseAddress! + 19
+                entries.append(
+                    (
+                        DirectoryEntry(
+                            name: [UInt8](
+                                UnsafeRawBufferPointer(
+                                    start: name,
+                                    count: strlen(name.assumingMemoryBound(to: CChar.self)))),
+                            inode: record.loadUnaligned(as: UInt64.self), type: record[18]),
+                        record.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
+                    ))
+                at += Int(record.loadUnaligned(fromByteOffset: 16, as: UInt16.self))
+            }
+            return entries
+        }
+    }
+
     /// Their names, sorted by their bytes.
     public static func names(in directory: Int32) throws(Errno) -> [[UInt8]] {
         var names: [[UInt8]] = []

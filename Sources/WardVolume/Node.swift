@@ -46,6 +46,13 @@ final class Node: @unchecked Sendable {
     /// under way would promise what is not on disk yet.
     private let namesMade = Atomic<UInt32>(0)
     private let namesSynced = Atomic<UInt32>(0)
+    private let freshness = Atomic<Bool>(false)
+    /// Made by us, without an ACL to inherit, and given neither ACL nor capabilities since: the kernel asks for both at the
+    /// first write and the first chmod. Needs no lock.
+    var isFresh: Bool {
+        get { freshness.load(ordering: .relaxed) }
+        set { freshness.store(newValue, ordering: .relaxed) }
+    }
     private let forgottenEpochValue = Atomic<UInt32>(0)
 
     /// Held while a file is being opened or closed for the last time: `file` changes only under it.

@@ -215,21 +215,78 @@ final class FileHandle: Sendable {
     }
 }
 
-/// A handle the kernel holds on a directory: its names as they were when reading began.
+/// A handle the kernel holds on a directory.
+///
+/// What is read of it are a few names at a time, and where each begins is the store's offset: it means the same whatever
+/// was made or removed since, and to every other handle, so that the kernel may keep listings.
 final class DirectoryHandle: @unchecked Sendable {
-    // Sendable: `names` is guarded by `lock`.
+    // Sendable: what changes is guarded by `lock`.
     struct Name {
         var plain: [UInt8]
         var stored: [CChar]
         var inode: UInt64
         var type: UInt8
+        /// Where the next one begins.
+        var next: UInt64
     }
 
     let node: Node
+    private let storage: any Storage
     let lock = TryableLock()
-    var names: [Name]?
+    /// A descriptor of its own, for its position; -1 until something is read.
+    private var descriptor: Int32 = -1
+    /// Names that were read from the store, and the place of the first that was not given to the kernel.
+    private var names: [Name] = []
+    private var index = 0
+    /// The offset behind the last name that was given.
+    private var position: UInt64 = 0
+    /// Where the store goes on after `names`, and whether nothing is there.
+    private var end: UInt64 = 0
+    private var hasEnded = false
 
-    init(node: Node) { self.node = node }
+    init(node: Node, storage: any Storage) {
+        self.node = node
+        self.storage = storage
+    }
+
+    deinit { if descriptor >= 0 { storage.close(descriptor) } }
+
+    /// Goes to an offset that was given with a name before, by this handle or another; 0 begins anew.
+    func seek(to offset: UInt64) {
+        if offset != 0, offset == position { return }
+        position = offset
+        if offset != 0, let found = names.firstIndex(where: { $0.next == offset }) {
+            index = found + 1
+            return
+        }
+        names = []
+        index = 0
+        end = offset
+        hasEnded = false
+    }
+
+    /// The name at the position; nil at the end. `open` opens the directory anew; `convert` makes names of what is stored.
+    func name(
+        open: () throws(Errno) -> Int32,
+        convert: ([(entry: DirectoryEntry, next: UInt64)]) throws(Errno) -> [Name]
+    ) throws(Errno) -> Name? {
+        while index == names.count {
+            if hasEnded { return nil }
+            if descriptor < 0 { descriptor = try open() }
+            let entries = try storage.entries(descriptor, from: end)
+            names = try convert(entries)
+            index = 0
+            hasEnded = entries.isEmpty
+            if let last = entries.last { end = last.next }
+        }
+        return names[index]
+    }
+
+    /// The name at the position was given.
+    func advance() {
+        position = names[index].next
+        index += 1
+    }
 }
 
 extension UInt64 {

@@ -79,8 +79,26 @@ public protocol Storage: AnyObject, Sendable {
     func list(
         _ directory: Int32, _ body: (DirectoryEntry) -> Void
     ) throws(Errno)
+    /// The next entries from `offset` on (0: the first), "." and ".." among them, each with the offset behind it; empty at
+    /// the end. `directory`: opened for the one who reads it, whose position this moves.
+    func entries(
+        _ directory: Int32, from offset: UInt64
+    ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)]
     /// Nanoseconds of a clock that ticks no finer than the times of its files; never goes back.
     func coarseNanoseconds() -> UInt64
+}
+
+extension Storage {
+    /// For stores in memory: all that is left at once, counted. Such offsets mean nothing once a name is gone.
+    public func entries(
+        _ directory: Int32, from offset: UInt64
+    ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
+        var all = [".", ".."].map {
+            DirectoryEntry(name: Array($0.utf8), inode: 0, type: UInt8(DT_DIR))
+        }
+        try list(directory) { all.append($0) }
+        return all.enumerated().dropFirst(Int(clamping: offset)).map { ($1, UInt64($0) + 1) }
+    }
 }
 
 /// The backing store as Linux has it.
@@ -247,6 +265,11 @@ public class PosixStorage: Storage, @unchecked Sendable {
 
     public func list(_ directory: Int32, _ body: (DirectoryEntry) -> Void) throws(Errno) {
         try DirectoryReading.entries(of: directory, body)
+    }
+    public func entries(
+        _ directory: Int32, from offset: UInt64
+    ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
+        try DirectoryReading.entries(of: directory, from: offset)
     }
     public func coarseNanoseconds() -> UInt64 { SystemClock.coarseNanoseconds() }
 }

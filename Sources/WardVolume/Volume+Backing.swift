@@ -58,7 +58,8 @@ extension Volume {
         return try withLink(of: node) { directory, name throws(Errno) in
             let descriptor = try storage.openat(
                 directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
-            return try verified(descriptor, node)
+            _ = try verified(descriptor, node)
+            return descriptor
         }
     }
 
@@ -83,13 +84,12 @@ extension Volume {
         }
     }
 
-    /// The descriptor, if it is the node's inode; `ESTALE` (and closed) where the name belongs to something else now.
-    private func verified(_ descriptor: Int32, _ node: Node) throws(Errno) -> Int32 {
+    /// What fstat(2) says of the descriptor, if it is the node's inode; `ESTALE` (and closed) where the name belongs to
+    /// something else now.
+    private func verified(_ descriptor: Int32, _ node: Node) throws(Errno) -> FileStatus {
         do throws(Errno) {
             let status = try storage.fstat(descriptor)
-            if UInt64(status.st_ino) == node.inode, status.st_dev == rootDevice {
-                return descriptor
-            }
+            if UInt64(status.st_ino) == node.inode, status.st_dev == rootDevice { return status }
         } catch {
             storage.close(descriptor)
             throw error
@@ -150,17 +150,19 @@ extension Volume {
             }
         }
         let descriptor = try withLink(of: node) { directory, name throws(Errno) in
-            try verified(
-                try storage.openat(
-                    directory, name, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0),
-                node)
+            let descriptor = try storage.openat(
+                directory, name, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0)
+            _ = try verified(descriptor, node)
+            return descriptor
         }
         defer { storage.close(descriptor) }
         return try body(descriptor)
     }
 
     /// Opens the node's backing file for content: for writing too where that is possible.
-    func openBacking(_ node: Node) throws(Errno) -> (descriptor: Int32, isWritable: Bool) {
+    func openBacking(
+        _ node: Node
+    ) throws(Errno) -> (descriptor: Int32, status: FileStatus, isWritable: Bool) {
         let writable = !isReadOnly
         do throws(Errno) {
             return try withLink(of: node) { directory, name throws(Errno) in
@@ -168,7 +170,7 @@ extension Volume {
                     directory, name,
                     (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK,
                     mode: 0)
-                return (try verified(descriptor, node), writable)
+                return (descriptor, try verified(descriptor, node), writable)
             }
         } catch
             where writable
@@ -178,7 +180,7 @@ extension Volume {
             return try withLink(of: node) { directory, name throws(Errno) in
                 let descriptor = try storage.openat(
                     directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
-                return (try verified(descriptor, node), false)
+                return (descriptor, try verified(descriptor, node), false)
             }
         }
     }

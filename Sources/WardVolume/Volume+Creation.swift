@@ -56,6 +56,8 @@ extension Volume {
         let backing = BackingMode(trueMode: trueMode, isDirectory: false)
         if isLong { try makeLongLink(directory.rawValue, stored, name, state.id) }
         let file: OpenFile
+        // What the new file's attributes are, where nothing was done to it since.
+        var known: FileStatus?
         do throws(Errno) {
             if protectionClass == state.protectionClass, !backing.needsRecord {
                 let descriptor = try asCaller(caller) { () throws(Errno) in
@@ -64,7 +66,9 @@ extension Volume {
                         mode: backing.bits)
                 }
                 do throws(Errno) {
-                    file = try adopt(descriptor, protectionClass, state)
+                    let made = try adopt(descriptor, protectionClass, state)
+                    file = made.file
+                    known = made.status
                 } catch {
                     try? storage.unlinkat(directory.rawValue, stored, 0)
                     throw error
@@ -87,8 +91,10 @@ extension Volume {
         let node = file.node
         node.addLink(parent, stored)
         node.noteUnsyncedName()
+        if state.hasDefaultACL == false { node.isFresh = true }
         do throws(Errno) {
-            let status = try storage.fstat(file.descriptor)
+            let status: FileStatus
+            if let known { status = known } else { status = try storage.fstat(file.descriptor) }
             return (node, file, try attributes(of: node, status, context))
         } catch {
             // Nobody was told of it: it goes again, name and node.
@@ -102,7 +108,7 @@ extension Volume {
     /// The open file of a descriptor that was just made: a fresh node with one look-up and one handle.
     private func adopt(
         _ descriptor: Int32, _ protectionClass: ProtectionClass, _ state: DirectoryState
-    ) throws(Errno) -> OpenFile {
+    ) throws(Errno) -> (file: OpenFile, status: FileStatus) {
         let status: FileStatus
         do throws(Errno) {
             status = try storage.fstat(descriptor)
@@ -119,7 +125,7 @@ extension Volume {
         file.isEndVerified = true
         file.isBeyondDoubt = true
         attach(file, to: node)
-        return file
+        return (file, status)
     }
 
     /// A file without a name that has everything before it gets one: its mode's record, and its header where its class
@@ -133,7 +139,7 @@ extension Volume {
             try storage.openat(
                 directory, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR, mode: backing.bits)
         }
-        let file = try adopt(descriptor, protectionClass, state)
+        let file = try adopt(descriptor, protectionClass, state).file
         do throws(Errno) {
             if backing.needsRecord {
                 var value = UInt16(trueMode & 0o7777).littleEndian
@@ -178,7 +184,7 @@ extension Volume {
                 directory.rawValue, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR,
                 mode: backing.bits)
         }
-        let file = try adopt(descriptor, inherited, state)
+        let file = try adopt(descriptor, inherited, state).file
         do throws(Errno) {
             if backing.needsRecord {
                 try setMode(descriptor, trueMode, isDirectory: false, wasMarked: true)

@@ -8,7 +8,7 @@ extension Volume {
     public func openDirectory(_ id: NodeID, _ context: WorkerContext) throws(Errno) -> HandleID {
         let node = node(id)
         _ = try directoryDescriptor(of: node)
-        return .handle(DirectoryHandle(node: node))
+        return .handle(DirectoryHandle(node: node, storage: storage))
     }
 
     /// Entries from `offset` on (0: the beginning) until `sink` is full. `lookup`: `readdirplus`.
@@ -17,46 +17,41 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) {
         let handle = handle.object(as: DirectoryHandle.self)
+        let node = handle.node
         handle.lock.lockNow()
         defer { handle.lock.unlock() }
-        if offset == 0 || handle.names == nil { handle.names = try names(in: handle.node) }
-        let names = handle.names!
-        var index = Int(clamping: offset)
-        while index < names.count + 2 {
-            let next = UInt64(index + 1)
-            if index < 2 {
-                let name: StaticString = index == 0 ? "." : ".."
-                let bytes = UnsafeRawBufferPointer(
-                    start: name.utf8Start, count: name.utf8CodeUnitCount)
-                let inode =
-                    index == 0 ? handle.node.inode : handle.node.link?.parent.inode ?? root.inode
-                guard
-                    sink.add(
-                        name: bytes, inode: inode, type: UInt32(DT_DIR), nextOffset: next,
-                        entry: nil)
-                else { return }
-            } else {
-                let name = names[index - 2]
-                var entry: Entry?
-                if lookup {
-                    do throws(Errno) {
-                        entry = try self.lookup(handle.node, stored: name.stored, context)
-                    } catch {
-                        // Gone meanwhile, or damaged: its own look-up will say so.
-                    }
-                }
-                let type = entry.map { ($0.attributes.mode & 0o170000) >> 12 } ?? UInt32(name.type)
-                let fits = name.plain.withUnsafeBytes {
-                    sink.add(
-                        name: $0, inode: name.inode, type: type, nextOffset: next, entry: entry)
-                }
-                guard fits else {
-                    if let entry { forget(entry.node, lookups: 1) }
-                    return
+        handle.seek(to: offset)
+        while let name = try handle.name(
+            open: { () throws(Errno) in
+                try storage.openat(
+                    try directoryDescriptor(of: node).rawValue, ".", O_RDONLY | O_DIRECTORY,
+                    mode: 0)
+            }, convert: { (entries) throws(Errno) in try names(of: entries, in: node) })
+        {
+            var entry: Entry?
+            if lookup, !name.stored.isEmpty {
+                do throws(Errno) {
+                    entry = try self.lookup(node, stored: name.stored, context)
+                } catch {
+                    // Gone meanwhile, or damaged: its own look-up will say so.
                 }
             }
-            index += 1
+            let type = entry.map { ($0.attributes.mode & 0o170000) >> 12 } ?? UInt32(name.type)
+            let fits = name.plain.withUnsafeBytes {
+                sink.add(
+                    name: $0, inode: name.inode, type: type, nextOffset: name.next, entry: entry)
+            }
+            guard fits else {
+                if let entry { forget(entry.node, lookups: 1) }
+                return
+            }
+            handle.advance()
         }
+    }
+
+    /// Of ext4, XFS and Btrfs it is known; overlayfs, for one, counts entries. Magic numbers of linux/magic.h.
+    static func hasStableOffsets(_ path: String) -> Bool {
+        [0xEF53, 0x5846_5342, 0x9123_683E].contains(ward_file_system_type(path))
     }
 
     public func releaseDirectory(_ handle: HandleID, _ context: WorkerContext) {
@@ -72,69 +67,70 @@ extension Volume {
         try syncNames(of: node)
     }
 
-    /// All names of a directory, decrypted. Foreign ones are left out and reported once; leftovers of interrupted
+    /// Names of what a directory stores, decrypted. Foreign ones are left out and reported once; leftovers of interrupted
     /// operations are swept.
-    private func names(in node: Node) throws(Errno) -> [DirectoryHandle.Name] {
+    private func names(
+        of entries: [(entry: DirectoryEntry, next: UInt64)], in node: Node
+    ) throws(Errno) -> [DirectoryHandle.Name] {
         let state = try directoryState(of: node)
-        let directory = try directoryDescriptor(of: node)
         var names: [DirectoryHandle.Name] = []
-        var leftovers: [[UInt8]] = []
-        var longNames: [DirectoryEntry] = []
-        try storage.list(directory.rawValue) { entry in
-            if entry.name[0] == UInt8(ascii: ".") {
-                if entry.name.starts(with: ".ward-".utf8),
-                    !entry.name.starts(with: stagingPrefix.utf8),
-                    !(node === root && entry.name.starts(with: VolumeRoot.stagingPrefix.utf8))
-                {
-                    leftovers.append(entry.name)
-                } else if !entry.name.elementsEqual(DirectoryRecord.linkName.utf8),
-                    !entry.name.starts(with: ".ward-".utf8), !isLongLink(entry)
-                {
-                    reportForeign(entry.name, node)
+        names.reserveCapacity(entries.count)
+        for (entry, next) in entries {
+            guard let plain = try plainName(of: entry, in: node, state) else { continue }
+            // "." and ".." have no stored form: nothing is looked up for them.
+            let isOwn = entry.name[0] == UInt8(ascii: ".")
+            var name = DirectoryHandle.Name(
+                plain: plain, stored: [], inode: entry.inode, type: entry.type, next: next)
+            if isOwn {
+                name.inode = plain.count == 1 ? node.inode : (node.link?.parent ?? root).inode
+            } else {
+                name.stored = [CChar](unsafeUninitializedCapacity: entry.name.count + 1) {
+                    for (index, byte) in entry.name.enumerated() {
+                        $0[index] = CChar(bitPattern: byte)
+                    }
+                    $0[entry.name.count] = 0
+                    $1 = entry.name.count + 1
                 }
-                return
             }
-            if entry.name[0] == Volume.longNamePrefix {
-                longNames.append(entry)
-                return
-            }
-            guard let plain = entry.name.withUnsafeBytes({ decryptName($0, in: state.id) }) else {
-                if !(node === root && isRootFile(entry.name)) { reportForeign(entry.name, node) }
-                return
-            }
-            append(plain, entry, to: &names)
+            names.append(name)
         }
-        for entry in longNames {
-            var stored = entry.name.map { CChar(bitPattern: $0) }
-            stored.append(0)
-            var target: [UInt8]?
-            do throws(Errno) {
-                target = try readLongName(directory.rawValue, stored)
-            } catch .noSuchFileOrDirectory, .invalidArgument {
-                // Its link is gone, or no link.
-            }
-            guard let target, let plain = target.withUnsafeBytes({ decryptName($0, in: state.id) })
-            else {
-                reportForeign(entry.name, node)
-                continue
-            }
-            append(plain, entry, to: &names)
-        }
-        if !isReadOnly { for name in leftovers { sweep(directory.rawValue, name) } }
         return names
     }
 
-    private func append(
-        _ plain: [UInt8], _ entry: DirectoryEntry, to names: inout [DirectoryHandle.Name]
-    ) {
-        guard Volume.isPossibleName(plain) else { return }
-        var stored = [CChar]()
-        stored.reserveCapacity(entry.name.count + 1)
-        for byte in entry.name { stored.append(CChar(bitPattern: byte)) }
-        stored.append(0)
-        names.append(
-            DirectoryHandle.Name(
-                plain: plain, stored: stored, inode: entry.inode, type: entry.type))
+    /// The plaintext of what is stored as `entry`; nil where it is not to be shown.
+    private func plainName(
+        of entry: DirectoryEntry, in node: Node, _ state: DirectoryState
+    ) throws(Errno) -> [UInt8]? {
+        if entry.name[0] == UInt8(ascii: ".") {
+            if entry.name.count == 1 || entry.name.elementsEqual("..".utf8) { return entry.name }
+            if entry.name.starts(with: ".ward-".utf8) {
+                if !isReadOnly, !entry.name.starts(with: stagingPrefix.utf8),
+                    !(node === root && entry.name.starts(with: VolumeRoot.stagingPrefix.utf8))
+                {
+                    sweep(try directoryDescriptor(of: node).rawValue, entry.name)
+                }
+            } else if !entry.name.elementsEqual(DirectoryRecord.linkName.utf8), !isLongLink(entry) {
+                reportForeign(entry.name, node)
+            }
+            return nil
+        }
+        var stored = entry.name
+        if entry.name[0] == Volume.longNamePrefix {
+            do throws(Errno) {
+                let directory = try directoryDescriptor(of: node)
+                stored =
+                    try readLongName(
+                        directory.rawValue, entry.name.map { CChar(bitPattern: $0) } + [0]) ?? []
+            } catch .noSuchFileOrDirectory, .invalidArgument {
+                // Its link is gone, or no link.
+                stored = []
+            }
+        }
+        guard let plain = stored.withUnsafeBytes({ decryptName($0, in: state.id) }) else {
+            if !(node === root && isRootFile(entry.name)) { reportForeign(entry.name, node) }
+            return nil
+        }
+        return Volume.isPossibleName(plain) ? plain : nil
     }
 
     /// Nothing that would lead elsewhere (docs/format.md §5): whoever has the volume key could seal it.

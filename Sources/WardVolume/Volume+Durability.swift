@@ -290,7 +290,7 @@ extension Volume {
         do throws(Errno) {
             let opened = try openBacking(node)
             defer { storage.close(opened.descriptor) }
-            let size = Int(try storage.fstat(opened.descriptor).st_size)
+            let size = Int(opened.status.st_size)
             try withTemporaryPage { buffer throws(Errno) in
                 var at = 0
                 while at < size {

@@ -12,6 +12,7 @@ extension Volume {
     static let className = Array("user.ward.class".utf8)
     static let defaultACLName = "system.posix_acl_default"
     static let accessACLName = "system.posix_acl_access"
+    static let capabilityName = "security.capability"
 
     private enum AttributeName {
         case protectionClass, synchronised, volume, socket
@@ -55,6 +56,9 @@ extension Volume {
             if path.isEmpty { throw .noData }
             return Array(path.utf8)
         case .passedThrough(let text):
+            if node.isFresh, text == Volume.accessACLName || text == Volume.capabilityName {
+                throw .noData
+            }
             let value = try withPathDescriptor(of: node) { descriptor throws(Errno) in
                 try storedValue(descriptor, text)
             }
@@ -186,6 +190,8 @@ extension Volume {
             try setMark(of: node, to: true, context)
         case .volume, .socket: throw .notSupported
         case .passedThrough(let text):
+            // Before it is set: who asks meanwhile asks the store.
+            node.isFresh = false
             try withPathDescriptor(of: node) { descriptor throws(Errno) in
                 if text == Volume.accessACLName {
                     try setAccessACL(

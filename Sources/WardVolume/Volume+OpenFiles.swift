@@ -21,7 +21,8 @@ extension Volume {
             return (file, false, 0)
         }
         let opened = try openBacking(node)
-        let made = try load(node, opened.descriptor, opened.isWritable, context)
+        let made = try load(
+            node, opened.descriptor, opened.status, opened.isWritable, context)
         attach(made.0, to: node)
         return (made.0, true, made.1)
     }
@@ -87,7 +88,8 @@ extension Volume {
     }
 
     private func load(
-        _ node: Node, _ descriptor: Int32, _ isWritable: Bool, _ context: WorkerContext
+        _ node: Node, _ descriptor: Int32, _ status: FileStatus, _ isWritable: Bool,
+        _ context: WorkerContext
     ) throws(Errno) -> (OpenFile, Int) {
         let pageBytes = layout.pageBytes
         let directory = (node.link?.parent.directory) ?? root.directory!
@@ -98,7 +100,6 @@ extension Volume {
             node: node, storage: storage, descriptor: descriptor, isWritable: isWritable,
             protectionClass: directory.protectionClass, header: nil, directoryID: directory.id)
         file.isBeyondDoubt = isBeyondDoubt
-        let status = try storage.fstat(descriptor)
         file.mayHavePrivilegeBits = status.st_mode & (S_ISUID | S_ISGID) != 0
         let backingBytes = Int(status.st_size)
         let page0 = context.sealed

@@ -103,6 +103,8 @@ public final class Volume: @unchecked Sendable {
     var reportedForeign: Set<[UInt8]> = []
     /// The daemon acts for others and has to make files theirs.
     let servesOthers: Bool
+    /// The store's offsets in directories stay what they are while names come and go, and for every descriptor.
+    public let keepsListings: Bool
 
     /// Bytes of a page on disk: 512 or 4,096.
     public var pageBytes: Int { layout.pageBytes }
@@ -128,6 +130,7 @@ public final class Volume: @unchecked Sendable {
         pending = PendingStores(pageBytes: parameters.pageBytes)
         gate = ClassGate(open: keyring.available)
         servesOthers = geteuid() == 0
+        keepsListings = Volume.hasStableOffsets(backingPath)
         stagingPrefix = ".ward-\(Base64URL.encode(SystemRandom.bytes(6)))-"
         var limit = rlimit()
         getrlimit(__rlimit_resource_t(7) /* RLIMIT_NOFILE */, &limit)

@@ -113,7 +113,7 @@ public protocol KernelNotifier: AnyObject, Sendable {
     func invalidateContent(of node: NodeID)
     /// Drops cached attributes only.
     func invalidateAttributes(of node: NodeID)
-    /// Drops one name of a directory from the kernel's cache.
+    /// Drops one name of a directory from the kernel's cache, and the directory's listing.
     func invalidateName(_ name: [UInt8], in parent: NodeID)
     /// Returns when write-backs that `invalidateContent` did not wait for have been served, or at `end` (monotonic).
     func awaitWriteBacks(until end: Duration)

@@ -90,6 +90,10 @@ int ward_fallocate(int fd, int mode, off_t offset, off_t length);
 int ward_syncfs(int fd);
 int ward_pipe2(int ends[2], int flags);
 int ward_renameat2(int old_dir, const char *old_path, int new_dir, const char *new_path, unsigned flags);
+ssize_t ward_getdents64(int fd, void *buffer, size_t size);
+/* One malloc heap for all threads, which grows and shrinks by the megabyte: those that threads get of their own grow by
+ * one mprotect(2) for each page. The hot path allocates next to nothing, so nobody waits for it. Before there are threads. */
+void ward_use_one_heap(void);
 /* close_range(2): libc of Debian 12 has it; kept here so that the flags come along. */
 int ward_close_range(unsigned first, unsigned last, unsigned flags);
 /* PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, PR_SET_NAME: prctl(2) is variadic. */

@@ -140,7 +140,7 @@ extension VolumeCheck {
     private func examine(
         _ task: FileTask, _ node: Node, _ context: WorkerContext
     ) throws(Errno) -> Salvaged {
-        let (descriptor, isWritable) = try volume.openBacking(node)
+        let (descriptor, _, isWritable) = try volume.openBacking(node)
         var isHandedOver = false
         defer { if !isHandedOver { volume.storage.close(descriptor) } }
         let pageBytes = volume.layout.pageBytes

@@ -1,0 +1,135 @@
+import Foundation
+import Testing
+
+extension MountSuite {
+    /// What the kernel asks for, for each common operation. A request costs more than all that is done to answer it; a
+    /// number that grows here is time that everybody pays.
+    @Suite struct RequestCountTests {
+        private static let files = 100
+
+        /// Since the mount, by name.
+        private func requests(_ volume: MountedVolume) throws -> [String: Int] {
+            let done = try volume.ward("status", "--json")
+            let object = try JSONSerialization.jsonObject(with: Data(done.output.utf8))
+            let status = try #require(object as? [String: Any], "\(done.everything)")
+            let counts = try #require(status["requests"] as? [[String: Any]])
+            var result: [String: Int] = [:]
+            for count in counts {
+                result[try #require(count["name"] as? String)] = count["count"] as? Int
+            }
+            return result
+        }
+
+        /// Runs a Python script in the mount; each request of `wanted` may come as often as that for each file and a few
+        /// times more (for directories above), others a few times, forgotten names as the kernel likes.
+        private func expect(
+            _ what: Comment, _ wanted: [String: Int], _ volume: MountedVolume, _ script: String,
+            location: SourceLocation = #_sourceLocation
+        ) throws {
+            let before = try requests(volume)
+            try volume.shell(
+                "cd \"$MNT\"; python3 -Sc 'import os; n = \(Self.files)\n\(script)'; cd /")
+            let after = try requests(volume)
+            for (name, count) in after where name != "FORGET" && name != "BATCH_FORGET" {
+                let made = count - (before[name] ?? 0)
+                let most = (wanted[name] ?? 0) * Self.files + 6
+                #expect(made <= most, "\(what): \(made) \(name)", sourceLocation: location)
+            }
+        }
+
+        @Test("requests per operation")
+        func operations() throws {
+            let volume = try MountedVolume(as: User.available[0])
+            guard !TestEnvironment.shared.isPlain else { return }
+            let each = "for i in range(n): "
+            try volume.shell("mkdir \"$MNT/d\"")
+            // GETATTR is of the directory, which has changed, before its permissions are checked; GETXATTR of
+            // capabilities, before the first write (decision 0062).
+            try expect(
+                "create, write, close",
+                [
+                    "LOOKUP": 1, "CREATE": 1, "WRITE": 1, "RELEASE": 1, "GETATTR": 1,
+                    "GETXATTR": 1,
+                ],
+                volume,
+                """
+                \(each)
+                    f = os.open("d/%d" % i, os.O_CREAT | os.O_WRONLY)
+                    os.write(f, bytes(4096))
+                    os.close(f)
+                """)
+            try expect(
+                "stat, after the write", ["GETATTR": 1], volume, each + "os.stat(\"d/%d\" % i)")
+            try expect("stat", [:], volume, each + "os.stat(\"d/%d\" % i)")
+            try expect(
+                "stat of what is not there", ["LOOKUP": 1], volume,
+                each + "os.path.exists(\"d/no%d\" % i)")
+            try expect("the same again", [:], volume, each + "os.path.exists(\"d/no%d\" % i)")
+            let read = """
+                \(each)
+                    f = os.open("d/%d" % i, os.O_RDONLY)
+                    os.read(f, 4096)
+                    os.close(f)
+                """
+            try expect("open, read, close, cached", ["OPEN": 1, "RELEASE": 1], volume, read)
+            try expect("a listing", [:], volume, "os.listdir(\"d\")")
+            try expect("a kept listing", [:], volume, "os.listdir(\"d\")")
+            try expect(
+                "rename", ["RENAME": 1, "LOOKUP": 1, "GETATTR": 1], volume,
+                each + "os.rename(\"d/%d\" % i, \"d/r%d\" % i)")
+            try expect(
+                "unlink", ["UNLINK": 1, "GETATTR": 1], volume, each + "os.unlink(\"d/r%d\" % i)")
+            try volume.remount()
+            try expect(
+                "1 MiB written, in one request each", ["WRITE": 1], volume,
+                // Of memory that has been touched: the kernel sends what it has when it comes to a page that is not there.
+                "f = os.open(\"large\", os.O_CREAT | os.O_WRONLY)\nb = b\"x\" * (1 << 20)\n"
+                    + each + "os.write(f, b)")
+            try volume.remount()
+            try expect(
+                "1 MiB read", ["READ": 1], volume,
+                "f = os.open(\"large\", os.O_RDONLY)\n" + each + "os.read(f, 1 << 20)")
+            try expect(
+                "the same again, by a second open", [:], volume,
+                "f = os.open(\"large\", os.O_RDONLY)\n" + each + "os.read(f, 1 << 20)")
+        }
+
+        @Test(
+            "a listing that is kept by the kernel: READDIR is not sent again until a name changes")
+        func keptListing() throws {
+            let volume = try MountedVolume(as: User.available[0])
+            guard !TestEnvironment.shared.isPlain else { return }
+            try volume.shell("mkdir \"$MNT/d\"; cd \"$MNT/d\"; seq 1000 | xargs touch")
+            func readings() throws -> Int {
+                let counts = try requests(volume)
+                return (counts["READDIR"] ?? 0) + (counts["READDIRPLUS"] ?? 0)
+            }
+            func list() throws -> String { try volume.shell("ls \"$MNT/d\" | wc -l") }
+            _ = try list()
+            let before = try readings()
+            #expect(try list().contains("1000"))
+            #expect(try readings() == before)
+            try volume.shell("rm \"$MNT/d/7\"")
+            #expect(try list().contains("999"))
+            #expect(try readings() > before)
+        }
+
+        @Test("names are neither left out nor listed twice where each is removed as it is read")
+        func removalWhileListing() throws {
+            let volume = try MountedVolume(as: User.available[0])
+            try volume.shell(
+                """
+                mkdir "$MNT/d"; cd "$MNT/d"; seq 3000 | xargs touch; ls >/dev/null
+                python3 -Sc '
+                import os
+                seen = []
+                for entry in os.scandir("."):
+                    seen.append(entry.name)
+                    os.unlink(entry.name)
+                assert sorted(seen, key=int) == [str(n) for n in range(1, 3001)], len(seen)
+                assert os.listdir(".") == []
+                '
+                """)
+        }
+    }
+}

@@ -1,0 +1,195 @@
+import Glibc
+import Testing
+import WardSystem
+
+@testable import WardVolume
+
+/// What the backing store is asked for by each common operation. A number that grows here is time that everybody pays;
+/// one that shrinks is written down.
+@Suite struct StoreCallTests {
+    private let storage = CountingStorage()
+    private let harness: VolumeHarness
+    private let page = [UInt8](repeating: 7, count: 4096)
+
+    init() throws {
+        harness = try VolumeHarness(storage: storage)
+        // What is asked once for each directory has been.
+        let (_, handle) = try harness.create("first")
+        harness.volume.release(handle, harness.context)
+    }
+
+    private func expect(
+        _ what: Comment, _ wanted: [String: Int], _ body: () throws(Errno) -> Void,
+        _ location: SourceLocation = #_sourceLocation
+    ) throws {
+        let calls = try storage.calls(of: body)
+        #expect(calls == wanted, what, sourceLocation: location)
+    }
+
+    private func release(_ handle: HandleID) { harness.volume.release(handle, harness.context) }
+
+    private func makeFile(_ name: String, bytes: Int = 4096) throws {
+        let (node, handle) = try harness.create(name)
+        try harness.write(handle, 0, [UInt8](repeating: 7, count: bytes))
+        release(handle)
+        harness.volume.forget(node, lookups: 1)
+    }
+
+    @Test("a new file of one page: created, written, closed")
+    func creation() throws {
+        var file: (node: NodeID, handle: HandleID) = (0, 0)
+        try expect("the look-up before it", ["fstatat": 1]) { () throws(Errno) in
+            do throws(Errno) { _ = try harness.lookup("new") } catch .noSuchFileOrDirectory {}
+        }
+        try expect("create", ["openat": 1, "fstat": 1]) { () throws(Errno) in
+            file = try harness.create("new")
+        }
+        // The kernel asks before the first write, and at chmod.
+        for name in ["security.capability", "system.posix_acl_access"] {
+            try expect("\(name) of a new file", [:]) { () throws(Errno) in
+                do throws(Errno) {
+                    _ = try harness.withName(name) { bytes throws(Errno) in
+                        try harness.volume.extendedAttribute(of: file.node, bytes, harness.context)
+                    }
+                } catch .noData {}
+            }
+        }
+        try expect("write", ["pwrite": 1]) { () throws(Errno) in
+            try harness.write(file.handle, 0, page)
+        }
+        try expect("close", ["ftruncate": 1, "close": 1]) { release(file.handle) }
+    }
+
+    @Test("stat, by name and by node")
+    func status() throws {
+        try makeFile("f")
+        var node: NodeID = 0
+        try expect("look-up", ["fstatat": 1]) { () throws(Errno) in
+            node = try harness.lookup("f").node
+        }
+        try expect("getattr", ["fstatat": 1]) { () throws(Errno) in _ = try harness.size(node) }
+    }
+
+    @Test("open, read, close", arguments: [(4096, 2), (1000, 1), (1 << 20, 2)])
+    func reading(bytes: Int, pagesLookedAt: Int) throws {
+        try makeFile("f", bytes: bytes)
+        let node = try harness.lookup("f").node
+        var handle: HandleID = 0
+        try expect("open", ["openat": 1, "fstat": 1, "pread": pagesLookedAt]) {
+            () throws(Errno) in handle = try harness.open(node, O_RDONLY)
+        }
+        try expect("read", ["pread": 1]) { () throws(Errno) in
+            _ = try harness.read(handle, 0, bytes)
+        }
+        try expect("close", ["close": 1]) { release(handle) }
+    }
+
+    @Test("1 MiB in one write; 4 KiB written over, synced")
+    func writing() throws {
+        let (_, handle) = try harness.create("f")
+        let large = [UInt8](repeating: 1, count: 1 << 20)
+        try expect("1 MiB", ["pwrite": 1]) { () throws(Errno) in try harness.write(handle, 0, large)
+        }
+        try expect("the next", ["pread": 1, "pwrite": 1]) { () throws(Errno) in
+            try harness.write(handle, 1 << 20, large)
+        }
+        try expect("the first fsync, with its name", ["fsync": 2]) { () throws(Errno) in
+            try harness.volume.fsync(handle, dataOnly: false, harness.context)
+        }
+        try expect("4 KiB inside", ["pread": 1, "pwrite": 1]) { () throws(Errno) in
+            try harness.write(handle, 100_000, page)
+        }
+        try expect("fsync", ["fsync": 1]) { () throws(Errno) in
+            try harness.volume.fsync(handle, dataOnly: false, harness.context)
+        }
+        release(handle)
+    }
+
+    @Test("unlink and rename")
+    func names() throws {
+        try makeFile("f")
+        try expect("rename", ["fstatat": 2, "renameat": 1]) { () throws(Errno) in
+            try harness.withName("f") { old throws(Errno) in
+                try harness.withName("g") { new throws(Errno) in
+                    try harness.volume.rename(
+                        1, old, 1, new, flags: 0, caller: harness.caller, harness.context)
+                }
+            }
+        }
+        try expect("unlink", ["fstatat": 1, "unlinkat": 1]) { () throws(Errno) in
+            try harness.withName("g") { name throws(Errno) in
+                try harness.volume.unlink(1, name, caller: harness.caller, harness.context)
+            }
+        }
+    }
+
+    @Test("a listing of 1,000 names, without and with attributes")
+    func listing() throws {
+        for number in 0..<1000 {
+            let (node, handle) = try harness.create("name-\(number)")
+            release(handle)
+            harness.volume.forget(node, lookups: 1)
+        }
+        var calls = try storage.calls { () throws(Errno) in
+            #expect(try harness.names().count == 1001)
+        }
+        // Some names in each, and one that says that this was all.
+        #expect(calls.removeValue(forKey: "entries") ?? 0 <= 5)
+        #expect(calls == ["openat": 1, "close": 1])
+        var sink = NameSink()
+        calls = try storage.calls { () throws(Errno) in
+            let handle = try harness.volume.openDirectory(1, harness.context)
+            try harness.volume.readDirectory(
+                handle, offset: 0, lookup: true, into: &sink, harness.context)
+            harness.volume.releaseDirectory(handle, harness.context)
+        }
+        #expect(calls.removeValue(forKey: "entries") ?? 0 <= 5)
+        #expect(calls == ["openat": 1, "fstatat": 1001, "close": 1])
+    }
+
+    @Test("a listing goes on where it stopped, for another handle, too, whatever was removed")
+    func offsets() throws {
+        try #require(harness.volume.keepsListings, "on ext4, XFS or Btrfs")
+        for number in 0..<600 { try makeFile("name-\(number)", bytes: 1) }
+        let all = Set(try harness.names())
+        var seen: [String] = []
+        var offset: UInt64 = 0
+        while true {
+            // A handle of its own for every ten names, as if the kernel had kept the rest and dropped it.
+            let handle = try harness.volume.openDirectory(1, harness.context)
+            defer { harness.volume.releaseDirectory(handle, harness.context) }
+            var sink = LimitedSink(limit: 10)
+            try harness.volume.readDirectory(
+                handle, offset: offset, lookup: false, into: &sink, harness.context)
+            guard let last = sink.last else { break }
+            offset = last
+            for name in sink.names where name != "." && name != ".." {
+                seen.append(name)
+                try harness.withName(name) { bytes throws(Errno) in
+                    try harness.volume.unlink(1, bytes, caller: harness.caller, harness.context)
+                }
+            }
+        }
+        #expect(seen.count == all.count)
+        #expect(Set(seen) == all)
+        #expect(try harness.names().isEmpty)
+    }
+}
+
+/// Takes some names.
+private struct LimitedSink: DirectorySink {
+    let limit: Int
+    var names: [String] = []
+    var last: UInt64?
+
+    init(limit: Int) { self.limit = limit }
+
+    mutating func add(
+        name: UnsafeRawBufferPointer, inode: UInt64, type: UInt32, nextOffset: UInt64, entry: Entry?
+    ) -> Bool {
+        guard names.count < limit else { return false }
+        names.append(String(decoding: name, as: UTF8.self))
+        last = nextOffset
+        return true
+    }
+}
