@@ -164,7 +164,10 @@ let package = Package(
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardDaemonTests",
-            dependencies: ["WardControl", "WardDaemon", "WardFormat", "WardSystem"],
+            dependencies: [
+                "WardControl", "WardCrypto", "WardDaemon", "WardFormat", "WardKeys", "WardSystem",
+                "WardVolume",
+            ],
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardCommandsTests", dependencies: ["WardCommands", "WardControl"],

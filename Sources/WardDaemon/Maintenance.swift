@@ -76,6 +76,8 @@ final class Maintenance: Sendable {
                 log.write(.error, "durable point failed: \(error)")
             }
             for done in told { done(failure) }
+            // What failed half-way while the store did is looked through once it does not.
+            if failure == nil, volume.needsMending { mend() }
         }
     }
 

@@ -24,6 +24,8 @@ struct CrashModel: Sendable {
         /// It, or the directory that it is in, was synced since it was made. Without, POSIX alone promises nothing of its
         /// attributes, nor of a directory's record.
         var isRecordSynced = false
+        /// A sync failed, and what it dropped was not written again: syncs since then say nothing of the content.
+        var hasLostPages = false
 
         var content: [UInt8] { versions.last! }
     }
@@ -159,12 +161,15 @@ struct CrashModel: Sendable {
 
     // MARK: Syncing
 
-    mutating func syncAll() {
+    /// `isOnDisk`: as after a sync of all there is, which what a failed one dropped is no part of; else as programs see it.
+    mutating func syncAll(isOnDisk: Bool = false) {
         base = names
         steps = []
         histories = [:]
         for identity in nodes.keys {
-            nodes[identity]!.versions = [nodes[identity]!.content]
+            if !isOnDisk || !nodes[identity]!.hasLostPages {
+                nodes[identity]!.versions = [nodes[identity]!.content]
+            }
             syncAttributes(identity)
             nodes[identity]!.isRecordSynced = true
         }
@@ -179,7 +184,9 @@ struct CrashModel: Sendable {
     }
 
     mutating func sync(_ identity: UInt64, dataOnly: Bool) {
-        nodes[identity]!.versions = [nodes[identity]!.content]
+        if !nodes[identity]!.hasLostPages {
+            nodes[identity]!.versions = [nodes[identity]!.content]
+        }
         nodes[identity]!.classes.keepLast()
         if !dataOnly {
             syncAttributes(identity)
@@ -317,12 +324,10 @@ struct CrashModel: Sendable {
         return nodes[identity]!.kind == .file && above.count > 1 && above.contains(found)
     }
 
-    /// Whether this is a directory that a disk without a journal may have damaged: nothing of it was ever synced.
+    /// Whether this is a directory that a disk without a journal may have damaged: its removal takes the record and then the
+    /// name, in two directories.
     func mayBeDamaged(_ identity: UInt64, order: DiskKind.Order) -> Bool {
-        order == .posix
-            && (nodes[identity].map { !$0.isRecordSynced } ?? true
-                // Its removal takes the record and then the name, in two directories.
-                || identity != CrashModel.root && keys(of: identity).isEmpty)
+        order == .posix && identity != CrashModel.root && keys(of: identity).isEmpty
     }
 }
 

@@ -34,11 +34,20 @@ extension CrashRun {
         comeToTerms(with: thrown == nil ? model.settled : model.between(before), after: before)
     }
 
+    /// What a failed sync has dropped: the next one does not make it durable, and nobody promised that it would.
+    func noteLost() {
+        let image = volume.disk.image
+        for identity in model.nodes.keys {
+            model.nodes[identity]!.hasLostPages = image.hasLost(identity)
+        }
+    }
+
     func nextFault(_ random: inout SplitMix) -> SimulatedDisk.Faults {
         SimulatedDisk.Faults(
             after: random.below(random.pick([3, 12, 40])),
             random.pick([Errno.ioError, .noSpace, Errno(rawValue: EDQUOT)]),
-            writesHalf: random.chance(1, in: 2), hitsLooks: random.chance(1, in: 2))
+            writesHalf: random.chance(1, in: 2), hitsLooks: random.chance(1, in: 2),
+            droppedBlocks: random.next())
     }
 
     /// Each handle tells of a failed sync once, at the next occasion.

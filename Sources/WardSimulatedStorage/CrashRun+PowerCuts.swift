@@ -91,7 +91,7 @@ extension CrashRun {
         var judge = CrashJudge(expected, order: settings.disk.order, layout: layout)
         judge.judge(again)
         report.points += 1
-        guard judge.problems.isEmpty, again.events.healed == 0 else {
+        guard judge.problems.isEmpty, again.events.healed == 0 || again.volume.isInDoubt else {
             lose("\(place), mended and closed: \(judge.problems), \(again.events.healed) findings")
             return nil
         }

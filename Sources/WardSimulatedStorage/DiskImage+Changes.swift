@@ -94,6 +94,7 @@ extension DiskImage {
     mutating func free(_ identity: UInt64) {
         guard let inode = inodes.removeValue(forKey: identity) else { return }
         freeNumbers.append(inode.number)
+        lost[identity] = nil
     }
 
     mutating func write(_ identity: UInt64, _ source: UnsafeRawBufferPointer, at offset: Int) {
@@ -123,10 +124,12 @@ extension DiskImage {
                     from: UnsafeRawBufferPointer(
                         rebasing: source[(start + from - offset)..<(start + until - offset)]))
             }
+            // A page of memory is written whole: a lost one has all of it to write again.
+            let wasLost = lost[identity]?.removeValue(forKey: index) != nil
             written.append(
                 .write(
                     block: index, version: blocks[index]!,
-                    sectors: DiskImage.sectors(from, until)))
+                    sectors: wasLost ? 0xFF : DiskImage.sectors(from, until)))
         }
         inodes[identity]!.content.blocks = blocks
         let size = inodes[identity]!.content.size
@@ -170,9 +173,14 @@ extension DiskImage {
                     let part = (sector * 512)..<(sector * 512 + 512)
                     if old.bytes[part] != new.bytes[part] { mask |= 1 << sector }
                 }
+                if lost[identity]?.removeValue(forKey: index) != nil { mask = 0xFF }
                 events[identity, default: []].append(
                     .write(block: index, version: new, sectors: mask))
             }
+        }
+        for index in (lost[identity] ?? [:]).keys
+        where index >= after.count || after[index] == nil {
+            lost[identity]![index] = nil
         }
         let number = touch(identity, data: true)
         inodes[identity]!.lastLayout = number

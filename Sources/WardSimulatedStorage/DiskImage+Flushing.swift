@@ -4,6 +4,10 @@ import Glibc
 extension DiskImage {
     mutating func syncAll() {
         durable = inodes
+        for identity in lost.keys {
+            let content = contentOnDisk(identity)
+            durable[identity]?.content = content
+        }
         pending = []
         events = [:]
         committed = lastChange
@@ -22,10 +26,51 @@ extension DiskImage {
                 commit { pending in pending.identity == identity }
             }
         }
-        durable[identity]?.content = inode.content
+        let content = contentOnDisk(identity)
+        durable[identity]?.content = content
         durable[identity]?.lastLayout = inode.lastLayout
         events[identity] = nil
     }
+
+    /// A sync fails, as on Linux: of the blocks with writes under way those that `dropped` says (bit n: the n-th, and each 64th
+    /// after it) are not written, and clean from now on.
+    mutating func dropUnwritten(_ identity: UInt64, _ dropped: UInt64) {
+        guard let underWay = events[identity] else { return }
+        func isDropped(_ event: Event) -> Bool {
+            guard case .write(let block, _, _) = event else { return false }
+            return dropped >> (block % 64) & 1 == 1
+        }
+        for event in underWay where isDropped(event) {
+            guard case .write(let index, _, _) = event,
+                index < inodes[identity]!.content.blocks.count,
+                let now = inodes[identity]!.content.blocks[index], lost[identity]?[index] == nil
+            else { continue }
+            let known = durable[identity]!.content.blocks
+            let old = index < known.count ? known[index] : nil
+            lost[identity, default: [:]][index] = LostBlock(
+                onDisk: old?.generation == now.generation ? old : nil)
+        }
+        events[identity]!.removeAll(where: isDropped)
+    }
+
+    /// What a sync that succeeds makes durable.
+    private func contentOnDisk(_ identity: UInt64) -> Content {
+        guard var content = inodes[identity]?.content else { return Content() }
+        for (index, block) in lost[identity] ?? [:] where index < content.blocks.count {
+            content.blocks[index] = block.onDisk
+        }
+        return content
+    }
+
+    /// What memory held of a file is gone: programs see what the disk has.
+    mutating func forgetCached(_ identity: UInt64) {
+        guard lost[identity] != nil else { return }
+        inodes[identity]!.content = contentOnDisk(identity)
+        lost[identity] = nil
+    }
+
+    /// Whether programs see something of the file that is not on the disk, and will not be.
+    func hasLost(_ identity: UInt64) -> Bool { lost[identity]?.isEmpty == false }
 
     mutating func commit(upTo number: Int) {
         guard number > committed else { return }

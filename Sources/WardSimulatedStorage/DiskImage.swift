@@ -72,6 +72,10 @@ package struct DiskImage: Sendable {
         var change: Change
     }
 
+    struct LostBlock: Sendable {
+        var onDisk: Block?
+    }
+
     enum Layout: Sendable {
         case truncate(Int)
         case punch(Int, Int)
@@ -94,6 +98,8 @@ package struct DiskImage: Sendable {
     var durable: [UInt64: Inode] = [:]
     var pending: [Pending] = []
     var events: [UInt64: [Event]] = [:]
+    /// Blocks that a failed sync has dropped, and what the disk has of them: programs read them as they were written.
+    var lost: [UInt64: [Int: LostBlock]] = [:]
     /// The number of the last change, and of the last one that is durable (`Order.journal`).
     var lastChange = 0
     var committed = 0

@@ -160,23 +160,43 @@ extension SimulatedDisk {
     }
 
     package func fsync(_ descriptor: Int32) throws(Errno) {
-        try change { (state) throws(Errno) -> Void in
-            let identity = try SimulatedDisk.inode(descriptor, state).identity
-            state.image.sync(identity, dataOnly: false)
-        }
+        try sync(descriptor, dataOnly: false)
     }
 
     package func fdatasync(_ descriptor: Int32) throws(Errno) {
-        try change { (state) throws(Errno) -> Void in
+        try sync(descriptor, dataOnly: true)
+    }
+
+    private func sync(
+        _ descriptor: Int32, dataOnly: Bool
+    ) throws(Errno) {
+        try change(
+            dataOnly ? "fdatasync(_:)" : "fsync(_:)",
+            atFailedSync: { state, dropped in
+                guard let identity = state.descriptors[descriptor]?.identity else { return }
+                state.image.dropUnwritten(identity, dropped)
+            }
+        ) { (state) throws(Errno) -> Void in
             let identity = try SimulatedDisk.inode(descriptor, state).identity
-            state.image.sync(identity, dataOnly: true)
+            state.image.sync(identity, dataOnly: dataOnly)
         }
     }
 
     package func syncfs(_ descriptor: Int32) throws(Errno) {
-        try change { (state) throws(Errno) -> Void in
+        try change(atFailedSync: { state, dropped in
+            for identity in state.image.events.keys.sorted() {
+                state.image.dropUnwritten(identity, dropped)
+            }
+        }) { (state) throws(Errno) -> Void in
             _ = try SimulatedDisk.inode(descriptor, state)
             state.image.syncAll()
+        }
+    }
+
+    package func forgetCached(_ descriptor: Int32) {
+        state.withLock { state in
+            guard let identity = state.descriptors[descriptor]?.identity else { return }
+            state.image.forgetCached(identity)
         }
     }
 
@@ -213,6 +233,10 @@ extension SimulatedDisk {
         try look { (state) throws(Errno) -> FileStatus in
             SimulatedDisk.status(try existing(directory, path, state))
         }
+    }
+
+    package func ordersChanges(_ descriptor: Int32) -> Bool {
+        state.withLock { $0.image.kind.order == .journal }
     }
 
     /// Seconds of the simulated clock, which only changes move on: a run does the same however long it takes.

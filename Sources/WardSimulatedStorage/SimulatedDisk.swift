@@ -27,16 +27,19 @@ package final class SimulatedDisk: Storage {
         package var isPermanent = false
         /// Calls that only look count and fail, too.
         package var hitsLooks = false
+        /// Which blocks a sync that fails drops (`DiskImage.dropUnwritten`).
+        package var droppedBlocks = UInt64.max
 
         package init(
             after: Int, _ error: Errno, writesHalf: Bool = false, isPermanent: Bool = false,
-            hitsLooks: Bool = false
+            hitsLooks: Bool = false, droppedBlocks: UInt64 = .max
         ) {
             self.after = after
             self.error = error
             self.writesHalf = writesHalf
             self.isPermanent = isPermanent
             self.hitsLooks = hitsLooks
+            self.droppedBlocks = droppedBlocks
         }
     }
 
@@ -146,6 +149,7 @@ package final class SimulatedDisk: Storage {
     /// One call that changes or flushes something: may be chosen to fail, and is told to whoever listens.
     func change<R>(
         _ name: StaticString = #function, atFault: ((inout State) -> Void)? = nil,
+        atFailedSync: ((inout State, _ droppedBlocks: UInt64) -> Void)? = nil,
         _ body: (inout State) throws(Errno) -> R
     ) throws(Errno) -> R {
         var result: Result<R, Errno>?
@@ -153,6 +157,7 @@ package final class SimulatedDisk: Storage {
         state.withLock { state in
             if let error = SimulatedDisk.fault(&state) {
                 if state.faults?.writesHalf == true { atFault?(&state) }
+                if let dropped = state.faults?.droppedBlocks { atFailedSync?(&state, dropped) }
                 result = .failure(error)
                 return
             }

@@ -54,6 +54,7 @@ final class Node: @unchecked Sendable {
         set { freshness.store(newValue, ordering: .relaxed) }
     }
     private let forgottenEpochValue = Atomic<UInt32>(0)
+    private let severalNames = Atomic<Bool>(false)
 
     /// Held while a file is being opened or closed for the last time: `file` changes only under it.
     let openLock = TryableLock()
@@ -166,6 +167,13 @@ final class Node: @unchecked Sendable {
     var forgottenEpoch: UInt32 {
         get { forgottenEpochValue.load(ordering: .acquiring) }
         set { forgottenEpochValue.store(newValue, ordering: .releasing) }
+    }
+
+    /// It was seen with several names: some may be such that nobody looked up.
+    var hasSeveralNames: Bool { severalNames.load(ordering: .relaxed) }
+
+    func noteSeveralNames() {
+        if !hasSeveralNames { severalNames.store(true, ordering: .relaxed) }
     }
 
     // MARK: Class and directory state

@@ -65,6 +65,12 @@ final class OpenFile: @unchecked Sendable {
     /// The page that the file ends with now may not be durable, because a sync failed: nothing behind it is cut before one
     /// succeeds.
     var isEndUnsynced = false
+    /// Of the volume's `syncFailures`, those after which the pages that say what the file is were written again.
+    var mendedSyncFailures: UInt64 {
+        get { mendedSyncFailuresValue.load(ordering: .acquiring) }
+        set { mendedSyncFailuresValue.store(newValue, ordering: .releasing) }
+    }
+    private let mendedSyncFailuresValue = Atomic<UInt64>(0)
     /// A cut may not be durable yet, which matters once the file is emptied and gets another key.
     var mayHaveUncommittedCut = false
     /// The end of the file and the header's word that it is sparse are durable: a hole punched now is never taken for a

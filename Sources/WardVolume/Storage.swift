@@ -23,6 +23,9 @@ public protocol Storage: AnyObject, Sendable {
     ) throws(Errno)
     func lseek(_ descriptor: Int32, _ offsetBytes: Int, _ whence: Int32) throws(Errno) -> Int
     func fsync(_ descriptor: Int32) throws(Errno)
+    /// Forgets what memory holds of the file and need not: the next read is of what the store has (posix_fadvise(2),
+    /// `POSIX_FADV_DONTNEED`).
+    func forgetCached(_ descriptor: Int32)
     func fdatasync(_ descriptor: Int32) throws(Errno)
     func syncfs(_ descriptor: Int32) throws(Errno)
     func fstat(_ descriptor: Int32) throws(Errno) -> FileStatus
@@ -84,6 +87,8 @@ public protocol Storage: AnyObject, Sendable {
     func entries(
         _ directory: Int32, from offset: UInt64
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)]
+    /// Whether a power cut leaves a beginning of the changes of names that were made, whatever was synced of them.
+    func ordersChanges(_ descriptor: Int32) -> Bool
     /// Nanoseconds of a clock that ticks no finer than the times of its files; never goes back.
     func coarseNanoseconds() -> UInt64
 }
@@ -147,6 +152,9 @@ public class PosixStorage: Storage, @unchecked Sendable {
     public func lseek(
         _ descriptor: Int32, _ offsetBytes: Int, _ whence: Int32
     ) throws(Errno) -> Int { try Syscall.lseek(descriptor, offsetBytes, whence) }
+    public func forgetCached(_ descriptor: Int32) {
+        _ = posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED)
+    }
     public func fsync(_ descriptor: Int32) throws(Errno) { try Syscall.fsync(descriptor) }
     public func fdatasync(_ descriptor: Int32) throws(Errno) { try Syscall.fdatasync(descriptor) }
     public func syncfs(_ descriptor: Int32) throws(Errno) { try Syscall.syncfs(descriptor) }
@@ -270,6 +278,18 @@ public class PosixStorage: Storage, @unchecked Sendable {
         _ directory: Int32, from offset: UInt64
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
         try DirectoryReading.entries(of: directory, from: offset)
+    }
+    /// ext4 (and its predecessors) and XFS journal names in order; tmpfs has none that survives. Btrfs writes what was synced
+    /// to a log of its own, and what was made before it only if that was synced, too. Of others nothing is known.
+    public func ordersChanges(_ descriptor: Int32) -> Bool {
+        do throws(Errno) {
+            return try withProcPath(descriptor) { path throws(Errno) in
+                // EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, TMPFS_MAGIC of linux/magic.h.
+                [0xEF53, 0x5846_5342, 0x0102_1994].contains(ward_file_system_type(path))
+            }
+        } catch {
+            return false
+        }
     }
     public func coarseNanoseconds() -> UInt64 { SystemClock.coarseNanoseconds() }
 }

@@ -49,7 +49,7 @@ extension Volume {
 
     private func syncEnd(_ file: OpenFile) throws(Errno) {
         guard file.isEndUnsynced else { return }
-        try storage.fdatasync(file.descriptor)
+        try syncData(file)
         file.isEndUnsynced = false
     }
 

@@ -48,13 +48,17 @@ extension Volume {
         defer { file.lock.unlock() }
         let old = file.protectionClass
         try mayCreate(wanted, caller)
-        if old == wanted { return }
+        if old == wanted {
+            // It may have been set by a call whose sync failed.
+            if mayHaveLostPages(file) { try syncData(file) }
+            return
+        }
         if file.sizeBytes == 0 {
             try makeKeylessHeader(file, wanted)
         } else {
             try rewrap(file, from: old, to: wanted, caller, context)
         }
-        if wanted.strength > old.strength { try storage.fdatasync(file.descriptor) }
+        if wanted.strength > old.strength { try syncData(file) }
     }
 
     /// Wraps the file key under another class key and writes page 0 with the new header: whole, once (row I7).
@@ -91,8 +95,8 @@ extension Volume {
         do throws(Errno) {
             let before = try storage.fstat(file.descriptor)
             try replaceHeader(file, header)
-            // A class is no content: only ctime moves.
-            try storage.setTimes(
+            // A class is no content: only ctime moves. What is done must not fail for that.
+            try? storage.setTimes(
                 file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
                 modification: before.st_mtim)
         } catch {
@@ -141,7 +145,12 @@ extension Volume {
         let directory = try directoryDescriptor(of: node)
         if old != wanted, try keepClassOfEmptyFiles(in: node, state, directory, context) {
             // A power cut that takes a file's header leaves an empty file of its directory's class: headers first.
-            try storage.syncfs(directory.rawValue)
+            do throws(Errno) {
+                try storage.syncfs(directory.rawValue)
+            } catch {
+                noteFailedStoreSync()
+                throw error
+            }
         }
         let record = DirectoryRecord(
             directoryID: state.id, protectionClass: wanted, isSynchronised: isMarked)
@@ -200,9 +209,12 @@ extension Volume {
         defer { release(file, context) }
         file.lock.lockWrite()
         defer { file.lock.unlock() }
-        guard file.header == nil else { return }
-        try makeKeylessHeader(file, file.protectionClass)
-        try storage.fdatasync(file.descriptor)
+        if file.header == nil {
+            try makeKeylessHeader(file, file.protectionClass)
+        } else if !mayHaveLostPages(file) {
+            return
+        }
+        try syncData(file)
     }
 }
 

@@ -90,7 +90,7 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
         let node = file.node
         node.addLink(parent, stored)
-        node.noteUnsyncedName()
+        noteNewName(of: node)
         if state.hasDefaultACL == false { node.isFresh = true }
         do throws(Errno) {
             let status: FileStatus
@@ -124,6 +124,7 @@ extension Volume {
         file.mayHavePrivilegeBits = status.st_mode & (S_ISUID | S_ISGID) != 0
         file.isEndVerified = true
         file.isBeyondDoubt = true
+        file.mendedSyncFailures = syncFailures.load(ordering: .acquiring)
         attach(file, to: node)
         return (file, status)
     }
@@ -256,7 +257,8 @@ extension Volume {
                     try setMode(
                         descriptor, trueMode | inherited, isDirectory: true, wasMarked: true)
                 }
-                try storage.renameat(directory, hidden, directory, stored, flags: renameNoReplace)
+                if syncsRecords { try storage.fsync(descriptor) }
+                try renameToFreeName(directory, hidden, directory, stored, isDirectory: true)
             } catch {
                 sweep(directory, Array(hidden.utf8))
                 throw error

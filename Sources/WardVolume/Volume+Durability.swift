@@ -60,13 +60,7 @@ extension Volume {
             usleep(500)
         }
         do throws(Errno) {
-            do throws(Errno) {
-                try storage.syncfs(rootDescriptor)
-            } catch {
-                // Pages that could not be written are reported once and then forgotten: no later sync makes up for it.
-                lastDurablePointFailed.store(true, ordering: .relaxed)
-                throw error
-            }
+            try syncBackingStore()
             if !lastDurablePointFailed.load(ordering: .relaxed) {
                 namesDurableBefore.store(now, ordering: .releasing)
             }
@@ -91,9 +85,8 @@ extension Volume {
         isDirty.store(false, ordering: .relaxed)
         let covered = unsynced.exchange(0, ordering: .relaxed)
         do throws(Errno) {
-            try storage.syncfs(rootDescriptor)
+            try syncBackingStore()
         } catch {
-            lastDurablePointFailed.store(true, ordering: .relaxed)
             isDirty.store(true, ordering: .relaxed)
             unsynced.wrappingAdd(covered, ordering: .relaxed)
             report(.note("a durable point failed: \(error)"))
@@ -101,6 +94,19 @@ extension Volume {
         }
         // The record has to follow when the epoch goes on.
         isEpochDue.store(true, ordering: .relaxed)
+    }
+
+    /// syncfs(2): what was written and named before is durable.
+    func syncBackingStore() throws(Errno) {
+        let names = namesMade.load(ordering: .acquiring)
+        do throws(Errno) {
+            try storage.syncfs(rootDescriptor)
+        } catch {
+            noteFailedStoreSync()
+            throw error
+        }
+        guard !lastDurablePointFailed.load(ordering: .relaxed) else { return }
+        namesSynced.store(names, ordering: .releasing)
     }
 
     private func isWriting(before now: UInt32) -> Bool {
@@ -112,15 +118,21 @@ extension Volume {
         return result
     }
 
-    /// After an unlock, on a background thread: mends files of doubtful intervals; returns when there is nothing left
+    /// After an unlock or a durable point, on a background thread: mends files of doubtful intervals; returns when there is nothing left
     /// that can be read now, or when `shouldStop` says so. The intervals end when every file could be seen.
     public func mendDoubtfulFiles(shouldStop: () -> Bool) {
         guard !isReadOnly, hasDoubt.load(ordering: .acquiring) else { return }
         let context = WorkerContext(volume: self)
+        noteMendingDue(false)
         let before = halfDoneChanges
         let intervals = doubtful
-        guard mendDirectory(root, context, shouldStop), halfDoneChanges == before else { return }
-        endDoubt(of: intervals)
+        if mendDirectory(root, context, shouldStop) {
+            guard halfDoneChanges == before else { return }
+            if !endDoubt(of: intervals) { noteMendingDue(true) }
+        } else if ProtectionClass.allCases.allSatisfy({ gate.state(of: $0) == .open }) {
+            // No unlock will change that: the store is asked again when it is well.
+            noteMendingDue(true)
+        }
     }
 
     /// Every file was read and mended since these intervals were in doubt. False where that could not be written down: then
@@ -200,6 +212,8 @@ extension Volume {
             return Volume.isGone(error) || error == .ioError && isDamaged(node, context, shouldStop)
         }
         defer { release(file, context) }
+        // Of one that is open, too: a failed sync may have left in memory what is not on the disk.
+        if !wasNew { storage.forgetCached(file.descriptor) }
         do throws(Errno) {
             file.lock.lockWrite()
             defer { file.lock.unlock() }

@@ -206,14 +206,22 @@ extension Volume {
         let file = handle.file
         settle(file)
         noteStoreFailure(file)
+        let failures = syncFailures.load(ordering: .acquiring)
         do throws(Errno) {
+            if file.mendedSyncFailures != failures {
+                file.lock.lockWrite()
+                defer { file.lock.unlock() }
+                try writeEndsAgain(file)
+            }
             if dataOnly {
                 try storage.fdatasync(file.descriptor)
             } else {
                 try storage.fsync(file.descriptor)
             }
+            file.mendedSyncFailures = failures
         } catch {
             file.lock.lockWrite()
+            noteFailedSync(of: file)
             file.noteSyncFailure(error)
             file.lock.unlock()
             report(.lost(path: path(of: file.node), reason: "fsync: \(error)"))
@@ -225,6 +233,12 @@ extension Volume {
     /// Makes every name of a node durable that was made since its directory was last synced, up to the root: a directory
     /// above may have been moved since this file was last synced.
     func syncNames(of node: Node) throws(Errno) {
+        if node.hasSeveralNames, try hasUnknownNames(node) {
+            let made = node.unsyncedNames
+            try syncBackingStore()
+            if let made { node.noteNamesSynced(made) }
+            return
+        }
         var waiting = [node]
         // Each directory once, however many names of the file are in it, and if it were above itself (moved behind our back).
         var seen: Set<ObjectIdentifier> = []
@@ -242,6 +256,15 @@ extension Volume {
             }
             if let made { node.noteNamesSynced(made) }
         }
+    }
+
+    /// Whether a file has names of which nobody knows the directories (the kernel forgot them, or never asked), and one of
+    /// these, or what is above it, may have been made or moved since the whole store was synced.
+    private func hasUnknownNames(_ node: Node) throws(Errno) -> Bool {
+        guard
+            namesMade.load(ordering: .acquiring) != namesSynced.load(ordering: .acquiring)
+        else { return false }
+        return Int(try status(of: node).st_nlink) > node.allLinks.count
     }
 
     public func release(_ handle: HandleID, _ context: WorkerContext) {

@@ -61,7 +61,7 @@ extension Volume {
         file.protectionClass = protectionClass
         file.node.protectionClass = protectionClass
         if let before {
-            try storage.setTimes(
+            try? storage.setTimes(
                 file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
                 modification: before.st_mtim)
         }
@@ -82,7 +82,7 @@ extension Volume {
                 file.hasUnsyncedCut = true
                 // The page must be durable before the others go: a power cut in between would look like a truncation.
                 do throws(Errno) {
-                    try storage.fdatasync(file.descriptor)
+                    try syncData(file)
                 } catch {
                     file.isEndUnsynced = true
                     return file.noteSyncFailure(error)
@@ -98,7 +98,7 @@ extension Volume {
     func settleCut(_ file: OpenFile) throws(Errno) {
         guard file.hasUnsyncedCut else { return }
         if file.hasHint { try removeHint(file) }
-        try storage.fdatasync(file.descriptor)
+        try syncData(file)
         file.hasUnsyncedCut = false
         file.mayHaveUncommittedCut = false
     }

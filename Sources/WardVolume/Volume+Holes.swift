@@ -31,7 +31,7 @@ extension Volume {
             // A hole reaches the disk with the journal, before data: by itself it would be a wiped page, or, behind the end
             // that the disk knows, a truncation, and no page around it needs to be young enough to excuse it. So the
             // header and the end go first: once, until the size changes.
-            try storage.fdatasync(file.descriptor)
+            try syncData(file)
             file.mayPunch = true
         }
         do throws(Errno) {

@@ -26,6 +26,7 @@ extension Volume {
         }
         let node = table.retain(inode: UInt64(status.st_ino), type: status.st_mode & S_IFMT)
         node.addLink(parent, stored)
+        if status.st_nlink > 1, node.isRegular { node.noteSeveralNames() }
         let forgotten = parent.forgottenEpoch
         if forgotten >= namesDurableBefore.load(ordering: .acquiring) {
             node.noteUnsyncedName()
@@ -113,7 +114,7 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
     }
 
-    private func withOpenDirectory(
+    func withOpenDirectory(
         _ directory: Int32, _ name: UnsafePointer<CChar>, _ body: (Int32) throws(Errno) -> Void
     ) throws(Errno) {
         let descriptor = try storage.openat(
@@ -123,7 +124,7 @@ extension Volume {
     }
 
     /// `ENOTEMPTY` where the directory holds anything but our own leftovers; those are swept.
-    private func requireEmpty(_ descriptor: Int32) throws(Errno) {
+    func requireEmpty(_ descriptor: Int32) throws(Errno) {
         var leftovers: [[UInt8]] = []
         var isEmpty = true
         try storage.list(descriptor) { entry in
@@ -155,7 +156,7 @@ extension Volume {
         }
     }
 
-    private func removeHidden(_ directory: Int32, _ hidden: String, _ victim: Int32) {
+    func removeHidden(_ directory: Int32, _ hidden: String, _ victim: Int32) {
         do throws(Errno) {
             try storage.unlinkat(victim, DirectoryRecord.linkName, 0)
             try storage.unlinkat(directory, hidden, AT_REMOVEDIR)
@@ -243,6 +244,10 @@ extension Volume {
                 guard moved.st_mode & S_IFMT == S_IFDIR else { throw .isDirectory }
                 try replaceDirectory(
                     fromDirectory.rawValue, old, toDirectory.rawValue, new)
+            } else if flags == renameNoReplace {
+                try renameToFreeName(
+                    fromDirectory.rawValue, old, toDirectory.rawValue, new,
+                    isDirectory: moved.st_mode & S_IFMT == S_IFDIR)
             } else {
                 try storage.renameat(
                     fromDirectory.rawValue, old, toDirectory.rawValue, new, flags: flags)
@@ -273,35 +278,13 @@ extension Volume {
         guard let node = table.find(inode: UInt64(status.st_ino)) else {
             // Who looks it up by its new name has to know that this is not synced.
             to.forgottenEpoch = epoch.load(ordering: .acquiring)
+            namesMade.wrappingAdd(1, ordering: .releasing)
             return
         }
         // The new one first: who climbs from below meets one or the other, never none.
         node.addLink(to, new)
         node.removeLink(from, old)
-        node.noteUnsyncedName()
-    }
-
-    /// A directory over an empty directory. The target's record is in the way of a plain rename: the two change places
-    /// in one step, and the empty one goes from the old name.
-    private func replaceDirectory(
-        _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
-        _ new: UnsafePointer<CChar>
-    ) throws(Errno) {
-        try withOpenDirectory(toDirectory, new) { victim throws(Errno) in
-            try requireEmpty(victim)
-            try storage.renameat(
-                fromDirectory, old, toDirectory, new, flags: renameExchange)
-            let hidden = stagingName()
-            do throws(Errno) {
-                try storage.renameat(fromDirectory, old, fromDirectory, hidden, flags: 0)
-            } catch {
-                // Back to where they were: what has failed has not happened.
-                try storage.renameat(
-                    fromDirectory, old, toDirectory, new, flags: renameExchange)
-                throw error
-            }
-            removeHidden(fromDirectory, hidden, victim)
-        }
+        noteNewName(of: node)
     }
 
     /// Before a file moves to a directory of another class: its header is durable, so that no power cut leaves it without one,
@@ -329,7 +312,7 @@ extension Volume {
         defer { file.lock.unlock() }
         guard file.protectionClass != target.protectionClass else { return }
         if file.header == nil { try makeKeylessHeader(file, file.protectionClass) }
-        try storage.fdatasync(file.descriptor)
+        try syncData(file)
     }
 
     public func link(
@@ -371,7 +354,8 @@ extension Volume {
             throw error
         }
         node.addLink(parent, context.nameB)
-        node.noteUnsyncedName()
+        if !isUnnamed { node.noteSeveralNames() }
+        noteNewName(of: node)
         isDirty.store(true, ordering: .relaxed)
         context.endClassDecision()
         let status = try storage.fstatat(directory.rawValue, context.nameB)
@@ -462,8 +446,13 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
         detachReused(try storage.fstatat(directory.rawValue, context.nameA))
         let entry = try lookup(parent, stored: context.nameA, context)
-        node(entry.node).noteUnsyncedName()
+        noteNewName(of: node(entry.node))
         return entry
+    }
+
+    func noteNewName(of node: Node) {
+        node.noteUnsyncedName()
+        namesMade.wrappingAdd(1, ordering: .releasing)
     }
 
     /// A node of the same inode number as something new is of something that is gone.
@@ -471,7 +460,3 @@ extension Volume {
         if let stale = table.find(inode: UInt64(status.st_ino)) { table.detach(stale) }
     }
 }
-
-/// `RENAME_NOREPLACE` and `RENAME_EXCHANGE` of linux/fs.h, which the importer does not see.
-let renameNoReplace: UInt32 = 1
-let renameExchange: UInt32 = 2

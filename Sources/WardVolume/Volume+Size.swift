@@ -57,6 +57,7 @@ extension Volume {
         } else {
             try storage.ftruncate(file.descriptor, 0)
             file.hasHint = false
+            file.isEndUnsynced = false
             file.header = nil
             file.headerBytes = []
             file.forgetKey()
@@ -130,7 +131,7 @@ extension Volume {
             // The new end must be durable before the old one goes: a power cut in between would look like a truncation.
             file.isEndUnsynced = true
             do throws(Errno) {
-                try storage.fdatasync(file.descriptor)
+                try syncData(file)
                 file.isEndUnsynced = false
                 file.mayHaveUncommittedCut = true
                 try storage.ftruncate(file.descriptor, (newLast + 1) * pageBytes)

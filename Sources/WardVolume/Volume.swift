@@ -45,8 +45,13 @@ public final class Volume: @unchecked Sendable {
     private var halfDone = 0
     /// Whether there are any: read on every hot path that cares.
     let hasDoubt: Atomic<Bool>
+    /// There is something in doubt that nobody has looked for yet, or could not for want of the store.
+    private let isMendingDue = Atomic<Bool>(false)
     /// Names made in earlier epochs are durable.
     let namesDurableBefore = Atomic<UInt32>(1)
+    /// Counts names made, and those that a sync of the whole store has made durable.
+    let namesMade = Atomic<UInt64>(0)
+    let namesSynced = Atomic<UInt64>(0)
     /// Something was written since the last durable point.
     let isDirty = Atomic<Bool>(false)
     /// A backup is being made: durable points leave the epoch as it is.
@@ -56,6 +61,8 @@ public final class Volume: @unchecked Sendable {
     let durablePointLock = TryableLock()
     /// The epoch of the state record on disk. Guarded by `durablePointLock`.
     var recordedEpoch: UInt32
+    /// Counts syncs that failed, of files and of the store.
+    let syncFailures = Atomic<UInt64>(0)
     /// A sync failed: the volume stays "in use", as the record on disk says, whatever comes.
     let lastDurablePointFailed = Atomic<Bool>(false)
 
@@ -67,6 +74,8 @@ public final class Volume: @unchecked Sendable {
     private var contexts: [ObjectIdentifier: Unmanaged<WorkerContext>] = [:]
     private let contextsLock = TryableLock()
 
+    /// Where the store does not keep changes in order: a new directory's record is synced before the directory has a name.
+    let syncsRecords: Bool
     /// Names of staging files and directories begin with this, different for every mount.
     let stagingPrefix: String
     let stagingCounter = Atomic<UInt64>(0)
@@ -142,6 +151,7 @@ public final class Volume: @unchecked Sendable {
         rootDescriptor = opened.descriptor
         rootDevice = opened.status.st_dev
         blockBytes = max(4096, Int(opened.status.st_blksize))
+        syncsRecords = !storage.ordersChanges(opened.descriptor)
         root = Node(inode: UInt64(opened.status.st_ino), type: S_IFDIR, generation: 1)
         let state = DirectoryState(record: opened.record)
         hasMarks = Atomic(opened.record.isSynchronised)
@@ -246,6 +256,11 @@ public final class Volume: @unchecked Sendable {
         return halfDone
     }
 
+    /// Whether a pass over files in doubt may find what the last one could not: once the store is well again.
+    public var needsMending: Bool { isInDoubt && isMendingDue.load(ordering: .acquiring) }
+
+    func noteMendingDue(_ isDue: Bool) { isMendingDue.store(isDue, ordering: .releasing) }
+
     /// Whether findings are excused: the last unclean end is not mended yet.
     package var isInDoubt: Bool { hasDoubt.load(ordering: .acquiring) }
 
@@ -257,7 +272,9 @@ public final class Volume: @unchecked Sendable {
     /// A change of this file's size failed half-way and could not be undone, so that the file may look as after a power cut
     /// once it is closed: what such a change can leave is excused from now on, and mended, as after one. On disk with the
     /// next state record; until then the record says that the volume is in use, which comes to the same.
-    func noteHalfDone(_ file: OpenFile) {
+    func noteHalfDone(
+        _ file: OpenFile, _ what: String = "a change could neither be finished nor undone"
+    ) {
         let now = epoch.load(ordering: .sequentiallyConsistent)
         // The request may have begun an epoch earlier.
         let interval = max(1, now) - 1...now
@@ -268,10 +285,10 @@ public final class Volume: @unchecked Sendable {
         hasDoubt.store(true, ordering: .releasing)
         doubtLock.unlock()
         file.isBeyondDoubt = false
+        noteMendingDue(true)
         isDirty.store(true, ordering: .relaxed)
         if isNew {
-            report(
-                .note("\(path(of: file.node)): a change could neither be finished nor undone"))
+            report(.note("\(path(of: file.node)): \(what)"))
         }
     }
 

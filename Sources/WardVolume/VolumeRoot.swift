@@ -87,6 +87,30 @@ enum VolumeRoot {
         }
     }
 
+    /// Whether a directory without a keybag holds nothing but what `create`, or the keybag after it, leaves when it is
+    /// interrupted; a README only if it is ours, whole or not yet.
+    static func isUnfinished(_ descriptor: Int32, _ names: [[UInt8]]) -> Bool {
+        let readmeName = "README"
+        let ours = [
+            readmeName, stagingPrefix + readmeName, DirectoryRecord.linkName,
+            VolumeStateRecord.fileName, stagingPrefix + VolumeStateRecord.fileName,
+            Keybag.fileName + ".new",
+        ].map { Array($0.utf8) }
+        guard names.allSatisfy({ ours.contains($0) }) else { return false }
+        return [readmeName, stagingPrefix + readmeName].allSatisfy { name in
+            guard names.contains(Array(name.utf8)) else { return true }
+            let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK
+            guard let opened = try? Syscall.openat(descriptor, name, flags) else { return false }
+            let file = OwnedDescriptor(adopting: opened)
+            var bytes = [UInt8](repeating: 0, count: readme.count + 1)
+            let count = bytes.withUnsafeMutableBytes {
+                (try? Syscall.pread(file.rawValue, $0.baseAddress!, $0.count, at: 0)) ?? -1
+            }
+            return count >= 0 && readme.starts(with: bytes.prefix(count))
+                && (name != readmeName || count == readme.count)
+        }
+    }
+
     /// How the root's own files are called until they are complete: always the same, so that what a power cut leaves is
     /// written over, and no listing may take one away that is being written.
     static let stagingPrefix = ".ward-new-"
@@ -230,6 +254,11 @@ enum VolumeRoot {
 }
 
 extension Volume {
+    /// Whether an open directory that is no volume is what making one has left there, and nothing else.
+    public static func isUnfinishedRoot(_ descriptor: Int32, _ names: [[UInt8]]) -> Bool {
+        VolumeRoot.isUnfinished(descriptor, names)
+    }
+
     /// Makes the root of a new volume in the existing directory `backingPath`: directory record with `defaultClass`,
     /// state record, README. The keybag is the caller's.
     public static func create(

@@ -18,12 +18,20 @@ final class FailingStorage: Storage, @unchecked Sendable {
     private var absence: Errno?
     private var hook: (@Sendable (String) -> Void)?
     private var openError: Errno?
+    private var knowsRenameFlags = true
+    private var keepsOrder = true
     private var statusHook: (@Sendable (FileStatus) -> Void)?
     private var readLinkHook: (@Sendable () -> Void)?
     private var makeDirectoryHook: (@Sendable () -> Void)?
 
     /// From now on no file (directories do) can be opened; nil: they can again.
     func failOpening(_ error: Errno?) { lock.withLock { openError = error } }
+
+    /// From now on renames with flags are EINVAL, as on some NFS and FUSE stores.
+    func forgetRenameFlags() { lock.withLock { knowsRenameFlags = false } }
+
+    /// A store that does not keep changes of names in order.
+    func forgetOrder() { lock.withLock { keepsOrder = false } }
 
     /// Called with the name of each change before it is made.
     func onChange(_ hook: (@Sendable (String) -> Void)?) { lock.withLock { self.hook = hook } }
@@ -159,6 +167,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
         _ a: Int32, _ b: UnsafePointer<CChar>, _ c: Int32, _ d: UnsafePointer<CChar>, flags: UInt32
     ) throws(Errno) {
         try change()
+        if flags != 0, !lock.withLock({ knowsRenameFlags }) { throw .invalidArgument }
         try real.renameat(a, b, c, d, flags: flags)
     }
     func linkat(_ a: Int32, _ b: UnsafePointer<CChar>, _ c: Int32, _ d: UnsafePointer<CChar>)
@@ -198,6 +207,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
         try change()
         try real.removexattr(d, n)
     }
+    func forgetCached(_ d: Int32) { real.forgetCached(d) }
     func fsync(_ d: Int32) throws(Errno) {
         try change()
         try real.fsync(d)
@@ -229,6 +239,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
         lock.withLock { statusHook }?(status)
         return status
     }
+    func ordersChanges(_ d: Int32) -> Bool { lock.withLock { keepsOrder } }
     func coarseNanoseconds() -> UInt64 { real.coarseNanoseconds() }
     func fstatvfs(_ d: Int32) throws(Errno) -> FileSystemStatus {
         try call()

@@ -85,7 +85,8 @@ final class Quarantine: Sendable {
             let item = try next(&state)
             // What it is comes first: after a power cut in between there is a note without its item, and nothing is lost.
             let place = try finish(item, note, state)
-            try storage.renameat(directory, stored, state.run, item, flags: renameNoReplace)
+            // The run's directory is new, and `next` counts: nothing has that name.
+            try storage.renameat(directory, stored, state.run, item, flags: 0)
             try storage.fsync(state.run)
             try storage.fsync(directory)
             return place

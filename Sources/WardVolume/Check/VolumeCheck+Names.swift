@@ -286,8 +286,8 @@ extension VolumeCheck {
                 try volume.keepClass(of: node, movingTo: state, context)
             }
         }
-        try volume.storage.renameat(
-            from.rawValue, bad.stored, to.rawValue, stored, flags: renameNoReplace)
+        try volume.renameToFreeName(
+            from.rawValue, bad.stored, to.rawValue, stored, isDirectory: bad.type == S_IFDIR)
         if let node = volume.table.find(inode: bad.inode) {
             node.addLink(target, stored)
             node.removeLink(bad.parent, bad.stored)

@@ -1,0 +1,81 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+// Renames that plain rename(2) does not know. Some NFS and FUSE stores answer EINVAL to both flags.
+extension Volume {
+    /// To a name that nothing has: `EEXIST` otherwise.
+    ///
+    /// Without the flag a directory of ours never takes the place of anything: what is there holds a record, or is no directory.
+    /// Anything else gets its new name, and loses the old one afterwards.
+    func renameToFreeName(
+        _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
+        _ new: UnsafePointer<CChar>, isDirectory: Bool
+    ) throws(Errno) {
+        do throws(Errno) {
+            try storage.renameat(fromDirectory, old, toDirectory, new, flags: renameNoReplace)
+        } catch .invalidArgument {
+            guard isDirectory else {
+                try storage.linkat(fromDirectory, old, toDirectory, new)
+                do throws(Errno) {
+                    return try storage.unlinkat(fromDirectory, old, 0)
+                } catch {
+                    try? storage.unlinkat(toDirectory, new, 0)
+                    throw error
+                }
+            }
+            do throws(Errno) {
+                try storage.renameat(fromDirectory, old, toDirectory, new, flags: 0)
+            } catch .directoryNotEmpty, .notDirectory {
+                throw .fileExists
+            }
+        }
+    }
+
+    /// A directory over an empty directory. The target's record is in the way of a plain rename: the two change places
+    /// in one step, and the empty one goes from the old name.
+    func replaceDirectory(
+        _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
+        _ new: UnsafePointer<CChar>
+    ) throws(Errno) {
+        try withOpenDirectory(toDirectory, new) { victim throws(Errno) in
+            try requireEmpty(victim)
+            do throws(Errno) {
+                try storage.renameat(
+                    fromDirectory, old, toDirectory, new, flags: renameExchange)
+            } catch .invalidArgument {
+                return try replaceInTwoSteps(fromDirectory, old, toDirectory, new, victim)
+            }
+            let hidden = stagingName()
+            do throws(Errno) {
+                try storage.renameat(fromDirectory, old, fromDirectory, hidden, flags: 0)
+            } catch {
+                // Back to where they were: what has failed has not happened.
+                try storage.renameat(
+                    fromDirectory, old, toDirectory, new, flags: renameExchange)
+                throw error
+            }
+            removeHidden(fromDirectory, hidden, victim)
+        }
+    }
+
+    /// Where they can't change places the empty one goes first: a power cut in between takes it, and nothing else.
+    private func replaceInTwoSteps(
+        _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
+        _ new: UnsafePointer<CChar>, _ victim: Int32
+    ) throws(Errno) {
+        let hidden = stagingName()
+        try storage.renameat(toDirectory, new, toDirectory, hidden, flags: 0)
+        do throws(Errno) {
+            try storage.renameat(fromDirectory, old, toDirectory, new, flags: 0)
+        } catch {
+            try storage.renameat(toDirectory, hidden, toDirectory, new, flags: 0)
+            throw error
+        }
+        removeHidden(toDirectory, hidden, victim)
+    }
+}
+
+/// `RENAME_NOREPLACE` and `RENAME_EXCHANGE` of linux/fs.h, which the importer does not see.
+let renameNoReplace: UInt32 = 1
+let renameExchange: UInt32 = 2

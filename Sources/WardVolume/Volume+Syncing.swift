@@ -1,0 +1,70 @@
+import Glibc
+import WardFormat
+import WardSystem
+
+// Syncs that can be believed (decision 0054). One that fails has dropped the pages it could not write: they are read as they
+// were written for as long as memory lasts, and the next sync, which has nothing to do with them, succeeds.
+extension Volume {
+    /// fdatasync(2) of a file that relies on it. The file's lock is held for writing.
+    func syncData(_ file: OpenFile) throws(Errno) {
+        let failures = syncFailures.load(ordering: .acquiring)
+        if file.mendedSyncFailures != failures { try writeEndsAgain(file) }
+        do throws(Errno) {
+            try storage.fdatasync(file.descriptor)
+        } catch {
+            noteFailedSync(of: file)
+            throw error
+        }
+        file.mendedSyncFailures = failures
+    }
+
+    /// Whether a sync has failed since a sync of this file could be believed.
+    func mayHaveLostPages(_ file: OpenFile) -> Bool {
+        file.mendedSyncFailures != syncFailures.load(ordering: .acquiring)
+    }
+
+    /// What the file may look like now is excused, until it was read from the disk and mended. The file's lock is held for
+    /// writing.
+    func noteFailedSync(of file: OpenFile) {
+        syncFailures.add(1, ordering: .acquiringAndReleasing)
+        noteHalfDone(file, "a sync failed")
+    }
+
+    /// Of the whole store, of whatever file: no epoch is known to be durable from now on, in this mount.
+    func noteFailedStoreSync() {
+        syncFailures.add(1, ordering: .acquiringAndReleasing)
+        lastDurablePointFailed.store(true, ordering: .relaxed)
+    }
+
+    /// The first page and the last, as they are read now: what a file is, and where it ends, is what they say. `EIO` where one
+    /// of them is not what was written any more. The file's lock is held for writing.
+    func writeEndsAgain(_ file: OpenFile) throws(Errno) {
+        guard file.isWritable, file.header != nil else { return }
+        settle(file)
+        let last = layout.pageCount(forSize: file.sizeBytes) - 1
+        try withTemporaryPage { page throws(Errno) in
+            if last > 0 {
+                try readEnd(file, last, to: page)
+                try storage.pwrite(
+                    file.descriptor, page, layout.pageBytes, at: last * layout.pageBytes)
+                try readPage(file, 0, to: page)
+                if isZero(page, layout.pageBytes) { throw .ioError }
+            } else if last == 0 {
+                try readEnd(file, 0, to: page)
+            }
+            page.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
+            try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
+        }
+    }
+
+    private func readEnd(
+        _ file: OpenFile, _ last: Int, to page: UnsafeMutableRawPointer
+    ) throws(Errno) {
+        try readPage(file, last, to: page)
+        let prefix = RecordPrefix(reading: page + layout.recordOffset(ofPage: last))
+        let length = file.sizeBytes - layout.start(ofPage: last)
+        guard file.needsMending || prefix.isFinal && Int(prefix.length) == length else {
+            throw .ioError
+        }
+    }
+}

@@ -1,0 +1,61 @@
+import Glibc
+import Synchronization
+import Testing
+import WardCrypto
+import WardFormat
+import WardKeys
+import WardSystem
+
+@testable import WardDaemon
+@testable import WardVolume
+
+@Suite struct MaintenanceTests {
+    @Test(
+        "After a change that was left half-done the next durable point starts a pass over what is in doubt"
+    )
+    func mendsAfterADurablePoint() throws {
+        let path = try TemporaryDirectory.make("ward-maintenance", in: TemporaryDirectory.parent())
+        defer {
+            if let directory = try? OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY) {
+                for name in (try? DirectoryReading.names(in: directory.rawValue)) ?? [] {
+                    unlink(path + "/" + String(decoding: name, as: UTF8.self))
+                }
+            }
+            rmdir(path)
+        }
+        let parameters = VolumeParameters(uuid: SystemRandom.bytes(16), pageBytes: 4096)
+        let volumeKey = try SecretBytes(random: 32)
+        try Volume.create(
+            backingPath: path, parameters: parameters, volumeKey: volumeKey, defaultClass: .none)
+        let keyring = ClassKeyring(
+            classBPublicKey: X25519.publicKey(of: try SecretBytes(random: 32)))
+        for protectionClass in ProtectionClass.allCases {
+            keyring.install(try SecretBytes(random: 32), for: protectionClass)
+        }
+        let volume = try Volume(
+            backingPath: path, parameters: parameters, volumeKey: volumeKey, keyring: keyring,
+            readOnly: false, observer: nil)
+        var options = MountOptions(
+            volumePath: path, mountPoint: path, stateRoot: path, runtimeDirectory: path)
+        options.logPath = "/dev/null"
+        let log = try LogWriter(options, fallbackPath: "/dev/null")
+        let maintenance = Maintenance(volume: volume, log: log)
+        defer { maintenance.stop() }
+        let context = WorkerContext(volume: volume)
+        let name = Array("file".utf8)
+        let made = try name.withUnsafeBytes {
+            try volume.create(
+                1, $0, mode: 0o600, umask: 0, flags: O_RDWR, caller: Volume.ownCaller, context)
+        }
+        volume.noteHalfDone(made.file.handle.object(as: FileHandle.self).file)
+        volume.release(made.file.handle, context)
+        #expect(volume.isInDoubt)
+        let done = WakeDescriptor()
+        maintenance.makeDurable { _ in done.signal() }
+        done.wait(timeout: .seconds(60))
+        // The pass is another thread's.
+        for _ in 0..<6000 where volume.isInDoubt { usleep(10_000) }
+        #expect(!volume.isInDoubt)
+        #expect(!volume.needsMending)
+    }
+}

@@ -1,0 +1,84 @@
+import Testing
+import WardSimulatedStorage
+import WardSystem
+import WardVolume
+
+/// `fsync` of a file that has several names, some of which the kernel does not know now.
+@Suite struct CrashNameTests {
+    /// What is on the disk after the power went, with nothing but what was flushed.
+    private func left(_ bench: CrashBench) throws -> CrashVolume {
+        try CrashVolume(
+            bench.keys, on: SimulatedDisk(bench.disk.image.afterPowerCut(.onlyFlushed, seed: 0)))
+    }
+
+    @Test(
+        "fsync and fdatasync make a name durable that the kernel forgot, beside the one it knows",
+        arguments: DiskKind.Order.allCases, [false, true])
+    func forgottenName(order: DiskKind.Order, dataOnly: Bool) throws {
+        let bench = try CrashBench(DiskKind(order: order, atomicBytes: 4096))
+        let volume = bench.volume
+        let directory = try volume.makeDirectory("directory", in: 1)
+        try volume.volume.durablePoint()
+        let linked = try volume.link(bench.node, to: "second", in: directory.node)
+        // The kernel drops it, and comes back to it by its other name.
+        volume.release(bench.handle)
+        volume.forget(linked.node, 2)
+        let again = try volume.lookup("file", in: 1)
+        let handle = try volume.open(again.node)
+        try volume.fsync(handle, dataOnly: dataOnly)
+
+        let left = try left(bench)
+        let found = try left.lookup("directory", in: 1)
+        #expect(try left.names(in: found.node) == ["second"])
+        left.forget(found.node)
+        // Where nothing was named since, another one costs what it always does.
+        let before = bench.disk.changes
+        try volume.fsync(handle, dataOnly: dataOnly)
+        #expect(bench.disk.changes - before == 1)
+        volume.release(handle)
+    }
+
+    @Test(
+        "a name made by a rename, and a directory moved above a name, while the kernel does not know that the file has it",
+        arguments: DiskKind.Order.allCases)
+    func movedName(order: DiskKind.Order) throws {
+        let bench = try CrashBench(DiskKind(order: order, atomicBytes: 4096))
+        let volume = bench.volume
+        let directory = try volume.makeDirectory("directory", in: 1)
+        _ = try volume.link(bench.node, to: "second", in: directory.node)
+        _ = try volume.link(bench.node, to: "third", in: 1)
+        try volume.volume.durablePoint()
+        volume.release(bench.handle)
+        volume.forget(bench.node, 3)
+        // Nobody looked the file up: only its names, and what is above them, change.
+        try volume.rename("third", in: 1, to: "moved", in: 1)
+        try volume.rename("directory", in: 1, to: "elsewhere", in: 1)
+        let again = try volume.lookup("file", in: 1)
+        let handle = try volume.open(again.node)
+        try volume.fsync(handle)
+        volume.release(handle)
+
+        let left = try left(bench)
+        #expect(try left.names(in: 1) == ["elsewhere", "file", "moved"])
+    }
+
+    @Test("after a sync of the store that failed, names that nobody knows are not believed synced")
+    func failedSync() throws {
+        let bench = try CrashBench(DiskKind(order: .posix, atomicBytes: 4096))
+        let volume = bench.volume
+        let directory = try volume.makeDirectory("directory", in: 1)
+        let linked = try volume.link(bench.node, to: "second", in: directory.node)
+        volume.release(bench.handle)
+        volume.forget(linked.node, 2)
+        let again = try volume.lookup("file", in: 1)
+        let handle = try volume.open(again.node)
+        // The file's own sync, then the store's.
+        bench.disk.fail(SimulatedDisk.Faults(after: 1, .ioError))
+        #expect(throws: Errno.ioError) { try volume.fsync(handle) }
+        bench.disk.fail(nil)
+        let before = bench.disk.changes
+        try volume.fsync(handle)
+        #expect(bench.disk.changes - before > 1)
+        volume.release(handle)
+    }
+}

@@ -1,0 +1,151 @@
+import Glibc
+import Testing
+import WardFormat
+import WardSimulatedStorage
+import WardSystem
+import WardVolume
+
+/// After a sync that failed Linux has dropped the pages it could not write, and calls the next one good (decision 0054). The
+/// simulated disk does that, too.
+@Suite struct CrashSyncTests {
+    /// `change` with its n-th call failing, for every n, and once more; then what `judge` says to a power cut that takes all
+    /// that is not flushed, and to one that takes nothing but what was dropped.
+    private func everyFailure(
+        pages: Int = 5, _ change: (CrashBench) throws -> Void,
+        _ judge: (CrashBench, CrashVolume, String) throws -> Void
+    ) throws {
+        for call in 0..<100 {
+            let bench = try CrashBench(pages: pages)
+            bench.disk.fail(SimulatedDisk.Faults(after: call, .ioError))
+            try? change(bench)
+            let wasReached = bench.disk.hasFailed
+            bench.disk.fail(nil)
+            try change(bench)
+            for survival in [Survival.onlyFlushed, .everything] {
+                let left = SimulatedDisk(bench.disk.image.afterPowerCut(survival, seed: 0))
+                let recovered = try CrashVolume(bench.keys, on: left)
+                let place = "call \(call), \(survival)"
+                try judge(bench, recovered, place)
+                #expect(recovered.events.problems == [], "\(place)")
+            }
+            bench.volume.release(bench.handle)
+            if !wasReached {
+                #expect(call > 1)
+                return
+            }
+        }
+        Issue.record("there is no end of calls")
+    }
+
+    @Test("A file made shorter: nothing behind its new end is cut before that is there")
+    func shortened() throws {
+        let size = 5000
+        try everyFailure { bench in
+            try bench.volume.setSize(bench.node, bench.handle, size)
+            // The next change of the size takes off what a cut that failed has left.
+            try bench.volume.write(bench.handle, size, [1, 2, 3])
+        } _: { bench, recovered, place in
+            let found = try CrashBench.content(recovered)
+            #expect(found.count >= size, "\(found.count) bytes, \(place)")
+            #expect(found.prefix(4000) == bench.content.prefix(4000), "\(place)")
+        }
+    }
+
+    @Test("A file emptied, that keeps its header, and written again")
+    func emptied() throws {
+        try everyFailure { bench in
+            try bench.volume.setAttribute(bench.node, "user.a", [1])
+            try bench.volume.setSize(bench.node, bench.handle, 0)
+            try bench.volume.write(bench.handle, 0, [1, 2, 3])
+        } _: { bench, recovered, place in
+            let found = try CrashBench.content(recovered)
+            #expect(
+                found == bench.content || found.isEmpty || found == [1, 2, 3],
+                "\(found.count) bytes, \(place)")
+        }
+    }
+
+    @Test("A hole punched where the header that says so was dropped")
+    func punched() throws {
+        try everyFailure { bench in
+            let start = bench.layout.start(ofPage: 1)
+            try bench.volume.volume.allocate(
+                bench.handle, mode: 3, offsetBytes: UInt64(start),
+                lengthBytes: UInt64(bench.layout.start(ofPage: 3) - start),
+                caller: CrashBench.caller, bench.volume.context)
+            try bench.volume.fsync(bench.handle)
+        } _: { bench, recovered, place in
+            let found = try CrashBench.content(recovered)
+            #expect(found.count == bench.content.count, "\(place)")
+            let zeros = found[bench.layout.start(ofPage: 1)..<bench.layout.start(ofPage: 3)]
+            #expect(zeros.allSatisfy { $0 == 0 }, "\(place)")
+        }
+    }
+
+    @Test("A stronger class that a call failed to set is durable when the next one returns")
+    func strongerClass() throws {
+        try everyFailure { bench in
+            try bench.volume.setClass(bench.node, .complete)
+        } _: { bench, recovered, place in
+            let entry = try recovered.lookup("file", in: 1)
+            #expect(try recovered.classOf(entry.node) == .complete, "\(place)")
+            recovered.forget(entry.node)
+            #expect(try CrashBench.content(recovered) == bench.content, "\(place)")
+        }
+    }
+
+    @Test("An empty file moved to a directory of another class keeps its own")
+    func movedToAnotherClass() throws {
+        for call in 0..<40 {
+            let bench = try CrashBench()
+            let directory = try bench.volume.makeDirectory("secret", in: 1)
+            try bench.volume.setClass(directory.node, .complete)
+            let (_, handle) = try bench.volume.create("empty", in: directory.node)
+            bench.volume.release(handle)
+            try bench.volume.volume.durablePoint()
+            bench.disk.fail(SimulatedDisk.Faults(after: call, .ioError))
+            let isMoved =
+                (try? bench.volume.rename("empty", in: directory.node, to: "empty", in: 1)) != nil
+            let wasReached = bench.disk.hasFailed
+            bench.disk.fail(nil)
+            if !isMoved { try bench.volume.rename("empty", in: directory.node, to: "empty", in: 1) }
+            try bench.volume.fsyncDirectory(1)
+            let left = try CrashVolume(
+                bench.keys,
+                on: SimulatedDisk(bench.disk.image.afterPowerCut(.onlyFlushed, seed: 0)))
+            let found = try left.lookup("empty", in: 1)
+            #expect(try left.classOf(found.node) == .complete, "call \(call)")
+            left.forget(found.node)
+            if !wasReached { return }
+        }
+    }
+
+    @Test("A failed sync leaves the volume in use; who mounts it again sees what the disk has")
+    func mountedAgain() throws {
+        let bench = try CrashBench(pages: 4)
+        let grown = bench.content + [UInt8](repeating: 7, count: 9000)
+        try bench.volume.write(bench.handle, 0, Array(grown.prefix(100)))
+        try bench.volume.write(
+            bench.handle, bench.content.count, Array(grown[bench.content.count...]))
+        // The first pages are written, the last ones are dropped.
+        bench.disk.fail(SimulatedDisk.Faults(after: 0, .ioError, droppedBlocks: 0b110_0000))
+        #expect(throws: Errno.ioError) { try bench.volume.fsync(bench.handle) }
+        bench.disk.fail(nil)
+        bench.volume.release(bench.handle)
+        try bench.volume.volume.close()
+
+        let again = try CrashVolume(bench.keys, on: bench.disk)
+        #expect(again.volume.isInDoubt)
+        let found = try CrashBench.content(again)
+        #expect(found.count >= bench.content.count)
+        #expect(found.prefix(bench.content.count) == bench.content[...])
+        again.volume.mendDoubtfulFiles { false }
+        try again.volume.close()
+        #expect(again.events.problems == [])
+        let clean = try CrashVolume(
+            bench.keys, on: SimulatedDisk(again.disk.image.afterPowerCut(.onlyFlushed, seed: 0)))
+        #expect(!clean.volume.isInDoubt)
+        #expect(try CrashBench.content(clean) == found)
+        #expect(clean.events.problems == [])
+    }
+}
