@@ -85,38 +85,34 @@ struct InitCommand: ParsableCommand {
             code = try KeybagStore.create(
                 volumePath: path, stateRoot: StateDirectory.defaultRoot(), parameters: parameters,
                 passcode: typed, cost: passcodeCost.map { .n($0) } ?? .calibrated,
-                recoveryKitPath: kitPath, policy: policy.change)
-        } catch {
-            throw CommandFailure(InitCommand.what, path, error)
-        }
-        do {
-            try InitCommand.makeRoot(path, parameters, defaultClass.value)
+                recoveryKitPath: kitPath, policy: policy.change
+            ) { volumeKey throws(KeybagError) in
+                try InitCommand.makeRoot(path, parameters, defaultClass.value, volumeKey)
+            }
         } catch {
             _ = DirectoryTree.remove(state.path)
-            if let kitPath { unlink(kitPath) }
-            throw error
+            throw CommandFailure(InitCommand.what, path, error)
         }
         try report(path, parameters, state, kitPath, code, console)
     }
 
+    /// Everything but the keybag.
     static func makeRoot(
-        _ path: String, _ parameters: VolumeParameters, _ defaultClass: ProtectionClass
-    ) throws(CommandFailure) {
-        let volumeKey: SecretBytes
-        do throws(KeybagError) {
-            let store = try KeybagStore(
-                volumePath: path, stateRoot: StateDirectory.defaultRoot())
-            volumeKey = try store.openDeviceSlot(
-                into: ClassKeyring(classBPublicKey: store.classBPublicKey))
-        } catch {
-            throw CommandFailure(InitCommand.what, path, error)
-        }
+        _ path: String, _ parameters: VolumeParameters, _ defaultClass: ProtectionClass,
+        _ volumeKey: borrowing SecretBytes
+    ) throws(KeybagError) {
         do throws(VolumeOpenError) {
             try Volume.create(
                 backingPath: path, parameters: parameters, volumeKey: volumeKey,
                 defaultClass: defaultClass)
         } catch {
-            throw CommandFailure(InitCommand.what, path, error)
+            let code: KeybagError.Code
+            if case .system(let errno) = error.code {
+                code = .system(errno)
+            } else {
+                code = .damaged
+            }
+            throw KeybagError(code, path: error.path, error.reason)
         }
     }
 

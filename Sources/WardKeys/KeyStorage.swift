@@ -56,6 +56,20 @@ extension KeyStorage {
         if let failure { throw failure }
     }
 
+    /// A file with these bytes, whose name follows.
+    func writeDurably(_ path: String, _ bytes: [UInt8], isPublic: Bool) throws(Errno) {
+        let failure: Errno? = bytes.withUnsafeBytes { bytes in
+            do throws(Errno) {
+                try write(path, bytes, isPublic: isPublic)
+                try sync(path)
+                return nil
+            } catch {
+                return error
+            }
+        }
+        if let failure { throw failure }
+    }
+
     /// Replaces a file that holds secrets, and wipes the one it replaces once the new one is durably in its place.
     func replaceSecret(_ path: String, with secret: borrowing SecretBytes) throws(Errno) {
         let old = try openForWiping(path)

@@ -7,22 +7,26 @@ extension KeybagStore {
     /// it: fresh keys for every class.
     ///
     /// `recoveryKitPath`: also makes a recovery kit there and returns its code, the only time it is known. `policy`: what
-    /// is to differ from the usual grace period, CX period and erasing. Throws `alreadyAVolume`, `insideVolume`, `fileExists`, `system`; then nothing of the volume is left.
+    /// is to differ from the usual grace period, CX period and erasing. `makeRoot`: makes everything else that a volume has, with
+    /// the volume key, durably: the keybag, which says that this is a volume, comes after it (decision 0053). Throws
+    /// `alreadyAVolume`, `insideVolume`, `fileExists`, `system`; then neither keybag nor kit is left.
     public static func create(
         volumePath: String, stateRoot: String, parameters: VolumeParameters,
         passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String? = nil,
-        policy: PolicyChange = PolicyChange()
+        policy: PolicyChange = PolicyChange(),
+        makeRoot: (borrowing SecretBytes) throws(KeybagError) -> Void
     ) throws(KeybagError) -> RecoveryCode? {
         try create(
             volumePath: volumePath, stateRoot: stateRoot, parameters: parameters,
             passcode: passcode, cost: cost, recoveryKitPath: recoveryKitPath, policy: policy,
-            storage: DiskKeyStorage())
+            storage: DiskKeyStorage(), makeRoot: makeRoot)
     }
 
     static func create(
         volumePath: String, stateRoot: String, parameters: VolumeParameters,
         passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String?,
-        policy: PolicyChange = PolicyChange(), storage: any KeyStorage
+        policy: PolicyChange = PolicyChange(), storage: any KeyStorage,
+        makeRoot: (borrowing SecretBytes) throws(KeybagError) -> Void = { _ in }
     ) throws(KeybagError) -> RecoveryCode? {
         let context = KeybagContext(
             volumePath: volumePath, stateRoot: stateRoot, uuid: parameters.uuid, storage: storage,
@@ -34,19 +38,28 @@ extension KeybagStore {
         }
         let identity = KeybagIdentity(
             parameters: parameters, classBPublicKey: X25519.publicKey(of: privateKey))
-        // The kit first: a volume whose kit could not be written must not come to be.
+        // The kit first: a volume whose kit could not be written must not come to be. It gets its name last: before, an
+        // interrupted command run again would find its own kit in the way.
         let kitID = SystemRandom.bytes(16)
+        let staged = recoveryKitPath.map { stagedKit($0, kitID) }
         let code = try recoveryKitPath.map { path throws(KeybagError) in
-            try writeRecoveryKit(
-                set, identity: identity, kitID: kitID, volumePath: volumePath, at: path, storage)
+            try stageRecoveryKit(
+                set, identity: identity, kitID: kitID, volumePath: volumePath, for: path, storage)
         }
         do throws(KeybagError) {
-            try makeDeviceFiles(context, set, identity, passcode, cost, policy)
+            guard let volumeKey = try? set.volumeKey() else { throw .noLockedMemory(volumePath) }
+            let keybag = try makeDeviceFiles(context, set, identity, passcode, cost, policy)
             if recoveryKitPath != nil {
                 try context.recovery.noteMade(kitID, at: KeybagContext.secondsSinceEpoch)
             }
+            try makeRoot(volumeKey)
+            try write(keybag, context)
+            try context.remember(keybag.generation)
+            if let staged, let recoveryKitPath {
+                try publishRecoveryKit(staged, at: recoveryKitPath, storage)
+            }
         } catch {
-            for path in [recoveryKitPath, context.keybagPath, context.copyPath] {
+            for path in [staged, context.keybagPath, context.copyPath] {
                 if let path { try? storage.remove(path) }
             }
             throw error
@@ -78,7 +91,7 @@ extension KeybagStore {
     private static func makeDeviceFiles(
         _ context: KeybagContext, _ set: borrowing KeybagKeySet, _ identity: KeybagIdentity,
         _ passcode: borrowing Passcode?, _ cost: ScryptCost, _ wanted: PolicyChange
-    ) throws(KeybagError) {
+    ) throws(KeybagError) -> Keybag {
         let directory = context.directory
         let effaceable = try KeybagContext.randomKey(path: directory.path)
         do throws(Errno) {
@@ -94,12 +107,10 @@ extension KeybagStore {
         try context.ledger.store(PasscodePolicy())
         let cost = cost.parameters()
         let stretched = try stretch(context, passcode, cost)
-        let keybag = try build(
+        return try build(
             context, set, identity: identity, generation: 1,
             policy: wanted.applied(to: KeybagPolicy(passcodeCost: cost)), passcode: stretched,
             effaceable: effaceable)
-        try write(keybag, context)
-        try context.remember(keybag.generation)
     }
 
     private static func stretch(

@@ -139,10 +139,25 @@ extension KeybagStore {
         return RecoveredKeys(kit, set, path: path)
     }
 
-    /// Seals, writes, and opens again what was written: a kit that does not open is worse than none.
     static func writeRecoveryKit(
         _ set: borrowing KeybagKeySet, identity: KeybagIdentity, kitID: [UInt8],
         volumePath: String, at path: String, _ storage: any KeyStorage
+    ) throws(KeybagError) -> RecoveryCode {
+        let code = try stageRecoveryKit(
+            set, identity: identity, kitID: kitID, volumePath: volumePath, for: path, storage)
+        try publishRecoveryKit(stagedKit(path, kitID), at: path, storage)
+        return code
+    }
+
+    /// What a kit is called until it gets its name; in the owner's own directory: no file of theirs has it.
+    static func stagedKit(_ path: String, _ kitID: [UInt8]) -> String {
+        "\(path).\(kitID.map { String($0, radix: 16) }.joined()).new"
+    }
+
+    /// Seals, writes, and opens again what was written: a kit that does not open is worse than none.
+    static func stageRecoveryKit(
+        _ set: borrowing KeybagKeySet, identity: KeybagIdentity, kitID: [UInt8],
+        volumePath: String, for path: String, _ storage: any KeyStorage
     ) throws(KeybagError) -> RecoveryCode {
         guard !Paths.isInside(path, volumePath) else {
             throw KeybagError(
@@ -160,16 +175,31 @@ extension KeybagStore {
         } catch {
             throw .noLockedMemory(path)
         }
+        let staged = stagedKit(path, kitID)
         do throws(Errno) {
-            // In the owner's own directory: a name that no file of theirs has.
-            let unique = kit.kitID.map { String($0, radix: 16) }.joined()
-            try storage.replace(
-                path, with: Array(kit.text.utf8), isPublic: false, new: "\(path).\(unique).new")
+            try storage.writeDurably(staged, Array(kit.text.utf8), isPublic: false)
+        } catch {
+            try? storage.remove(staged)
+            throw .system(error, path, "can't write the recovery kit")
+        }
+        do throws(KeybagError) {
+            _ = try openRecoveryKit(at: staged, code: code, storage)
+        } catch {
+            try? storage.remove(staged)
+            throw error
+        }
+        return code
+    }
+
+    static func publishRecoveryKit(
+        _ staged: String, at path: String, _ storage: any KeyStorage
+    ) throws(KeybagError) {
+        do throws(Errno) {
+            try storage.rename(staged, to: path)
+            try storage.sync(Paths.parent(of: path))
         } catch {
             throw .system(error, path, "can't write the recovery kit")
         }
-        _ = try openRecoveryKit(at: path, code: code, storage)
-        return code
     }
 
     private static func requireNoFile(

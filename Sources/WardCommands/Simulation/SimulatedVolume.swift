@@ -77,10 +77,11 @@ final class SimulatedVolume {
             }
             _ = try KeybagStore.create(
                 volumePath: volumePath, stateRoot: StateDirectory.defaultRoot(),
-                parameters: parameters, passcode: typed, cost: SimulatedVolume.passcodeCost)
-            try InitCommand.makeRoot(volumePath, parameters, settings.defaultClass)
-        } catch let error as CommandFailure {
-            throw SimulatorError(error)
+                parameters: parameters, passcode: typed, cost: SimulatedVolume.passcodeCost
+            ) { volumeKey throws(KeybagError) in
+                try InitCommand.makeRoot(
+                    volumePath, parameters, settings.defaultClass, volumeKey)
+            }
         } catch {
             throw SimulatorError(
                 "cannot make a volume in \(volumePath)", why: "\(error)",

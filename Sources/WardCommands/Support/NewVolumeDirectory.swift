@@ -1,6 +1,7 @@
 import CWardLinux
 import Glibc
 import WardSystem
+import WardVolume
 
 /// The directory a new volume goes into: made, or found empty; held against others until the volume is there.
 struct NewVolumeDirectory: ~Copyable {
@@ -28,6 +29,7 @@ struct NewVolumeDirectory: ~Copyable {
             path: path, wasMade: wasMade, lock: try open(path))
         do throws(CommandFailure) {
             try directory.check(pageBytes)
+            if wasMade { try directory.makeNameDurable() }
         } catch {
             if wasMade { rmdir(path) }
             throw error
@@ -63,7 +65,13 @@ struct NewVolumeDirectory: ~Copyable {
             if names.contains(Array("ward.keybag".utf8)) {
                 throw Errno.fileExists
             }
-            if !names.isEmpty { throw Errno.directoryNotEmpty }
+            if !names.isEmpty {
+                // What an earlier `ward init` left that was interrupted.
+                guard Volume.isUnfinishedRoot(lock.rawValue, names) else {
+                    throw Errno.directoryNotEmpty
+                }
+                DirectoryTree.empty(lock.rawValue)
+            }
             let blockBytes = Int(try Syscall.fstatvfs(lock.rawValue).f_bsize)
             if blockBytes < pageBytes { throw Errno.outOfRange }
         } catch {
@@ -86,6 +94,20 @@ struct NewVolumeDirectory: ~Copyable {
                     status: .temporary)
             default: throw CommandFailure(what, path, errno: error, status: .cannotCreate)
             }
+        }
+    }
+
+    /// The volume's own files are synced where they are made; its name is in the directory above.
+    private borrowing func makeNameDurable() throws(CommandFailure) {
+        do throws(Errno) {
+            let parent = try OwnedDescriptor(
+                opening: Path.parent(path), O_RDONLY | O_DIRECTORY)
+            try Syscall.fsync(parent.rawValue)
+        } catch .permissionDenied {
+            // A directory that may be written to and not read: the volume's own sync has to do.
+        } catch {
+            throw CommandFailure(
+                NewVolumeDirectory.what, path, errno: error, status: .cannotCreate)
         }
     }
 
