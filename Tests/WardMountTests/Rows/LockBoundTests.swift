@@ -4,43 +4,6 @@ import Testing
 extension MountSuite {
     /// Issue 4, "The bound": nothing holds a lock up, neither the store nor a program, and nothing is lost silently.
     @Suite struct LockBoundTests {
-        /// An ext4 file system of its own to put a volume on, so that it can be frozen. Needs loop devices: a machine
-        /// without them fails the test, and says why.
-        private final class LoopStore {
-            let path: String
-            private let environment = TestEnvironment.shared.variables
-
-            init(owner user: User) throws {
-                path = try TestEnvironment.shared.makeDirectory("store")
-                let made = try Child.run(
-                    [
-                        "sh", "-euc",
-                        """
-                        truncate -s 64M \(path).image
-                        mkfs.ext4 -q -b 4096 -m 0 \(path).image
-                        mount -o loop \(path).image \(path)
-                        mkdir \(path)/volume; chown \(user.userID) \(path)/volume
-                        """,
-                    ], environment: environment)
-                try #require(
-                    made.succeeded,
-                    "a store that can be frozen needs a loop device: \(made.everything)")
-            }
-
-            func freeze(_ isFrozen: Bool) throws {
-                let done = try Child.run(
-                    ["fsfreeze", isFrozen ? "--freeze" : "--unfreeze", path],
-                    environment: environment)
-                try #require(done.succeeded, "\(done.everything)")
-            }
-
-            deinit {
-                _ = try? Child.run(["fsfreeze", "--unfreeze", path], environment: environment)
-                _ = try? Child.run(["umount", "-l", path], environment: environment)
-                _ = try? Child.run(["rm", "-rf", path, path + ".image"], environment: environment)
-            }
-        }
-
         @Test(
             "L2: a store that hangs does not hold up a lock, and what was accepted is stored when it is back",
             .enabled(if: geteuid() == 0), arguments: User.available)

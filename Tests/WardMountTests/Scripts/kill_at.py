@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""Kills a command of ward's right before a call that changes the file system, looks at what is there, and runs it again.
+
+    kill_at.py WARD DIRECTORY COMMAND SAMPLES [MOUNTPOINT PASSCODE-FILE]
+
+COMMAND: init, passcode, adopt, repair, erase, or class (of a mounted volume). The calls that it makes are counted first; then
+SAMPLES of them are chosen, the first and the last among them. Prints how many there are and how many were tried; exit status 1,
+with what was found, where something is wrong.
+"""
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+
+TRACEME, SYSCALL, SETOPTIONS, GET_SYSCALL_INFO = 0, 24, 0x4200, 0x420E
+# PTRACE_O_TRACESYSGOOD, _TRACEFORK, _TRACEVFORK, _TRACECLONE, _EXITKILL
+OPTIONS = 1 | 2 | 4 | 8 | 0x100000
+# write, pwrite64, ftruncate, fallocate, fsync, fdatasync, syncfs, rename, renameat, renameat2, mkdir, mkdirat, rmdir, unlink,
+# unlinkat, link, linkat, symlink, symlinkat, chmod, fchmod, fchmodat, setxattr, lsetxattr, fsetxattr, removexattr, openat
+CHANGING, OPENAT = {
+    "x86_64": ({1, 18, 77, 285, 74, 75, 306, 82, 264, 316, 83, 258, 84, 87, 263, 86, 265, 88, 266, 90, 91, 268, 188, 189, 190,
+                197, 257}, 257),
+    "aarch64": ({64, 68, 46, 47, 82, 83, 267, 38, 276, 34, 35, 37, 36, 52, 53, 5, 6, 7, 14, 56}, 56),
+}[os.uname().machine]
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+libc.ptrace.restype = ctypes.c_long
+
+ward, scratch, command, samples = *sys.argv[1:4], int(sys.argv[4])
+environment = {**os.environ, "XDG_STATE_HOME": scratch + "/state", "XDG_RUNTIME_DIR": scratch + "/run"}
+
+
+def check(condition, what):
+    if not condition:
+        sys.exit(f"kill_at.py: {what}")
+
+
+def is_changing(thread):
+    info = ctypes.create_string_buffer(128)
+    if libc.ptrace(GET_SYSCALL_INFO, thread, ctypes.c_void_p(128), ctypes.cast(info, ctypes.c_void_p)) < 0:
+        return False
+    # 1: PTRACE_SYSCALL_INFO_ENTRY
+    number, _, _, flags = struct.unpack_from("=4Q", info.raw, 24)
+    if info.raw[0] != 1 or number not in CHANGING:
+        return False
+    return number != OPENAT or flags & os.O_CREAT
+
+
+def run_until(arguments, stop_at):
+    """Runs to the `stop_at`th call of any thread that changes something, and kills it there: None. Else its exit status, and
+    how many calls there were."""
+    child = os.fork()
+    if child == 0:
+        null = os.open("/dev/null", os.O_RDWR)
+        for stream in range(3):
+            os.dup2(null, stream)
+        libc.ptrace(TRACEME, 0, None, None)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os.execve(arguments[0], arguments, environment)
+    os.waitpid(child, 0)
+    libc.ptrace(SETOPTIONS, child, None, OPTIONS)
+    libc.ptrace(SYSCALL, child, None, None)
+    calls = 0
+    while True:
+        thread, status = os.waitpid(-1, 0x40000000)  # __WALL
+        if os.WIFEXITED(status) or os.WIFSIGNALED(status):
+            if thread == child:
+                check(os.WIFEXITED(status), f"{arguments[1:]} ended with {status:#x}")
+                return os.WEXITSTATUS(status), calls
+            continue
+        signal_number = os.WSTOPSIG(status)
+        if signal_number == signal.SIGTRAP | 0x80:
+            if is_changing(thread):
+                calls += 1
+                if calls == stop_at:
+                    os.kill(child, signal.SIGKILL)
+                    reap(child)
+                    return None, calls
+            signal_number = 0
+        elif signal_number in (signal.SIGTRAP, signal.SIGSTOP):
+            signal_number = 0
+        libc.ptrace(SYSCALL, thread, None, signal_number)
+
+
+def reap(child):
+    """All threads, the first one last."""
+    while True:
+        try:
+            thread, status = os.waitpid(-1, 0x40000000)
+        except ChildProcessError:
+            return
+        if thread == child and (os.WIFEXITED(status) or os.WIFSIGNALED(status)):
+            return
+
+
+def run(*arguments):
+    return subprocess.run([ward, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+
+
+def must(*arguments, status=0):
+    done = run(*arguments)
+    check(done.returncode == status, f"{done.returncode} from ward {' '.join(arguments)}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def secret(name, text):
+    path = f"{scratch}/{name}"
+    with open(path, "w") as file:
+        file.write(text)
+    os.chmod(path, 0o600)
+    return path
+
+
+def restore(names):
+    """These directories as they were saved."""
+    for name in names:
+        shutil.rmtree(f"{scratch}/{name}", ignore_errors=True)
+        if os.path.isdir(f"{scratch}/{name}.saved"):
+            shutil.copytree(f"{scratch}/{name}.saved", f"{scratch}/{name}", symlinks=True)
+
+
+def save(names):
+    for name in names:
+        shutil.copytree(f"{scratch}/{name}", f"{scratch}/{name}.saved", symlinks=True)
+
+
+def opens(passcode):
+    """Whether the volume is whole, and opens with this passcode: everything in it is read."""
+    done = run("check", volume, "--passcode-file", passcode, "-q")
+    # 15: the second copy of the keybag was missing, or of before; whoever opens the volume puts it right.
+    check(done.returncode in (0, 12, 15), f"check: {done.returncode}: {done.stdout}{done.stderr}")
+    return done.returncode != 12
+
+
+volume = scratch + "/volume"
+old, new = secret("old", "old passcode"), secret("new", "new passcode")
+cost = ["--passcode-cost", "1024"]
+
+
+class Init:
+    arguments = ["init", volume, "--passcode-file", old, "--recovery-kit", scratch + "/kit", *cost]
+
+    def prepare(self):
+        restore(["volume", "state"])
+        if os.path.exists(scratch + "/kit"):
+            os.remove(scratch + "/kit")
+
+    def judge(self):
+        again = run(*self.arguments)
+        is_there = again.returncode == 73 and "there is a volume in it already" in again.stderr
+        check(again.returncode == 0 or is_there, f"again: {again.returncode}: {again.stderr}")
+        check(opens(old), "it does not open")
+
+
+class Passcode:
+    arguments = ["passcode", "change", volume, "--passcode-file", old, "--new-passcode-file", new, "-q"]
+
+    def __init__(self):
+        must("init", volume, "--passcode-file", old, "-q", *cost)
+        save(["volume", "state"])
+
+    def prepare(self):
+        restore(["volume", "state"])
+
+    def judge(self):
+        if opens(old):
+            must(*self.arguments)
+        check(opens(new) and not opens(old), "neither the old passcode nor the new one opens it")
+
+
+class Adopt(Passcode):
+    def __init__(self):
+        kit = scratch + "/kit"
+        text = must("init", volume, "--passcode-file", old, "--recovery-kit", kit, "--json", *cost)
+        code = secret("code", json.loads(text.splitlines()[-1])["recoveryCode"])
+        shutil.rmtree(scratch + "/state")
+        os.mkdir(scratch + "/state")
+        save(["volume", "state"])
+        self.arguments = ["adopt", volume, "--recovery-kit", kit, "--code-file", code, "--passcode-file", new, "-q", *cost]
+
+    def judge(self):
+        done = run(*self.arguments)
+        is_done = "this device has keys for it already" in done.stderr
+        check(done.returncode == 0 or is_done, f"again: {done.returncode}: {done.stderr}")
+        check(opens(new), "it does not open")
+
+
+class Repair(Passcode):
+    arguments = ["check", volume, "--repair", "--passcode-file", old, "-q"]
+    status = 15
+
+    def __init__(self):
+        """Files of which a page is damaged, one whose header is, and a name that is none."""
+        must("init", volume, "--passcode-file", old, "-q", *cost)
+        view = scratch + "/view"
+        os.mkdir(view)
+        must("mount", volume, view, "--passcode-file", old, "-q")
+        os.mkdir(view + "/directory")
+        for name in ("whole", "page", "directory/header"):
+            with open(f"{view}/{name}", "wb") as file:
+                file.write(name.encode() * 3000)
+        inodes = {name: os.stat(f"{view}/{name}").st_ino for name in ("page", "directory/header")}
+        must("unmount", view, "-q")
+        for folder, _, names in os.walk(volume):
+            for name in names:
+                path = os.path.join(folder, name)
+                for what, inode in inodes.items():
+                    if os.lstat(path).st_ino == inode:
+                        with open(path, "r+b") as file:
+                            file.seek(20 if what != "page" else 5000)
+                            file.write(b"damage")
+        os.symlink("nowhere", volume + "/" + "A" * 40)
+        save(["volume", "state"])
+
+    def judge(self):
+        must(*self.arguments, status=15 if run("check", volume, "--passcode-file", old, "-q").returncode else 0)
+        must("check", volume, "--repair", "--passcode-file", old, "-q")
+        view = scratch + "/view"
+        must("mount", volume, view, "--passcode-file", old, "-q")
+        try:
+            for name in ("whole", "page"):
+                with open(f"{view}/{name}", "rb") as file:
+                    found, expected = file.read(), name.encode() * 3000
+                intact = found == expected if name == "whole" else found[:3800] + found[8000:] == expected[:3800] + expected[8000:]
+                check(intact, f"{name} is another one")
+        finally:
+            must("unmount", view, "-q")
+
+
+class Erase(Passcode):
+    arguments = ["erase", volume, "--yes-really", "-q"]
+
+    def judge(self):
+        must(*self.arguments)
+        done = run("check", volume, "--passcode-file", old, "-q")
+        check(done.returncode not in (0, 12), f"it opens: {done.returncode}")
+
+
+class Class:
+    """Of what is in a mounted volume."""
+
+    def __init__(self):
+        global environment
+        environment = dict(os.environ)
+        self.top = sys.argv[5] + "/top"
+        for number in range(4):
+            os.makedirs(f"{self.top}/{number}")
+            for name in "ab":
+                with open(f"{self.top}/{number}/{name}", "w") as file:
+                    file.write(f"{number}{name}" * 2000)
+        self.arguments = ["class", "set", "A", self.top, "-R", "-q"]
+
+    def paths(self):
+        for folder, _, names in os.walk(self.top):
+            yield folder
+            yield from (os.path.join(folder, name) for name in names)
+
+    def prepare(self):
+        must("class", "set", "C", self.top, "-R", "-q")
+
+    def judge(self):
+        classes = {os.getxattr(path, "user.ward.class") for path in self.paths()}
+        known = {b"NSFileProtectionComplete", b"NSFileProtectionCompleteUntilFirstUserAuthentication"}
+        check(classes <= known, f"classes {classes}")
+        must(*self.arguments)
+        for path in self.paths():
+            check(os.getxattr(path, "user.ward.class") == b"NSFileProtectionComplete", f"{path} has another class")
+            if os.path.isfile(path):
+                with open(path) as file:
+                    check(file.read() == (path[-3] + path[-1]) * 2000, f"{path} has other content")
+
+
+for name in ("state", "run"):
+    os.makedirs(f"{scratch}/{name}", mode=0o700, exist_ok=True)
+case = {"init": Init, "passcode": Passcode, "adopt": Adopt, "repair": Repair, "erase": Erase, "class": Class}[command]()
+case.prepare()
+status, count = run_until([ward, *case.arguments], 0)
+check(status == getattr(case, "status", 0), f"{command} ended with {status}")
+step = max(1, (count - 1) / max(1, samples - 1))
+tried = sorted({min(count, 1 + round(index * step)) for index in range(samples)})
+for number in tried:
+    case.prepare()
+    status, _ = run_until([ward, *case.arguments], number)
+    try:
+        check(status is None or command in ("class", "repair"), f"it ended with {status}")
+        case.judge()
+    except SystemExit as failure:
+        sys.exit(f"{failure.code}\nkill_at.py: {command}, killed before call {number} of {count}")
+print(count, len(tried))

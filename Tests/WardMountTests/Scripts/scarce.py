@@ -1,0 +1,42 @@
+"""Writes files until told to end, through errors; prints which were synced, and the names of the errors.
+
+scarce.py DIRECTORY SECONDS
+"""
+import errno
+import os
+import sys
+import time
+
+directory, seconds = sys.argv[1], float(sys.argv[2])
+synced, errors, held = [], set(), []
+end = time.monotonic() + seconds
+number = 0
+while time.monotonic() < end and "ENOTCONN" not in errors:
+    name = f"{os.getpid()}-{number}"
+    number += 1
+    try:
+        file = os.open(f"{directory}/{name}", os.O_RDWR | os.O_CREAT, 0o644)
+        if len(held) < 300:
+            held.append(os.open(f"{directory}/{name}", os.O_RDONLY))
+        try:
+            data = (name.encode() * 100_000)[: 1000 + number * 7919 % 900_000]
+            for start in range(0, len(data), 300_000):
+                os.write(file, data[start : start + 300_000])
+            os.fsync(file)
+            synced.append(f"{name}:{len(data)}")
+        finally:
+            os.close(file)
+    except OSError as error:
+        errors.add(errno.errorcode[error.errno])
+        time.sleep(0.01)
+    if number > 20 and number % 3 == 0:
+        try:
+            gone = synced[0] if synced else None
+            if gone:
+                os.unlink(f"{directory}/{gone.split(':')[0]}")
+                synced.pop(0)
+        except OSError as error:
+            synced.pop(0)
+            errors.add(errno.errorcode[error.errno])
+print(" ".join(synced))
+print(" ".join(sorted(errors)))
