@@ -15,12 +15,13 @@ struct ListCommand: ParsableCommand {
             passcode.
 
             -l adds mode, owner, size in bytes and time of the last change; -d shows a directory \
-            itself.
+            itself; -R goes on with each directory in it, after a failure too, and follows no links.
 
             Examples:
               ward ls ~/papers
               ward ls -l ~/papers/diary
               ward ls -d ~/papers/diary                        the class of new files in it
+              ward ls -R ~/papers
               ward ls --json ~/papers | jq -r 'select(.readable == false) | .name'
             """)
 
@@ -29,6 +30,8 @@ struct ListCommand: ParsableCommand {
     @Flag(name: .shortAndLong, help: "Mode, owner, size and time, too.") var long = false
     @Flag(name: .shortAndLong, help: "The directory itself, not what is in it.")
     var directory = false
+    @Flag(name: [.customShort("R"), .long], help: "Everything in the directories as well.")
+    var recursive = false
     @OptionGroup var options: ReportOptions
 
     func run() throws {
@@ -37,14 +40,15 @@ struct ListCommand: ParsableCommand {
         guard FileClass.isOnWard(path) || (try? Syscall.stat(path)) == nil else {
             throw FileClass.notOnWard(what, path)
         }
-        let entries: [ListedEntry]
-        do throws(Errno) {
-            entries = try ListedEntry.entries(at: path, itself: directory)
-        } catch {
-            throw CommandFailure(what, path, errno: error)
-        }
         let status = try VolumeConnection(what, path: path).status()
         let open = Set(status.classes.filter(\.available).map(\.letter))
+        let entries: [ListedEntry]
+        do {
+            if recursive, !directory, try listAll(open, console) { return }
+            entries = try ListedEntry.entries(at: path, itself: directory)
+        } catch let error as Errno {
+            throw CommandFailure(what, path, errno: error)
+        }
         if console.isJSON {
             for entry in entries { console.json(entry.json(entry.readable(open))) }
             return
@@ -53,6 +57,21 @@ struct ListCommand: ParsableCommand {
         for entry in entries {
             console.result(entry.line(open, columns, console.output))
         }
+    }
+
+    /// False where the path is no directory.
+    private func listAll(_ open: Set<String>, _ console: Console) throws -> Bool {
+        DescriptorLimit.raise()
+        let node = try OwnedDescriptor(opening: path, OpenFlag.path)
+        let status = try Syscall.fstat(node.rawValue)
+        guard status.st_mode & S_IFMT == S_IFDIR else { return false }
+        let top = try OwnedDescriptor(
+            opening: "/proc/self/fd/\(node.rawValue)", O_RDONLY | O_DIRECTORY)
+        var list = RecursiveList(open: open, isLong: long, console: console)
+        list.list(top.rawValue, device: status.st_dev, path: path)
+        list.finish()
+        if list.failed > 0 { throw ExitCode(ExitStatus.someFailed.rawValue) }
+        return true
     }
 }
 
@@ -146,9 +165,12 @@ struct ListedEntry {
         return open.contains(protectionClass.letter)
     }
 
-    func json(_ readable: Bool?) -> JSONValue {
-        .object(present: [
-            ("name", .string(String(decoding: name, as: UTF8.self))),
+    /// `directory`: where it is, for a list of more than one.
+    func json(_ readable: Bool?, in directory: String? = nil) -> JSONValue {
+        let text = String(decoding: name, as: UTF8.self)
+        return .object(present: [
+            ("name", .string(text)),
+            ("path", directory.map { .string(Path.joined($0, text)) }),
             ("kind", .string(kind.rawValue)),
             ("letter", protectionClass.map { .string($0.letter) }),
             ("className", protectionClass.map { .string($0.name) }),
@@ -172,20 +194,35 @@ struct ListedEntry {
         }
         let directory = try OwnedDescriptor(
             opening: "/proc/self/fd/\(node.rawValue)", O_RDONLY | O_DIRECTORY)
+        return try entries(of: directory.rawValue)
+    }
+
+    /// The content of an open directory, sorted by name. Each one is asked for by some system calls that wait for the
+    /// daemon: several at a time.
+    static func entries(of directory: Int32) throws(Errno) -> [ListedEntry] {
+        let names = try DirectoryReading.names(in: directory)
+        let found = Parallel.map(
+            names.count, threads: Parallel.threadCount, share: 16, name: "ward-ls"
+        ) { index in
+            Result { () throws(Errno) in try ListedEntry(names[index], in: directory) }
+        }
         var entries: [ListedEntry] = []
-        for name in try DirectoryReading.names(in: directory.rawValue) {
+        for result in found {
             do throws(Errno) {
-                let child = OwnedDescriptor(
-                    adopting: try NodeName(bytes: name).withCString { name throws(Errno) in
-                        try Syscall.openat(directory.rawValue, name, OpenFlag.path | O_NOFOLLOW)
-                    })
-                entries.append(
-                    ListedEntry(child.rawValue, try Syscall.fstat(child.rawValue), name: name))
+                entries.append(try result.get())
             } catch {
                 if error != .noSuchFileOrDirectory { throw error }
             }
         }
         return entries
+    }
+
+    private init(_ name: [UInt8], in directory: Int32) throws(Errno) {
+        let child = OwnedDescriptor(
+            adopting: try NodeName(bytes: name).withCString { name throws(Errno) in
+                try Syscall.openat(directory, name, OpenFlag.path | O_NOFOLLOW)
+            })
+        self.init(child.rawValue, try Syscall.fstat(child.rawValue), name: name)
     }
 
     private init(_ node: Int32, _ status: FileStatus, name: [UInt8]) {

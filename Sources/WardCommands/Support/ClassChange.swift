@@ -77,13 +77,35 @@ struct ClassChange {
             report(CommandFailure("cannot list", path, errno: error))
             return
         }
-        for name in names {
+        // Files several at a time: each waits for the daemon. Then directory after directory.
+        let change = FileChange(
+            protectionClass: protectionClass, isRekeying: isRekeying, directory: directory,
+            device: device, path: path)
+        let before = changed
+        let outcomes = Parallel.map(
+            names.count, threads: Parallel.threadCount, share: isRekeying ? 1 : 16,
+            name: "ward-class",
+            tick: { begun in
+                progress.update(
+                    "class \(protectionClass.letter): \(Text.grouped(before + begun)), \(path)")
+            }, { change.apply(to: names[$0]) })
+        for outcome in outcomes {
+            switch outcome {
+            case .changed: changed += 1
+            case .skipped: skipped += 1
+            case .failed(let failure): report(failure)
+            case .gone, .directory: break
+            }
+        }
+        for (name, outcome) in zip(names, outcomes) {
+            guard case .directory = outcome else { continue }
             let shown = Path.joined(path, String(decoding: name, as: UTF8.self))
             progress.update("class \(protectionClass.letter): \(Text.grouped(changed)), \(shown)")
             visit(name, in: directory, device: device, path: shown)
         }
     }
 
+    /// A directory that was found by `walk`.
     private mutating func visit(
         _ name: [UInt8], in directory: Int32, device: dev_t, path: String
     ) {
@@ -94,23 +116,12 @@ struct ClassChange {
                 })
             let status = try Syscall.fstat(node.rawValue)
             let here = "/proc/self/fd/\(node.rawValue)"
-            if status.st_dev != device {
-                report(
-                    CommandFailure(
-                        "cannot set the class of", path,
-                        why: "another file system is mounted there",
-                        status: .unavailable))
-                return
-            }
-            switch status.st_mode & S_IFMT {
-            case S_IFREG where isRekeying: rekey(name, in: directory, path: path)
-            case S_IFREG: _ = set(here, path: path)
-            case S_IFDIR:
-                if !set(here, path: path) { return }
-                let inner = try OwnedDescriptor(opening: here, O_RDONLY | O_DIRECTORY)
-                walk(inner.rawValue, device: device, path: path)
-            default: skipped += 1
-            }
+            guard status.st_dev == device else { return report(FileChange.elsewhere(path)) }
+            // Exchanged meanwhile: not what was asked for.
+            guard status.st_mode & S_IFMT == S_IFDIR else { return }
+            if !set(here, path: path) { return }
+            let inner = try OwnedDescriptor(opening: here, O_RDONLY | O_DIRECTORY)
+            walk(inner.rawValue, device: device, path: path)
         } catch {
             if error == .noSuchFileOrDirectory { return }  // gone meanwhile
             report(FileClass.settingFailure(protectionClass, path, error))

@@ -154,5 +154,40 @@ extension MountSuite {
             let itself = try volume.ward("ls", "-d", volume.mountPoint + "/D").output
             #expect(itself.hasPrefix("D   -    "), "\(itself)")
         }
+
+        @Test("ls -R lists every directory, and goes on after one that can't be read")
+        func recursiveList() throws {
+            let user = User.available.last!
+            let volume = try MountedVolume(as: user)
+            try volume.shell(
+                """
+                cd "$MNT"; mkdir -p a/in b c; touch a/in/f b/g; seq 200 | sed s,^,c/, | xargs touch
+                ln -s a link
+                """)
+            let list = try volume.ward("ls", "-R", volume.mountPoint)
+            #expect(list.succeeded)
+            let wanted: [String] = ["", "/a", "/a/in", "/b", "/c"].map {
+                volume.mountPoint + $0 + ":"
+            }
+            let headings: [String] = list.output.split(separator: "\n").map { String($0) }
+                .filter { $0.hasSuffix(":") }
+            #expect(headings == wanted)
+            // Names, headings, and an empty line between two directories.
+            #expect(list.output.split(separator: "\n").count == 4 + 1 + 1 + 1 + 200 + 5)
+            let json = try volume.ward("ls", "-R", "--json", volume.mountPoint).output
+            let paths = try json.split(separator: "\n").map { line in
+                let object = try JSONSerialization.jsonObject(with: Data(line.utf8))
+                return try #require((object as? [String: Any])?["path"] as? String)
+            }
+            #expect(paths.count == 207)
+            #expect(paths.contains(volume.mountPoint + "/a/in/f"))
+            guard user != .root else { return }
+            try volume.shell("chmod 0 \"$MNT/b\"")
+            let partly = try volume.ward("ls", "-R", volume.mountPoint)
+            #expect(!partly.succeeded)
+            #expect(partly.everything.contains("cannot list \(volume.mountPoint)/b"))
+            #expect(partly.output.contains(volume.mountPoint + "/c:"))
+            try volume.shell("chmod 700 \"$MNT/b\"")
+        }
     }
 }

@@ -1,0 +1,68 @@
+import Glibc
+import WardFormat
+import WardSystem
+
+/// Sets a class on the files of one directory, on any thread.
+struct FileChange: Sendable {
+    enum Outcome: Sendable {
+        case changed
+        /// A symbolic link or special file: it carries no class.
+        case skipped
+        /// Left to the caller.
+        case directory
+        /// Gone meanwhile.
+        case gone
+        case failed(CommandFailure)
+    }
+
+    let protectionClass: ProtectionClass
+    let isRekeying: Bool
+    /// Where the files are, open as long as this is used.
+    let directory: Int32
+    /// The volume's.
+    let device: dev_t
+    /// The directory's, as messages have it.
+    let path: String
+
+    func apply(to name: [UInt8]) -> Outcome {
+        let shown = Path.joined(path, String(decoding: name, as: UTF8.self))
+        do throws(Errno) {
+            let node = OwnedDescriptor(
+                adopting: try NodeName(bytes: name).withCString { name throws(Errno) in
+                    try Syscall.openat(directory, name, OpenFlag.path | O_NOFOLLOW)
+                })
+            let status = try Syscall.fstat(node.rawValue)
+            guard status.st_dev == device else { return .failed(FileChange.elsewhere(shown)) }
+            switch status.st_mode & S_IFMT {
+            case S_IFDIR: return .directory
+            case S_IFREG where isRekeying: return rekey(name, shown)
+            case S_IFREG:
+                // The node itself, so that nothing exchanged meanwhile is changed instead.
+                try ExtendedAttribute.set(
+                    ExtendedAttribute.wardClass, protectionClass.letter,
+                    path: "/proc/self/fd/\(node.rawValue)")
+                return .changed
+            default: return .skipped
+            }
+        } catch {
+            if error == .noSuchFileOrDirectory { return .gone }
+            return .failed(FileClass.settingFailure(protectionClass, shown, error))
+        }
+    }
+
+    private func rekey(_ name: [UInt8], _ shown: String) -> Outcome {
+        do throws(CommandFailure) {
+            try Rekeying(directory: directory, name: name, path: shown)
+                .run(protectionClass: protectionClass) { _, _ in }
+            return .changed
+        } catch {
+            return .failed(error)
+        }
+    }
+
+    static func elsewhere(_ path: String) -> CommandFailure {
+        CommandFailure(
+            "cannot set the class of", path, why: "another file system is mounted there",
+            status: .unavailable)
+    }
+}
