@@ -82,16 +82,20 @@ public actor RunTracker {
         }
     }
 
-    /// Opened when it is first needed: at launch that may not be possible. Whoever asks meanwhile waits for the same one.
+    /// Opened when it is first needed: at launch that may not be possible. Whoever asks meanwhile waits for the same one; where
+    /// that fails, it may have begun under a lock that is over by now, and is tried again.
     private func history() async throws -> RunHistory {
-        if let opening { return try await opening.value }
+        while let attempt = opening {
+            if let opened = try? await attempt.value { return opened }
+            if opening == attempt { opening = nil }
+        }
         let path = home.appendingPathComponent("History/runs.sqlite").path
         let task = Task { try await RunHistory(path: path) }
         opening = task
         do {
             return try await task.value
         } catch {
-            opening = nil
+            if opening == task { opening = nil }
             throw error
         }
     }
