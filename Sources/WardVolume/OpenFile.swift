@@ -65,6 +65,12 @@ final class OpenFile: @unchecked Sendable {
     /// The page that the file ends with now may not be durable, because a sync failed: nothing behind it is cut before one
     /// succeeds.
     var isEndUnsynced = false
+    /// Pages of before a cut are still behind the last one: by themselves they look like a growth that was interrupted.
+    var hasUncutPages: Bool {
+        get { uncutPages.load(ordering: .acquiring) }
+        set { uncutPages.store(newValue, ordering: .releasing) }
+    }
+    private let uncutPages = Atomic<Bool>(false)
     /// Of the volume's `syncFailures`, those after which the pages that say what the file is were written again.
     var mendedSyncFailures: UInt64 {
         get { mendedSyncFailuresValue.load(ordering: .acquiring) }

@@ -208,10 +208,15 @@ extension Volume {
         noteStoreFailure(file)
         let failures = syncFailures.load(ordering: .acquiring)
         do throws(Errno) {
-            if file.mendedSyncFailures != failures {
+            if file.mendedSyncFailures != failures || file.hasUncutPages {
                 file.lock.lockWrite()
                 defer { file.lock.unlock() }
-                try writeEndsAgain(file)
+                if file.mendedSyncFailures != failures { try writeEndsAgain(file) }
+                // The size that is promised now is that of a cut which could not be finished.
+                if file.hasUncutPages {
+                    file.isEndUnsynced = true
+                    try removeHint(file)
+                }
             }
             if dataOnly {
                 try storage.fdatasync(file.descriptor)

@@ -85,10 +85,12 @@ extension Volume {
                     try syncData(file)
                 } catch {
                     file.isEndUnsynced = true
+                    file.hasUncutPages = true
                     return file.noteSyncFailure(error)
                 }
             }
             file.hasHint = (try? storage.ftruncate(file.descriptor, layout.pageBytes)) == nil
+            file.hasUncutPages = file.hasHint
         }
         isDirty.store(true, ordering: .relaxed)
     }

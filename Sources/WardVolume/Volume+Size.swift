@@ -57,6 +57,7 @@ extension Volume {
         } else {
             try storage.ftruncate(file.descriptor, 0)
             file.hasHint = false
+            file.hasUncutPages = false
             file.isEndUnsynced = false
             file.header = nil
             file.headerBytes = []
@@ -138,6 +139,7 @@ extension Volume {
             } catch {
                 // Old pages must not come back in a file that grows: they go before the next change of the size.
                 file.hasHint = true
+                file.hasUncutPages = true
                 noteHalfDone(file)
                 throw error
             }

@@ -51,6 +51,20 @@ import WardVolume
         }
     }
 
+    /// What is behind the new end would look like a growth that was interrupted: with its old size for a good one.
+    @Test("A file made shorter and synced has its new size, whatever failed before")
+    func shortenedAndSynced() throws {
+        try everyFailure { bench in
+            try bench.volume.setSize(bench.node, bench.handle, 180)
+            // It tells of a failure once, and then promises.
+            try? bench.volume.fsync(bench.handle, dataOnly: true)
+            try bench.volume.fsync(bench.handle, dataOnly: true)
+        } _: { bench, recovered, place in
+            let found = try CrashBench.content(recovered)
+            #expect(found == Array(bench.content.prefix(180)), "\(found.count) bytes, \(place)")
+        }
+    }
+
     @Test("A file emptied, that keeps its header, and written again")
     func emptied() throws {
         try everyFailure { bench in
