@@ -2,6 +2,8 @@
 #include "ward_syscalls.h"
 
 #include <linux/capability.h>
+#include <linux/futex.h>
+#include <limits.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
@@ -51,6 +53,12 @@ ssize_t ward_lgetxattr(const char *path, const char *name, void *value, size_t s
     return lgetxattr(path, name, value, size);
 }
 int ward_gettid(void) { return (int)syscall(SYS_gettid); }
+int ward_futex_wait(const uint32_t *word, uint32_t known, const struct timespec *timeout) {
+    return (int)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, known, timeout, NULL, 0);
+}
+
+void ward_futex_wake_all(const uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
+
 int ward_close_range(unsigned first, unsigned last, unsigned flags) {
     return (int)syscall(SYS_close_range, first, last, flags);
 }

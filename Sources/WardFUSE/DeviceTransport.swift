@@ -15,6 +15,7 @@ final class DeviceShare: Sendable {
     /// Goes up with each demand to wipe request buffers.
     let wipeDemand = Atomic<UInt64>(0)
     let pollMutex = Mutex<Void>(())
+    let alone = LoneServing()
     let maySpin: Bool
 
     init(device: Int32, spinningDevice: Int32) {
@@ -41,29 +42,51 @@ final class WipeProgress: Sendable {
 /// times the requests). Spinning is for the worker that just served one, for some 50 µs, and only while it pays: each
 /// vain spin lowers `credit`, each request that arrives soon enough raises it, so an idle mount uses no processor time.
 ///
+/// A worker that has served many requests in a row, each quickly, serves alone (`LoneServing`): others that sleep at the device
+/// would be woken for each of them.
+///
 /// A worker never sleeps with the content of a request in its buffer.
 final class DeviceTransport: RequestTransport {
     private static let spinNanoseconds: UInt64 = 50_000
     private static let highestCredit = 16
+    /// What takes longer may have waited for a disk: others could have served meanwhile.
+    private static let quickNanoseconds: UInt64 = 60_000
+    /// More requests in a row that waited already when the one before was answered are more than one worker's.
+    private static let mostWaiting = 8
+    /// `evenness` goes up by one for a request served quickly, and down by this for another.
+    private static let unevenPenalty = 16
+    private static let evennessToServeAlone = 64
+    private static let highestEvenness = 128
+    /// Requests after which whoever still sleeps at the device is sent away again.
+    private static let requestsBetweenReminders: UInt32 = 256
     /// A request's header and structure, and whole pages.
     static let bufferBytes = Negotiation.maximumTransferBytes + 4096
 
     let wipeProgress: WipeProgress
     private let share: DeviceShare
+    /// Which of the workers this is.
+    private let number: Int
     private let buffer: UnsafeMutableRawPointer
     /// How much of the buffer requests have filled since it was wiped.
     private var dirtyBytes = 0
     private var wipesMet: UInt64 = 0
     private var credit = DeviceTransport.highestCredit
     private var strangeErrors = 0
+    private var evenness = 0
+    private var isAlone = false
+    private var requestsAlone: UInt32 = 0
+    /// When the request came that was served last, and how many in a row had waited.
+    private var servedSince: UInt64 = 0
+    private var waitingInARow = 0
     /// A request came since the last sleep.
     private var hasServed = false
     /// Called before this worker sleeps, and on demand: leave nothing of what was served.
     var willSleep: () -> Void = {}
 
     /// Throws `ENOMEM` where there is no memory for the buffer.
-    init(_ share: DeviceShare, _ wipeProgress: WipeProgress) throws(Errno) {
+    init(_ share: DeviceShare, number: Int, _ wipeProgress: WipeProgress) throws(Errno) {
         self.share = share
+        self.number = number
         self.wipeProgress = wipeProgress
         buffer = try TransferMemory.map(DeviceTransport.bufferBytes)
     }
@@ -74,20 +97,69 @@ final class DeviceTransport: RequestTransport {
     }
 
     func nextRequest() -> (request: Request, channel: DeviceChannel)? {
+        if share.maySpin { noteServed() }
         while true {
             if share.wipeDemand.load(ordering: .relaxed) != wipesMet { meetWipeDemand() }
-            let quick = share.spinningDevice >= 0 ? share.spinningDevice : share.device
-            var outcome = receive(quick)
-            if case .nothing = outcome, share.maySpin, credit > 0 { outcome = spin(quick) }
+            var outcome = Outcome.nothing
+            var hadWaited = false
+            if !share.alone.isServedByOther(than: number) {
+                let quick = share.spinningDevice >= 0 ? share.spinningDevice : share.device
+                outcome = receive(quick)
+                if case .request = outcome { hadWaited = true }
+                if case .nothing = outcome, share.maySpin, credit > 0 { outcome = spin(quick) }
+            }
             if case .nothing = outcome { outcome = sleep() }
             switch outcome {
             case .request(let request, let descriptor):
                 strangeErrors = 0
                 hasServed = true
+                if share.maySpin { noteRequest(hadWaited) }
                 return (request, DeviceChannel(descriptor: descriptor))
             case .nothing: continue
-            case .ended: return nil
+            case .ended:
+                share.alone.end()
+                return nil
             }
+        }
+    }
+
+    // MARK: Serving alone
+
+    private func noteServed() {
+        guard servedSince > 0 else { return }
+        let isQuick =
+            DeviceTransport.nanoseconds() &- servedSince < DeviceTransport.quickNanoseconds
+            && waitingInARow <= DeviceTransport.mostWaiting
+        servedSince = 0
+        evenness =
+            isQuick
+            ? min(evenness &+ 1, DeviceTransport.highestEvenness)
+            : max(evenness &- DeviceTransport.unevenPenalty, 0)
+        guard isAlone else { return }
+        if !share.alone.isServed(by: number) {
+            // Something took too long, and the others went back to work.
+            isAlone = false
+            evenness = 0
+        } else if evenness < DeviceTransport.evennessToServeAlone / 2 {
+            isAlone = false
+            share.alone.end()
+        } else {
+            share.alone.noteBeat(isServing: false)
+        }
+    }
+
+    private func noteRequest(_ hadWaited: Bool) {
+        servedSince = DeviceTransport.nanoseconds()
+        waitingInARow = hadWaited ? waitingInARow &+ 1 : 0
+        if !isAlone, evenness >= DeviceTransport.evennessToServeAlone {
+            isAlone = share.alone.begin(number)
+            requestsAlone = 0
+        }
+        guard isAlone else { return }
+        share.alone.noteBeat(isServing: true)
+        requestsAlone &+= 1
+        if requestsAlone % DeviceTransport.requestsBetweenReminders == 0 {
+            share.alone.sendOthersAway(number)
         }
     }
 
@@ -148,10 +220,16 @@ final class DeviceTransport: RequestTransport {
             willSleep()
         }
         wipeProgress.met.store(.max, ordering: .sequentiallyConsistent)
-        let start = DeviceTransport.nanoseconds()
-        let outcome = share.spinningDevice >= 0 ? receive(share.device) : pollAndReceive()
         // A demand made meanwhile is met when this worker comes round again.
-        wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent)
+        defer { wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent) }
+        if share.alone.isServedByOther(than: number) {
+            share.alone.rest(number)
+            return .nothing
+        }
+        let start = DeviceTransport.nanoseconds()
+        let outcome =
+            share.spinningDevice >= 0
+            ? share.alone.whileAtDevice(number) { receive(share.device) } : pollAndReceive()
         // Would a spin have caught it?
         if case .request = outcome,
             DeviceTransport.nanoseconds() &- start < DeviceTransport.spinNanoseconds
@@ -164,10 +242,13 @@ final class DeviceTransport: RequestTransport {
     /// poll(2) wakes everybody who waits, so only one does; the others queue behind it.
     private func pollAndReceive() -> Outcome {
         share.pollMutex.withLock { _ in
-            var entry = pollfd(fd: share.device, events: Int16(POLLIN), revents: 0)
-            _ = poll(&entry, 1, -1)
+            if share.alone.isServedByOther(than: number) { return }
+            share.alone.whileAtDevice(number) {
+                var entry = pollfd(fd: share.device, events: Int16(POLLIN), revents: 0)
+                _ = poll(&entry, 1, -1)
+            }
         }
-        return receive(share.device)
+        return share.alone.isServedByOther(than: number) ? .nothing : receive(share.device)
     }
 
     // MARK: Wiping

@@ -180,7 +180,7 @@ public final class FUSEConnection: Sendable {
         for number in 1..<max(count, 2) where number < count {
             let mine = progress[number]
             let thread = try? SystemThread("ward-fuse-\(number)") { [self] in
-                work(volume, syncs, mine)
+                work(volume, syncs, number, mine)
             }
             if let thread {
                 others.append(thread)
@@ -191,11 +191,11 @@ public final class FUSEConnection: Sendable {
         // The first worker has a thread of its own too: its name and its deafness to signals; if there are no threads
         // to be had, this one serves.
         if let first = try? SystemThread(
-            "ward-fuse-0", { [self] in work(volume, syncs, progress[0]) })
+            "ward-fuse-0", { [self] in work(volume, syncs, 0, progress[0]) })
         {
             others.append(first)
         } else {
-            work(volume, syncs, progress[0])
+            work(volume, syncs, 0, progress[0])
         }
         for thread in others { thread.join() }
         syncs.end()
@@ -203,10 +203,11 @@ public final class FUSEConnection: Sendable {
     }
 
     private func work(
-        _ volume: Volume, _ syncs: SyncPool<DeviceChannel>, _ progress: WipeProgress
+        _ volume: Volume, _ syncs: SyncPool<DeviceChannel>, _ number: Int,
+        _ progress: WipeProgress
     ) {
         defer { progress.met.store(.max, ordering: .sequentiallyConsistent) }
-        guard let transport = try? DeviceTransport(share, progress) else { return }
+        guard let transport = try? DeviceTransport(share, number: number, progress) else { return }
         let context = WorkerContext(volume: volume)
         transport.willSleep = { context.scrub() }
         let server = RequestServer<DeviceChannel>(

@@ -135,6 +135,18 @@ struct CrashModel: Sendable {
         return result
     }
 
+    /// As this or, of the nodes meant, as at any time since their last sync: a sync of the whole store that fails drops pages of
+    /// other files, too, and whoever opens one of them sees what the disk has (decision 0054).
+    func orUnsynced(_ model: CrashModel, where hasLost: (UInt64) -> Bool) -> CrashModel {
+        var result = self
+        for (identity, node) in model.nodes where result.nodes[identity] != nil && hasLost(identity)
+        {
+            result.nodes[identity]!.versions = node.versions
+            result.nodes[identity]!.classes = node.classes
+        }
+        return result
+    }
+
     /// Goes on from what was found. What was tried may be on the disk all the same.
     mutating func adopt(_ found: CrashModel, after before: CrashModel) {
         for (identity, state) in found.nodes {

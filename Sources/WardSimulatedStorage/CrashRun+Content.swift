@@ -71,8 +71,12 @@ extension CrashRun {
     /// What a program reads while all is well.
     func compare(_ file: UInt64, _ handle: HandleID) throws {
         guard random.chance(1, in: 3) else { return }
-        if try volume.read(handle) != model.nodes[file]!.content {
-            lose("\(label): read something else than was written")
+        let found = try volume.read(handle)
+        if found != model.nodes[file]!.content {
+            let problem = model.problem(withContent: found, of: file, layout: layout)
+            lose(
+                "\(label): read something else than was written: "
+                    + (problem ?? "older pages, \(found.count) bytes"))
         }
     }
 

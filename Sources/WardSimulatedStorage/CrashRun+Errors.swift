@@ -31,7 +31,9 @@ extension CrashRun {
             lose("\(label): the program got \(thrown)")
         }
         if reportsTwice() { lose("\(label): a failed sync was reported twice") }
-        comeToTerms(with: thrown == nil ? model.settled : model.between(before), after: before)
+        let image = volume.disk.image
+        let possible = thrown == nil ? model.settled : model.between(before)
+        comeToTerms(with: possible.orUnsynced(model) { image.hasLost($0) }, after: before)
     }
 
     /// What a failed sync has dropped: the next one does not make it durable, and nobody promised that it would.

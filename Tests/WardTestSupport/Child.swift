@@ -65,9 +65,9 @@ package final class Child: @unchecked Sendable {
         process = child
     }
 
-    /// Waits until the program ends or `seconds` pass; nil after a time-out.
+    /// Waits until the program ends or `seconds` pass (as long as the run's patience has them); nil after a time-out.
     package func wait(seconds: Double) -> Int32? {
-        let deadline = Date(timeIntervalSinceNow: seconds)
+        let deadline = Date(timeIntervalSinceNow: seconds * TestEnvironment.patience)
         var pause: UInt32 = 200
         while status == nil {
             var raw: Int32 = 0

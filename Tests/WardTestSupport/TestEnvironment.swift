@@ -14,6 +14,13 @@ package final class TestEnvironment: Sendable {
     /// The environment of every child, but for the directories of its volume.
     package let variables: [String: String]
 
+    /// How many times as long as usual the tests wait for a program (`WARD_TEST_PATIENCE`): sanitizers make them slow.
+    package static let patience =
+        ProcessInfo.processInfo.environment["WARD_TEST_PATIENCE"].flatMap(Double.init) ?? 1
+    /// The programs keep what they free (scripts/sanitize): nothing can be said of their memory.
+    package static let isSanitized =
+        ["ASAN_OPTIONS", "TSAN_OPTIONS"].contains { ProcessInfo.processInfo.environment[$0] != nil }
+
     private init() {
         let environment = ProcessInfo.processInfo.environment
         var template = Array("/tmp/ward-tests-XXXXXX".utf8CString)

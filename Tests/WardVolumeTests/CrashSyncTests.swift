@@ -134,6 +134,51 @@ import WardVolume
         }
     }
 
+    /// Found by seed 1795357498023 of `make crash`.
+    @Test(
+        "A class made weaker and not synced, and a sync of the whole store that failed for another file: old or new",
+        arguments: [UInt64(0), .max])
+    func weakerClass(dropped: UInt64) throws {
+        let bench = try CrashBench(DiskKind(order: .posix, atomicBytes: 4096))
+        // After an unclean end files are read from the disk when they are opened.
+        let disk = SimulatedDisk(bench.disk.image.afterPowerCut(.everything, seed: 0))
+        let volume = try CrashVolume(bench.keys, on: disk)
+        let file = try volume.lookup("file", in: 1)
+        try volume.setClass(file.node, .complete)
+        // With a name that the kernel has forgotten its fsync is one of the whole store (`CrashNameTests`).
+        let directory = try volume.makeDirectory("directory", in: 1)
+        let (other, first) = try volume.create("other", in: 1)
+        volume.release(first)
+        _ = try volume.link(other.node, to: "second", in: directory.node)
+        volume.forget(other.node, 2)
+        let again = try volume.lookup("other", in: 1)
+        let handle = try volume.open(again.node)
+        try volume.setClass(file.node, .none)
+        // The file's own sync, then the store's.
+        disk.fail(SimulatedDisk.Faults(after: 1, .ioError, droppedBlocks: dropped))
+        #expect(throws: Errno.ioError) { try volume.fsync(handle) }
+        disk.fail(nil)
+        volume.release(handle)
+
+        volume.forget(file.node, 1)
+        let found = try volume.lookup("file", in: 1)
+        #expect(try volume.classOf(found.node) == (dropped == 0 ? .none : .complete))
+        #expect(try CrashBench.content(volume) == bench.content)
+        // It can be set again, and is durable then.
+        try volume.setClass(found.node, .none)
+        let reopened = try volume.open(found.node)
+        try volume.fsync(reopened)
+        volume.release(reopened)
+        let left = try CrashVolume(
+            bench.keys, on: SimulatedDisk(disk.image.afterPowerCut(.onlyFlushed, seed: 0)))
+        let kept = try left.lookup("file", in: 1)
+        #expect(try left.classOf(kept.node) == .none)
+        left.forget(kept.node)
+        #expect(try CrashBench.content(left) == bench.content)
+        #expect(volume.events.problems.allSatisfy { $0.hasPrefix("lost:") })
+        #expect(left.events.problems == [])
+    }
+
     @Test("A failed sync leaves the volume in use; who mounts it again sees what the disk has")
     func mountedAgain() throws {
         let bench = try CrashBench(pages: 4)

@@ -101,6 +101,17 @@ int ward_prctl(int option, unsigned long argument);
 /* mlock2(2) with MLOCK_ONFAULT: pages are locked as they come to be. Declared by glibc only under _GNU_SOURCE. */
 int ward_mlock_on_fault(const void *memory, size_t count);
 
+/* futex(2) on a word of this process; atomic operations on it. Returns at a wake-up, a signal, the time-out (NULL: none), and
+ * at once where the word is not `known`. */
+int ward_futex_wait(const uint32_t *word, uint32_t known, const struct timespec *timeout);
+void ward_futex_wake_all(const uint32_t *word);
+static inline uint32_t ward_atomic_load(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
+static inline int ward_atomic_compare_exchange(uint32_t *word, uint32_t known, uint32_t next) {
+    return __atomic_compare_exchange_n(word, &known, next, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+/* SIGRTMIN, a macro that is a call. */
+static inline int ward_first_realtime_signal(void) { return SIGRTMIN; }
+
 /* Zeroes every vector register: ciphers leave round keys and plaintext there, and whatever saves registers (a context
  * switch, a signal, the dynamic linker at the first call of a function, clone(2)) spreads them. Some 3 ns. */
 void ward_scrub_registers(void);

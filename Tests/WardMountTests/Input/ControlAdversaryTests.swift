@@ -36,7 +36,9 @@ extension MountSuite {
                 atPath: "/proc/\(daemon)/fd")
             #expect(descriptors.count < 200, "\(descriptors.count) descriptors")
             let after = try residentBytes(of: daemon)
-            #expect(after - before < 64 << 20, "\(kinds): from \(before) to \(after) bytes")
+            #expect(
+                TestEnvironment.isSanitized || after - before < 64 << 20,
+                "\(kinds): from \(before) to \(after) bytes")
             let said = attack.end()
             #expect(said.hasSuffix("connections\n"), "\(said)")
             // What was sent before the end is still done, one after the other.

@@ -8,29 +8,13 @@ SAMPLES of them are chosen, the first and the last among them. Prints how many t
 with what was found, where something is wrong.
 """
 
-import ctypes
 import json
 import os
 import shutil
-import signal
-import struct
 import subprocess
 import sys
 
-TRACEME, SYSCALL, SETOPTIONS, GET_SYSCALL_INFO = 0, 24, 0x4200, 0x420E
-# PTRACE_O_TRACESYSGOOD, _TRACEFORK, _TRACEVFORK, _TRACECLONE, _EXITKILL
-OPTIONS = 1 | 2 | 4 | 8 | 0x100000
-# write, pwrite64, ftruncate, fallocate, fsync, fdatasync, syncfs, rename, renameat, renameat2, mkdir, mkdirat, rmdir, unlink,
-# unlinkat, link, linkat, symlink, symlinkat, chmod, fchmod, fchmodat, setxattr, lsetxattr, fsetxattr, removexattr, openat
-CHANGING, OPENAT = {
-    "x86_64": ({1, 18, 77, 285, 74, 75, 306, 82, 264, 316, 83, 258, 84, 87, 263, 86, 265, 88, 266, 90, 91, 268, 188, 189, 190,
-                197, 257}, 257),
-    "aarch64": ({64, 68, 46, 47, 82, 83, 267, 38, 276, 34, 35, 37, 36, 52, 53, 5, 6, 7, 14, 56}, 56),
-}[os.uname().machine]
-
-libc = ctypes.CDLL(None, use_errno=True)
-libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-libc.ptrace.restype = ctypes.c_long
+from killing import run_until
 
 ward, scratch, command, samples = *sys.argv[1:4], int(sys.argv[4])
 environment = {**os.environ, "XDG_STATE_HOME": scratch + "/state", "XDG_RUNTIME_DIR": scratch + "/run"}
@@ -39,64 +23,6 @@ environment = {**os.environ, "XDG_STATE_HOME": scratch + "/state", "XDG_RUNTIME_
 def check(condition, what):
     if not condition:
         sys.exit(f"kill_at.py: {what}")
-
-
-def is_changing(thread):
-    info = ctypes.create_string_buffer(128)
-    if libc.ptrace(GET_SYSCALL_INFO, thread, ctypes.c_void_p(128), ctypes.cast(info, ctypes.c_void_p)) < 0:
-        return False
-    # 1: PTRACE_SYSCALL_INFO_ENTRY
-    number, _, _, flags = struct.unpack_from("=4Q", info.raw, 24)
-    if info.raw[0] != 1 or number not in CHANGING:
-        return False
-    return number != OPENAT or flags & os.O_CREAT
-
-
-def run_until(arguments, stop_at):
-    """Runs to the `stop_at`th call of any thread that changes something, and kills it there: None. Else its exit status, and
-    how many calls there were."""
-    child = os.fork()
-    if child == 0:
-        null = os.open("/dev/null", os.O_RDWR)
-        for stream in range(3):
-            os.dup2(null, stream)
-        libc.ptrace(TRACEME, 0, None, None)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        os.execve(arguments[0], arguments, environment)
-    os.waitpid(child, 0)
-    libc.ptrace(SETOPTIONS, child, None, OPTIONS)
-    libc.ptrace(SYSCALL, child, None, None)
-    calls = 0
-    while True:
-        thread, status = os.waitpid(-1, 0x40000000)  # __WALL
-        if os.WIFEXITED(status) or os.WIFSIGNALED(status):
-            if thread == child:
-                check(os.WIFEXITED(status), f"{arguments[1:]} ended with {status:#x}")
-                return os.WEXITSTATUS(status), calls
-            continue
-        signal_number = os.WSTOPSIG(status)
-        if signal_number == signal.SIGTRAP | 0x80:
-            if is_changing(thread):
-                calls += 1
-                if calls == stop_at:
-                    os.kill(child, signal.SIGKILL)
-                    reap(child)
-                    return None, calls
-            signal_number = 0
-        elif signal_number in (signal.SIGTRAP, signal.SIGSTOP):
-            signal_number = 0
-        libc.ptrace(SYSCALL, thread, None, signal_number)
-
-
-def reap(child):
-    """All threads, the first one last."""
-    while True:
-        try:
-            thread, status = os.waitpid(-1, 0x40000000)
-        except ChildProcessError:
-            return
-        if thread == child and (os.WIFEXITED(status) or os.WIFSIGNALED(status)):
-            return
 
 
 def run(*arguments):
@@ -280,13 +206,13 @@ for name in ("state", "run"):
     os.makedirs(f"{scratch}/{name}", mode=0o700, exist_ok=True)
 case = {"init": Init, "passcode": Passcode, "adopt": Adopt, "repair": Repair, "erase": Erase, "class": Class}[command]()
 case.prepare()
-status, count = run_until([ward, *case.arguments], 0)
+status, count = run_until([ward, *case.arguments], 0, environment)
 check(status == getattr(case, "status", 0), f"{command} ended with {status}")
 step = max(1, (count - 1) / max(1, samples - 1))
 tried = sorted({min(count, 1 + round(index * step)) for index in range(samples)})
 for number in tried:
     case.prepare()
-    status, _ = run_until([ward, *case.arguments], number)
+    status, _ = run_until([ward, *case.arguments], number, environment)
     try:
         check(status is None or command in ("class", "repair"), f"it ended with {status}")
         case.judge()

@@ -7,25 +7,18 @@ looks at what is there: nothing or all of it, and nothing at all of what was hal
 prints the number of calls that each was ended before; exit status 1, with what was found, where something is wrong.
 """
 
-import ctypes
 import os
 import plistlib
-import signal
-import struct
 import subprocess
 import sys
 
-TRACEME, SYSCALL, SETOPTIONS, GET_SYSCALL_INFO = 0, 24, 0x4200, 0x420E
-TRACESYSGOOD, EXITKILL = 1, 0x100000
+from killing import run_until
+
 # mkdir, mkdirat, rename, renameat, renameat2, rmdir, unlink, unlinkat, setxattr, fsetxattr
-CHANGING = {
+CHOSEN = {
     "x86_64": {83, 258, 82, 264, 316, 84, 87, 263, 188, 190},
     "aarch64": {34, 38, 276, 35, 5, 7},
 }[os.uname().machine]
-
-libc = ctypes.CDLL(None, use_errno=True)
-libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-libc.ptrace.restype = ctypes.c_long
 
 ward, mount, scratch = sys.argv[1:4]
 parents = {
@@ -38,39 +31,11 @@ inside = {
 }
 
 
-def run_until(arguments, stop_at):
-    """Runs to the `stop_at`th call that changes something; True where it was ended there, False where it ended before."""
-    child = os.fork()
-    if child == 0:
-        null = os.open("/dev/null", os.O_RDWR)
-        for stream in range(3):
-            os.dup2(null, stream)
-        libc.ptrace(TRACEME, 0, None, None)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        os.execv(arguments[0], arguments)
-    os.waitpid(child, 0)
-    libc.ptrace(SETOPTIONS, child, None, TRACESYSGOOD | EXITKILL)
-    calls, pending = 0, 0
-    while True:
-        libc.ptrace(SYSCALL, child, None, pending)
-        pending = 0
-        _, status = os.waitpid(child, 0)
-        if os.WIFEXITED(status) or os.WIFSIGNALED(status):
-            check(os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0, f"{arguments} ended with {status:#x}")
-            return False
-        if os.WSTOPSIG(status) != signal.SIGTRAP | 0x80:
-            pending = 0 if os.WSTOPSIG(status) in (signal.SIGTRAP, signal.SIGSTOP) else os.WSTOPSIG(status)
-            continue
-        info = ctypes.create_string_buffer(128)
-        if libc.ptrace(GET_SYSCALL_INFO, child, ctypes.c_void_p(128), ctypes.cast(info, ctypes.c_void_p)) < 0:
-            raise OSError(ctypes.get_errno(), "PTRACE_GET_SYSCALL_INFO")
-        if info.raw[0] != 1 or struct.unpack_from("=Q", info.raw, 24)[0] not in CHANGING:
-            continue
-        calls += 1
-        if calls == stop_at:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return True
+def is_stopped(arguments, number):
+    """Runs to the call of that number that changes something; False where it ended before."""
+    status, _ = run_until(arguments, number, chosen=CHOSEN)
+    check(status in (None, 0), f"{arguments} ended with {status}")
+    return status is None
 
 
 def check(condition, what):
@@ -118,7 +83,7 @@ def create(number):
     """Stopped before the call of that number; False where there is none."""
     app, group = f"org.example.made{number}", f"group.made{number}"
     arguments = [app, "--entitlements", entitlements(group), "-q"]
-    stopped = run_until([ward, "container", "create", mount, *arguments], number)
+    stopped = is_stopped([ward, "container", "create", mount, *arguments], number)
     before = is_there("application", app)
     # Whatever is done next takes away what was half done.
     ward_must("create", mount, "org.example.another", "-q")
@@ -137,7 +102,7 @@ def remove(number):
     for path in [f"{parents['application']}/{app}/Documents/a", f"{parents['group']}/{group}/Library/b"]:
         with open(path, "w") as file:
             file.write("content")
-    stopped = run_until([ward, "container", "remove", mount, app, "--yes", "-q"], number)
+    stopped = is_stopped([ward, "container", "remove", mount, app, "--yes", "-q"], number)
     before = is_there("application", app)
     if before:
         with open(f"{parents['application']}/{app}/Documents/a") as file:

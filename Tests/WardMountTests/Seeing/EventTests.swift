@@ -180,10 +180,12 @@ extension MountSuite {
             }
             close(start.writing)
             for hammer in hammers { #expect(hammer.wait(seconds: 30) == 0) }
-            #expect(try memory(of: volume) - before < 40_000, "KiB more")
+            let after = try memory(of: volume)
+            #expect(TestEnvironment.isSanitized || after - before < 40_000, "KiB more")
             let all = try events(volume, "--last", "2000")
             let locks = all.filter { $0["kind"] as? String == "locked" }
-            #expect(locks.count == 6, "denials pushed none out")
+            let others = all.filter { $0["kind"] as? String != "denied" }
+            #expect(locks.count == 6, "denials pushed none out: \(others)")
             #expect(locks.allSatisfy { $0["seconds"] as? Double ?? 9 < 3 }, "\(locks)")
             #expect(all.count < 1100)
             let denied = all.filter { $0["kind"] as? String == "denied" }

@@ -62,7 +62,7 @@ final class Probe {
     func kill() { child.kill() }
 
     private func readLine(seconds: Double) -> [UInt8]? {
-        let deadline = Date(timeIntervalSinceNow: seconds)
+        let deadline = Date(timeIntervalSinceNow: seconds * TestEnvironment.patience)
         while true {
             if let end = pending.firstIndex(of: UInt8(ascii: "\n")) {
                 defer { pending.removeFirst(end + 1) }

@@ -71,7 +71,9 @@ final class Terminal {
     func wait(
         for text: String, seconds: Int = 20, sourceLocation: SourceLocation = #_sourceLocation
     ) throws -> Screen {
-        let screen = try ask(["wait", text, seconds])
+        let screen = try ask([
+            "wait", text, Double(seconds) * TestEnvironment.patience,
+        ])
         #expect(screen.ok, "no \(text) on\n\(screen.text)", sourceLocation: sourceLocation)
         return screen
     }
@@ -80,5 +82,7 @@ final class Terminal {
     func resize(columns: Int, rows: Int) throws { _ = try ask(["resize", columns, rows]) }
     func signal(_ number: Int32) throws { _ = try ask(["signal", number]) }
     /// Waits for the program's end.
-    func end(seconds: Int = 20) throws -> Screen { try ask(["end", seconds]) }
+    func end(seconds: Int = 20) throws -> Screen {
+        try ask(["end", Double(seconds) * TestEnvironment.patience])
+    }
 }

@@ -111,7 +111,7 @@ extension MountedVolume {
 
     /// Waits for this state.
     func reaches(_ state: String, seconds: Double = 10) throws -> Bool {
-        let deadline = Date(timeIntervalSinceNow: seconds)
+        let deadline = Date(timeIntervalSinceNow: seconds * TestEnvironment.patience)
         repeat {
             if try self.state() == state { return true }
             usleep(10_000)
@@ -139,7 +139,7 @@ extension Probe {
             let outcome = readFile(path)
             let passed = Date().timeIntervalSince(start)
             if outcome == .eperm { return passed }
-            if passed > 10 { return nil }
+            if passed > 10 * TestEnvironment.patience { return nil }
             usleep(2_000)
         }
     }

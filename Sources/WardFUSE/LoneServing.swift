@@ -1,0 +1,114 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardSystem
+
+/// Lets one worker serve all requests while it keeps up, and the others rest in user space.
+///
+/// For each request the kernel wakes one of the threads that sleep in read(2) on the device, though another one polls and takes
+/// it (fs/fuse/dev.c, `fuse_dev_wake_and_unlock`): two context switches for nothing, on the CPU of the program that waits for
+/// the answer. So a worker that has answered enough requests in a row quickly takes over, and gets the others out of the
+/// kernel. One of these stays on watch: a millisecond without an answer, and all are back at the device. When nothing
+/// comes any more they go back, too, so that an idle mount does nothing at all.
+final class LoneServing: Sendable {
+    private static let watchNanoseconds = 1_000_000
+    /// Of the watch's looks, without a request.
+    private static let idleLooks = 16
+
+    /// Odd while one serves alone: what the others wait for, futex(2).
+    private let state = FutexWord()
+    /// The worker that serves alone; -1: none.
+    private let owner = Atomic<Int>(-1)
+    /// Of the owner: goes up when a request comes and when it is answered; odd in between.
+    private let beat = Atomic<UInt64>(0)
+    private let hasWatch = Atomic<Bool>(false)
+    /// Those that sleep at the device, by worker.
+    private let sleepers = Mutex<[pthread_t?]>([])
+
+    /// Whether this worker is to leave the device alone.
+    @inline(__always)
+    func isServedByOther(than worker: Int) -> Bool {
+        let owner = owner.load(ordering: .relaxed)
+        return owner >= 0 && owner != worker
+    }
+
+    @inline(__always)
+    func isServed(by worker: Int) -> Bool { owner.load(ordering: .relaxed) == worker }
+
+    // MARK: Of the owner
+
+    /// From now on this worker serves alone. False: another one does.
+    func begin(_ worker: Int) -> Bool {
+        guard
+            owner.compareExchange(
+                expected: -1, desired: worker, ordering: .acquiringAndReleasing
+            ).exchanged
+        else { return false }
+        state.increment()
+        sendOthersAway(worker)
+        return true
+    }
+
+    @inline(__always)
+    func noteBeat(isServing: Bool) {
+        let now = beat.load(ordering: .relaxed)
+        guard (now & 1 == 1) != isServing else { return }
+        beat.store(now &+ 1, ordering: .releasing)
+    }
+
+    /// Gets those out of the kernel that still sleep there. A signal that comes before the system call is lost: to be called
+    /// again now and then.
+    func sendOthersAway(_ worker: Int) {
+        sleepers.withLock { sleepers in
+            for (number, thread) in sleepers.enumerated() where number != worker {
+                if let thread { InterruptingSignal.send(to: thread) }
+            }
+        }
+    }
+
+    /// Everybody serves again. Of whatever thread.
+    func end() {
+        let now = state.value
+        guard now & 1 == 1, state.increment(from: now) else { return }
+        owner.store(-1, ordering: .sequentiallyConsistent)
+        state.wakeAll()
+    }
+
+    // MARK: Of the others
+
+    /// Around a system call that sleeps at the device.
+    func whileAtDevice<R>(_ worker: Int, _ body: () -> R) -> R {
+        let thread = pthread_self()
+        sleepers.withLock { sleepers in
+            while sleepers.count <= worker { sleepers.append(nil) }
+            sleepers[worker] = thread
+        }
+        defer { sleepers.withLock { $0[worker] = nil } }
+        return InterruptingSignal.whileAccepting(body)
+    }
+
+    /// Waits while another one serves alone, or less.
+    func rest(_ worker: Int) {
+        let now = state.value
+        guard now & 1 == 1, isServedByOther(than: worker) else { return }
+        if hasWatch.exchange(true, ordering: .acquiringAndReleasing) {
+            state.wait(while: now)
+        } else {
+            watch(now)
+            hasWatch.store(false, ordering: .releasing)
+        }
+    }
+
+    private func watch(_ now: UInt32) {
+        var last = beat.load(ordering: .acquiring)
+        var looks = 0
+        while state.value == now {
+            state.wait(while: now, nanoseconds: LoneServing.watchNanoseconds)
+            let beat = beat.load(ordering: .acquiring)
+            looks = beat == last ? looks + 1 : 0
+            let isServing = beat & 1 == 1
+            if looks > 0, isServing || looks >= LoneServing.idleLooks { return end() }
+            last = beat
+        }
+    }
+}

@@ -1,0 +1,31 @@
+import CWardLinux
+import Glibc
+
+/// A signal that does nothing but end the system call in which a thread sleeps (`EINTR`, signal(7)).
+///
+/// Threads block it (`SystemThread`), but for the time that they give it: one that comes late waits for the next such time and
+/// disturbs no other call.
+public enum InterruptingSignal {
+    private static let number: Int32 = {
+        let number = ward_first_realtime_signal() + 4
+        var action = sigaction()
+        // No SA_RESTART: the call returns.
+        action.__sigaction_handler.sa_handler = { _ in }
+        sigaction(number, &action, nil)
+        return number
+    }()
+
+    /// The system calls of `body` can be interrupted.
+    public static func whileAccepting<R>(_ body: () -> R) -> R {
+        var only = sigset_t()
+        var before = sigset_t()
+        sigemptyset(&only)
+        sigaddset(&only, number)
+        pthread_sigmask(SIG_UNBLOCK, &only, &before)
+        defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
+        return body()
+    }
+
+    /// To a thread that has not been joined.
+    public static func send(to thread: pthread_t) { pthread_kill(thread, number) }
+}

@@ -1,0 +1,137 @@
+import Glibc
+import Synchronization
+import Testing
+import WardSystem
+
+@testable import WardFUSE
+
+/// One worker serves alone while it keeps up; the others come back when it does not.
+@Suite struct LoneServingTests {
+    /// A worker that rests, until `rest` returns.
+    private func resting(_ alone: LoneServing, _ number: Int, _ isBack: Flag) throws -> SystemThread
+    {
+        try SystemThread("rests") {
+            while alone.isServedByOther(than: number) { alone.rest(number) }
+            isBack.value.store(true, ordering: .sequentiallyConsistent)
+        }
+    }
+
+    /// Workers 1 to `count`.
+    private func resting(_ alone: LoneServing, count: Int) throws -> ([SystemThread], [Flag]) {
+        let flags = (0..<count).map { _ in Flag() }
+        let threads = try flags.enumerated().map { try resting(alone, $0.offset + 1, $0.element) }
+        return (threads, flags)
+    }
+
+    private final class Flag: Sendable {
+        let value = Atomic<Bool>(false)
+        var isSet: Bool { value.load(ordering: .sequentiallyConsistent) }
+    }
+
+    @Test("One at a time; whoever serves alone is not kept from the device")
+    func oneAtATime() {
+        let alone = LoneServing()
+        #expect(!alone.isServedByOther(than: 0))
+        #expect(alone.begin(0))
+        #expect(!alone.begin(1))
+        #expect(alone.isServed(by: 0) && !alone.isServedByOther(than: 0))
+        #expect(alone.isServedByOther(than: 1))
+        // Neither waits.
+        alone.rest(0)
+        alone.end()
+        alone.rest(1)
+        #expect(!alone.isServed(by: 0) && !alone.isServedByOther(than: 1))
+        #expect(alone.begin(1))
+        alone.end()
+        alone.end()
+        #expect(alone.begin(0))
+        alone.end()
+    }
+
+    @Test("The end brings all back, whoever rests")
+    func end() throws {
+        let alone = LoneServing()
+        #expect(alone.begin(0))
+        let (threads, flags) = try resting(alone, count: 4)
+        alone.end()
+        for thread in threads { thread.join() }
+        #expect(flags.allSatisfy { $0.isSet })
+        #expect(!alone.isServed(by: 0))
+    }
+
+    @Test("A request that is not answered brings all back; who hung finds out")
+    func stuck() throws {
+        let alone = LoneServing()
+        #expect(alone.begin(0))
+        alone.noteBeat(isServing: true)
+        let (threads, _) = try resting(alone, count: 3)
+        // Nobody calls `end`: the one on watch does.
+        for thread in threads { thread.join() }
+        #expect(!alone.isServed(by: 0))
+    }
+
+    @Test("Where nothing comes any more all go back to the device")
+    func idle() throws {
+        let alone = LoneServing()
+        #expect(alone.begin(0))
+        alone.noteBeat(isServing: true)
+        alone.noteBeat(isServing: false)
+        let thread = try resting(alone, 1, Flag())
+        thread.join()
+        #expect(!alone.isServed(by: 0))
+    }
+
+    @Test("Who keeps up is left alone, whatever the others' threads do")
+    func keepsUp() throws {
+        let alone = LoneServing()
+        #expect(alone.begin(0))
+        let flag = Flag()
+        let thread = try resting(alone, 1, flag)
+        // A beat at least for each look of the watch: this thread does nothing else. What the machine takes away from it may
+        // look like a stall, so it is asked for what it saw itself.
+        var longest: UInt64 = 0
+        var last = nanoseconds()
+        let begin = last
+        while last - begin < 20_000_000, !flag.isSet {
+            alone.noteBeat(isServing: true)
+            alone.noteBeat(isServing: false)
+            let now = nanoseconds()
+            longest = max(longest, now - last)
+            last = now
+        }
+        #expect(!flag.isSet || longest > 500_000)
+        alone.end()
+        thread.join()
+    }
+
+    @Test("A thread that sleeps at the device is sent away")
+    func sentAway() throws {
+        let alone = LoneServing()
+        var ends: [Int32] = [0, 0]
+        #expect(pipe(&ends) == 0)
+        defer { ends.forEach { _ = close($0) } }
+        let device = ends[0]
+        let isAway = Flag()
+        let thread = try SystemThread("sleeps") {
+            var byte: UInt8 = 0
+            let isInterrupted = alone.whileAtDevice(1) {
+                read(device, &byte, 1) == -1 && errno == EINTR
+            }
+            isAway.value.store(isInterrupted, ordering: .sequentiallyConsistent)
+        }
+        #expect(alone.begin(0))
+        // A signal before the system call is lost, as at a real device: again.
+        while !isAway.isSet {
+            alone.sendOthersAway(0)
+            usleep(100)
+        }
+        thread.join()
+        alone.end()
+    }
+
+    private func nanoseconds() -> UInt64 {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
+    }
+}
