@@ -24,7 +24,8 @@ struct CrashModel: Sendable {
         /// It, or the directory that it is in, was synced since it was made. Without, POSIX alone promises nothing of its
         /// attributes, nor of a directory's record.
         var isRecordSynced = false
-        /// A sync failed, and what it dropped was not written again: syncs since then say nothing of the content.
+        /// A sync failed, and what it dropped was not written again: syncs since then say nothing of the content, nor of the
+        /// class: it is in the first page.
         var hasLostPages = false
 
         var content: [UInt8] { versions.last! }
@@ -181,6 +182,7 @@ struct CrashModel: Sendable {
         for identity in nodes.keys {
             if !isOnDisk || !nodes[identity]!.hasLostPages {
                 nodes[identity]!.versions = [nodes[identity]!.content]
+                syncClass(identity)
             }
             syncAttributes(identity)
             nodes[identity]!.isRecordSynced = true
@@ -188,8 +190,9 @@ struct CrashModel: Sendable {
     }
 
     private mutating func syncAttributes(_ identity: UInt64) {
-        nodes[identity]!.classes.keepLast()
         nodes[identity]!.modes.keepLast()
+        // An attribute goes with the header that it is bound to.
+        if nodes[identity]!.hasLostPages { return }
         for (name, history) in nodes[identity]!.attributes {
             nodes[identity]!.attributes[name] = [history.last!]
         }
@@ -198,8 +201,8 @@ struct CrashModel: Sendable {
     mutating func sync(_ identity: UInt64, dataOnly: Bool) {
         if !nodes[identity]!.hasLostPages {
             nodes[identity]!.versions = [nodes[identity]!.content]
+            syncClass(identity)
         }
-        nodes[identity]!.classes.keepLast()
         if !dataOnly {
             syncAttributes(identity)
             nodes[identity]!.isRecordSynced = true
@@ -208,6 +211,7 @@ struct CrashModel: Sendable {
     }
 
     mutating func syncDirectory(_ identity: UInt64) {
+        syncClass(identity)
         syncAttributes(identity)
         var keys = path(upFrom: identity)
         for key in histories.keys where key.directory == identity { keys.insert(key) }

@@ -6,7 +6,7 @@ import WardVolume
 // Operations on attributes, modes, classes and the volume as a whole; syncs.
 extension CrashRun {
     func setAttribute() throws {
-        guard let identity = pickFileOrDirectory() else { return }
+        guard let identity = try pickFileOrDirectory() else { return }
         let name = random.pick(["user.a", "user.b"])
         let node = try node(identity)
         let old = model.nodes[identity]!.attributes[name] ?? [nil]
@@ -23,7 +23,7 @@ extension CrashRun {
     }
 
     func setMode() throws {
-        guard let identity = pickFileOrDirectory() else { return }
+        guard let identity = try pickFileOrDirectory() else { return }
         let isDirectory = model.nodes[identity]!.kind == .directory
         let mode = random.pick(
             isDirectory ? [UInt32(0o755), 0o700, 0o500] : [0o644, 0o600, 0o444, 0o200, 0, 0o755])
@@ -34,7 +34,7 @@ extension CrashRun {
     }
 
     func setClass() throws {
-        guard !isLocked, let identity = pickFileOrDirectory() else { return }
+        guard !isLocked, let identity = try pickFileOrDirectory() else { return }
         let old = model.nodes[identity]!.classes.last!
         let wanted = random.pick(ProtectionClass.allCases)
         label = "class of \(model.path(of: identity)) from \(old) to \(wanted)"
@@ -47,7 +47,7 @@ extension CrashRun {
     }
 
     func syncFile() throws {
-        guard let file = pickFile() else { return }
+        guard let file = try pickFile() else { return }
         let dataOnly = random.chance(1, in: 3)
         label = "\(dataOnly ? "fdatasync" : "fsync") \(model.path(of: file))"
         let handle = try handle(file)

@@ -55,7 +55,7 @@ extension CrashRun {
     }
 
     func writeFile() throws {
-        guard let file = pickFile() else { return }
+        guard let file = try pickFile() else { return }
         let handle = try handle(file)
         let size = model.nodes[file]!.content.count
         let page = settings.pageBytes
@@ -81,7 +81,7 @@ extension CrashRun {
     }
 
     func truncateFile() throws {
-        guard let file = pickFile() else { return }
+        guard let file = try pickFile() else { return }
         var content = model.nodes[file]!.content
         let size: Int
         switch random.below(6) {
@@ -108,7 +108,7 @@ extension CrashRun {
     }
 
     func punchFile() throws {
-        guard let file = pickFile(), model.nodes[file]!.content.count > 1 else { return }
+        guard let file = try pickFile(), model.nodes[file]!.content.count > 1 else { return }
         let handle = try handle(file)
         var content = model.nodes[file]!.content
         let start = random.below(content.count - 1)

@@ -34,6 +34,7 @@ extension CrashRun {
         let image = volume.disk.image
         let possible = thrown == nil ? model.settled : model.between(before)
         comeToTerms(with: possible.orUnsynced(model) { image.hasLost($0) }, after: before)
+        noteLost()
     }
 
     /// What a failed sync has dropped: the next one does not make it durable, and nobody promised that it would.
@@ -41,6 +42,26 @@ extension CrashRun {
         let image = volume.disk.image
         for identity in model.nodes.keys {
             model.nodes[identity]!.hasLostPages = image.hasLost(identity)
+        }
+    }
+
+    /// A file was opened anew after a failed sync, and is as the disk has it (decision 0054).
+    func findLost(_ identity: UInt64, _ handle: HandleID) throws {
+        noteLost()
+        let content = try volume.read(handle)
+        if content != model.nodes[identity]!.content {
+            if let problem = model.problem(withContent: content, of: identity, layout: layout) {
+                lose("\(label): opened anew after a failed sync: \(problem)")
+            }
+            model.write(identity, content)
+        }
+        let found = try volume.classOf(try node(identity))
+        if found != model.nodes[identity]!.classes.last! {
+            let known = model.nodes[identity]!.classes
+            if !known.contains(found) {
+                lose("\(label): opened anew after a failed sync: class \(found), and was \(known)")
+            }
+            model.nodes[identity]!.classes.append(found)
         }
     }
 

@@ -46,7 +46,7 @@ extension CrashRun {
     }
 
     func linkFile() throws {
-        guard let file = pickFile(), let key = vacantName("f") else { return }
+        guard let file = try pickFile(), let key = vacantName("f") else { return }
         label = "link \(model.path(of: file)) to \(model.path(key))"
         let source = try node(file)
         let parent = try node(key.directory)

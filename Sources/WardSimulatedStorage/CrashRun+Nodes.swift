@@ -57,15 +57,21 @@ extension CrashRun {
         return !isLocked || (found != .complete && found != .completeUnlessOpen)
     }
 
-    func pickFile() -> UInt64? {
+    func pickFile() throws -> UInt64? {
         let files = model.all { $0.kind == .file }.filter { isOpenClass($0) }
-        return files.isEmpty ? nil : random.pick(files)
+        guard !files.isEmpty else { return nil }
+        let file = random.pick(files)
+        // What it is now shows when it is open.
+        if model.nodes[file]!.hasLostPages { _ = try handle(file) }
+        return file
     }
 
     func handle(_ identity: UInt64) throws -> HandleID {
         if let found = handles.first(where: { $0.identity == identity }) { return found.handle }
+        let hadLost = volume.disk.image.hasLost(identity)
         let handle = try volume.open(try node(identity))
         handles.append((identity, handle))
+        if hadLost, !volume.disk.image.hasLost(identity) { try findLost(identity, handle) }
         while handles.count > 5 { volume.release(handles.removeFirst().handle) }
         return handle
     }
@@ -99,8 +105,8 @@ extension CrashRun {
         handles.removeAll { $0.identity == identity }
     }
 
-    func pickFileOrDirectory() -> UInt64? {
-        random.chance(1, in: 4) ? random.pick(model.directories) : pickFile()
+    func pickFileOrDirectory() throws -> UInt64? {
+        random.chance(1, in: 4) ? random.pick(model.directories) : try pickFile()
     }
 
     /// The kernel closes files, and forgets nodes when it needs the memory.

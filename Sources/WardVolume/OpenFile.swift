@@ -62,6 +62,9 @@ final class OpenFile: @unchecked Sendable {
     /// Pages that the file's next key does not open were cut off, or are about to be, and a power cut may bring them back: the
     /// cut is made durable before the file gets a key.
     var hasUnsyncedCut = false
+    /// Page 0 was emptied in place, and on the disk may still be the one of before, with another key: it is made durable before
+    /// there are pages behind it, which nobody could read with that one.
+    var hasUnsyncedKey = false
     /// The page that the file ends with now may not be durable, because a sync failed: nothing behind it is cut before one
     /// succeeds.
     var isEndUnsynced = false

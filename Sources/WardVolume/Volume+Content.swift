@@ -86,6 +86,7 @@ extension Volume {
         if oldSize == 0 { try settleCut(file) }
         let oldLast = layout.pageCount(forSize: oldSize) - 1
         let newLast = layout.pageCount(forSize: newSize) - 1
+        try settleKey(file, before: newLast)
         var first = layout.page(at: start)
         let last = layout.page(at: end - 1)
         if oldLast >= 0, newLast > oldLast || file.needsMending { first = min(first, oldLast) }

@@ -257,7 +257,7 @@ extension Volume {
                     try setMode(
                         descriptor, trueMode | inherited, isDirectory: true, wasMarked: true)
                 }
-                if syncsRecords { try storage.fsync(descriptor) }
+                if !keepsOrder { try storage.fsync(descriptor) }
                 try renameToFreeName(directory, hidden, directory, stored, isDirectory: true)
             } catch {
                 sweep(directory, Array(hidden.utf8))

@@ -99,6 +99,7 @@ extension Volume {
     /// syncfs(2): what was written and named before is durable.
     func syncBackingStore() throws(Errno) {
         let names = namesMade.load(ordering: .acquiring)
+        let (keys, moves) = (unsyncedKeys.notesMade, movedFiles.notesMade)
         do throws(Errno) {
             try storage.syncfs(rootDescriptor)
         } catch {
@@ -106,6 +107,8 @@ extension Volume {
             throw error
         }
         guard !lastDurablePointFailed.load(ordering: .relaxed) else { return }
+        unsyncedKeys.forget(through: keys)
+        movedFiles.forget(through: moves)
         namesSynced.store(names, ordering: .releasing)
     }
 

@@ -77,6 +77,7 @@ extension Volume {
             let backingBytes = Int(try storage.fstat(file.descriptor).st_size)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
             file.hasHint = true
+            if backingBytes >= layout.pageBytes { file.hasUnsyncedKey = true }
             if file.mayHaveUncommittedCut { file.hasUnsyncedCut = true }
             if backingBytes >= 2 * layout.pageBytes {
                 file.hasUnsyncedCut = true
@@ -103,6 +104,12 @@ extension Volume {
         try syncData(file)
         file.hasUnsyncedCut = false
         file.mayHaveUncommittedCut = false
+    }
+
+    /// Before pages are written behind page 0, up to page `last`.
+    func settleKey(_ file: OpenFile, before last: Int) throws(Errno) {
+        guard file.hasUnsyncedKey, last > 0 else { return }
+        try syncData(file)
     }
 
     /// Writes page 0 again with another header, its record as it is. The file has data.

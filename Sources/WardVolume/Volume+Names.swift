@@ -226,6 +226,10 @@ extension Volume {
         if let replaced, replaced.st_ino == moved.st_ino, replaced.st_dev == moved.st_dev {
             return  // two names of one file: rename(2) does nothing
         }
+        defer {
+            movedFiles.end(UInt64(moved.st_ino))
+            if let replaced { movedFiles.end(UInt64(replaced.st_ino)) }
+        }
         if fromState !== toState {
             try keepClass(of: moved, from, old, movingTo: toState, context)
             if exchange, let replaced {
@@ -289,7 +293,7 @@ extension Volume {
 
     /// Before a file moves to a directory of another class: its header is durable, so that no power cut leaves it without one,
     /// which would be an empty file of the new directory's class (row I5). An empty one without a header gets one that says
-    /// what it was.
+    /// what it was. After the move: `movedFiles.end`.
     private func keepClass(
         of status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
         movingTo target: DirectoryState, _ context: WorkerContext
@@ -306,6 +310,10 @@ extension Volume {
     func keepClass(
         of node: Node, movingTo target: DirectoryState, _ context: WorkerContext
     ) throws(Errno) {
+        if !keepsOrder, !movedFiles.note(node.inode, isUnderWay: true) {
+            try syncBackingStore()
+            _ = movedFiles.note(node.inode, isUnderWay: true)
+        }
         let file = try acquire(node, context).file
         defer { release(file, context) }
         file.lock.lockWrite()
@@ -325,6 +333,7 @@ extension Volume {
         defer { context.endClassDecision() }
         let isUnnamed = node.link == nil
         let before = markedDirectory(overAnyNameOf: node)?.marked
+        defer { movedFiles.end(node.inode) }
         if node.isRegular {
             if isUnnamed, let file = node.file {
                 // Rows O15, Y4.

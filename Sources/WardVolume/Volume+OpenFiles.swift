@@ -72,6 +72,7 @@ extension Volume {
         putHint(file)
         // The next one to open it would not know.
         if file.hasUnsyncedCut, !isReadOnly { try? settleCut(file) }
+        if file.hasUnsyncedKey, !unsyncedKeys.note(node.inode) { try? syncData(file) }
         file.lock.unlock()
         let serial = file.keySerial
         file.forgetKey()
@@ -100,6 +101,7 @@ extension Volume {
             node: node, storage: storage, descriptor: descriptor, isWritable: isWritable,
             protectionClass: directory.protectionClass, header: nil, directoryID: directory.id)
         file.isBeyondDoubt = isBeyondDoubt
+        file.hasUnsyncedKey = unsyncedKeys.contains(node.inode)
         file.mayHavePrivilegeBits = status.st_mode & (S_ISUID | S_ISGID) != 0
         // Pages that a failed sync has dropped are still in memory: what may be in doubt is judged by what is on the disk.
         if !isBeyondDoubt { storage.forgetCached(descriptor) }

@@ -71,13 +71,15 @@ extension Volume {
         file.hasHint = hasTail
     }
 
-    /// Whether an empty file has to keep its header: its class is not its directory's, it has attributes (they are bound
-    /// to its ID), or it has several names.
+    /// Whether an empty file has to keep its header: its class is not its directory's, or may not be after a power
+    /// cut, it has attributes (they are bound to its ID), or it has several names.
     private func keepsHeader(_ file: OpenFile) throws(Errno) -> Bool {
         guard let link = file.node.link else { return true }
         if try directoryState(of: link.parent).protectionClass != file.protectionClass {
             return true
         }
+        // The name in a directory of another class may come back.
+        if movedFiles.contains(file.node.inode) { return true }
         if try storage.fstat(file.descriptor).st_nlink > 1 { return true }
         let size =
             (try? storage.listxattr(
@@ -178,6 +180,7 @@ extension Volume {
         }
         try enter(file, operation, caller, context)
         context.unlockContent()
+        try settleKey(file, before: newLast)
         try makeSparse(file)
         // The new last page first, beyond the end; then the old one loses its mark and grows to its full length.
         let pageBytes = layout.pageBytes

@@ -16,6 +16,7 @@ extension Volume {
             throw error
         }
         file.mendedSyncFailures = failures
+        file.hasUnsyncedKey = false
     }
 
     /// Whether a sync has failed since a sync of this file could be believed.
@@ -30,10 +31,12 @@ extension Volume {
         noteHalfDone(file, "a sync failed")
     }
 
-    /// Of the whole store, of whatever file: no epoch is known to be durable from now on, in this mount.
+    /// Of the whole store, of whatever file: no epoch is known to be durable from now on, in this mount. What it dropped shows
+    /// when memory does not have it any more, in every file: excused until the pass was there, as after a power cut.
     func noteFailedStoreSync() {
         syncFailures.add(1, ordering: .acquiringAndReleasing)
         lastDurablePointFailed.store(true, ordering: .relaxed)
+        doubt(through: recordedEpoch &+ 1)
     }
 
     /// The first page and the last, as they are read now: what a file is, and where it ends, is what they say. `EIO` where one
@@ -63,8 +66,10 @@ extension Volume {
         try readPage(file, last, to: page)
         let prefix = RecordPrefix(reading: page + layout.recordOffset(ofPage: last))
         let length = file.sizeBytes - layout.start(ofPage: last)
-        guard file.needsMending || prefix.isFinal && Int(prefix.length) == length else {
-            throw .ioError
-        }
+        // What a power cut left of an end that nobody looked at yet, without FINAL, is what the file was opened with.
+        guard
+            file.needsMending
+                || Int(prefix.length) == length && (prefix.isFinal || !file.isEndVerified)
+        else { throw .ioError }
     }
 }

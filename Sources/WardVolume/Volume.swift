@@ -59,8 +59,12 @@ public final class Volume: @unchecked Sendable {
     /// Something was made durable under an epoch that was held.
     let isEpochDue = Atomic<Bool>(false)
     let durablePointLock = TryableLock()
-    /// The epoch of the state record on disk. Guarded by `durablePointLock`.
-    var recordedEpoch: UInt32
+    /// The epoch of the state record on disk. Changes under `durablePointLock`.
+    var recordedEpoch: UInt32 {
+        get { recordedEpochValue.load(ordering: .acquiring) }
+        set { recordedEpochValue.store(newValue, ordering: .releasing) }
+    }
+    private let recordedEpochValue: Atomic<UInt32>
     /// Counts syncs that failed, of files and of the store.
     let syncFailures = Atomic<UInt64>(0)
     /// A sync failed: the volume stays "in use", as the record on disk says, whatever comes.
@@ -74,8 +78,9 @@ public final class Volume: @unchecked Sendable {
     private var contexts: [ObjectIdentifier: Unmanaged<WorkerContext>] = [:]
     private let contextsLock = TryableLock()
 
-    /// Where the store does not keep changes in order: a new directory's record is synced before the directory has a name.
-    let syncsRecords: Bool
+    /// The store keeps changes in the order in which they were made. Where it does not, a new directory's record is synced
+    /// before the directory has a name.
+    let keepsOrder: Bool
     /// Names of staging files and directories begin with this, different for every mount.
     let stagingPrefix: String
     let stagingCounter = Atomic<UInt64>(0)
@@ -95,6 +100,10 @@ public final class Volume: @unchecked Sendable {
     /// Nodes with an open file, unlinked ones included. Guarded by `openNodesLock`.
     var openNodes: [ObjectIdentifier: Node] = [:]
     let openNodesLock = TryableLock()
+    /// Files that were closed with `hasUnsyncedKey`.
+    let unsyncedKeys = UnsyncedFiles()
+    /// Files that came from a directory of another class, on a store that may keep them there.
+    let movedFiles = UnsyncedFiles()
     /// Runs what must not run on a thread that serves requests.
     let background = BackgroundQueue(name: "ward-volume")
     /// Accepted at a lock and not stored yet; `storer` stores it.
@@ -151,7 +160,7 @@ public final class Volume: @unchecked Sendable {
         rootDescriptor = opened.descriptor
         rootDevice = opened.status.st_dev
         blockBytes = max(4096, Int(opened.status.st_blksize))
-        syncsRecords = !storage.ordersChanges(opened.descriptor)
+        keepsOrder = storage.ordersChanges(opened.descriptor)
         root = Node(inode: UInt64(opened.status.st_ino), type: S_IFDIR, generation: 1)
         let state = DirectoryState(record: opened.record)
         hasMarks = Atomic(opened.record.isSynchronised)
@@ -160,7 +169,7 @@ public final class Volume: @unchecked Sendable {
                 opened.keptDescriptor, storage: storage, owner: WeakDirectory(state)))
         root.directory = state
         epoch = Atomic(opened.epoch)
-        recordedEpoch = opened.epoch
+        recordedEpochValue = Atomic(opened.epoch)
         doubtfulEpochs = opened.doubtful
         hasDoubt = Atomic(!opened.doubtful.isEmpty)
         if opened.wasUnclean {
@@ -276,20 +285,27 @@ public final class Volume: @unchecked Sendable {
         _ file: OpenFile, _ what: String = "a change could neither be finished nor undone"
     ) {
         let now = epoch.load(ordering: .sequentiallyConsistent)
-        // The request may have begun an epoch earlier.
-        let interval = max(1, now) - 1...now
-        doubtLock.lockNow()
-        let isNew = doubtfulEpochs.last != interval
-        if isNew { doubtfulEpochs.append(interval) }
-        halfDone += 1
-        hasDoubt.store(true, ordering: .releasing)
-        doubtLock.unlock()
+        let isNew = doubt(through: now)
         file.isBeyondDoubt = false
-        noteMendingDue(true)
         isDirty.store(true, ordering: .relaxed)
         if isNew {
             report(.note("\(path(of: file.node)): \(what)"))
         }
+    }
+
+    /// From the epoch before this one, in which requests that still run may have begun. False where that was so already.
+    @discardableResult
+    func doubt(through last: UInt32) -> Bool {
+        let now = epoch.load(ordering: .sequentiallyConsistent)
+        let interval = max(1, now) - 1...max(now, last)
+        defer { noteMendingDue(true) }
+        doubtLock.lockNow()
+        defer { doubtLock.unlock() }
+        halfDone += 1
+        hasDoubt.store(true, ordering: .releasing)
+        guard doubtfulEpochs.last != interval else { return false }
+        doubtfulEpochs.append(interval)
+        return true
     }
 
     // MARK: Nodes

@@ -179,6 +179,66 @@ import WardVolume
         #expect(left.events.problems == [])
     }
 
+    /// Found by seed 1795370771023 of `make crash`.
+    @Test(
+        "A file whose end a power cut left unfinished is nobody's hindrance after the failed sync of another one"
+    )
+    func unfinishedEndAndFailedSync() throws {
+        let bench = try CrashBench()
+        var unfinished = 0
+        try bench.crash([.units], seeds: 40) {
+            let new = [UInt8](repeating: 7, count: 9000)
+            try bench.volume.write(bench.handle, bench.content.count, new)
+            try bench.volume.fsyncDirectory(1)
+        } _: { volume, place in
+            let (_, other) = try volume.create("other", in: 1)
+            try volume.write(other, 0, [1, 2, 3])
+            volume.disk.fail(SimulatedDisk.Faults(after: 0, .ioError))
+            #expect(throws: Errno.ioError) { try volume.fsync(other) }
+            volume.disk.fail(nil)
+            volume.release(other)
+            try volume.setClass(1, .complete)
+            let found = try CrashBench.content(volume)
+            #expect(found.prefix(bench.content.count) == bench.content[...], "\(place)")
+            if volume.events.healed > 0 { unfinished += 1 }
+        }
+        #expect(unfinished > 0)
+    }
+
+    /// Found by seed 1796000000054 of `make crash`.
+    @Test("What a failed sync of the whole store dropped shows as after a power cut, without one")
+    func failedStoreSync() throws {
+        for dropped in UInt64(0)..<64 {
+            let bench = try CrashBench()
+            let (_, other) = try bench.volume.create("other", in: 1)
+            try bench.volume.write(other, 0, [1, 2, 3])
+            // From here on files are read from the disk when they are opened, and this one's epoch is none in doubt.
+            bench.disk.fail(SimulatedDisk.Faults(after: 0, .ioError))
+            #expect(throws: Errno.ioError) { try bench.volume.fsync(other) }
+            bench.disk.fail(nil)
+            bench.volume.release(other)
+            for _ in 0..<3 { try bench.volume.volume.durablePoint() }
+            let grown = [UInt8](repeating: 7, count: 9000)
+            try bench.volume.write(bench.handle, bench.content.count, grown)
+            bench.disk.fail(SimulatedDisk.Faults(after: 0, .ioError, droppedBlocks: dropped))
+            #expect(throws: Errno.ioError) { try bench.volume.volume.durablePoint() }
+            bench.disk.fail(nil)
+            bench.volume.release(bench.handle)
+
+            let found = try CrashBench.content(bench.volume)
+            #expect(found.prefix(bench.content.count) == bench.content[...], "\(dropped)")
+            // So it is after a power cut, and when what can be mended was.
+            try bench.volume.volume.durablePoint()
+            for mends in [false, true] {
+                if mends { bench.volume.volume.mendDoubtfulFiles { false } }
+                let left = try CrashVolume(
+                    bench.keys,
+                    on: SimulatedDisk(bench.disk.image.afterPowerCut(.onlyFlushed, seed: 0)))
+                #expect(try CrashBench.content(left) == found, "\(dropped)")
+            }
+        }
+    }
+
     @Test("A failed sync leaves the volume in use; who mounts it again sees what the disk has")
     func mountedAgain() throws {
         let bench = try CrashBench(pages: 4)

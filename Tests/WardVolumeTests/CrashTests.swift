@@ -93,6 +93,35 @@ import WardVolume
         }
     }
 
+    @Test(
+        "a file of one page that is emptied, keeps its header and grows is the old one or a part of the new one",
+        arguments: DiskKind.Order.allCases)
+    func emptiedAndGrown(order: DiskKind.Order) throws {
+        let bench = try CrashBench(DiskKind(order: order, atomicBytes: 4096))
+        let old = [UInt8](repeating: 7, count: 1500)
+        let new = [UInt8](repeating: 9, count: 12_000)
+        try bench.volume.setSize(bench.node, bench.handle, 0)
+        try bench.volume.write(bench.handle, 0, old)
+        try bench.volume.setAttribute(bench.node, "user.a", [1, 2, 3])
+        try bench.volume.fsync(bench.handle)
+        try bench.volume.volume.durablePoint()
+        try bench.crash([.units], seeds: 40) {
+            try bench.volume.setSize(bench.node, bench.handle, 0)
+            try bench.volume.write(bench.handle, 0, Array(new[..<100]))
+            try bench.volume.write(bench.handle, 100, Array(new[100...]))
+            // The size is on the disk, and of the pages what came there so far.
+            try bench.volume.fsyncDirectory(1)
+        } _: { volume, place in
+            let found = try CrashBench.content(volume)
+            #expect(
+                found == old || found.allSatisfy { $0 == 9 || $0 == 0 },
+                "\(found.count) bytes \(place)")
+            let entry = try volume.lookup("file", in: 1)
+            #expect(try volume.attribute(entry.node, "user.a") == [1, 2, 3], "\(place)")
+            volume.forget(entry.node)
+        }
+    }
+
     @Test("a new file whose first page did not make it is an empty file, and can be written")
     func firstPageLost() throws {
         let bench = try CrashBench()
@@ -268,6 +297,37 @@ import WardVolume
             seen += 1
         }
         #expect(seen > 0)
+    }
+
+    /// Found by seed 1795370925031 of `make crash`.
+    @Test(
+        "a file that is moved out of a directory of another class and emptied keeps its class, be it still in there",
+        arguments: DiskKind.Order.allCases)
+    func movedAndEmptied(order: DiskKind.Order) throws {
+        let bench = try CrashBench(DiskKind(order: order, atomicBytes: 4096))
+        let directory = try bench.volume.makeDirectory("secret", in: 1)
+        let (_, handle) = try bench.volume.create("file", in: directory.node)
+        try bench.volume.write(handle, 0, bench.content)
+        try bench.volume.setClass(directory.node, .complete)
+        try bench.volume.volume.durablePoint()
+        var places: Set<String> = []
+        try bench.crash {
+            try bench.volume.rename("file", in: directory.node, to: "moved", in: 1)
+            let moved = try bench.volume.lookup("moved", in: 1)
+            try bench.volume.setSize(moved.node, handle, 0)
+            bench.volume.release(handle)
+            bench.volume.forget(moved.node)
+        } _: { volume, place in
+            let directory = try volume.lookup("secret", in: 1)
+            for (name, parent) in [("file", directory.node), ("moved", 1)] {
+                guard let entry = try? volume.lookup(name, in: parent) else { continue }
+                #expect(try volume.classOf(entry.node) == .none, "\(name) \(place)")
+                places.insert(name)
+                volume.forget(entry.node)
+            }
+            volume.forget(directory.node)
+        }
+        #expect(places.count == 2)
     }
 
     @Test("the class of a directory, weaker or stronger, is durable when the call returns")
