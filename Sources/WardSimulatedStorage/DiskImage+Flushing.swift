@@ -35,7 +35,8 @@ extension DiskImage {
     /// A sync fails, as on Linux: of the blocks with writes under way those that `dropped` says (bit n: the n-th, and each 64th
     /// after it) are not written, and clean from now on.
     mutating func dropUnwritten(_ identity: UInt64, _ dropped: UInt64) {
-        guard let underWay = events[identity] else { return }
+        // What was freed is in no memory.
+        guard inodes[identity] != nil, let underWay = events[identity] else { return }
         func isDropped(_ event: Event) -> Bool {
             guard case .write(let block, _, _) = event else { return false }
             return dropped >> (block % 64) & 1 == 1

@@ -43,6 +43,7 @@ extension Volume {
         try syncEnd(file)
         let pages = max(layout.pageCount(forSize: file.sizeBytes), file.header == nil ? 0 : 1)
         try storage.ftruncate(file.descriptor, pages * layout.pageBytes)
+        if file.hasUncutPages { file.mayHaveUncommittedCut = true }
         file.hasUncutPages = false
         file.hasHint = false
         file.needsHint = true

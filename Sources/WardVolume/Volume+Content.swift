@@ -66,6 +66,7 @@ extension Volume {
             noteChange(file, sizeChanged: true)
             // What follows a FINAL page is not the file's: if it can't be cut now, it goes before the next change.
             file.hasHint = true
+            file.mayHaveUncommittedCut = true
             try storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)
             file.hasHint = false
         } catch {
@@ -235,6 +236,7 @@ extension Volume {
         } else if undoPage >= 0 {
             do throws(Errno) {
                 try storage.pwrite(file.descriptor, undo, pageBytes, at: undoPage * pageBytes)
+                file.mayHaveUncommittedCut = true
                 try storage.ftruncate(file.descriptor, (undoPage + 1) * pageBytes)
                 hasTail = false
             } catch {

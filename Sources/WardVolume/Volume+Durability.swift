@@ -23,11 +23,7 @@ extension Volume {
     public func close() throws(Errno) {
         finishPending(within: Volume.closePatience)
         background.drain()
-        openNodesLock.lockNow()
-        let nodes = Array(openNodes.values)
-        openNodesLock.unlock()
-        for node in nodes {
-            guard let file = node.file else { continue }
+        for file in openFiles {
             file.lock.lockWrite()
             putHint(file)
             file.forgetKey()
@@ -36,12 +32,32 @@ extension Volume {
         try durablePoint(closing: true)
     }
 
+    private var openFiles: [OpenFile] {
+        openNodesLock.lockNow()
+        let nodes = Array(openNodes.values)
+        openNodesLock.unlock()
+        return nodes.compactMap(\.file)
+    }
+
+    /// Takes off what cuts that failed have left behind open files: the sizes that are about to be durable are without it.
+    private func finishCuts() {
+        for file in openFiles where file.hasUncutPages {
+            file.lock.lockWrite()
+            defer { file.lock.unlock() }
+            guard file.hasUncutPages else { continue }
+            file.isEndUnsynced = true
+            // Where it can't be done now, the next sync of the file does it, or says why not.
+            try? removeHint(file)
+        }
+    }
+
     /// While a backup is made: what is written is made durable as ever, and the epoch and the state record stay, so that
     /// the record that is copied says of every page that is copied what it should. `close` goes on all the same.
     public func holdEpoch(_ isHeld: Bool) { isEpochHeld.store(isHeld, ordering: .relaxed) }
 
     private func durablePoint(closing: Bool) throws(Errno) {
         if isReadOnly { return }
+        finishCuts()
         durablePointLock.lockNow()
         defer { durablePointLock.unlock() }
         if !closing, isEpochHeld.load(ordering: .relaxed) { return try syncStore() }

@@ -241,6 +241,7 @@ extension Volume {
     /// Takes away what a growth that failed has left behind the last page.
     private func cutBack(_ file: OpenFile, _ last: Int) {
         do throws(Errno) {
+            file.mayHaveUncommittedCut = true
             try storage.ftruncate(file.descriptor, (last + 1) * layout.pageBytes)
             file.hasHint = false
         } catch {

@@ -65,6 +65,54 @@ import WardVolume
         }
     }
 
+    /// Found by seed 1796100000124 of `make crash`.
+    @Test("A file made shorter has its new size after a durable point, whatever failed before")
+    func shortenedAndDurable() throws {
+        for call in 0..<10 {
+            let bench = try CrashBench(pages: 5)
+            bench.disk.fail(SimulatedDisk.Faults(after: call, .ioError))
+            let isShort =
+                (try? bench.volume.setSize(bench.node, bench.handle, 180)) != nil
+                && !bench.disk.hasFailed
+            bench.disk.fail(nil)
+            let now = try bench.volume.read(bench.handle)
+            try? bench.volume.volume.durablePoint()
+            try bench.volume.volume.durablePoint()
+            let left = try CrashVolume(
+                bench.keys,
+                on: SimulatedDisk(bench.disk.image.afterPowerCut(.onlyFlushed, seed: 0)))
+            #expect(try CrashBench.content(left) == now, "call \(call)")
+            bench.volume.release(bench.handle)
+            if isShort { return }
+        }
+        Issue.record("there is no end of calls")
+    }
+
+    /// Found by seed 1796100000423 of `make crash`.
+    @Test("A file that failed to grow and has another key now: no page of the growth comes back")
+    func failedGrowth() throws {
+        for call in 0..<20 {
+            let bench = try CrashBench(DiskKind(order: .posix, atomicBytes: 4096))
+            let (entry, handle) = try bench.volume.create("empty", in: 1)
+            try bench.volume.setAttribute(entry.node, "user.a", [1])
+            try bench.volume.volume.durablePoint()
+            bench.disk.fail(SimulatedDisk.Faults(after: call, .noSpace))
+            let hasGrown = (try? bench.volume.setSize(entry.node, handle, 12_168)) != nil
+            bench.disk.fail(nil)
+            if hasGrown { return #expect(call > 3) }
+            try bench.crash([.units, .dataWithoutNames], seeds: 20) {
+                try bench.volume.write(handle, 0, [5])
+            } _: { volume, place in
+                let found = try CrashBench.content(volume, "empty")
+                let isKnown = found.allSatisfy { $0 == 0 } || found == [5]
+                #expect(isKnown, "\(found.count) bytes, call \(call), \(place)")
+            }
+            bench.volume.release(handle)
+            bench.volume.forget(entry.node)
+        }
+        Issue.record("there is no end of calls")
+    }
+
     @Test("A file emptied, that keeps its header, and written again")
     func emptied() throws {
         try everyFailure { bench in
