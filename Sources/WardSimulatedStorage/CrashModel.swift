@@ -27,6 +27,8 @@ struct CrashModel: Sendable {
         /// A sync failed, and what it dropped was not written again: syncs since then say nothing of the content, nor of the
         /// class: it is in the first page.
         var hasLostPages = false
+        /// A call that changed it met an error: until it is synced, another error may bring the state of before back.
+        var isHalfChanged = false
 
         var content: [UInt8] { versions.last! }
     }
@@ -140,8 +142,8 @@ struct CrashModel: Sendable {
     /// other files, too, and whoever opens one of them sees what the disk has (decision 0054).
     func orUnsynced(_ model: CrashModel, where hasLost: (UInt64) -> Bool) -> CrashModel {
         var result = self
-        for (identity, node) in model.nodes where result.nodes[identity] != nil && hasLost(identity)
-        {
+        for (identity, node) in model.nodes
+        where result.nodes[identity] != nil && (hasLost(identity) || node.isHalfChanged) {
             result.nodes[identity]!.versions = node.versions
             result.nodes[identity]!.classes = node.classes
         }
@@ -152,6 +154,8 @@ struct CrashModel: Sendable {
     mutating func adopt(_ found: CrashModel, after before: CrashModel) {
         for (identity, state) in found.nodes {
             guard nodes[identity] != nil else { continue }
+            let old = before.nodes[identity]?.versions.count ?? 1
+            if nodes[identity]!.versions.count > old { nodes[identity]!.isHalfChanged = true }
             if state.kind == .file, nodes[identity]!.content != state.content {
                 nodes[identity]!.versions.append(state.content)
             }
@@ -180,13 +184,16 @@ struct CrashModel: Sendable {
         steps = []
         histories = [:]
         for identity in nodes.keys {
-            if !isOnDisk || !nodes[identity]!.hasLostPages {
-                nodes[identity]!.versions = [nodes[identity]!.content]
-                syncClass(identity)
-            }
+            if !isOnDisk || !nodes[identity]!.hasLostPages { syncContent(identity) }
             syncAttributes(identity)
             nodes[identity]!.isRecordSynced = true
         }
+    }
+
+    private mutating func syncContent(_ identity: UInt64) {
+        nodes[identity]!.versions = [nodes[identity]!.content]
+        nodes[identity]!.isHalfChanged = false
+        syncClass(identity)
     }
 
     private mutating func syncAttributes(_ identity: UInt64) {
@@ -199,10 +206,7 @@ struct CrashModel: Sendable {
     }
 
     mutating func sync(_ identity: UInt64, dataOnly: Bool) {
-        if !nodes[identity]!.hasLostPages {
-            nodes[identity]!.versions = [nodes[identity]!.content]
-            syncClass(identity)
-        }
+        if !nodes[identity]!.hasLostPages { syncContent(identity) }
         if !dataOnly {
             syncAttributes(identity)
             nodes[identity]!.isRecordSynced = true

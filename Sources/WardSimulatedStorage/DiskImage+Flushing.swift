@@ -65,9 +65,15 @@ extension DiskImage {
 
     /// What memory held of a file is gone: programs see what the disk has.
     mutating func forgetCached(_ identity: UInt64) {
-        guard lost[identity] != nil else { return }
-        inodes[identity]!.content = contentOnDisk(identity)
-        lost[identity] = nil
+        guard let known = lost[identity] else { return }
+        var content = contentOnDisk(identity)
+        let onDisk = content.blocks
+        // Memory has zeros behind the end, whatever the rest of the block is on the disk; who writes to it writes them, too.
+        DiskImage.clip(&content)
+        inodes[identity]!.content = content
+        lost[identity] = known.filter { index, _ in
+            index < content.blocks.count && content.blocks[index]?.bytes != onDisk[index]?.bytes
+        }
     }
 
     /// Whether programs see something of the file that is not on the disk, and will not be.

@@ -115,7 +115,7 @@ extension Volume {
     /// syncfs(2): what was written and named before is durable.
     func syncBackingStore() throws(Errno) {
         let names = namesMade.load(ordering: .acquiring)
-        let (keys, moves) = (unsyncedKeys.notesMade, movedFiles.notesMade)
+        let remembered = [unsyncedKeys, unsyncedCuts, movedFiles].map { ($0, $0.notesMade) }
         do throws(Errno) {
             try storage.syncfs(rootDescriptor)
         } catch {
@@ -123,8 +123,7 @@ extension Volume {
             throw error
         }
         guard !lastDurablePointFailed.load(ordering: .relaxed) else { return }
-        unsyncedKeys.forget(through: keys)
-        movedFiles.forget(through: moves)
+        for (files, notes) in remembered { files.forget(through: notes) }
         namesSynced.store(names, ordering: .releasing)
     }
 

@@ -97,10 +97,11 @@ extension Volume {
     }
 
     /// Makes a cut durable. What is behind it must not come back once the file has another key: nobody could read it, and
-    /// page 0 is overwritten in place, which no journal orders after the cut.
+    /// page 0 is overwritten in place, which no journal orders after the cut. Nor is that key on page 0 before there is content.
     func settleCut(_ file: OpenFile) throws(Errno) {
-        guard file.hasUnsyncedCut else { return }
+        guard file.hasUnsyncedCut || file.isEndUnsynced else { return }
         if file.hasHint { try removeHint(file) }
+        guard file.hasUnsyncedCut else { return }
         try syncData(file)
         file.hasUnsyncedCut = false
         file.mayHaveUncommittedCut = false

@@ -71,7 +71,9 @@ extension Volume {
         file.lock.lockWrite()
         putHint(file)
         // The next one to open it would not know.
-        if file.hasUnsyncedCut, !isReadOnly { try? settleCut(file) }
+        if file.hasUnsyncedCut, !isReadOnly, (try? settleCut(file)) == nil {
+            _ = unsyncedCuts.note(node.inode)
+        }
         if file.hasUnsyncedKey, !unsyncedKeys.note(node.inode) { try? syncData(file) }
         file.lock.unlock()
         let serial = file.keySerial
@@ -203,6 +205,7 @@ extension Volume {
     private func adoptEmpty(_ file: OpenFile) -> (OpenFile, Int) {
         file.sizeBytes = 0
         file.isBeyondDoubt = true
+        if unsyncedCuts.contains(file.node.inode) { file.hasUnsyncedCut = true }
         return (file, 0)
     }
 

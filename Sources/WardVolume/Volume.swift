@@ -102,6 +102,8 @@ public final class Volume: @unchecked Sendable {
     let openNodesLock = TryableLock()
     /// Files that were closed with `hasUnsyncedKey`.
     let unsyncedKeys = UnsyncedFiles()
+    /// Files that were closed with `hasUnsyncedCut`, because a sync failed.
+    let unsyncedCuts = UnsyncedFiles()
     /// Files that came from a directory of another class, on a store that may keep them there.
     let movedFiles = UnsyncedFiles()
     /// Runs what must not run on a thread that serves requests.
