@@ -114,7 +114,8 @@ import WardVolume
     }
 
     /// Found by seed 1796200000350 of `make crash`.
-    @Test("A file emptied and closed while the store fails: its old pages stay away from its new key")
+    @Test(
+        "A file emptied and closed while the store fails: its old pages stay away from its new key")
     func emptiedAndClosed() throws {
         for call in 0..<20 {
             let bench = try CrashBench()
@@ -145,7 +146,9 @@ import WardVolume
     }
 
     /// Found by seed 1796200000057 of `make crash`.
-    @Test("An empty file whose class and whose sync failed grows: its key is on the disk with content or not at all")
+    @Test(
+        "An empty file whose class and whose sync failed grows: its key is on the disk with content or not at all"
+    )
     func keyWithContent() throws {
         for call in 0..<8 {
             for syncCall in 0..<4 {
