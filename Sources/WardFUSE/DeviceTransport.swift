@@ -49,14 +49,6 @@ final class WipeProgress: Sendable {
 final class DeviceTransport: RequestTransport {
     private static let spinNanoseconds: UInt64 = 50_000
     private static let highestCredit = 16
-    /// What takes longer may have waited for a disk: others could have served meanwhile.
-    private static let quickNanoseconds: UInt64 = 60_000
-    /// More requests in a row that waited already when the one before was answered are more than one worker's.
-    private static let mostWaiting = 8
-    /// `evenness` goes up by one for a request served quickly, and down by this for another.
-    private static let unevenPenalty = 16
-    private static let evennessToServeAlone = 64
-    private static let highestEvenness = 128
     /// Requests after which whoever still sleeps at the device is sent away again.
     private static let requestsBetweenReminders: UInt32 = 256
     /// A request's header and structure, and whole pages.
@@ -72,12 +64,9 @@ final class DeviceTransport: RequestTransport {
     private var wipesMet: UInt64 = 0
     private var credit = DeviceTransport.highestCredit
     private var strangeErrors = 0
-    private var evenness = 0
+    private var pace = ServingPace()
     private var isAlone = false
     private var requestsAlone: UInt32 = 0
-    /// When the request came that was served last, and how many in a row had waited.
-    private var servedSince: UInt64 = 0
-    private var waitingInARow = 0
     /// A request came since the last sleep.
     private var hasServed = false
     /// Called before this worker sleeps, and on demand: leave nothing of what was served.
@@ -126,21 +115,14 @@ final class DeviceTransport: RequestTransport {
     // MARK: Serving alone
 
     private func noteServed() {
-        guard servedSince > 0 else { return }
-        let isQuick =
-            DeviceTransport.nanoseconds() &- servedSince < DeviceTransport.quickNanoseconds
-            && waitingInARow <= DeviceTransport.mostWaiting
-        servedSince = 0
-        evenness =
-            isQuick
-            ? min(evenness &+ 1, DeviceTransport.highestEvenness)
-            : max(evenness &- DeviceTransport.unevenPenalty, 0)
+        guard pace.isServing else { return }
+        pace.end(SystemClock.nanoseconds())
         guard isAlone else { return }
         if !share.alone.isServed(by: number) {
             // Something took too long, and the others went back to work.
             isAlone = false
-            evenness = 0
-        } else if evenness < DeviceTransport.evennessToServeAlone / 2 {
+            pace = ServingPace()
+        } else if pace.needsOthers {
             isAlone = false
             share.alone.end()
         } else {
@@ -149,9 +131,8 @@ final class DeviceTransport: RequestTransport {
     }
 
     private func noteRequest(_ hadWaited: Bool) {
-        servedSince = DeviceTransport.nanoseconds()
-        waitingInARow = hadWaited ? waitingInARow &+ 1 : 0
-        if !isAlone, evenness >= DeviceTransport.evennessToServeAlone {
+        pace.begin(SystemClock.nanoseconds(), hadWaited: hadWaited)
+        if !isAlone, pace.sufficesAlone {
             isAlone = share.alone.begin(number)
             requestsAlone = 0
         }
@@ -201,14 +182,14 @@ final class DeviceTransport: RequestTransport {
             return .nothing
         }
         defer { share.spinners.subtract(1, ordering: .relaxed) }
-        let deadline = DeviceTransport.nanoseconds() &+ DeviceTransport.spinNanoseconds
+        let deadline = SystemClock.nanoseconds() &+ DeviceTransport.spinNanoseconds
         repeat {
             for _ in 0..<8 { ward_cpu_relax() }
             let outcome = receive(descriptor)
             if case .nothing = outcome { continue }
             credit = min(credit &+ 1, DeviceTransport.highestCredit)
             return outcome
-        } while DeviceTransport.nanoseconds() < deadline
+        } while SystemClock.nanoseconds() < deadline
         credit = credit &- 1
         return .nothing
     }
@@ -226,13 +207,13 @@ final class DeviceTransport: RequestTransport {
             share.alone.rest(number)
             return .nothing
         }
-        let start = DeviceTransport.nanoseconds()
+        let start = SystemClock.nanoseconds()
         let outcome =
             share.spinningDevice >= 0
             ? share.alone.whileAtDevice(number) { receive(share.device) } : pollAndReceive()
         // Would a spin have caught it?
         if case .request = outcome,
-            DeviceTransport.nanoseconds() &- start < DeviceTransport.spinNanoseconds
+            SystemClock.nanoseconds() &- start < DeviceTransport.spinNanoseconds
         {
             credit = min(credit &+ 2, DeviceTransport.highestCredit)
         }
@@ -264,13 +245,5 @@ final class DeviceTransport: RequestTransport {
         guard dirtyBytes > 0 else { return }
         explicit_bzero(buffer, dirtyBytes)
         dirtyBytes = 0
-    }
-
-    @inline(__always)
-    private static func nanoseconds() -> UInt64 {
-        var time = timespec()
-        clock_gettime(CLOCK_MONOTONIC, &time)
-        return UInt64(bitPattern: Int64(time.tv_sec)) &* 1_000_000_000
-            &+ UInt64(bitPattern: Int64(time.tv_nsec))
     }
 }

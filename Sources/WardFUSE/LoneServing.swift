@@ -112,3 +112,49 @@ final class LoneServing: Sendable {
         }
     }
 }
+
+/// How one worker gets on with what comes: whether it could serve alone.
+struct ServingPace {
+    /// What takes longer may have waited for a disk: others could have served meanwhile.
+    static let quickNanoseconds: UInt64 = 60_000
+    /// More requests in a row that waited already when the one before was answered are more than one worker's.
+    static let mostWaiting = 8
+    /// `evenness` goes up by one for a request served quickly, and down by this for another.
+    private static let penalty = 16
+    private static let enough = 64
+    private static let highest = 128
+
+    private var evenness = 0
+    /// When the request came that is served; 0: none is.
+    private var servingSince: UInt64 = 0
+    private var waitingInARow = 0
+
+    @inline(__always)
+    var isServing: Bool { servingSince > 0 }
+
+    @inline(__always)
+    var sufficesAlone: Bool { evenness >= ServingPace.enough }
+
+    /// One that serves alone had better not, any more.
+    @inline(__always)
+    var needsOthers: Bool { evenness < ServingPace.enough / 2 }
+
+    /// A request came, nanoseconds of the clock; `hadWaited`: it was there before it was asked for.
+    @inline(__always)
+    mutating func begin(_ now: UInt64, hadWaited: Bool) {
+        servingSince = now
+        waitingInARow = hadWaited ? waitingInARow &+ 1 : 0
+    }
+
+    /// It was answered.
+    @inline(__always)
+    mutating func end(_ now: UInt64) {
+        let isQuick =
+            now &- servingSince < ServingPace.quickNanoseconds
+            && waitingInARow <= ServingPace.mostWaiting
+        servingSince = 0
+        evenness =
+            isQuick
+            ? min(evenness &+ 1, ServingPace.highest) : max(evenness &- ServingPace.penalty, 0)
+    }
+}

@@ -12,9 +12,14 @@ public enum SystemClock {
     public static func sinceEpoch() -> Duration { read(CLOCK_REALTIME) }
 
     /// Nanoseconds of `CLOCK_MONOTONIC_COARSE`: a few nanoseconds to read, good to a few milliseconds.
-    public static func coarseNanoseconds() -> UInt64 {
+    public static func coarseNanoseconds() -> UInt64 { nanoseconds(CLOCK_MONOTONIC_COARSE) }
+
+    /// Nanoseconds of `CLOCK_MONOTONIC`, for what is timed at each request.
+    public static func nanoseconds() -> UInt64 { nanoseconds(CLOCK_MONOTONIC) }
+
+    private static func nanoseconds(_ clock: clockid_t) -> UInt64 {
         var time = timespec()
-        clock_gettime(CLOCK_MONOTONIC_COARSE, &time)
+        clock_gettime(clock, &time)
         return UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec)
     }
 

@@ -279,13 +279,10 @@ public class PosixStorage: Storage, @unchecked Sendable {
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
         try DirectoryReading.entries(of: directory, from: offset)
     }
-    /// ext4 (and its predecessors) and XFS journal names in order; tmpfs has none that survives. Btrfs writes what was synced
-    /// to a log of its own, and what was made before it only if that was synced, too. Of others nothing is known.
     public func ordersChanges(_ descriptor: Int32) -> Bool {
         do throws(Errno) {
             return try withProcPath(descriptor) { path throws(Errno) in
-                // EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, TMPFS_MAGIC of linux/magic.h.
-                [0xEF53, 0x5846_5342, 0x0102_1994].contains(ward_file_system_type(path))
+                BackingFileSystem(of: path)?.ordersChanges ?? false
             }
         } catch {
             return false

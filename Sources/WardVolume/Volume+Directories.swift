@@ -49,11 +49,6 @@ extension Volume {
         }
     }
 
-    /// Of ext4, XFS and Btrfs it is known; overlayfs, for one, counts entries. Magic numbers of linux/magic.h.
-    static func hasStableOffsets(_ path: String) -> Bool {
-        [0xEF53, 0x5846_5342, 0x9123_683E].contains(ward_file_system_type(path))
-    }
-
     public func releaseDirectory(_ handle: HandleID, _ context: WorkerContext) {
         handle.releaseObject(as: DirectoryHandle.self)
     }

@@ -150,7 +150,7 @@ public final class Volume: @unchecked Sendable {
         pending = PendingStores(pageBytes: parameters.pageBytes)
         gate = ClassGate(open: keyring.available)
         servesOthers = geteuid() == 0
-        keepsListings = Volume.hasStableOffsets(backingPath)
+        keepsListings = BackingFileSystem(of: backingPath)?.hasStableOffsets ?? false
         stagingPrefix = ".ward-\(Base64URL.encode(SystemRandom.bytes(6)))-"
         var limit = rlimit()
         getrlimit(__rlimit_resource_t(7) /* RLIMIT_NOFILE */, &limit)

@@ -90,12 +90,12 @@ import WardSystem
         // A beat at least for each look of the watch: this thread does nothing else. What the machine takes away from it may
         // look like a stall, so it is asked for what it saw itself.
         var longest: UInt64 = 0
-        var last = nanoseconds()
+        var last = SystemClock.nanoseconds()
         let begin = last
         while last - begin < 20_000_000, !flag.isSet {
             alone.noteBeat(isServing: true)
             alone.noteBeat(isServing: false)
-            let now = nanoseconds()
+            let now = SystemClock.nanoseconds()
             longest = max(longest, now - last)
             last = now
         }
@@ -129,9 +129,46 @@ import WardSystem
         alone.end()
     }
 
-    private func nanoseconds() -> UInt64 {
-        var time = timespec()
-        clock_gettime(CLOCK_MONOTONIC, &time)
-        return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
+    // MARK: ServingPace
+
+    /// As many requests in a row, each this long.
+    private func serve(
+        _ pace: inout ServingPace, _ count: Int, nanoseconds: UInt64 = 5_000,
+        hadWaited: Bool = false
+    ) {
+        for _ in 0..<count {
+            pace.begin(1_000_000, hadWaited: hadWaited)
+            pace.end(1_000_000 + nanoseconds)
+        }
+    }
+
+    @Test(
+        "Quick requests one after the other suffice for one worker; a slow one now and then does not change that"
+    )
+    func quickRequests() {
+        var pace = ServingPace()
+        #expect(!pace.sufficesAlone)
+        serve(&pace, 63)
+        #expect(!pace.sufficesAlone)
+        serve(&pace, 1)
+        #expect(pace.sufficesAlone)
+        serve(&pace, 1000)
+        serve(&pace, 1, nanoseconds: 1_000_000)
+        #expect(pace.sufficesAlone && !pace.needsOthers)
+    }
+
+    @Test("Slow requests, and a queue that grows longer than it is served, need the others")
+    func slowRequests() {
+        var pace = ServingPace()
+        serve(&pace, 1000)
+        serve(&pace, 8, nanoseconds: 100_000)
+        #expect(pace.needsOthers)
+        serve(&pace, 1000)
+        #expect(pace.sufficesAlone)
+        // Each was there before it was asked for: of the first eight nothing is concluded.
+        serve(&pace, 8, hadWaited: true)
+        #expect(pace.sufficesAlone)
+        serve(&pace, 8, hadWaited: true)
+        #expect(pace.needsOthers)
     }
 }

@@ -1,0 +1,26 @@
+import CWardLinux
+
+/// The file systems below a volume of which more is known than that they are file systems. Values are their magic numbers,
+/// linux/magic.h.
+enum BackingFileSystem: Int {
+    /// And its predecessors.
+    case ext4 = 0xEF53
+    case xfs = 0x5846_5342
+    case btrfs = 0x9123_683E
+    case tmpfs = 0x0102_1994
+
+    /// The one that `path` is on; nil where nothing is known of it.
+    init?(of path: UnsafePointer<CChar>) { self.init(rawValue: Int(ward_file_system_type(path))) }
+
+    init?(of path: String) {
+        guard let known = path.withCString({ BackingFileSystem(of: $0) }) else { return nil }
+        self = known
+    }
+
+    /// ext4 and XFS journal names in order; tmpfs has none that survives. Btrfs writes what was synced to a log of its own, and
+    /// what was made before it only if that was synced, too.
+    var ordersChanges: Bool { self != .btrfs }
+
+    /// Offsets in directories stay what they are while names come and go; tmpfs and overlayfs count entries.
+    var hasStableOffsets: Bool { self != .tmpfs }
+}
