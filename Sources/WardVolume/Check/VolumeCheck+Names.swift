@@ -77,6 +77,10 @@ extension VolumeCheck {
             directoryID: id ?? SystemRandom.bytes(16),
             protectionClass: protectionClass)
         let isEmpty = contents.names.isEmpty
+        if !isRepairing, !isEmpty {
+            let what = "\(volume.path(of: node)): what is in it, before its record is repaired"
+            tally.withLock { $0.report.unreachable.append(what) }
+        }
         add(
             CheckFinding(
                 .record, path: volume.path(of: node), protectionClass: record.protectionClass,
