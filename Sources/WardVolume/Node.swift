@@ -59,6 +59,22 @@ final class Node: @unchecked Sendable {
     /// Held while a file is being opened or closed for the last time: `file` changes only under it.
     let openLock = TryableLock()
     private var openFile: OpenFile?
+    private var keptDescriptor: KeptDescriptor?
+    /// Of a file whose last name was replaced while the kernel may be about to open it.
+    var replaced: KeptDescriptor? {
+        get {
+            guardLock.lockNow()
+            defer { guardLock.unlock() }
+            return keptDescriptor
+        }
+        set {
+            guardLock.lockNow()
+            let old = keptDescriptor
+            keptDescriptor = newValue
+            guardLock.unlock()
+            withExtendedLifetime(old) {}
+        }
+    }
     /// Set while a handle is open. May be read by anybody: `stat` by name meets the last close all the time, and the
     /// guard sees to it that what is read is still there to be retained.
     var file: OpenFile? {

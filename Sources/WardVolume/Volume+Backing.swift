@@ -101,13 +101,13 @@ extension Volume {
     /// Runs `body` with a directory descriptor and stored name under which the node can be reached.
     ///
     /// Names are not locked: where a rename moves the node meanwhile, `body` sees ENOENT or ESTALE and is run again with
-    /// the new name.
+    /// the new name. `ESTALE` where there is no name any more: the kernel looks the path up again, and finds what has it now.
     func withLink<R>(
         of node: Node, _ body: (Int32, UnsafePointer<CChar>) throws(Errno) -> R
     ) throws(Errno) -> R {
         var attempt = 0
         while true {
-            guard let link = node.link else { throw .noSuchFileOrDirectory }
+            guard let link = node.link else { throw .staleNFSFileHandle }
             do throws(Errno) {
                 let parent = try directoryDescriptor(of: link.parent)
                 return try withExtendedLifetime(parent) { () throws(Errno) in
@@ -117,21 +117,30 @@ extension Volume {
                 }
             } catch {
                 attempt += 1
-                guard error == .noSuchFileOrDirectory || error == .staleNFSFileHandle, attempt < 50
+                guard Volume.isGone(error),
+                    attempt < (nameChanges.areUnderWay ? Volume.mostAttempts : 50)
                 else { throw error }
                 if attempt > 3 { usleep(100) }
             }
         }
     }
 
+    /// Of 100 µs, while a name changes: a second or so.
+    private static let mostAttempts = 5000
+
     /// What `stat` says of the node's backing file.
     func status(of node: Node) throws(Errno) -> FileStatus {
         if node === root { return try storage.fstat(rootDescriptor) }
         if let file = node.file { return try storage.fstat(file.descriptor) }
-        return try withLink(of: node) { directory, name throws(Errno) in
-            let status = try storage.fstatat(directory, name)
-            guard UInt64(status.st_ino) == node.inode else { throw .staleNFSFileHandle }
-            return status
+        do throws(Errno) {
+            return try withLink(of: node) { directory, name throws(Errno) in
+                let status = try storage.fstatat(directory, name)
+                guard UInt64(status.st_ino) == node.inode else { throw .staleNFSFileHandle }
+                return status
+            }
+        } catch .staleNFSFileHandle {
+            guard node.link == nil, let kept = node.replaced else { throw .staleNFSFileHandle }
+            return try storage.fstat(kept.rawValue)
         }
     }
 
@@ -172,6 +181,15 @@ extension Volume {
                     mode: 0)
                 return (descriptor, try verified(descriptor, node), writable)
             }
+        } catch .staleNFSFileHandle {
+            // An open(2) that found it by a name that is another file's now gets it.
+            guard node.link == nil, let kept = node.replaced else { throw .staleNFSFileHandle }
+            let descriptor = try withExtendedLifetime(kept) { () throws(Errno) in
+                try storage.openat(
+                    AT_FDCWD, "/proc/self/fd/\(kept.rawValue)",
+                    (writable ? O_RDWR : O_RDONLY) | O_NONBLOCK, mode: 0)
+            }
+            return (descriptor, try verified(descriptor, node), writable)
         } catch
             where writable
             && [.readOnlyFileSystem, .permissionDenied, .textFileBusy, .notPermitted].contains(

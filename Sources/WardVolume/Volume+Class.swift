@@ -183,8 +183,10 @@ extension Volume {
             candidates.append(entry.name.map { CChar(bitPattern: $0) } + [0])
         }
         for stored in candidates {
+            var inode: UInt64?
             do throws(Errno) {
                 let status = try storage.fstatat(directory.rawValue, stored)
+                inode = UInt64(status.st_ino)
                 // In doubt a file of any size may be nothing but zeros: empty, and without a header.
                 guard status.st_mode & S_IFMT == S_IFREG,
                     status.st_size == 0 || hasDoubt.load(ordering: .acquiring)
@@ -192,11 +194,20 @@ extension Volume {
                 else { continue }
                 try keepClassOfEmptyFile(node, stored, status, context)
             } catch {
-                // Deleted or moved meanwhile: no file of this directory any more.
-                guard error == .noSuchFileOrDirectory else { throw error }
+                // Deleted or moved meanwhile: no file of this directory any more. A store may say the same of one that is there.
+                guard Volume.isGone(error), isGone(inode, directory.rawValue, stored)
+                else { throw error }
             }
         }
         return !candidates.isEmpty
+    }
+
+    private func isGone(_ inode: UInt64?, _ directory: Int32, _ stored: [CChar]) -> Bool {
+        do throws(Errno) {
+            return UInt64(try storage.fstatat(directory, stored).st_ino) != inode
+        } catch {
+            return error == .noSuchFileOrDirectory
+        }
     }
 
     private func keepClassOfEmptyFile(

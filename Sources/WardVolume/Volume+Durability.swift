@@ -311,7 +311,7 @@ extension Volume {
 
     /// Whether an error says all that there is to know of a file: it is gone. Anything else (no descriptor, no memory, no
     /// key, a store that does not answer or can't be read) may pass, and the doubt stays until it has.
-    private static func isGone(_ error: Errno) -> Bool {
+    static func isGone(_ error: Errno) -> Bool {
         error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
     }
 

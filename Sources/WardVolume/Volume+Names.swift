@@ -19,13 +19,7 @@ extension Volume {
         _ parent: Node, stored: UnsafePointer<CChar>, _ context: WorkerContext
     ) throws(Errno) -> Entry {
         let directory = try directoryDescriptor(of: parent)
-        let status = try storage.fstatat(directory.rawValue, stored)
-        guard status.st_dev == rootDevice else {
-            report(.note("something is mounted inside the backing directory: not shown"))
-            throw .noSuchFileOrDirectory
-        }
-        let node = table.retain(inode: UInt64(status.st_ino), type: status.st_mode & S_IFMT)
-        node.addLink(parent, stored)
+        let (node, status) = try retain(parent, stored, directory.rawValue)
         if status.st_nlink > 1, node.isRegular { node.noteSeveralNames() }
         let forgotten = parent.forgottenEpoch
         if forgotten >= namesDurableBefore.load(ordering: .acquiring) {
@@ -40,6 +34,34 @@ extension Volume {
             table.release(node, lookups: 1)
             throw error
         }
+    }
+
+    /// The node of what has this name, with one look-up more.
+    private func retain(
+        _ parent: Node, _ stored: UnsafePointer<CChar>, _ directory: Int32
+    ) throws(Errno) -> (Node, FileStatus) {
+        while true {
+            let before = nameChanges.quietState
+            let status = try storage.fstatat(directory, stored)
+            guard status.st_dev == rootDevice else {
+                report(.note("something is mounted inside the backing directory: not shown"))
+                throw .noSuchFileOrDirectory
+            }
+            let node = table.retain(inode: UInt64(status.st_ino), type: status.st_mode & S_IFMT)
+            node.addLink(parent, stored)
+            // Who takes the name away from here on finds the node.
+            if nameChanges.isQuiet(since: before) || hasName(node, directory, stored) {
+                return (node, status)
+            }
+            node.removeLink(parent, stored)
+            table.release(node, lookups: 1)
+        }
+    }
+
+    private func hasName(
+        _ node: Node, _ directory: Int32, _ stored: UnsafePointer<CChar>
+    ) -> Bool {
+        (try? storage.fstatat(directory, stored)).map { UInt64($0.st_ino) } == node.inode
     }
 
     /// Takes back what the kernel has forgotten.
@@ -68,12 +90,14 @@ extension Volume {
         if isLong { longNames.lockRead() }
         defer { if isLong { longNames.unlock() } }
         let directory = try directoryDescriptor(of: parent)
+        nameChanges.begin()
+        defer { nameChanges.end() }
         let status = try storage.fstatat(directory.rawValue, context.nameA)
         let victim = table.find(inode: UInt64(status.st_ino))
         let unread = unreadableNow(status, parent, context.nameA, context)
         try storage.unlinkat(directory.rawValue, context.nameA, 0)
         if let unread { report(unread.removed(by: .unlink, caller)) }
-        noteRemoved(victim, status, parent, context.nameA)
+        noteRemoved(victim, status, parent, context.nameA, directory.rawValue)
         if isLong { removeLongLink(directory.rawValue, context.nameA) }
         isDirty.store(true, ordering: .relaxed)
     }
@@ -81,8 +105,16 @@ extension Volume {
     /// A name of the inode is gone. `node` was found before it went: afterwards the number may be another file's at once,
     /// made by another thread, and that file's node must stay in the table.
     func noteRemoved(
-        _ node: Node?, _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>
+        _ known: Node?, _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
+        _ directory: Int32? = nil
     ) {
+        var node = known
+        if node == nil, let directory, let found = table.find(inode: UInt64(status.st_ino)),
+            !hasName(found, directory, stored)
+        {
+            // Looked up meanwhile.
+            node = found
+        }
         guard let node else { return }
         node.removeLink(parent, stored)
         // With the last name (and no descriptor of ours) the inode's number may come back as another file.
@@ -98,6 +130,8 @@ extension Volume {
         if isLong { longNames.lockRead() }
         defer { if isLong { longNames.unlock() } }
         let directory = try directoryDescriptor(of: parent)
+        nameChanges.begin()
+        defer { nameChanges.end() }
         let status = try storage.fstatat(directory.rawValue, context.nameA)
         guard status.st_mode & S_IFMT == S_IFDIR else { throw .notDirectory }
         let removed = table.find(inode: UInt64(status.st_ino))
@@ -107,7 +141,7 @@ extension Volume {
             let hidden = stagingName()
             try storage.renameat(
                 directory.rawValue, context.nameA, directory.rawValue, hidden, flags: 0)
-            noteRemoved(removed, status, parent, context.nameA)
+            noteRemoved(removed, status, parent, context.nameA, directory.rawValue)
             if isLong { removeLongLink(directory.rawValue, context.nameA) }
             removeHidden(directory.rawValue, hidden, victim)
         }
@@ -215,6 +249,8 @@ extension Volume {
         let old = context.nameA
         let new = context.nameB
 
+        nameChanges.begin()
+        defer { nameChanges.end() }
         let moved = try storage.fstatat(fromDirectory.rawValue, old)
         var replaced: FileStatus?
         do throws(Errno) {
@@ -237,6 +273,9 @@ extension Volume {
             }
         }
         let victim = replaced.flatMap { table.find(inode: UInt64($0.st_ino)) }
+        if !exchange, let victim, let replaced {
+            keepOpenable(victim, replaced, toDirectory.rawValue, new)
+        }
         let unread =
             exchange ? nil : replaced.flatMap { unreadableNow($0, to, new, context) }
         if newIsLong { try makeLongLink(toDirectory.rawValue, new, newName, toState.id) }
@@ -257,11 +296,12 @@ extension Volume {
                     fromDirectory.rawValue, old, toDirectory.rawValue, new, flags: flags)
             }
         } catch {
+            victim?.replaced = nil
             if newIsLong { removeLongLink(toDirectory.rawValue, new) }
             throw error
         }
         if let unread { report(unread.removed(by: .rename, caller)) }
-        if let replaced, !exchange { noteRemoved(victim, replaced, to, new) }
+        if let replaced, !exchange { noteRemoved(victim, replaced, to, new, toDirectory.rawValue) }
         noteMoved(moved, from, old, to, new)
         if exchange, let replaced { noteMoved(replaced, to, new, from, old) }
         if fromState !== toState, hasMarks.load(ordering: .sequentiallyConsistent) {
@@ -273,6 +313,18 @@ extension Volume {
         }
         if oldIsLong, !exchange { removeLongLink(fromDirectory.rawValue, old) }
         isDirty.store(true, ordering: .relaxed)
+    }
+
+    /// Before the last name of a file becomes another file's: an open(2) that found it by that name gets it, as ever. A path that
+    /// is there at every moment must never seem not to be.
+    private func keepOpenable(
+        _ victim: Node, _ status: FileStatus, _ directory: Int32, _ stored: UnsafePointer<CChar>
+    ) {
+        guard status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1,
+            let descriptor = try? storage.openat(
+                directory, stored, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0)
+        else { return }
+        victim.replaced = KeptDescriptor(descriptor, storage)
     }
 
     private func noteMoved(

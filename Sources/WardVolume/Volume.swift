@@ -106,6 +106,7 @@ public final class Volume: @unchecked Sendable {
     let unsyncedCuts = UnsyncedFiles()
     /// Files that came from a directory of another class, on a store that may keep them there.
     let movedFiles = UnsyncedFiles()
+    let nameChanges = NameChanges()
     /// Runs what must not run on a thread that serves requests.
     let background = BackgroundQueue(name: "ward-volume")
     /// Accepted at a lock and not stored yet; `storer` stores it.

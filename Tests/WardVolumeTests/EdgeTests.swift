@@ -36,6 +36,45 @@ import WardSystem
         #expect(try harness.size(node) == 1)
     }
 
+    /// The kernel has looked it up, and comes back when the name is another file's.
+    @Test func aReplacedFileCanBeOpenedByWhoeverFoundIt() throws {
+        let harness = try VolumeHarness()
+        for (name, byte) in [("file", UInt8(1)), ("new", 2)] {
+            let (_, handle) = try harness.create(name)
+            try harness.write(handle, 0, [byte])
+            harness.volume.release(handle, harness.context)
+        }
+        let found = try harness.lookup("file")
+        try harness.withName("new") { new throws(Errno) in
+            try harness.withName("file") { old throws(Errno) in
+                try harness.volume.rename(
+                    1, new, 1, old, flags: 0, caller: harness.caller, harness.context)
+            }
+        }
+        for _ in 0..<2 {
+            #expect(try harness.size(found.node) == 1)
+            let handle = try harness.open(found.node)
+            #expect(try harness.read(handle, 0, 10) == [1])
+            harness.volume.release(handle, harness.context)
+        }
+        harness.volume.forget(found.node, lookups: 2)
+        let now = try harness.open(try harness.lookup("file").node)
+        #expect(try harness.read(now, 0, 10) == [2])
+        harness.volume.release(now, harness.context)
+    }
+
+    /// The kernel looks the path up again then, open(2) and stat(2).
+    @Test func aRemovedFileIsStale() throws {
+        let harness = try VolumeHarness()
+        let (node, handle) = try harness.create("file")
+        harness.volume.release(handle, harness.context)
+        try harness.withName("file") { name throws(Errno) in
+            try harness.volume.unlink(1, name, caller: harness.caller, harness.context)
+        }
+        #expect(throws: Errno.staleNFSFileHandle) { try harness.open(node) }
+        #expect(throws: Errno.staleNFSFileHandle) { try harness.size(node) }
+    }
+
     @Test(arguments: [512, 4096])
     func sizesNearTheLimitAreRefused(pageBytes: Int) throws {
         let harness = try VolumeHarness(pageBytes: pageBytes)

@@ -37,6 +37,15 @@ extension MountSuite {
             }
         }
 
+        @Test(
+            "A path that is replaced all the time can be opened at every moment",
+            arguments: User.available)
+        func replaced(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let script = TestEnvironment.shared.script("replaced.py")
+            try volume.shell("\(TestEnvironment.shared.python) \(script) \"$MNT\" 2000")
+        }
+
         @Test("The same after the daemon was killed", arguments: User.available)
         func afterKill(user: User) throws {
             guard !TestEnvironment.shared.isPlain else { return }
