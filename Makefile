@@ -123,7 +123,7 @@ check:
 	scripts/check-claims --self-test
 	scripts/check-claims
 	benchmarks/bench --self-test
-	for script in $(SHELL_SCRIPTS); do sh -n "$$script" || exit 1; done
+	for script in $(SHELL_SCRIPTS); do bash -n "$$script" || exit 1; done
 	for script in $(PYTHON_SCRIPTS); do \
 	    python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$$script" || exit 1; \
 	done
