@@ -151,6 +151,16 @@ final class Node: @unchecked Sendable {
         if firstLink == nil { firstLink = NodeLink(parent: parent, name) }
     }
 
+    /// Forgets a name that proved to be nobody's, where there is another one.
+    func forgetLink(_ link: NodeLink) {
+        guardLock.lockNow()
+        defer { guardLock.unlock() }
+        guard !moreLinks.isEmpty, let first = firstLink, first.parent === link.parent,
+            first.name == link.name
+        else { return }
+        firstLink = moreLinks.removeFirst()
+    }
+
     /// Forgets a name. True where none is left.
     @discardableResult
     func removeLink(_ parent: Node, _ name: UnsafePointer<CChar>) -> Bool {

@@ -107,6 +107,7 @@ extension Volume {
     ) throws(Errno) -> R {
         var attempt = 0
         while true {
+            let quiet = nameChanges.quietState
             guard let link = node.link else { throw .staleNFSFileHandle }
             do throws(Errno) {
                 let parent = try directoryDescriptor(of: link.parent)
@@ -120,6 +121,8 @@ extension Volume {
                 guard Volume.isGone(error),
                     attempt < (nameChanges.areUnderWay ? Volume.mostAttempts : 50)
                 else { throw error }
+                // A name that went while the kernel did not know its directory, or knew it as another node.
+                if nameChanges.isQuiet(since: quiet) { node.forgetLink(link) }
                 if attempt > 3 { usleep(100) }
             }
         }

@@ -63,6 +63,30 @@ import WardSystem
         harness.volume.release(now, harness.context)
     }
 
+    /// Found by seed 1795384467059 of `make crash`: of a directory that the kernel forgot and found again there are two nodes as long
+    /// as a file knows a name in the first.
+    @Test func aNameThatWentInAForgottenDirectoryIsForgotten() throws {
+        let harness = try VolumeHarness()
+        let volume = harness.volume
+        let made = try harness.withName("directory") { name throws(Errno) in
+            try volume.makeDirectory(
+                1, name, mode: 0o755, umask: 0, caller: harness.caller, harness.context)
+        }
+        let (node, handle) = try harness.create("first", in: made.node)
+        volume.release(handle, harness.context)
+        let second = try harness.withName("second") { name throws(Errno) in
+            try volume.link(node, 1, name, caller: harness.caller, harness.context)
+        }
+        volume.forget(made.node, lookups: 1)
+        let again = try harness.lookup("directory")
+        try harness.withName("first") { name throws(Errno) in
+            try volume.unlink(again.node, name, caller: harness.caller, harness.context)
+        }
+        #expect(second.node == node)
+        volume.release(try harness.open(node), harness.context)
+        #expect(try harness.size(node) == 0)
+    }
+
     /// The kernel looks the path up again then, open(2) and stat(2).
     @Test func aRemovedFileIsStale() throws {
         let harness = try VolumeHarness()
