@@ -30,10 +30,13 @@ final class NameChanges: Sendable {
 /// A descriptor of a file that has no name any more, for whoever found it by the one it had.
 final class KeptDescriptor: Sendable {
     let rawValue: Int32
+    /// In which it had that name.
+    let directory: DirectoryState
     private let storage: any Storage
 
-    init(_ rawValue: Int32, _ storage: any Storage) {
+    init(_ rawValue: Int32, in directory: DirectoryState, _ storage: any Storage) {
         self.rawValue = rawValue
+        self.directory = directory
         self.storage = storage
     }
 

@@ -204,7 +204,8 @@ extension Volume {
 
     private func isGone(_ inode: UInt64?, _ directory: Int32, _ stored: [CChar]) -> Bool {
         do throws(Errno) {
-            return UInt64(try storage.fstatat(directory, stored).st_ino) != inode
+            let now = UInt64(try storage.fstatat(directory, stored).st_ino)
+            return inode.map { now != $0 } ?? false
         } catch {
             return error == .noSuchFileOrDirectory
         }

@@ -23,7 +23,8 @@ extension Volume {
     public func close() throws(Errno) {
         finishPending(within: Volume.closePatience)
         background.drain()
-        for file in openFiles {
+        for node in nodesWithOpenFile {
+            guard let file = node.file else { continue }
             file.lock.lockWrite()
             putHint(file)
             file.forgetKey()
@@ -32,16 +33,22 @@ extension Volume {
         try durablePoint(closing: true)
     }
 
-    private var openFiles: [OpenFile] {
+    private var nodesWithOpenFile: [Node] {
         openNodesLock.lockNow()
-        let nodes = Array(openNodes.values)
-        openNodesLock.unlock()
-        return nodes.compactMap(\.file)
+        defer { openNodesLock.unlock() }
+        return Array(openNodes.values)
     }
 
     /// Takes off what cuts that failed have left behind open files: the sizes that are about to be durable are without it.
     private func finishCuts() {
-        for file in openFiles where file.hasUncutPages {
+        for node in nodesWithOpenFile {
+            // It stays open meanwhile: what was closed may be another's to change by now.
+            node.openLock.lockNow()
+            let file = node.file.flatMap { $0.hasUncutPages ? $0 : nil }
+            file?.handleCount += 1
+            node.openLock.unlock()
+            guard let file else { continue }
+            defer { release(file, nil) }
             file.lock.lockWrite()
             defer { file.lock.unlock() }
             guard file.hasUncutPages else { continue }

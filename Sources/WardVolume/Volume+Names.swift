@@ -273,14 +273,14 @@ extension Volume {
             }
         }
         let victim = replaced.flatMap { table.find(inode: UInt64($0.st_ino)) }
-        if !exchange, let victim, let replaced {
-            keepOpenable(victim, replaced, toDirectory.rawValue, new)
-        }
         let unread =
             exchange ? nil : replaced.flatMap { unreadableNow($0, to, new, context) }
         if newIsLong { try makeLongLink(toDirectory.rawValue, new, newName, toState.id) }
         if exchange, oldIsLong {
             try makeLongLink(fromDirectory.rawValue, old, oldName, fromState.id)
+        }
+        if !exchange, let victim, let replaced {
+            keepOpenable(victim, replaced, toDirectory.rawValue, new, toState)
         }
         do throws(Errno) {
             if let replaced, !exchange, replaced.st_mode & S_IFMT == S_IFDIR {
@@ -318,13 +318,14 @@ extension Volume {
     /// Before the last name of a file becomes another file's: an open(2) that found it by that name gets it, as ever. A path that
     /// is there at every moment must never seem not to be.
     private func keepOpenable(
-        _ victim: Node, _ status: FileStatus, _ directory: Int32, _ stored: UnsafePointer<CChar>
+        _ victim: Node, _ status: FileStatus, _ directory: Int32, _ stored: UnsafePointer<CChar>,
+        _ state: DirectoryState
     ) {
         guard status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1,
             let descriptor = try? storage.openat(
                 directory, stored, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0)
         else { return }
-        victim.replaced = KeptDescriptor(descriptor, storage)
+        victim.replaced = KeptDescriptor(descriptor, in: state, storage)
     }
 
     private func noteMoved(

@@ -90,12 +90,25 @@ extension Volume {
         }
     }
 
+    /// Of the directory that the node is in, or was when it was replaced: an empty file has its class. Nobody else's will do.
+    private func directoryState(whereLast node: Node) throws(Errno) -> DirectoryState {
+        if let link = node.link { return try directoryState(of: link.parent) }
+        guard let kept = node.replaced else { throw .staleNFSFileHandle }
+        return kept.directory
+    }
+
     private func load(
         _ node: Node, _ descriptor: Int32, _ status: FileStatus, _ isWritable: Bool,
         _ context: WorkerContext
     ) throws(Errno) -> (OpenFile, Int) {
         let pageBytes = layout.pageBytes
-        let directory = (node.link?.parent.directory) ?? root.directory!
+        let directory: DirectoryState
+        do throws(Errno) {
+            directory = try directoryState(whereLast: node)
+        } catch {
+            storage.close(descriptor)
+            throw error
+        }
         // Before anything is read: what is not in doubt now has nothing to be excused, and gets it only by `noteHalfDone`.
         let isBeyondDoubt = !hasDoubt.load(ordering: .acquiring)
         // From here on the descriptor is the file's, which closes it.

@@ -63,6 +63,34 @@ import WardSystem
         harness.volume.release(now, harness.context)
     }
 
+    /// Found by a review: such a file has no name, and its class is still its directory's.
+    @Test func aReplacedEmptyFileKeepsItsDirectorysClass() throws {
+        let harness = try VolumeHarness()
+        let directory = try harness.withName("directory") { name throws(Errno) in
+            try harness.volume.makeDirectory(
+                1, name, mode: 0o755, umask: 0, caller: harness.caller, harness.context)
+        }
+        try harness.setClass(directory.node, "A")
+        for name in ["file", "new"] {
+            let (_, handle) = try harness.create(name, in: directory.node)
+            harness.volume.release(handle, harness.context)
+        }
+        let found = try harness.lookup("file", in: directory.node)
+        try harness.withName("new") { new throws(Errno) in
+            try harness.withName("file") { old throws(Errno) in
+                try harness.volume.rename(
+                    directory.node, new, directory.node, old, flags: 0, caller: harness.caller,
+                    harness.context)
+            }
+        }
+        let handle = try harness.open(found.node)
+        try harness.write(handle, 0, [1])
+        #expect(try harness.classOf(found.node) == (try harness.classOf(directory.node)))
+        harness.lock()
+        #expect(throws: Errno.notPermitted) { try harness.read(handle, 0, 1) }
+        harness.volume.release(handle, harness.context)
+    }
+
     /// Found by seed 1795384467059 of `make crash`: of a directory that the kernel forgot and found again there are two nodes as long
     /// as a file knows a name in the first.
     @Test func aNameThatWentInAForgottenDirectoryIsForgotten() throws {
