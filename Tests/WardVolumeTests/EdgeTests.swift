@@ -45,12 +45,7 @@ import WardSystem
             harness.volume.release(handle, harness.context)
         }
         let found = try harness.lookup("file")
-        try harness.withName("new") { new throws(Errno) in
-            try harness.withName("file") { old throws(Errno) in
-                try harness.volume.rename(
-                    1, new, 1, old, flags: 0, caller: harness.caller, harness.context)
-            }
-        }
+        try harness.rename("new", 1, "file", 1)
         for _ in 0..<2 {
             #expect(try harness.size(found.node) == 1)
             let handle = try harness.open(found.node)
@@ -66,26 +61,17 @@ import WardSystem
     /// Found by a review: such a file has no name, and its class is still its directory's.
     @Test func aReplacedEmptyFileKeepsItsDirectorysClass() throws {
         let harness = try VolumeHarness()
-        let directory = try harness.withName("directory") { name throws(Errno) in
-            try harness.volume.makeDirectory(
-                1, name, mode: 0o755, umask: 0, caller: harness.caller, harness.context)
-        }
-        try harness.setClass(directory.node, "A")
+        let directory = try harness.makeDirectory("directory")
+        try harness.setClass(directory, "A")
         for name in ["file", "new"] {
-            let (_, handle) = try harness.create(name, in: directory.node)
+            let (_, handle) = try harness.create(name, in: directory)
             harness.volume.release(handle, harness.context)
         }
-        let found = try harness.lookup("file", in: directory.node)
-        try harness.withName("new") { new throws(Errno) in
-            try harness.withName("file") { old throws(Errno) in
-                try harness.volume.rename(
-                    directory.node, new, directory.node, old, flags: 0, caller: harness.caller,
-                    harness.context)
-            }
-        }
+        let found = try harness.lookup("file", in: directory)
+        try harness.rename("new", directory, "file", directory)
         let handle = try harness.open(found.node)
         try harness.write(handle, 0, [1])
-        #expect(try harness.classOf(found.node) == (try harness.classOf(directory.node)))
+        #expect(try harness.classOf(found.node) == (try harness.classOf(directory)))
         harness.lock()
         #expect(throws: Errno.notPermitted) { try harness.read(handle, 0, 1) }
         harness.volume.release(handle, harness.context)
@@ -96,16 +82,13 @@ import WardSystem
     @Test func aNameThatWentInAForgottenDirectoryIsForgotten() throws {
         let harness = try VolumeHarness()
         let volume = harness.volume
-        let made = try harness.withName("directory") { name throws(Errno) in
-            try volume.makeDirectory(
-                1, name, mode: 0o755, umask: 0, caller: harness.caller, harness.context)
-        }
-        let (node, handle) = try harness.create("first", in: made.node)
+        let made = try harness.makeDirectory("directory")
+        let (node, handle) = try harness.create("first", in: made)
         volume.release(handle, harness.context)
         let second = try harness.withName("second") { name throws(Errno) in
             try volume.link(node, 1, name, caller: harness.caller, harness.context)
         }
-        volume.forget(made.node, lookups: 1)
+        volume.forget(made, lookups: 1)
         let again = try harness.lookup("directory")
         try harness.withName("first") { name throws(Errno) in
             try volume.unlink(again.node, name, caller: harness.caller, harness.context)
@@ -182,11 +165,8 @@ import WardSystem
 
     @Test func metadataOfAnEmptyFileDoesNotMoveItsTimes() throws {
         let harness = try VolumeHarness()
-        let made = try harness.withName("other") { name throws(Errno) in
-            try harness.volume.makeDirectory(
-                1, name, mode: 0o755, umask: 0, caller: harness.caller, harness.context)
-        }
-        try harness.setClass(made.node, "C")
+        let made = try harness.makeDirectory("other")
+        try harness.setClass(made, "C")
         let old = timespec(tv_sec: 1_000_000_000, tv_nsec: 5)
         for action in ["attribute", "class", "move", "directory"] {
             let (node, handle) = try harness.create(action)
@@ -206,7 +186,7 @@ import WardSystem
             case "move":
                 try harness.withName(action) { name throws(Errno) in
                     try harness.volume.rename(
-                        1, name, made.node, name, flags: 0, caller: harness.caller,
+                        1, name, made, name, flags: 0, caller: harness.caller,
                         harness.context)
                 }
             default: try harness.setClass(1, "B")

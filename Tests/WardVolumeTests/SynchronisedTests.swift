@@ -528,13 +528,6 @@ import WardSystem
 // MARK: Requests
 
 extension VolumeHarness {
-    fileprivate func makeDirectory(_ name: String, in parent: NodeID = 1) throws(Errno) -> NodeID {
-        try withName(name) { name throws(Errno) in
-            try volume.makeDirectory(
-                parent, name, mode: 0o755, umask: 0, caller: caller, context)
-        }.node
-    }
-
     /// A file that is closed again.
     @discardableResult
     fileprivate func makeFile(
@@ -557,16 +550,6 @@ extension VolumeHarness {
     fileprivate func link(_ node: NodeID, _ parent: NodeID, _ name: String) throws(Errno) {
         _ = try withName(name) { name throws(Errno) in
             try volume.link(node, parent, name, caller: caller, context)
-        }
-    }
-
-    fileprivate func rename(
-        _ old: String, _ from: NodeID, _ new: String, _ to: NodeID, flags: UInt32 = 0
-    ) throws(Errno) {
-        try withName(old) { old throws(Errno) in
-            try withName(new) { new throws(Errno) in
-                try volume.rename(from, old, to, new, flags: flags, caller: caller, context)
-            }
         }
     }
 

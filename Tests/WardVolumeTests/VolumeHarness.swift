@@ -162,6 +162,23 @@ final class VolumeHarness {
         return sink.names.filter { $0 != "." && $0 != ".." }.sorted()
     }
 
+    func makeDirectory(_ name: String, in parent: NodeID = 1) throws(Errno) -> NodeID {
+        try withName(name) { name throws(Errno) in
+            try volume.makeDirectory(
+                parent, name, mode: 0o755, umask: 0, caller: caller, context)
+        }.node
+    }
+
+    func rename(
+        _ old: String, _ from: NodeID, _ new: String, _ to: NodeID, flags: UInt32 = 0
+    ) throws(Errno) {
+        try withName(old) { old throws(Errno) in
+            try withName(new) { new throws(Errno) in
+                try volume.rename(from, old, to, new, flags: flags, caller: caller, context)
+            }
+        }
+    }
+
     func withName<R>(_ name: String, _ body: (UnsafeRawBufferPointer) throws(Errno) -> R)
         throws(Errno) -> R
     {
