@@ -18,6 +18,9 @@ struct CrashModel: Sendable {
         var kind: Kind
         /// Contents since the last sync, the synced one first. A page of the file is that of one of them.
         var versions: [[UInt8]] = [[]]
+        /// Sizes that it had before power cuts, in bytes. A cut of the file that a power cut undid has left the mark of its end in
+        /// the middle, with zeros behind it, and another one may end the file there, until it is mended.
+        var formerSizes: Set<Int> = []
         var classes: [ProtectionClass]
         var modes: [UInt32]
         var attributes: [String: [[UInt8]?]] = [:]
@@ -148,6 +151,13 @@ struct CrashModel: Sendable {
             result.nodes[identity]!.classes = node.classes
         }
         return result
+    }
+
+    /// Remembers what files were before the power cut that left this.
+    mutating func noteSizes(before model: CrashModel) {
+        for (identity, old) in model.nodes where nodes[identity] != nil {
+            nodes[identity]!.formerSizes = old.formerSizes.union(old.versions.map(\.count))
+        }
     }
 
     /// Goes on from what was found. What was tried may be on the disk all the same.
@@ -296,7 +306,8 @@ struct CrashModel: Sendable {
 
     /// Whether a file may hold what was found.
     func problem(withContent found: [UInt8], of identity: UInt64, layout: PageLayout) -> String? {
-        let versions = nodes[identity]!.versions
+        let node = nodes[identity]!
+        let versions = node.versions
         if versions.last! == found || versions.contains(found) { return nil }
         let smallest = versions.map(\.count).min()!
         guard found.count >= smallest else {
@@ -308,7 +319,11 @@ struct CrashModel: Sendable {
             let length = min(layout.capacity(ofPage: page), found.count - start)
             let isKnown = versions.contains { version in
                 let known = max(0, min(layout.capacity(ofPage: page), version.count - start))
-                if page == pages - 1, known != length { return false }
+                if page == pages - 1, known != length {
+                    guard known > length, node.formerSizes.contains(found.count),
+                        version[found.count..<(start + known)].allSatisfy({ $0 == 0 })
+                    else { return false }
+                }
                 // A page that was written while the file was shorter, or never, ends in zeros.
                 let same = min(known, length)
                 return found.withUnsafeBufferPointer { found in

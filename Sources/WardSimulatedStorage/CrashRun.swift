@@ -78,6 +78,7 @@ package final class CrashRun {
                 return
             }
             model = after.model
+            model.noteSizes(before: snapshot.model)
             image = after.image
         }
     }

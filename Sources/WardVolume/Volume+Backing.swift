@@ -161,11 +161,17 @@ extension Volume {
                 try body(descriptor.rawValue)
             }
         }
-        let descriptor = try withLink(of: node) { directory, name throws(Errno) in
-            let descriptor = try storage.openat(
-                directory, name, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0)
-            _ = try verified(descriptor, node)
-            return descriptor
+        let descriptor: Int32
+        do throws(Errno) {
+            descriptor = try withLink(of: node) { directory, name throws(Errno) in
+                let descriptor = try storage.openat(
+                    directory, name, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0)
+                _ = try verified(descriptor, node)
+                return descriptor
+            }
+        } catch .staleNFSFileHandle {
+            guard node.link == nil, let kept = node.replaced else { throw .staleNFSFileHandle }
+            return try withExtendedLifetime(kept) { () throws(Errno) in try body(kept.rawValue) }
         }
         defer { storage.close(descriptor) }
         return try body(descriptor)

@@ -143,14 +143,10 @@ extension Volume {
         let wasMarked = state.isMarked
         if old == wanted, wasMarked == isMarked { return }
         let directory = try directoryDescriptor(of: node)
+        let failures = syncFailures.load(ordering: .acquiring)
         if old != wanted, try keepClassOfEmptyFiles(in: node, state, directory, context) {
             // A power cut that takes a file's header leaves an empty file of its directory's class: headers first.
-            do throws(Errno) {
-                try storage.syncfs(directory.rawValue)
-            } catch {
-                noteFailedStoreSync()
-                throw error
-            }
+            try syncBackingStore(since: failures)
         }
         let record = DirectoryRecord(
             directoryID: state.id, protectionClass: wanted, isSynchronised: isMarked)

@@ -208,7 +208,10 @@ extension Volume {
             throw error
         }
         file.sizeBytes = newSize
-        if newLast <= last { file.needsMending = false }
+        if newLast <= last {
+            file.isEndVerified = true
+            file.needsMending = false
+        }
         noteChange(file, sizeChanged: newSize != oldSize)
     }
 

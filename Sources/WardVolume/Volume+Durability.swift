@@ -119,16 +119,21 @@ extension Volume {
         isEpochDue.store(true, ordering: .relaxed)
     }
 
-    /// syncfs(2): what was written and named before is durable.
-    func syncBackingStore() throws(Errno) {
+    /// syncfs(2): what was written and named before is durable. Fails, too, where another sync failed since `failures`, of
+    /// `syncFailures`: it may have dropped what was written before, and the kernel has told its caller alone.
+    func syncBackingStore(since failures: UInt64? = nil) throws(Errno) {
+        let failures = failures ?? syncFailures.load(ordering: .acquiring)
         let names = namesMade.load(ordering: .acquiring)
         let remembered = [unsyncedKeys, unsyncedCuts, movedFiles].map { ($0, $0.notesMade) }
+        storeSyncLock.lockNow()
+        defer { storeSyncLock.unlock() }
         do throws(Errno) {
             try storage.syncfs(rootDescriptor)
         } catch {
             noteFailedStoreSync()
             throw error
         }
+        guard syncFailures.load(ordering: .acquiring) == failures else { throw .ioError }
         guard !lastDurablePointFailed.load(ordering: .relaxed) else { return }
         for (files, notes) in remembered { files.forget(through: notes) }
         namesSynced.store(names, ordering: .releasing)

@@ -315,13 +315,13 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
     }
 
-    /// Before the last name of a file becomes another file's: an open(2) that found it by that name gets it, as ever. A path that
-    /// is there at every moment must never seem not to be.
+    /// Before the last name of a file or link becomes another one's: an open(2) or readlink(2) that found it by that name gets
+    /// it, as ever. A path that is there at every moment must never seem not to be.
     private func keepOpenable(
         _ victim: Node, _ status: FileStatus, _ directory: Int32, _ stored: UnsafePointer<CChar>,
         _ state: DirectoryState
     ) {
-        guard status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1,
+        guard [S_IFREG, S_IFLNK].contains(status.st_mode & S_IFMT), status.st_nlink == 1,
             let descriptor = try? storage.openat(
                 directory, stored, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0)
         else { return }
@@ -363,17 +363,29 @@ extension Volume {
     func keepClass(
         of node: Node, movingTo target: DirectoryState, _ context: WorkerContext
     ) throws(Errno) {
-        if !keepsOrder, !movedFiles.note(node.inode, isUnderWay: true) {
-            try syncBackingStore()
-            _ = movedFiles.note(node.inode, isUnderWay: true)
-        }
         let file = try acquire(node, context).file
         defer { release(file, context) }
         file.lock.lockWrite()
         defer { file.lock.unlock() }
-        guard file.protectionClass != target.protectionClass else { return }
+        let keepsHeader = file.protectionClass != target.protectionClass
+        // A name in a directory of another class may be there after a power cut, the old one or the new.
+        if !keepsOrder {
+            let mayBeElsewhere = try hasName(node, outsideClassOf: target)
+            if keepsHeader || mayBeElsewhere { movedFiles.note(node.inode, isUnderWay: true) }
+        }
+        guard keepsHeader else { return }
         if file.header == nil { try makeKeylessHeader(file, file.protectionClass) }
         try syncData(file)
+    }
+
+    private func hasName(
+        _ node: Node, outsideClassOf target: DirectoryState
+    ) throws(Errno) -> Bool {
+        for link in node.allLinks
+        where try directoryState(of: link.parent).protectionClass != target.protectionClass {
+            return true
+        }
+        return false
     }
 
     public func link(
@@ -438,8 +450,16 @@ extension Volume {
         let node = node(id)
         guard node.type == S_IFLNK else { throw .invalidArgument }
         let buffer = context.sealed
-        let count = try withLink(of: node) { directory, name throws(Errno) in
-            try storage.readlinkat(directory, name, buffer, 4096)
+        let count: Int
+        do throws(Errno) {
+            count = try withLink(of: node) { directory, name throws(Errno) in
+                try storage.readlinkat(directory, name, buffer, 4096)
+            }
+        } catch .staleNFSFileHandle {
+            guard node.link == nil, let kept = node.replaced else { throw .staleNFSFileHandle }
+            count = try withExtendedLifetime(kept) { () throws(Errno) in
+                try storage.readlinkat(kept.rawValue, "", buffer, 4096)
+            }
         }
         let sealedCount = Base64URL.decodedCount(count)
         let sealed = context.sealed + 4096

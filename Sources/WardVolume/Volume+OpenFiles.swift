@@ -72,9 +72,9 @@ extension Volume {
         putHint(file)
         // The next one to open it would not know.
         if file.hasUnsyncedCut, !isReadOnly, (try? settleCut(file)) == nil {
-            _ = unsyncedCuts.note(node.inode)
+            unsyncedCuts.note(node.inode)
         }
-        if file.hasUnsyncedKey, !unsyncedKeys.note(node.inode) { try? syncData(file) }
+        if file.hasUnsyncedKey, !unsyncedKeys.noteIfRoom(node.inode) { try? syncData(file) }
         file.lock.unlock()
         let serial = file.keySerial
         file.forgetKey()

@@ -128,6 +128,7 @@ extension Volume {
         try storage.pwrite(file.descriptor, context.sealed, pageBytes, at: newLast * pageBytes)
         // What follows a FINAL page is not the file's any more, cut or not: the size is what that page says.
         file.sizeBytes = newSize
+        file.isEndVerified = true
         file.needsMending = false
         noteChange(file, sizeChanged: true)
         if oldPages > newLast + 1 {
@@ -234,6 +235,7 @@ extension Volume {
             throw error
         }
         file.sizeBytes = newSize
+        file.isEndVerified = true
         file.needsMending = false
         noteChange(file, sizeChanged: true)
     }

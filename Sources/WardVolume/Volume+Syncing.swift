@@ -17,6 +17,7 @@ extension Volume {
         }
         file.mendedSyncFailures = failures
         file.hasUnsyncedKey = false
+        unsyncedKeys.forget(file.node.inode)
     }
 
     /// Whether a sync has failed since a sync of this file could be believed.

@@ -107,6 +107,8 @@ public final class Volume: @unchecked Sendable {
     /// Files that came from a directory of another class, on a store that may keep them there.
     let movedFiles = UnsyncedFiles()
     let nameChanges = NameChanges()
+    /// Held over a sync of the store until its failure is noted: each is told to one of those who share the descriptor.
+    let storeSyncLock = TryableLock()
     /// Runs what must not run on a thread that serves requests.
     let background = BackgroundQueue(name: "ward-volume")
     /// Accepted at a lock and not stored yet; `storer` stores it.
@@ -306,7 +308,7 @@ public final class Volume: @unchecked Sendable {
         defer { doubtLock.unlock() }
         halfDone += 1
         hasDoubt.store(true, ordering: .releasing)
-        guard doubtfulEpochs.last != interval else { return false }
+        guard !doubtfulEpochs.contains(interval) else { return false }
         doubtfulEpochs.append(interval)
         return true
     }

@@ -3,7 +3,8 @@ import Testing
 import WardFormat
 import WardSimulatedStorage
 import WardSystem
-import WardVolume
+
+@testable import WardVolume
 
 /// After a sync that failed Linux has dropped the pages it could not write, and calls the next one good (decision 0054). The
 /// simulated disk does that, too.
@@ -284,6 +285,28 @@ import WardVolume
         #expect(try CrashBench.content(left) == bench.content)
         #expect(volume.events.problems.allSatisfy { $0.hasPrefix("lost:") })
         #expect(left.events.problems == [])
+    }
+
+    @Test(
+        "A sync of the whole store is not relied on where another one failed meanwhile, which was told alone"
+    )
+    func failureToldToAnother() throws {
+        let bench = try CrashBench()
+        let directory = try bench.volume.makeDirectory("directory", in: 1)
+        let (_, handle) = try bench.volume.create("empty", in: directory.node)
+        bench.volume.release(handle)
+        let volume = bench.volume.volume
+        bench.disk.onChange { _, name in
+            if "\(name)".hasPrefix("syncfs") { volume.noteFailedStoreSync() }
+        }
+        #expect(throws: Errno.ioError) {
+            try bench.volume.setClass(directory.node, .complete)
+        }
+        bench.disk.onChange(nil)
+        #expect(try bench.volume.classOf(directory.node) == .none)
+        // It can be set when it is well again.
+        try bench.volume.setClass(directory.node, .complete)
+        #expect(try bench.volume.classOf(directory.node) == .complete)
     }
 
     /// Found by seed 1795370771023 of `make crash`.

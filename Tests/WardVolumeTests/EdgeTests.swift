@@ -58,6 +58,40 @@ import WardSystem
         harness.volume.release(now, harness.context)
     }
 
+    /// `ln -s` and `mv -T` while others follow the link; and what is kept with attributes: a mode that its owner can't read.
+    @Test func aReplacedLinkCanBeReadByWhoeverFoundIt() throws {
+        let harness = try VolumeHarness()
+        let volume = harness.volume
+        for name in ["link", "new"] {
+            _ = try harness.withName(name) { name throws(Errno) in
+                try volume.makeSymbolicLink(
+                    1, name, target: name, caller: harness.caller, harness.context)
+            }
+        }
+        let link = try harness.lookup("link")
+        try harness.rename("new", 1, "link", 1)
+        #expect(try volume.readLink(link.node, harness.context) == Array("link".utf8))
+        let now = try harness.lookup("link")
+        #expect(try volume.readLink(now.node, harness.context) == Array("new".utf8))
+
+        let (file, handle) = try harness.create("file", mode: 0)
+        try harness.withName("user.a") { name throws(Errno) in
+            try volume.setExtendedAttribute(
+                of: file, name, value: name, flags: 0, dropSetGroupID: false,
+                caller: harness.caller, harness.context)
+        }
+        volume.release(handle, harness.context)
+        volume.release(try harness.create("other").1, harness.context)
+        try harness.rename("other", 1, "file", 1)
+        let attributes = try volume.attributes(
+            of: file, handle: nil, caller: harness.caller, harness.context)
+        #expect(attributes.mode & 0o7777 == 0)
+        let value = try harness.withName("user.a") { name throws(Errno) in
+            try volume.extendedAttribute(of: file, name, harness.context)
+        }
+        #expect(value == Array("user.a".utf8))
+    }
+
     /// Found by a review: such a file has no name, and its class is still its directory's.
     @Test func aReplacedEmptyFileKeepsItsDirectorysClass() throws {
         let harness = try VolumeHarness()

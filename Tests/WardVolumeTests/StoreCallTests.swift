@@ -105,6 +105,29 @@ import WardSystem
         release(handle)
     }
 
+    @Test(
+        "a file emptied, which keeps its header, is synced once when it grows, not whenever it does"
+    )
+    func keySyncedOnce() throws {
+        let (node, first) = try harness.create("f")
+        try harness.withName("user.a") { name throws(Errno) in
+            try harness.volume.setExtendedAttribute(
+                of: node, name, value: UnsafeRawBufferPointer(start: nil, count: 0), flags: 0,
+                dropSetGroupID: false, caller: harness.caller, harness.context)
+        }
+        try harness.write(first, 0, [1])
+        try harness.setSize(node, first, 0)
+        release(first)
+        for (size, syncs) in [(5000, 1), (10_000, nil)] {
+            let handle = try harness.open(node)
+            let calls = try storage.calls { () throws(Errno) in
+                try harness.write(handle, size, page)
+            }
+            #expect(calls["fdatasync"] == syncs)
+            release(handle)
+        }
+    }
+
     @Test("unlink and rename")
     func names() throws {
         try makeFile("f")

@@ -284,6 +284,7 @@ extension VolumeCheck {
     ) throws(Errno) {
         let from = try volume.directoryDescriptor(of: bad.parent)
         let to = try volume.directoryDescriptor(of: target)
+        defer { volume.movedFiles.end(bad.inode) }
         if bad.type == S_IFREG, let node = volume.table.find(inode: bad.inode) {
             let state = try volume.directoryState(of: target)
             try contexts.withTyped { context throws(Errno) in

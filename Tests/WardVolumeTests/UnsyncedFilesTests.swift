@@ -1,0 +1,60 @@
+import Testing
+
+@testable import WardVolume
+
+/// What has to be remembered of closed files is, however many there are.
+@Suite struct UnsyncedFilesTests {
+    private let files = UnsyncedFiles()
+    private let room = UInt64(UnsyncedFiles.mostFiles)
+
+    private func fill() {
+        for inode in 0..<room { files.note(inode) }
+    }
+
+    @Test func whatIsSyncedIsForgotten() {
+        files.note(1)
+        let before = files.notesMade
+        files.note(2)
+        files.forget(through: before)
+        #expect(!files.contains(1))
+        #expect(files.contains(2))
+        files.forget(2)
+        #expect(!files.contains(2))
+    }
+
+    @Test func whatIsUnderWayIsNotForgotten() {
+        files.note(1, isUnderWay: true)
+        files.forget(through: files.notesMade)
+        #expect(files.contains(1))
+        files.end(1)
+        files.end(2)
+        #expect(files.contains(1))
+        #expect(!files.contains(2))
+        files.forget(through: files.notesMade)
+        #expect(!files.contains(1))
+    }
+
+    @Test func whereThereIsNoRoomItMayBeAnyFile() {
+        fill()
+        #expect(!files.contains(room))
+        #expect(!files.noteIfRoom(room))
+        #expect(!files.contains(room))
+        files.note(room)
+        #expect(files.contains(room) && files.contains(room + 1))
+        files.forget(through: files.notesMade)
+        #expect(!files.contains(room) && !files.contains(0))
+    }
+
+    @Test func whatIsUnderWayHasRoomAndCountsWhenItEnds() {
+        fill()
+        files.note(room, isUnderWay: true)
+        #expect(files.contains(room))
+        #expect(!files.contains(room + 1))
+        let before = files.notesMade
+        files.end(room)
+        files.forget(through: before)
+        #expect(files.contains(room), "it ended after that sync")
+        files.forget(through: files.notesMade)
+        #expect(!files.contains(room))
+    }
+}
