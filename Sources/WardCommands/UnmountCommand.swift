@@ -89,7 +89,8 @@ struct UnmountCommand: ParsableCommand {
         _ status: VolumeStatus, _ console: Console
     ) throws(CommandFailure) {
         var progress = ProgressLine(console)
-        let deadline = SystemClock.monotonic() + .seconds(120)
+        let patience = force ? 40 : 120
+        let deadline = SystemClock.monotonic() + .seconds(patience)
         while MountTable.now.isMounted(status.mountpoint)
             || !ProcessTable.hasEnded(Int32(truncatingIfNeeded: status.pid))
         {
@@ -97,8 +98,11 @@ struct UnmountCommand: ParsableCommand {
             if SystemClock.monotonic() > deadline {
                 throw CommandFailure(
                     UnmountCommand.what, status.mountpoint,
-                    why: "its daemon (pid \(status.pid)) has not ended within two minutes",
-                    hint: "ward unmount --force \(Text.shellQuoted(status.mountpoint))",
+                    why: "its daemon (pid \(status.pid)) has not ended within \(patience) seconds",
+                    hint: force
+                        ? "its keys are gone; it ends when the backing store, "
+                            + "\(Text.shellQuoted(status.volume)), answers again: see dmesg(1)"
+                        : "ward unmount --force \(Text.shellQuoted(status.mountpoint))",
                     status: .temporary)
             }
             usleep(10_000)

@@ -65,12 +65,11 @@ final class CheckRunner: Sendable {
             call.reply(.object([("progress", progress.json)]), continues: true)
         }
         tell(found, call, shouldStop)
-        if repairs, !report.findings.isEmpty {
-            let repaired = report.findings.count { $0.isRepaired }
+        let (findings, repaired) = (report.progress.findings, report.repaired)
+        if repairs, findings > 0 {
             hub.emit(
                 ControlEvent(
-                    kind: .note,
-                    detail: "check: \(report.findings.count) findings, \(repaired) repaired"))
+                    kind: .note, detail: "check: \(findings) findings, \(repaired) repaired"))
         }
         call.reply(.object([("report", report.json)]))
     }

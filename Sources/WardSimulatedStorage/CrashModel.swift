@@ -149,6 +149,8 @@ struct CrashModel: Sendable {
         where result.nodes[identity] != nil && (hasLost(identity) || node.isHalfChanged) {
             result.nodes[identity]!.versions = node.versions
             result.nodes[identity]!.classes = node.classes
+            // An attribute goes with the header that it is bound to.
+            if hasLost(identity) { result.nodes[identity]!.attributes = node.attributes }
         }
         return result
     }

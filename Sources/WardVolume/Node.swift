@@ -58,6 +58,8 @@ final class Node: @unchecked Sendable {
 
     /// Held while a file is being opened or closed for the last time: `file` changes only under it.
     let openLock = TryableLock()
+    /// It does not open, and a check looks for what of it can be read. Guarded by `openLock`.
+    var isSalvaged = false
     private var openFile: OpenFile?
     private var keptDescriptor: KeptDescriptor?
     /// Of a file whose last name was replaced while the kernel may be about to open it.

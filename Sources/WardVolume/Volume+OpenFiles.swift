@@ -20,6 +20,7 @@ extension Volume {
             file.handleCount += 1
             return (file, false, 0)
         }
+        if node.isSalvaged { throw .ioError }
         let opened = try openBacking(node)
         let made = try load(
             node, opened.descriptor, opened.status, opened.isWritable, context)

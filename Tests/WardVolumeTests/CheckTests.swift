@@ -728,6 +728,65 @@ import WardSystem
         try harness.unlock()
     }
 
+    @Test(
+        "a file that does not open is EIO while a check looks for what can be read, and others don't wait for it"
+    )
+    func openDuringSalvage() throws {
+        let tree = try Tree()
+        try apply(.flippedHeader, tree)
+        let storage = FailingStorage()
+        try tree.harness.reopen(clean: false, storage: storage)
+        let (volume, caller) = (tree.harness.volume, tree.harness.caller)
+        let node = try tree.node("a")
+        let seen = Mutex<Errno?>(nil)
+        storage.onMakeDirectory {
+            // The quarantine is about to be made: the check is in the middle of the file.
+            let isDone = DispatchSemaphore(value: 0)
+            Thread.detachNewThread {
+                let context = WorkerContext(volume: volume)
+                do throws(Errno) {
+                    let opened = try volume.open(
+                        node, flags: O_RDONLY, dropPrivilegeBits: false, caller: caller, context)
+                    volume.release(opened.handle, context)
+                } catch {
+                    seen.withLock { $0 = error }
+                }
+                isDone.signal()
+            }
+            _ = isDone.wait(timeout: .now() + 20)
+        }
+        let report = VolumeCheck(volume, repairs: true, name: "now", threads: 1).run()
+        storage.onMakeDirectory(nil)
+        #expect(seen.withLock { $0 } == .ioError)
+        #expect(report.findings.map(\.isRepaired) == [true] && report.repaired == 1)
+        tree.harness.volume.release(try tree.harness.open(node), tree.harness.context)
+    }
+
+    @Test("of very many findings the first are kept, and all are counted and told")
+    func manyFindings() throws {
+        let tree = try Tree()
+        try tree.harness.reopen(clean: false)
+        let told = Atomic(0)
+        let check = VolumeCheck(
+            tree.harness.volume, repairs: true, name: "now",
+            onFinding: { _ in told.add(1, ordering: .relaxed) })
+        for _ in 0..<CheckReport.mostKept + 5 {
+            check.add(
+                CheckFinding(.leftover, path: "/p", problem: "", remedy: "", outcome: .repaired))
+        }
+        let report = check.run()
+        #expect(told.load(ordering: .relaxed) == CheckReport.mostKept + 5)
+        #expect(report.findings.count == CheckReport.mostKept)
+        #expect(report.progress.findings == CheckReport.mostKept + 5)
+        #expect(report.repaired == CheckReport.mostKept + 5)
+        let path = try #require(report.reportPath)
+        let handle = try tree.harness.open(try tree.node(path), O_RDONLY)
+        defer { tree.harness.volume.release(handle, tree.harness.context) }
+        let size = try tree.harness.size(try tree.node(path))
+        let end = try tree.harness.read(handle, size - 50, 50)
+        #expect(String(decoding: end, as: UTF8.self).contains("and 5 more"))
+    }
+
     // MARK: Power cuts
 
     /// A volume on a simulated disk with a lost page, a changed header, and a file without a key.

@@ -90,7 +90,11 @@ public struct CheckProgress: Equatable, Sendable {
 /// What a check came to.
 public struct CheckReport: Equatable, Sendable {
     public var progress = CheckProgress()
+    /// The first ones, `mostKept` at most; each was told, and `progress` counts them all.
     public var findings: [CheckFinding] = []
+    static let mostKept = 10_000
+    /// How many were put right.
+    public var repaired = 0
     /// Files whose content was not read because their class is locked.
     public var unread: [ProtectionClass: Int] = [:]
     /// What could not be looked at, and why.

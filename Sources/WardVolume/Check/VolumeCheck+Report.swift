@@ -10,9 +10,9 @@ extension VolumeCheck {
     /// Writes the report into the volume's root, as a file of class D: it holds names, which are protected no better. The
     /// quarantine can't have it: names would lie in the backing directory in clear.
     func leaveReport() {
-        let findings = tally.withLock { $0.report.findings }
-        guard findings.contains(where: { $0.isRepaired }) else { return }
-        let text = Array(CheckReportText.text(findings, name: name).utf8)
+        let report = tally.withLock { $0.report }
+        guard report.repaired > 0 else { return }
+        let text = Array(CheckReportText.text(report, name: name).utf8)
         // Another one of the same second may be there.
         for attempt in 1...100 {
             let path = "ward check \(name)\(attempt == 1 ? "" : "-\(attempt)").txt"
@@ -66,14 +66,16 @@ extension VolumeCheck {
 /// Findings in words.
 public enum CheckReportText {
     /// What is kept in the volume after a repair.
-    static func text(_ findings: [CheckFinding], name: String) -> String {
+    static func text(_ report: CheckReport, name: String) -> String {
         var lines = [
             "ward check --repair, \(name)", "",
             "What could be read is where it was. What could not is in the backing directory, below",
             "\(Quarantine.directoryName): ciphertext, which nothing removes but you. Restore from a backup what you",
             "miss; delete this file, and the quarantine, when you need neither any more.", "",
         ]
-        for finding in findings { lines += self.lines(of: finding) + [""] }
+        for finding in report.findings { lines += self.lines(of: finding) + [""] }
+        let others = report.progress.findings - report.findings.count
+        if others > 0 { lines += ["and \(others) more, which the command told", ""] }
         return lines.joined(separator: "\n")
     }
 

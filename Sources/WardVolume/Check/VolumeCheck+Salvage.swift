@@ -21,14 +21,21 @@ extension VolumeCheck {
         case readable(OpenFile, headerIsBad: Bool, reason: String, tail: Range<Int>)
     }
 
-    /// The node's open lock is held throughout: nobody opens it meanwhile. False where somebody could open it after all.
+    /// Nobody opens it meanwhile: it is `EIO`, as it was. False where somebody could open it after all.
     func salvage(_ task: FileTask, _ node: Node, _ context: WorkerContext) -> Bool {
         // What may wait for the kernel, which may wait for the lock.
         var afterwards: [() -> Void] = []
         defer { for body in afterwards { body() } }
         node.openLock.lockNow()
-        defer { node.openLock.unlock() }
-        guard node.file == nil else { return false }
+        let isOpen = node.file != nil
+        node.isSalvaged = !isOpen
+        node.openLock.unlock()
+        if isOpen { return false }
+        defer {
+            node.openLock.lockNow()
+            node.isSalvaged = false
+            node.openLock.unlock()
+        }
         tally.withLock { $0.report.progress.files += 1 }
         salvage(task, node, context, &afterwards)
         return true

@@ -122,8 +122,11 @@ public final class VolumeCheck: Sendable {
     /// Notes a finding, after what could be done about it was done.
     func add(_ finding: CheckFinding) {
         tally.withLock {
-            $0.report.findings.append(finding)
+            if $0.report.findings.count < CheckReport.mostKept {
+                $0.report.findings.append(finding)
+            }
             $0.report.progress.findings += 1
+            if finding.isRepaired { $0.report.repaired += 1 }
         }
         onFinding(finding)
     }
@@ -177,7 +180,7 @@ public final class VolumeCheck: Sendable {
         tally.withLock { tally in
             if isRepairing, !intervals.isEmpty, tally.report.isComplete,
                 // What was left, a header or a directory's record, has content that nobody has looked at.
-                tally.report.findings.allSatisfy({ $0.isRepaired })
+                tally.report.repaired == tally.report.progress.findings
             {
                 volume.endDoubt(of: intervals)
             }
