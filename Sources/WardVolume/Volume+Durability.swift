@@ -39,8 +39,10 @@ extension Volume {
         return Array(openNodes.values)
     }
 
-    /// Takes off what cuts that failed have left behind open files: the sizes that are about to be durable are without it.
-    private func finishCuts() {
+    /// Takes off what cuts that failed have left behind open files: the sizes that are about to be durable are without it. The
+    /// first error, where that can't be done now: the next sync of the file, or durable point, does it, or says why not.
+    private func finishCuts() -> Errno? {
+        var failure: Errno?
         for node in nodesWithOpenFile {
             // It stays open meanwhile: what was closed may be another's to change by now.
             node.openLock.lockNow()
@@ -53,9 +55,13 @@ extension Volume {
             defer { file.lock.unlock() }
             guard file.hasUncutPages else { continue }
             file.isEndUnsynced = true
-            // Where it can't be done now, the next sync of the file does it, or says why not.
-            try? removeHint(file)
+            do throws(Errno) {
+                try removeHint(file)
+            } catch {
+                failure = failure ?? error
+            }
         }
+        return failure
     }
 
     /// While a backup is made: what is written is made durable as ever, and the epoch and the state record stay, so that
@@ -64,7 +70,16 @@ extension Volume {
 
     private func durablePoint(closing: Bool) throws(Errno) {
         if isReadOnly { return }
-        finishCuts()
+        let failure = finishCuts()
+        try syncEverything(closing: closing)
+        if let failure, !closing {
+            isDirty.store(true, ordering: .relaxed)
+            report(.note("a durable point left a file with a size of before: \(failure)"))
+            throw failure
+        }
+    }
+
+    private func syncEverything(closing: Bool) throws(Errno) {
         durablePointLock.lockNow()
         defer { durablePointLock.unlock() }
         if !closing, isEpochHeld.load(ordering: .relaxed) { return try syncStore() }

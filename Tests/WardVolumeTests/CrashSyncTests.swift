@@ -89,6 +89,27 @@ import WardSystem
         Issue.record("there is no end of calls")
     }
 
+    /// Found by seed 1795389026204 of `make crash`.
+    @Test("A durable point that can't finish a cut that failed says so")
+    func cutThatStaysUnfinished() throws {
+        // Until the end of the file is synced, nothing is cut.
+        for call in 0..<4 {
+            let bench = try CrashBench(pages: 5)
+            bench.disk.fail(SimulatedDisk.Faults(after: call, .noSpace))
+            try? bench.volume.setSize(bench.node, bench.handle, 180)
+            bench.disk.fail(SimulatedDisk.Faults(after: 0, .ioError))
+            let isPromised = (try? bench.volume.volume.durablePoint()) != nil
+            bench.disk.fail(nil)
+            #expect(isPromised == !bench.volume.volume.hasUnsyncedChanges, "call \(call)")
+            let now = try bench.volume.read(bench.handle)
+            let left = try CrashVolume(
+                bench.keys,
+                on: SimulatedDisk(bench.disk.image.afterPowerCut(.onlyFlushed, seed: 0)))
+            if isPromised { #expect(try CrashBench.content(left) == now, "call \(call)") }
+            bench.volume.release(bench.handle)
+        }
+    }
+
     /// Found by seed 1796100000423 of `make crash`.
     @Test("A file that failed to grow and has another key now: no page of the growth comes back")
     func failedGrowth() throws {
