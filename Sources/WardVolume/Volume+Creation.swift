@@ -70,7 +70,7 @@ extension Volume {
                     file = made.file
                     known = made.status
                 } catch {
-                    try? storage.unlinkat(directory.rawValue, stored, 0)
+                    takeBack(stored, parent, directory.rawValue)
                     throw error
                 }
             } else {
@@ -98,11 +98,16 @@ extension Volume {
             return (node, file, try attributes(of: node, status, context))
         } catch {
             // Nobody was told of it: it goes again, name and node.
-            try? storage.unlinkat(directory.rawValue, stored, 0)
+            takeBack(stored, parent, directory.rawValue)
             if isLong { removeLongLink(directory.rawValue, stored) }
             discard(file)
             throw error
         }
+    }
+
+    /// Removes the name of a file whose creation failed half-way.
+    private func takeBack(_ stored: UnsafePointer<CChar>, _ parent: Node, _ directory: Int32) {
+        if (try? storage.unlinkat(directory, stored, 0)) == nil { noteUnknownName(in: parent) }
     }
 
     /// The open file of a descriptor that was just made: a fresh node with one look-up and one handle.

@@ -333,10 +333,7 @@ extension Volume {
         _ new: UnsafePointer<CChar>
     ) {
         guard let node = table.find(inode: UInt64(status.st_ino)) else {
-            // Who looks it up by its new name has to know that this is not synced.
-            to.forgottenEpoch = epoch.load(ordering: .acquiring)
-            namesMade.wrappingAdd(1, ordering: .releasing)
-            return
+            return noteUnknownName(in: to)
         }
         // The new one first: who climbs from below meets one or the other, never none.
         node.addLink(to, new)
@@ -526,10 +523,21 @@ extension Volume {
             throw error
         }
         isDirty.store(true, ordering: .relaxed)
-        detachReused(try storage.fstatat(directory.rawValue, context.nameA))
-        let entry = try lookup(parent, stored: context.nameA, context)
-        noteNewName(of: node(entry.node))
-        return entry
+        do throws(Errno) {
+            detachReused(try storage.fstatat(directory.rawValue, context.nameA))
+            let entry = try lookup(parent, stored: context.nameA, context)
+            noteNewName(of: node(entry.node))
+            return entry
+        } catch {
+            noteUnknownName(in: parent)
+            throw error
+        }
+    }
+
+    /// There is a name, or may be, that no node knows: who looks it up has to know that it is not synced.
+    func noteUnknownName(in directory: Node) {
+        directory.forgottenEpoch = epoch.load(ordering: .acquiring)
+        namesMade.wrappingAdd(1, ordering: .releasing)
     }
 
     func noteNewName(of node: Node) {

@@ -38,6 +38,37 @@ import WardVolume
         volume.release(handle)
     }
 
+    /// Found by seed 1795389281163 of `make crash`.
+    @Test(
+        "fsync of a file in a directory whose mkdir failed when it was there already",
+        arguments: DiskKind.Order.allCases)
+    func failedDirectory(order: DiskKind.Order) throws {
+        var seen = 0
+        for call in 0..<40 {
+            let bench = try CrashBench(DiskKind(order: order, atomicBytes: 4096))
+            bench.disk.fail(SimulatedDisk.Faults(after: call, .ioError, hitsLooks: true))
+            let isMade = (try? bench.volume.makeDirectory("directory", in: 1)) != nil
+            let hasFailed = bench.disk.hasFailed
+            bench.disk.fail(nil)
+            bench.volume.release(bench.handle)
+            if !isMade, let directory = try? bench.volume.lookup("directory", in: 1) {
+                seen += 1
+                let (_, handle) = try bench.volume.create("new", in: directory.node)
+                try bench.volume.fsync(handle)
+                bench.volume.release(handle)
+                let left = try left(bench)
+                let found = try left.lookup("directory", in: 1)
+                #expect(try left.names(in: found.node) == ["new"], "call \(call)")
+                left.forget(found.node)
+            }
+            if !hasFailed {
+                #expect(seen > 0)
+                return
+            }
+        }
+        Issue.record("there is no end of calls")
+    }
+
     @Test(
         "a name made by a rename, and a directory moved above a name, while the kernel does not know that the file has it",
         arguments: DiskKind.Order.allCases)
