@@ -12,6 +12,7 @@ extension CrashRun {
         }
         let fault = nextFault(&random)
         let before = model
+        let imageBefore = disk.image
         var thrown: (any Error)?
         disk.fail(fault)
         do {
@@ -33,7 +34,10 @@ extension CrashRun {
         if reportsTwice() { lose("\(label): a failed sync was reported twice") }
         let image = volume.disk.image
         let possible = thrown == nil ? model.settled : model.between(before)
-        comeToTerms(with: possible.orUnsynced(model) { image.hasLost($0) }, after: before)
+        // Or it was lost until a call forgot what memory had, and failed behind that.
+        comeToTerms(
+            with: possible.orUnsynced(model) { image.hasLost($0) || imageBefore.hasLost($0) },
+            after: before)
         noteLost()
     }
 

@@ -42,3 +42,60 @@ final class KeptDescriptor: Sendable {
 
     deinit { storage.close(rawValue) }
 }
+
+/// Files and directories that got another name while somebody walks through all of them, and may so miss them.
+final class MovedNodes: Sendable {
+    /// Beyond these the walk has to begin anew.
+    private static let mostNodes = 100_000
+
+    private struct State {
+        var nodes: [ObjectIdentifier: Node] = [:]
+        var hasMissed = false
+    }
+
+    private let state = Mutex(State())
+    private let isWatched = Atomic(false)
+    private let moves = Atomic<UInt64>(0)
+
+    /// How many moves there were.
+    var count: UInt64 { moves.load(ordering: .sequentiallyConsistent) }
+
+    /// After the store has done it; nil where no node knows it. `retain` is called where it is kept.
+    func note(_ node: Node?, retain: (Node) -> Void) {
+        moves.add(1, ordering: .sequentiallyConsistent)
+        guard isWatched.load(ordering: .sequentiallyConsistent) else { return }
+        state.withLock { state in
+            guard let node, state.nodes.count < MovedNodes.mostNodes else {
+                state.hasMissed = true
+                return
+            }
+            if state.nodes.updateValue(node, forKey: ObjectIdentifier(node)) == nil {
+                retain(node)
+            }
+        }
+    }
+
+    /// Before the walk lists anything.
+    func watch() {
+        state.withLock { $0 = State() }
+        isWatched.store(true, ordering: .sequentiallyConsistent)
+    }
+
+    /// Those that were noted since, each retained once; nil where some could not be.
+    func take() -> [Node]? {
+        state.withLock { state in
+            if state.hasMissed { return nil }
+            defer { state.nodes = [:] }
+            return Array(state.nodes.values)
+        }
+    }
+
+    /// The rest, each retained once.
+    func unwatch() -> [Node] {
+        isWatched.store(false, ordering: .sequentiallyConsistent)
+        return state.withLock { state in
+            defer { state = State() }
+            return Array(state.nodes.values)
+        }
+    }
+}

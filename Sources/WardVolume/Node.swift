@@ -252,6 +252,12 @@ final class DirectoryState: Sendable {
 
     /// Held while the record is written anew: it carries the class and the mark.
     let recordLock = TryableLock()
+    private let recordUnsynced = Atomic(false)
+    /// The record was written anew, and may not be durable. Guarded by `recordLock`.
+    var isRecordUnsynced: Bool {
+        get { recordUnsynced.load(ordering: .relaxed) }
+        set { recordUnsynced.store(newValue, ordering: .relaxed) }
+    }
     private let mark: Atomic<Bool>
     /// Marked as synchronised by itself. Sequentially consistent: `WorkerContext.beginClassDecision` says why.
     var isMarked: Bool {
@@ -263,6 +269,21 @@ final class DirectoryState: Sendable {
     var protectionClass: ProtectionClass {
         get { ProtectionClass(rawValue: classValue.load(ordering: .relaxed))! }
         set { classValue.store(newValue.rawValue, ordering: .relaxed) }
+    }
+
+    private let nextClassValue = Atomic<UInt8>(0)
+    /// What the record is about to say; nil while nobody changes it. Who makes a file here, or moves one here, looks at it
+    /// after `WorkerContext.beginClassDecision`.
+    var nextClass: ProtectionClass? {
+        get { ProtectionClass(rawValue: nextClassValue.load(ordering: .sequentiallyConsistent)) }
+        set { nextClassValue.store(newValue?.rawValue ?? 0, ordering: .sequentiallyConsistent) }
+    }
+
+    /// Whether an empty file of this class can do without a header here: it has the directory's, now and after the change
+    /// that may be under way.
+    func gives(_ protectionClass: ProtectionClass) -> Bool {
+        let next = nextClass
+        return self.protectionClass == protectionClass && (next == nil || next == protectionClass)
     }
 
     private let defaultACL = Atomic<UInt8>(0)

@@ -28,6 +28,9 @@ final class OpenFile: @unchecked Sendable {
     var header: FileHeader?
     /// The header's 256 bytes as on disk; empty where there is none.
     var headerBytes: [UInt8] = []
+    /// Headers with the same key that page 0 may still have on the disk: replaced, and not synced since.
+    private var earlierHeaders: [[UInt8]] = []
+    private static let mostEarlierHeaders = 16
     /// The directory it was created in.
     var directoryID: [UInt8]
 
@@ -54,7 +57,11 @@ final class OpenFile: @unchecked Sendable {
     var needsMending = false
 
     /// No finding in it is left to be excused by a doubtful epoch: it was made, emptied or mended since.
-    var isBeyondDoubt = false
+    var isBeyondDoubt: Bool {
+        get { isBeyondDoubtValue.load(ordering: .acquiring) }
+        set { isBeyondDoubtValue.store(newValue, ordering: .releasing) }
+    }
+    private let isBeyondDoubtValue = Atomic<Bool>(false)
 
     /// The backing file does not end with the last page: the size hint is there, or pages that a failed call or a power
     /// cut left behind. It is cut before the size changes.
@@ -120,14 +127,16 @@ final class OpenFile: @unchecked Sendable {
     private let mayHavePrivilegeBitsValue = Atomic<Bool>(true)
     /// Written since the last `fsync`.
     var isUnsynced = false
-    /// Counts failed syncs of the backing store; handles compare it with what they reported, without the lock.
+    /// Every sync of the descriptor goes through it.
+    let syncs = SyncGroup()
+    /// Counts failed syncs of the backing store; handles compare it with what they reported. Needs no lock.
     var syncFailures: UInt64 { syncFailureCount.load(ordering: .acquiring) }
     private let syncFailureCount = Atomic<UInt64>(0)
-    private(set) var lastSyncFailure: Errno = .ioError
+    var lastSyncFailure: Errno { Errno(rawValue: lastSyncError.load(ordering: .acquiring)) }
+    private let lastSyncError = Atomic<Int32>(EIO)
 
-    /// The file's lock is held for writing.
     func noteSyncFailure(_ error: Errno) {
-        lastSyncFailure = error
+        lastSyncError.store(error.rawValue, ordering: .releasing)
         syncFailureCount.add(1, ordering: .releasing)
     }
 
@@ -158,6 +167,27 @@ final class OpenFile: @unchecked Sendable {
     }
 
     deinit { storage.close(descriptor) }
+
+    // MARK: Header
+
+    /// Whether a page 0 that was read is one whose record the file's key opens: a failed sync may have brought back one of before.
+    func hasOwnHeader(_ page: UnsafeRawPointer) -> Bool {
+        func begins(_ header: [UInt8]) -> Bool {
+            !header.isEmpty && memcmp(page, header, FileHeader.bytes) == 0
+        }
+        return begins(headerBytes) || earlierHeaders.contains(where: begins)
+    }
+
+    /// Page 0 has another header now, with the same key.
+    func replaceHeader(_ new: FileHeader, _ bytes: [UInt8]) {
+        if earlierHeaders.count == OpenFile.mostEarlierHeaders { earlierHeaders.removeFirst() }
+        earlierHeaders.append(headerBytes)
+        header = new
+        headerBytes = bytes
+    }
+
+    /// It is synced, or goes with a new key.
+    func forgetEarlierHeaders() { if !earlierHeaders.isEmpty { earlierHeaders = [] } }
 
     // MARK: Key
 

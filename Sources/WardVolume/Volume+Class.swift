@@ -141,8 +141,14 @@ extension Volume {
     ) throws(Errno) {
         let old = state.protectionClass
         let wasMarked = state.isMarked
-        if old == wanted, wasMarked == isMarked { return }
+        if old == wanted, wasMarked == isMarked, !state.isRecordUnsynced { return }
         let directory = try directoryDescriptor(of: node)
+        // Files that are made or moved here from now on get a header before their name; those that others are at are waited for.
+        if old != wanted {
+            state.nextClass = wanted
+            awaitClassDecisions()
+        }
+        defer { state.nextClass = nil }
         let failures = syncFailures.load(ordering: .acquiring)
         if old != wanted, try keepClassOfEmptyFiles(in: node, state, directory, context) {
             // A power cut that takes a file's header leaves an empty file of its directory's class: headers first.
@@ -153,6 +159,7 @@ extension Volume {
         let hidden = stagingName()
         try storage.symlinkat(
             target: record.linkTarget(macKey: keys.records), directory.rawValue, hidden)
+        state.isRecordUnsynced = true
         do throws(Errno) {
             try storage.renameat(
                 directory.rawValue, hidden, directory.rawValue, DirectoryRecord.linkName, flags: 0)
@@ -165,6 +172,7 @@ extension Volume {
         if isMarked { hasMarks.store(true, ordering: .sequentiallyConsistent) }
         // A weaker class, too: a file without a header that is synced from now on has its class from this record alone.
         try storage.fsync(directory.rawValue)
+        state.isRecordUnsynced = false
     }
 
     /// True where there are files in the directory at all.

@@ -59,7 +59,8 @@ extension Volume {
         // What the new file's attributes are, where nothing was done to it since.
         var known: FileStatus?
         do throws(Errno) {
-            if protectionClass == state.protectionClass, !backing.needsRecord {
+            context.beginClassDecision()
+            if state.gives(protectionClass), !backing.needsRecord {
                 let descriptor = try asCaller(caller) { () throws(Errno) in
                     try storage.openat(
                         directory.rawValue, stored, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW,
@@ -154,9 +155,9 @@ extension Volume {
                         descriptor, BackingMode.attributeName, bytes, flags: 0)
                 }
             }
-            if protectionClass != state.protectionClass {
+            if !state.gives(protectionClass) {
                 try makeKeylessHeader(file, protectionClass)
-                try storage.fdatasync(descriptor)
+                try syncData(file)
             }
         } catch {
             discard(file)

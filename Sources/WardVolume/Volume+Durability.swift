@@ -171,20 +171,52 @@ extension Volume {
         noteMendingDue(false)
         let before = halfDoneChanges
         let intervals = doubtful
-        if mendDirectory(root, context, shouldStop) {
-            guard halfDoneChanges == before else { return }
-            if !endDoubt(of: intervals) { noteMendingDue(true) }
+        movedNodes.watch()
+        defer { for node in movedNodes.unwatch() { table.release(node, lookups: 1) } }
+        if mendDirectory(root, context, shouldStop), mendMovedNodes(context, shouldStop) {
+            if !endDoubt(of: intervals, ifHalfDoneIs: before) { noteMendingDue(true) }
         } else if ProtectionClass.allCases.allSatisfy({ gate.state(of: $0) == .open }) {
             // No unlock will change that: the store is asked again when it is well.
             noteMendingDue(true)
         }
     }
 
-    /// Every file was read and mended since these intervals were in doubt. False where that could not be written down: then
-    /// they stay.
+    /// What was moved while the pass went on: perhaps from where it had not been to where it had. False where something could
+    /// not be seen.
+    private func mendMovedNodes(_ context: WorkerContext, _ shouldStop: () -> Bool) -> Bool {
+        let end = SystemClock.monotonic() + Volume.movePatience
+        while true {
+            // Moves that the store has done are noted when they end.
+            while nameChanges.areUnderWay {
+                if shouldStop() || SystemClock.monotonic() > end { return false }
+                usleep(100)
+            }
+            guard let moved = movedNodes.take() else { return false }
+            if moved.isEmpty { return true }
+            defer { for node in moved { table.release(node, lookups: 1) } }
+            for node in moved where node.link != nil {
+                let isSeen =
+                    node.isDirectory
+                    ? mendDirectory(node, context, shouldStop)
+                    : !node.isRegular || mendFile(node, context, shouldStop)
+                if !isSeen { return false }
+            }
+        }
+    }
+
+    /// A store that hangs in one for longer keeps the doubt.
+    private static let movePatience = Duration.seconds(10)
+
+    /// Every file was read and mended since these intervals were in doubt. False where that could not be written down, or a
+    /// change was left half-done since `before`, of `halfDoneChanges`, perhaps in an interval that is one of these: then they stay.
     @discardableResult
-    func endDoubt(of intervals: [ClosedRange<UInt32>]) -> Bool {
-        changeDoubt { $0.removeAll { intervals.contains($0) } }
+    func endDoubt(of intervals: [ClosedRange<UInt32>], ifHalfDoneIs before: Int) -> Bool {
+        let isMended = changeDoubt {
+            guard halfDone == before else { return false }
+            $0.removeAll { intervals.contains($0) }
+            return true
+        }
+        guard isMended else { return false }
         do throws(Errno) {
             try durablePoint()
         } catch {
@@ -257,8 +289,12 @@ extension Volume {
             return Volume.isGone(error) || error == .ioError && isDamaged(node, context, shouldStop)
         }
         defer { release(file, context) }
-        // Of one that is open, too: a failed sync may have left in memory what is not on the disk.
-        if !wasNew { storage.forgetCached(file.descriptor) }
+        // Of one that is open, too: a failed sync may have left in memory what is not on the disk. Where that is another first
+        // page, nothing can be said of the rest before it is closed.
+        if !wasNew {
+            storage.forgetCached(file.descriptor)
+            guard hasOwnHeader(file) else { return false }
+        }
         do throws(Errno) {
             file.lock.lockWrite()
             defer { file.lock.unlock() }
@@ -279,13 +315,14 @@ extension Volume {
             defer { context.unlockContent() }
             try? verifyEnd(file, lastPageOffset: lastPageOffset, context)
         }
+        let before = halfDoneChanges
         var page = 0
         while true {
             if shouldStop() { return false }
             file.lock.lockWrite()
             let pages = layout.pageCount(forSize: file.sizeBytes)
             if page >= pages {
-                file.isBeyondDoubt = true
+                if halfDoneChanges == before { file.isBeyondDoubt = true }
                 file.lock.unlock()
                 return true
             }
@@ -294,6 +331,17 @@ extension Volume {
             if !outcome { return false }
             page += 1
         }
+    }
+
+    private func hasOwnHeader(_ file: OpenFile) -> Bool {
+        file.lock.lockRead()
+        defer { file.lock.unlock() }
+        if file.headerBytes.isEmpty { return true }
+        let isOwn = try? withTemporaryPage { page throws(Errno) in
+            try readPage(file, 0, to: page)
+            return file.hasOwnHeader(page)
+        }
+        return isOwn ?? false
     }
 
     private func mendPage(

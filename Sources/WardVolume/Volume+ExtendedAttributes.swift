@@ -64,7 +64,7 @@ extension Volume {
             }
             return text == Volume.accessACLName ? try withTrueOwner(value, node) : value
         case .sealed(let prefix):
-            guard let owner = try ownerID(of: node, creating: false, context) else { throw .noData }
+            guard let owner = try ownerID(of: node, context) else { throw .noData }
             let stored = storedName(name, prefix)
             let sealed = try withPathDescriptor(of: node) { descriptor throws(Errno) in
                 try storedValue(descriptor, stored)
@@ -91,7 +91,7 @@ extension Volume {
         }
         for name in names {
             if name.hasPrefix("user.w.") || name.hasPrefix("trusted.w.") {
-                guard let owner = try ownerID(of: node, creating: false, context) else { continue }
+                guard let owner = try ownerID(of: node, context) else { continue }
                 let sealed = try withPathDescriptor(of: node) { descriptor throws(Errno) in
                     try storedValue(descriptor, name)
                 }
@@ -203,14 +203,13 @@ extension Volume {
             if text == Volume.defaultACLName { node.directory?.hasDefaultACL = nil }
         case .sealed(let prefix):
             guard name.count <= 255 else { throw .outOfRange }
-            guard let owner = try ownerID(of: node, creating: true, context) else {
-                throw .notSupported
-            }
-            let stored = storedName(name, prefix)
-            let sealed = sealAttribute(name, value, owner, stored)
-            try withPathDescriptor(of: node) { descriptor throws(Errno) in
-                try sealed.withUnsafeBytesTyped { bytes throws(Errno) in
-                    try storage.setxattr(descriptor, stored, bytes, flags: flags)
+            try withOwnerID(of: node, context) { owner throws(Errno) in
+                let stored = storedName(name, prefix)
+                let sealed = sealAttribute(name, value, owner, stored)
+                try withPathDescriptor(of: node) { descriptor throws(Errno) in
+                    try sealed.withUnsafeBytesTyped { bytes throws(Errno) in
+                        try storage.setxattr(descriptor, stored, bytes, flags: flags)
+                    }
                 }
             }
         case .unsupported: throw .notSupported
@@ -266,18 +265,31 @@ extension Volume {
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
     ) -> (name: [UInt8], value: [UInt8])? { keys.openAttribute(sealed, owner, stored) }
 
-    /// The ID that a node's attributes are bound to; nil where it has none (and `creating` can't give it one).
-    private func ownerID(
-        of node: Node, creating: Bool, _ context: WorkerContext
-    ) throws(Errno) -> [UInt8]? {
+    /// The ID that a node's attributes are bound to; nil where it has none.
+    private func ownerID(of node: Node, _ context: WorkerContext) throws(Errno) -> [UInt8]? {
         if node.isDirectory { return try directoryState(of: node).id }
         guard node.isRegular else { return nil }
         let file = try acquire(node, context).file
         defer { release(file, context) }
+        file.lock.lockRead()
+        defer { file.lock.unlock() }
+        return file.header?.fileID
+    }
+
+    /// Runs `body` with that ID, which a file without a header gets now, and keeps until `body` has returned: nobody empties
+    /// a file that is about to get its first attribute.
+    private func withOwnerID(
+        of node: Node, _ context: WorkerContext, _ body: ([UInt8]) throws(Errno) -> Void
+    ) throws(Errno) {
+        if node.isDirectory { return try body(try directoryState(of: node).id) }
+        guard node.isRegular else { throw .notSupported }
+        let file = try acquire(node, context).file
+        defer { release(file, context) }
         file.lock.lockWrite()
         defer { file.lock.unlock() }
-        if file.header == nil, creating { try makeKeylessHeader(file, file.protectionClass) }
-        return file.header?.fileID
+        if file.header == nil { try makeKeylessHeader(file, file.protectionClass) }
+        guard let header = file.header else { throw .notSupported }
+        try body(header.fileID)
     }
 
     // MARK: ACLs

@@ -193,8 +193,6 @@ extension Volume {
             handle.reportedSyncFailures.exchange(failures, ordering: .acquiringAndReleasing)
                 != failures
         else { return }
-        file.lock.lockRead()
-        defer { file.lock.unlock() }
         throw file.lastSyncFailure
     }
 
@@ -207,6 +205,7 @@ extension Volume {
         settle(file)
         noteStoreFailure(file)
         let failures = syncFailures.load(ordering: .acquiring)
+        let fileFailures = file.syncFailures
         do throws(Errno) {
             if file.mendedSyncFailures != failures || file.hasUncutPages {
                 file.lock.lockWrite()
@@ -218,17 +217,11 @@ extension Volume {
                     try removeHint(file)
                 }
             }
-            if dataOnly {
-                try storage.fdatasync(file.descriptor)
-            } else {
-                try storage.fsync(file.descriptor)
-            }
-            file.mendedSyncFailures = failures
+            try sync(file, dataOnly: dataOnly)
+            if file.syncFailures == fileFailures { file.mendedSyncFailures = failures }
         } catch {
-            file.lock.lockWrite()
-            noteFailedSync(of: file)
-            file.noteSyncFailure(error)
-            file.lock.unlock()
+            // That no sync could be tried is told as well.
+            if file.syncFailures == fileFailures { file.noteSyncFailure(error) }
             report(.lost(path: path(of: file.node), reason: "fsync: \(error)"))
         }
         try syncNames(of: file.node)

@@ -25,6 +25,7 @@ extension Volume {
         header.isSparse = false
         file.header = header
         file.headerBytes = headerBytes(header)
+        file.forgetEarlierHeaders()
         file.setKey(key)
         file.node.protectionClass = file.protectionClass
     }
@@ -87,7 +88,7 @@ extension Volume {
                 } catch {
                     file.isEndUnsynced = true
                     file.hasUncutPages = true
-                    return file.noteSyncFailure(error)
+                    return
                 }
             }
             file.hasHint = (try? storage.ftruncate(file.descriptor, layout.pageBytes)) == nil
@@ -113,18 +114,22 @@ extension Volume {
         try syncData(file)
     }
 
-    /// Writes page 0 again with another header, its record as it is. The file has data.
-    func replaceHeader(_ file: OpenFile, _ header: FileHeader) throws(Errno) {
+    /// Writes page 0 again with another header, its record as it is. The file has data. `EIO` where page 0 is not what was
+    /// written; `isProven`: its record was opened with the file's key, whatever header is there.
+    func replaceHeader(
+        _ file: OpenFile, _ header: FileHeader, isProven: Bool = false
+    ) throws(Errno) {
         guard file.isWritable else { throw .readOnlyFileSystem }
         settle(file)
         let bytes = headerBytes(header)
         try withTemporaryPage { page throws(Errno) in
             try readPage(file, 0, to: page)
+            // Another key's record under this header would be nobody's any more.
+            guard isProven || file.hasOwnHeader(page) else { throw .ioError }
             page.copyMemory(from: bytes, byteCount: FileHeader.bytes)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
         }
-        file.header = header
-        file.headerBytes = bytes
+        file.replaceHeader(header, bytes)
         isDirty.store(true, ordering: .relaxed)
     }
 

@@ -95,11 +95,20 @@ extension Volume {
         let status = try storage.fstatat(directory.rawValue, context.nameA)
         let victim = table.find(inode: UInt64(status.st_ino))
         let unread = unreadableNow(status, parent, context.nameA, context)
+        noteLeaving(status)
+        defer { movedFiles.end(UInt64(status.st_ino)) }
         try storage.unlinkat(directory.rawValue, context.nameA, 0)
         if let unread { report(unread.removed(by: .unlink, caller)) }
         noteRemoved(victim, status, parent, context.nameA, directory.rawValue)
         if isLong { removeLongLink(directory.rawValue, context.nameA) }
         isDirty.store(true, ordering: .relaxed)
+    }
+
+    /// Before one of several names of a file goes: after a power cut it may be there again, in a directory of another class.
+    /// Afterwards: `movedFiles.end`.
+    private func noteLeaving(_ status: FileStatus) {
+        guard !keepsOrder, status.st_nlink > 1, status.st_mode & S_IFMT == S_IFREG else { return }
+        movedFiles.note(UInt64(status.st_ino), isUnderWay: true)
     }
 
     /// A name of the inode is gone. `node` was found before it went: afterwards the number may be another file's at once,
@@ -266,7 +275,9 @@ extension Volume {
             movedFiles.end(UInt64(moved.st_ino))
             if let replaced { movedFiles.end(UInt64(replaced.st_ino)) }
         }
+        defer { context.endClassDecision() }
         if fromState !== toState {
+            context.beginClassDecision()
             try keepClass(of: moved, from, old, movingTo: toState, context)
             if exchange, let replaced {
                 try keepClass(of: replaced, to, new, movingTo: fromState, context)
@@ -279,6 +290,7 @@ extension Volume {
         if exchange, oldIsLong {
             try makeLongLink(fromDirectory.rawValue, old, oldName, fromState.id)
         }
+        if !exchange, let replaced { noteLeaving(replaced) }
         if !exchange, let victim, let replaced {
             keepOpenable(victim, replaced, toDirectory.rawValue, new, toState)
         }
@@ -300,6 +312,7 @@ extension Volume {
             if newIsLong { removeLongLink(toDirectory.rawValue, new) }
             throw error
         }
+        context.endClassDecision()
         if let unread { report(unread.removed(by: .rename, caller)) }
         if let replaced, !exchange { noteRemoved(victim, replaced, to, new, toDirectory.rawValue) }
         noteMoved(moved, from, old, to, new)
@@ -332,7 +345,9 @@ extension Volume {
         _ status: FileStatus, _ from: Node, _ old: UnsafePointer<CChar>, _ to: Node,
         _ new: UnsafePointer<CChar>
     ) {
-        guard let node = table.find(inode: UInt64(status.st_ino)) else {
+        let node = table.find(inode: UInt64(status.st_ino))
+        defer { movedNodes.note(node) { table.retain($0) } }
+        guard let node else {
             return noteUnknownName(in: to)
         }
         // The new one first: who climbs from below meets one or the other, never none.
@@ -349,7 +364,7 @@ extension Volume {
         movingTo target: DirectoryState, _ context: WorkerContext
     ) throws(Errno) {
         guard status.st_mode & S_IFMT == S_IFREG,
-            try directoryState(of: parent).protectionClass != target.protectionClass
+            try !target.gives(directoryState(of: parent).protectionClass)
         else { return }
         let node = table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
         node.addLink(parent, stored)
@@ -364,25 +379,16 @@ extension Volume {
         defer { release(file, context) }
         file.lock.lockWrite()
         defer { file.lock.unlock() }
-        let keepsHeader = file.protectionClass != target.protectionClass
-        // A name in a directory of another class may be there after a power cut, the old one or the new.
-        if !keepsOrder {
-            let mayBeElsewhere = try hasName(node, outsideClassOf: target)
-            if keepsHeader || mayBeElsewhere { movedFiles.note(node.inode, isUnderWay: true) }
+        var needsHeader = !target.gives(file.protectionClass)
+        // Of an empty file without one each name would say something else.
+        for link in node.allLinks where !needsHeader {
+            needsHeader = try !directoryState(of: link.parent).gives(file.protectionClass)
         }
-        guard keepsHeader else { return }
+        guard needsHeader else { return }
+        // A name in a directory of another class may be there after a power cut, the old one or the new.
+        if !keepsOrder { movedFiles.note(node.inode, isUnderWay: true) }
         if file.header == nil { try makeKeylessHeader(file, file.protectionClass) }
         try syncData(file)
-    }
-
-    private func hasName(
-        _ node: Node, outsideClassOf target: DirectoryState
-    ) throws(Errno) -> Bool {
-        for link in node.allLinks
-        where try directoryState(of: link.parent).protectionClass != target.protectionClass {
-            return true
-        }
-        return false
     }
 
     public func link(
@@ -404,6 +410,7 @@ extension Volume {
                 }
                 try mayCreate(file.protectionClass, caller)
             }
+            context.beginClassDecision()
             try keepClass(of: node, movingTo: state, context)
         }
         let isLong = try encryptName(newName, in: state.id, to: context.nameB)
@@ -425,7 +432,10 @@ extension Volume {
             throw error
         }
         node.addLink(parent, context.nameB)
-        if !isUnnamed { node.noteSeveralNames() }
+        if !isUnnamed {
+            node.noteSeveralNames()
+            movedNodes.note(node) { table.retain($0) }
+        }
         noteNewName(of: node)
         isDirty.store(true, ordering: .relaxed)
         context.endClassDecision()

@@ -75,7 +75,9 @@ extension Volume {
         if file.hasUnsyncedCut, !isReadOnly, (try? settleCut(file)) == nil {
             unsyncedCuts.note(node.inode)
         }
-        if file.hasUnsyncedKey, !unsyncedKeys.noteIfRoom(node.inode) { try? syncData(file) }
+        if file.hasUnsyncedKey, !unsyncedKeys.noteIfRoom(node.inode), (try? syncData(file)) == nil {
+            unsyncedKeys.note(node.inode)
+        }
         file.lock.unlock()
         let serial = file.keySerial
         file.forgetKey()

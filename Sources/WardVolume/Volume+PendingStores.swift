@@ -110,9 +110,7 @@ extension Volume {
     func noteStoreFailure(_ file: OpenFile) {
         let failure = file.storeFailure.exchange(0, ordering: .acquiringAndReleasing)
         guard failure != 0 else { return }
-        file.lock.lockWrite()
         file.noteSyncFailure(Errno(rawValue: failure))
-        file.lock.unlock()
     }
 
     /// At the end: waits for the store, and names what it did not take in time.

@@ -75,9 +75,7 @@ extension Volume {
     /// cut, it has attributes (they are bound to its ID), or it has several names.
     private func keepsHeader(_ file: OpenFile) throws(Errno) -> Bool {
         guard let link = file.node.link else { return true }
-        if try directoryState(of: link.parent).protectionClass != file.protectionClass {
-            return true
-        }
+        guard try directoryState(of: link.parent).gives(file.protectionClass) else { return true }
         // The name in a directory of another class may come back.
         if movedFiles.contains(file.node.inode) { return true }
         if try storage.fstat(file.descriptor).st_nlink > 1 { return true }

@@ -8,16 +8,33 @@ extension Volume {
     /// fdatasync(2) of a file that relies on it. The file's lock is held for writing.
     func syncData(_ file: OpenFile) throws(Errno) {
         let failures = syncFailures.load(ordering: .acquiring)
+        let fileFailures = file.syncFailures
         if file.mendedSyncFailures != failures { try writeEndsAgain(file) }
-        do throws(Errno) {
-            try storage.fdatasync(file.descriptor)
-        } catch {
-            noteFailedSync(of: file)
-            throw error
-        }
+        try sync(file, dataOnly: true)
+        // Told to another one who shares the descriptor.
+        guard file.syncFailures == fileFailures else { throw file.lastSyncFailure }
         file.mendedSyncFailures = failures
+        file.forgetEarlierHeaders()
         file.hasUnsyncedKey = false
         unsyncedKeys.forget(file.node.inode)
+    }
+
+    /// A failure is noted: every handle reports it once. Without one there may have been another's meanwhile:
+    /// `file.syncFailures` tells.
+    func sync(_ file: OpenFile, dataOnly: Bool) throws(Errno) {
+        try file.syncs.sync(isFull: !dataOnly) { isFull throws(Errno) in
+            do throws(Errno) {
+                if isFull {
+                    try storage.fsync(file.descriptor)
+                } else {
+                    try storage.fdatasync(file.descriptor)
+                }
+            } catch {
+                noteFailedSync(of: file)
+                file.noteSyncFailure(error)
+                throw error
+            }
+        }
     }
 
     /// Whether a sync has failed since a sync of this file could be believed.
@@ -25,9 +42,8 @@ extension Volume {
         file.mendedSyncFailures != syncFailures.load(ordering: .acquiring)
     }
 
-    /// What the file may look like now is excused, until it was read from the disk and mended. The file's lock is held for
-    /// writing.
-    func noteFailedSync(of file: OpenFile) {
+    /// What the file may look like now is excused, until it was read from the disk and mended.
+    private func noteFailedSync(of file: OpenFile) {
         syncFailures.add(1, ordering: .acquiringAndReleasing)
         noteHalfDone(file, "a sync failed")
     }
@@ -52,10 +68,13 @@ extension Volume {
                 try storage.pwrite(
                     file.descriptor, page, layout.pageBytes, at: last * layout.pageBytes)
                 try readPage(file, 0, to: page)
-                if isZero(page, layout.pageBytes) { throw .ioError }
             } else if last == 0 {
                 try readEnd(file, 0, to: page)
+            } else {
+                try readPage(file, 0, to: page)
             }
+            // Another key's record under this header would be nobody's any more.
+            guard file.hasOwnHeader(page) else { throw .ioError }
             page.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
         }

@@ -42,7 +42,7 @@ public final class Volume: @unchecked Sendable {
     private var doubtfulEpochs: [ClosedRange<UInt32>]
     private let doubtLock = TryableLock()
     /// Counts changes left half-done. Guarded by `doubtLock`.
-    private var halfDone = 0
+    private(set) var halfDone = 0
     /// Whether there are any: read on every hot path that cares.
     let hasDoubt: Atomic<Bool>
     /// There is something in doubt that nobody has looked for yet, or could not for want of the store.
@@ -107,6 +107,7 @@ public final class Volume: @unchecked Sendable {
     /// Files that came from a directory of another class, on a store that may keep them there.
     let movedFiles = UnsyncedFiles()
     let nameChanges = NameChanges()
+    let movedNodes = MovedNodes()
     /// Held over a sync of the store until its failure is noted: each is told to one of those who share the descriptor.
     let storeSyncLock = TryableLock()
     /// Runs what must not run on a thread that serves requests.
@@ -256,11 +257,11 @@ public final class Volume: @unchecked Sendable {
     }
 
     /// In one step: another thread may be adding an interval.
-    func changeDoubt(_ body: (inout [ClosedRange<UInt32>]) -> Void) {
+    func changeDoubt<R>(_ body: (inout [ClosedRange<UInt32>]) -> R) -> R {
         doubtLock.lockNow()
         defer { doubtLock.unlock() }
-        body(&doubtfulEpochs)
-        hasDoubt.store(!doubtfulEpochs.isEmpty, ordering: .releasing)
+        defer { hasDoubt.store(!doubtfulEpochs.isEmpty, ordering: .releasing) }
+        return body(&doubtfulEpochs)
     }
 
     /// Changes left half-done so far: who looked through all files knows by it whether one was made half-done behind it.

@@ -216,6 +216,8 @@ import WardSystem
                 bench.handle, mode: 3, offsetBytes: UInt64(start),
                 lengthBytes: UInt64(bench.layout.start(ofPage: 3) - start),
                 caller: CrashBench.caller, bench.volume.context)
+            // It tells of a failure once, and then promises.
+            try? bench.volume.fsync(bench.handle)
             try bench.volume.fsync(bench.handle)
         } _: { bench, recovered, place in
             let found = try CrashBench.content(recovered)

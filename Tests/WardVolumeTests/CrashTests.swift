@@ -1,4 +1,5 @@
 import Glibc
+import Synchronization
 import Testing
 import WardFormat
 import WardSimulatedStorage
@@ -328,6 +329,36 @@ import WardVolume
             volume.forget(directory.node)
         }
         #expect(places.count == 2)
+    }
+
+    /// Found by seed 1795390394283 of `make crash`.
+    @Test(
+        "a new file with names in directories of two classes has one class, by whichever name it is found"
+    )
+    func oneClassByEachName() throws {
+        let bench = try CrashBench()
+        let directory = try bench.volume.makeDirectory("secret", in: 1)
+        try bench.volume.setClass(directory.node, .completeUntilFirstUserAuthentication)
+        try bench.volume.volume.durablePoint()
+        let images = Mutex<[DiskImage]>([])
+        bench.disk.onChange { image, _ in images.withLock { $0.append(image) } }
+        let (entry, handle) = try bench.volume.create("new", in: directory.node)
+        try bench.volume.write(handle, 0, bench.content)
+        try bench.volume.setClass(entry.node, .none)
+        _ = try bench.volume.link(entry.node, to: "second", in: 1)
+        bench.volume.release(handle)
+        bench.disk.onChange(nil)
+        for image in images.withLock({ $0 }) {
+            for survival in Survival.allCases {
+                let left = image.afterPowerCut(survival, seed: 1)
+                let first = try CrashVolume(bench.keys, on: SimulatedDisk(left))
+                guard let second = try? first.lookup("second", in: 1) else { continue }
+                let other = try CrashVolume(bench.keys, on: SimulatedDisk(left))
+                let secret = try other.lookup("secret", in: 1)
+                let new = try other.lookup("new", in: secret.node)
+                #expect(try first.classOf(second.node) == other.classOf(new.node), "\(survival)")
+            }
+        }
     }
 
     @Test("the class of a directory, weaker or stronger, is durable when the call returns")

@@ -69,7 +69,9 @@ extension VolumeCheck {
             if let header = file.header { tally.hints.insert(header.directoryID) }
         }
         let path = path(of: task)
-        checkHeader(file, task, path)
+        // Of one that was open, too: a failed sync may have left in memory what is not on the disk.
+        if volume.isInDoubt { volume.storage.forgetCached(file.descriptor) }
+        guard checkHeader(file, task, path, context) else { return }
         if file.header == nil, file.hasUnsyncedCut {
             add(
                 CheckFinding(
@@ -93,19 +95,33 @@ extension VolumeCheck {
         checkContent(file, task, path, context)
     }
 
-    /// The header on disk against the one in use: it changes only through the volume.
-    private func checkHeader(_ file: OpenFile, _ task: FileTask, _ path: String) {
-        func isSound() throws(Errno) -> Bool {
-            guard !file.headerBytes.isEmpty else { return true }
-            return try volume.withTemporaryPage { page throws(Errno) in
-                try volume.readPage(file, 0, to: page)
-                return memcmp(page, file.headerBytes, FileHeader.bytes) == 0
-            }
-        }
+    /// The header on disk against the one in use: it changes only through the volume. False where the first page is another one
+    /// than was written, as a failed sync leaves it: nothing can be said of the rest now.
+    private func checkHeader(
+        _ file: OpenFile, _ task: FileTask, _ path: String, _ context: WorkerContext
+    ) -> Bool {
+        var isSound = true
+        var isOwn: Bool? = true
         file.lock.lockRead()
-        let wasSound = (try? isSound()) ?? true
+        if !file.headerBytes.isEmpty {
+            isSound =
+                (try? volume.withTemporaryPage { page throws(Errno) in
+                    try volume.readPage(file, 0, to: page)
+                    return file.hasOwnHeader(page)
+                }) ?? true
+            if !isSound { isOwn = try? opensFirstPage(file, context) }
+        }
         file.lock.unlock()
-        if wasSound { return }
+        if isSound { return true }
+        guard isOwn == true else {
+            add(
+                CheckFinding(
+                    .header, path: path, protectionClass: file.protectionClass,
+                    problem: "its first page is not what was written while it is open",
+                    remedy: "told when it is closed",
+                    outcome: .left("close it, unlock, then check again")))
+            return false
+        }
         add(
             CheckFinding(
                 .header, path: path, protectionClass: file.protectionClass,
@@ -115,12 +131,22 @@ extension VolumeCheck {
             file.lock.lockWrite()
             defer { file.lock.unlock() }
             guard let header = file.header else { return nil }
+            guard try opensFirstPage(file, context) else { throw .ioError }
             let kept = try quarantine.keep(
                 pages: [0..<1], of: file.descriptor, pageNote(task, file, "header"))
-            try volume.replaceHeader(file, header)
-            try volume.storage.fsync(file.descriptor)
+            try volume.replaceHeader(file, header, isProven: true)
+            try volume.syncData(file)
             return kept
         }
+        return true
+    }
+
+    /// Whether the first page is the file's, whatever its header says now. The file's lock is held.
+    private func opensFirstPage(
+        _ file: OpenFile, _ context: WorkerContext
+    ) throws(Errno) -> Bool {
+        if file.sizeBytes == 0 { return true }
+        return try judge(file, 0..<1, context).first?.state != .lost
     }
 
     func pageNote(_ task: FileTask, _ file: OpenFile, _ what: String) -> [String] {
@@ -164,7 +190,7 @@ extension VolumeCheck {
                 guard volume.mendFile(file.node, context, shouldStop) else { throw .wouldBlock }
                 file.lock.lockWrite()
                 defer { file.lock.unlock() }
-                try volume.storage.fsync(file.descriptor)
+                try volume.syncData(file)
                 return nil
             }
         }
@@ -378,7 +404,7 @@ extension VolumeCheck {
         do {
             file.lock.lockWrite()
             defer { file.lock.unlock() }
-            try volume.storage.fsync(file.descriptor)
+            try volume.syncData(file)
         }
         if file.node.hasCachedPages.load(ordering: .relaxed) {
             volume.kernel?.invalidateContent(of: file.node.id)

@@ -293,10 +293,12 @@ extension VolumeCheck {
         }
         try volume.renameToFreeName(
             from.rawValue, bad.stored, to.rawValue, stored, isDirectory: bad.type == S_IFDIR)
-        if let node = volume.table.find(inode: bad.inode) {
+        let node = volume.table.find(inode: bad.inode)
+        if let node {
             node.addLink(target, stored)
             node.removeLink(bad.parent, bad.stored)
         }
+        volume.movedNodes.note(node) { volume.table.retain($0) }
         try volume.storage.fsync(to.rawValue)
         if from !== to { try volume.storage.fsync(from.rawValue) }
         if let state = target.directory,

@@ -114,7 +114,7 @@ extension VolumeCheck {
             if headerIsBad {
                 file.lock.lockWrite()
                 defer { file.lock.unlock() }
-                try volume.replaceHeader(file, header)
+                try volume.replaceHeader(file, header, isProven: true)
             }
             for run in bad { for page in run.pages { try repair(file, page, context) } }
             file.lock.lockWrite()

@@ -69,6 +69,7 @@ public final class VolumeCheck: Sendable {
 
     /// `onProgress` is called on this thread, often.
     public func run(onProgress: (CheckProgress) -> Void = { _ in }) -> CheckReport {
+        let (halfDone, moves) = (volume.halfDoneChanges, volume.movedNodes.count)
         let intervals = volume.doubtful
         checkState()
         var level = [volume.root]
@@ -87,7 +88,7 @@ public final class VolumeCheck: Sendable {
         checkEpochs()
         let isInterrupted = shouldStop()
         tally.withLock { $0.report.isInterrupted = isInterrupted }
-        endDoubt(intervals)
+        endDoubt(intervals, halfDone: halfDone, moves: moves)
         if isRepairing { leaveReport() }
         let report = tally.withLock { tally -> CheckReport in
             for node in tally.retained { volume.table.release(node, lookups: 1) }
@@ -176,13 +177,16 @@ public final class VolumeCheck: Sendable {
     }
 
     /// Where every file was read, and mended where it had to be, unclean ends excuse nothing any more.
-    private func endDoubt(_ intervals: [ClosedRange<UInt32>]) {
+    /// What was moved meanwhile may have been missed: the volume's own pass sees it.
+    private func endDoubt(_ intervals: [ClosedRange<UInt32>], halfDone: Int, moves: UInt64) {
         tally.withLock { tally in
             if isRepairing, !intervals.isEmpty, tally.report.isComplete,
                 // What was left, a header or a directory's record, has content that nobody has looked at.
                 tally.report.repaired == tally.report.progress.findings
             {
-                volume.endDoubt(of: intervals)
+                if volume.nameChanges.quietState != nil, volume.movedNodes.count == moves {
+                    volume.endDoubt(of: intervals, ifHalfDoneIs: halfDone)
+                }
             }
             tally.report.isInDoubt = volume.isInDoubt
         }
