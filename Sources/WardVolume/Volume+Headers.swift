@@ -59,6 +59,7 @@ extension Volume {
             throw error
         }
         file.forgetKey()
+        file.forgetEarlierHeaders()
         file.protectionClass = protectionClass
         file.node.protectionClass = protectionClass
         if let before {

@@ -104,9 +104,8 @@ extension Volume {
 
     /// Of files that no program has open.
     private func forgetUnusedKeys(of kept: ProtectionClassSet) {
-        for file in openFiles(of: kept)
-        where file.kernelHandles.load(ordering: .sequentiallyConsistent) == 0 {
-            file.forgetKey()
+        forEachOpenFile(of: kept) { file in
+            if file.kernelHandles.load(ordering: .sequentiallyConsistent) == 0 { file.forgetKey() }
         }
     }
 
@@ -122,7 +121,7 @@ extension Volume {
     /// Ends with class B's gate open for new files. It lets whoever finds a file's key in memory pass, so not before the
     /// keys are gone: a read would fill pages that nobody drops any more.
     private func forgetFileKeys(of classes: ProtectionClassSet) {
-        for file in openFiles(of: classes) { file.forgetKey() }
+        forEachOpenFile(of: classes) { $0.forgetKey() }
         if classes.contains(.completeUnlessOpen) {
             gate.set(.openFilesOnly, for: .completeUnlessOpen)
         }
@@ -165,14 +164,26 @@ extension Volume {
 
     /// Whether the kernel may hold mapped pages of these classes that it has not written back.
     public func mayHaveDirtyPages(in classes: ProtectionClassSet) -> Bool {
-        openFiles(of: classes).contains { $0.mappableHandles.load(ordering: .relaxed) > 0 }
+        var isMapped = false
+        forEachOpenFile(of: classes) {
+            if $0.mappableHandles.load(ordering: .relaxed) > 0 { isMapped = true }
+        }
+        return isMapped
     }
 
-    private func openFiles(of classes: ProtectionClassSet) -> [OpenFile] {
+    /// Runs `body`, which waits for no store, for each. Whoever closes a file takes these locks while it still holds it: the last
+    /// to let go of one, which closes it in the store, is never the thread that locks.
+    private func forEachOpenFile(
+        of classes: ProtectionClassSet, _ body: (OpenFile) -> Void
+    ) {
         openNodesLock.lockNow()
         defer { openNodesLock.unlock() }
-        let files = openNodes.values.compactMap(\.file) + examined.withLock { Array($0.values) }
-        return files.filter { classes.contains($0.protectionClass) }
+        for node in openNodes.values {
+            if let file = node.file, classes.contains(file.protectionClass) { body(file) }
+        }
+        examined.withLock { examined in
+            for file in examined.values where classes.contains(file.protectionClass) { body(file) }
+        }
     }
 
     /// Files that stay usable while locked need their keys now: a descriptor from before a reboot may not have been used
@@ -180,14 +191,15 @@ extension Volume {
     /// the store.
     private func loadKeys(of kept: ProtectionClassSet, patience: Duration) {
         let end = SystemClock.monotonic() + patience
-        for file in openFiles(of: kept)
-        where !file.hasKey && file.kernelHandles.load(ordering: .sequentiallyConsistent) > 0 {
+        forEachOpenFile(of: kept) { file in
+            guard !file.hasKey, file.kernelHandles.load(ordering: .sequentiallyConsistent) > 0
+            else { return }
             var isLocked = file.lock.tryLockRead()
             while !isLocked, SystemClock.monotonic() < end {
                 usleep(100)
                 isLocked = file.lock.tryLockRead()
             }
-            guard isLocked else { continue }
+            guard isLocked else { return }
             defer { file.lock.unlock() }
             if file.header?.wrappedKey.isEmpty == false {
                 try? file.withKey(load: { () throws(Errno) in try loadKey(file, nil) }) { _ in }

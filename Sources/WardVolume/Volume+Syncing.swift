@@ -70,11 +70,9 @@ extension Volume {
                 try readPage(file, 0, to: page)
             } else if last == 0 {
                 try readEnd(file, 0, to: page)
-            } else {
-                try readPage(file, 0, to: page)
             }
-            // Another key's record under this header would be nobody's any more.
-            guard file.hasOwnHeader(page) else { throw .ioError }
+            // Another key's record under this header would be nobody's any more. An empty file has no key, and no record.
+            guard last < 0 || file.hasOwnHeader(page) else { throw .ioError }
             page.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
         }
