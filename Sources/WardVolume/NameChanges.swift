@@ -49,22 +49,31 @@ final class MovedNodes: Sendable {
     private static let mostNodes = 100_000
 
     private struct State {
+        var isWatched = false
         var nodes: [ObjectIdentifier: Node] = [:]
         var hasMissed = false
     }
 
     private let state = Mutex(State())
+    /// So that nobody takes the mutex while nobody walks.
     private let isWatched = Atomic(false)
+    private let isWaiting = Atomic(false)
     private let moves = Atomic<UInt64>(0)
 
     /// How many moves there were.
     var count: UInt64 { moves.load(ordering: .sequentiallyConsistent) }
 
-    /// After the store has done it; nil where no node knows it. `retain` is called where it is kept.
-    func note(_ node: Node?, retain: (Node) -> Void) {
-        moves.add(1, ordering: .sequentiallyConsistent)
+    /// Whether `take` would give some, or say that some were missed.
+    var areWaiting: Bool { isWaiting.load(ordering: .relaxed) }
+
+    /// After the store has done it; nil where no node knows it. `retain` is called where it is kept. `isCounted`: false for the
+    /// one who asks for `count`.
+    func note(_ node: Node?, isCounted: Bool = true, retain: (Node) -> Void) {
+        if isCounted { moves.add(1, ordering: .sequentiallyConsistent) }
         guard isWatched.load(ordering: .sequentiallyConsistent) else { return }
         state.withLock { state in
+            guard state.isWatched else { return }
+            isWaiting.store(true, ordering: .relaxed)
             guard let node, state.nodes.count < MovedNodes.mostNodes else {
                 state.hasMissed = true
                 return
@@ -75,15 +84,23 @@ final class MovedNodes: Sendable {
         }
     }
 
+    /// It has no name any more. `release` is called where it was kept.
+    func drop(_ node: Node, release: (Node) -> Void) {
+        guard isWatched.load(ordering: .sequentiallyConsistent) else { return }
+        let kept = state.withLock { $0.nodes.removeValue(forKey: ObjectIdentifier(node)) }
+        if let kept { release(kept) }
+    }
+
     /// Before the walk lists anything.
     func watch() {
-        state.withLock { $0 = State() }
+        state.withLock { $0.isWatched = true }
         isWatched.store(true, ordering: .sequentiallyConsistent)
     }
 
     /// Those that were noted since, each retained once; nil where some could not be.
     func take() -> [Node]? {
         state.withLock { state in
+            isWaiting.store(false, ordering: .relaxed)
             if state.hasMissed { return nil }
             defer { state.nodes = [:] }
             return Array(state.nodes.values)

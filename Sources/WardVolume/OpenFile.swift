@@ -28,8 +28,10 @@ final class OpenFile: @unchecked Sendable {
     var header: FileHeader?
     /// The header's 256 bytes as on disk; empty where there is none.
     var headerBytes: [UInt8] = []
-    /// Headers with the same key that page 0 may still have on the disk: replaced, and not synced since.
+    /// Headers with the same key that page 0 may have on the disk: replaced and not synced since, or about to be written.
     private var earlierHeaders: [[UInt8]] = []
+    /// How page 0's record began when the file was opened, while the key is that one: its nonce, which no other has.
+    private var openedRecord = SIMD4<UInt64>()
     private static let mostEarlierHeaders = 16
     /// The directory it was created in.
     var directoryID: [UInt8]
@@ -170,7 +172,7 @@ final class OpenFile: @unchecked Sendable {
 
     // MARK: Header
 
-    /// Whether a page 0 that was read is one whose record the file's key opens: a failed sync may have brought back one of before.
+    /// Whether a page 0 that was read has a header that this file gave it, with the key that it has now.
     func hasOwnHeader(_ page: UnsafeRawPointer) -> Bool {
         func begins(_ header: [UInt8]) -> Bool {
             !header.isEmpty && memcmp(page, header, FileHeader.bytes) == 0
@@ -178,16 +180,40 @@ final class OpenFile: @unchecked Sendable {
         return begins(headerBytes) || earlierHeaders.contains(where: begins)
     }
 
-    /// Page 0 has another header now, with the same key.
+    /// Whether the file's key opens the record of a page 0 that was read: a failed sync may have brought back one of before, with
+    /// another. Looks at no key.
+    func hasOwnRecord(_ page: UnsafeRawPointer) -> Bool {
+        hasOwnHeader(page)
+            || openedRecord != SIMD4() && openedRecord == OpenFile.beginning(ofRecordIn: page)
+    }
+
+    /// The file was opened with this page 0.
+    func noteOpened(_ page: UnsafeRawPointer) {
+        openedRecord = OpenFile.beginning(ofRecordIn: page)
+    }
+
+    private static func beginning(ofRecordIn page: UnsafeRawPointer) -> SIMD4<UInt64> {
+        (page + FileHeader.bytes).loadUnaligned(as: SIMD4<UInt64>.self)
+    }
+
+    /// Page 0 is about to get another header, with the same key.
+    func willReplaceHeader(_ bytes: [UInt8]) {
+        if earlierHeaders.count >= OpenFile.mostEarlierHeaders { earlierHeaders.removeFirst() }
+        earlierHeaders.append(bytes)
+    }
+
+    /// It has.
     func replaceHeader(_ new: FileHeader, _ bytes: [UInt8]) {
-        if earlierHeaders.count == OpenFile.mostEarlierHeaders { earlierHeaders.removeFirst() }
-        earlierHeaders.append(headerBytes)
+        willReplaceHeader(headerBytes)
         header = new
         headerBytes = bytes
     }
 
     /// It is synced, or goes with a new key.
-    func forgetEarlierHeaders() { if !earlierHeaders.isEmpty { earlierHeaders = [] } }
+    func forgetEarlierHeaders(hasNewKey: Bool) {
+        if !earlierHeaders.isEmpty { earlierHeaders = [] }
+        if hasNewKey { openedRecord = SIMD4() }
+    }
 
     // MARK: Key
 

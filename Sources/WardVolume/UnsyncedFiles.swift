@@ -6,29 +6,32 @@ import Synchronization
 /// are too many to remember.
 final class UnsyncedFiles: Sendable {
     static let mostFiles = 4096
-    private static let underWay = UInt64.max
 
     private struct Notes {
         /// The number of the last note of each.
         var files: [UInt64: UInt64] = [:]
+        /// By who is at it.
+        var underWay: [ObjectIdentifier: [UInt64]] = [:]
         /// Of the last note that there was no room for; 0: none.
         var lastOther: UInt64 = 0
         var made: UInt64 = 0
     }
 
     private let notes = Mutex(Notes())
+    private let areUnderWay = Atomic(0)
 
-    /// `isUnderWay`: no sync forgets it before `end`. Where there is no room, it is one of those that `contains` says yes to.
-    func note(_ inode: UInt64, isUnderWay: Bool = false) {
+    /// Where there is no room, it is one of those that `contains` says yes to.
+    func note(_ inode: UInt64) {
         notes.withLock { notes in
             notes.made += 1
-            if isUnderWay {
-                // As many as there are requests.
-                notes.files[inode] = UnsyncedFiles.underWay
-            } else {
-                UnsyncedFiles.note(inode, &notes)
-            }
+            UnsyncedFiles.note(inode, &notes)
         }
+    }
+
+    /// No sync forgets it before `end`.
+    func note(_ inode: UInt64, by owner: AnyObject) {
+        areUnderWay.add(1, ordering: .relaxed)
+        notes.withLock { $0.underWay[ObjectIdentifier(owner), default: []].append(inode) }
     }
 
     /// False where there is no room: nothing was noted.
@@ -41,13 +44,17 @@ final class UnsyncedFiles: Sendable {
         }
     }
 
-    /// What was noted as under way was done, or was not.
-    func end(_ inode: UInt64) {
+    /// What this one noted as under way was done, or was not.
+    func end(by owner: AnyObject) {
+        // Those that it noted itself it sees.
+        guard areUnderWay.load(ordering: .relaxed) > 0 else { return }
         notes.withLock { notes in
-            guard notes.files[inode] == UnsyncedFiles.underWay else { return }
-            notes.files[inode] = nil
+            guard let inodes = notes.underWay.removeValue(forKey: ObjectIdentifier(owner)) else {
+                return
+            }
+            areUnderWay.subtract(inodes.count, ordering: .relaxed)
             notes.made += 1
-            UnsyncedFiles.note(inode, &notes)
+            for inode in inodes { UnsyncedFiles.note(inode, &notes) }
         }
     }
 
@@ -64,7 +71,10 @@ final class UnsyncedFiles: Sendable {
     }
 
     func contains(_ inode: UInt64) -> Bool {
-        notes.withLock { $0.lastOther != 0 || $0.files[inode] != nil }
+        notes.withLock { notes in
+            notes.lastOther != 0 || notes.files[inode] != nil
+                || notes.underWay.contains { $0.value.contains(inode) }
+        }
     }
 
     var notesMade: UInt64 { notes.withLock { $0.made } }

@@ -173,7 +173,9 @@ extension Volume {
         let intervals = doubtful
         movedNodes.watch()
         defer { for node in movedNodes.unwatch() { table.release(node, lookups: 1) } }
-        if mendDirectory(root, context, shouldStop), mendMovedNodes(context, shouldStop) {
+        if mendDirectory(root, context, shouldStop, isWalk: true),
+            mendMovedNodes(context, shouldStop)
+        {
             if !endDoubt(of: intervals, ifHalfDoneIs: before) { noteMendingDue(true) }
         } else if ProtectionClass.allCases.allSatisfy({ gate.state(of: $0) == .open }) {
             // No unlock will change that: the store is asked again when it is well.
@@ -184,24 +186,31 @@ extension Volume {
     /// What was moved while the pass went on: perhaps from where it had not been to where it had. False where something could
     /// not be seen.
     private func mendMovedNodes(_ context: WorkerContext, _ shouldStop: () -> Bool) -> Bool {
-        let end = SystemClock.monotonic() + Volume.movePatience
         while true {
             // Moves that the store has done are noted when they end.
+            let end = SystemClock.monotonic() + Volume.movePatience
             while nameChanges.areUnderWay {
                 if shouldStop() || SystemClock.monotonic() > end { return false }
                 usleep(100)
             }
-            guard let moved = movedNodes.take() else { return false }
-            if moved.isEmpty { return true }
-            defer { for node in moved { table.release(node, lookups: 1) } }
-            for node in moved where node.link != nil {
-                let isSeen =
-                    node.isDirectory
-                    ? mendDirectory(node, context, shouldStop)
-                    : !node.isRegular || mendFile(node, context, shouldStop)
-                if !isSeen { return false }
-            }
+            guard let isSeen = mendThoseMoved(context, shouldStop) else { return true }
+            if !isSeen { return false }
         }
+    }
+
+    /// Those that wait; nil where none does.
+    private func mendThoseMoved(_ context: WorkerContext, _ shouldStop: () -> Bool) -> Bool? {
+        guard let moved = movedNodes.take() else { return false }
+        if moved.isEmpty { return nil }
+        defer { for node in moved { table.release(node, lookups: 1) } }
+        for node in moved where node.link != nil {
+            let isSeen =
+                node.isDirectory
+                ? mendDirectory(node, context, shouldStop)
+                : !node.isRegular || mendFile(node, context, shouldStop)
+            if !isSeen { return false }
+        }
+        return true
     }
 
     /// A store that hangs in one for longer keeps the doubt.
@@ -211,6 +220,8 @@ extension Volume {
     /// change was left half-done since `before`, of `halfDoneChanges`, perhaps in an interval that is one of these: then they stay.
     @discardableResult
     func endDoubt(of intervals: [ClosedRange<UInt32>], ifHalfDoneIs before: Int) -> Bool {
+        // What could not be cut yet is excused by one of them.
+        guard finishCuts() == nil else { return false }
         let isMended = changeDoubt {
             guard halfDone == before else { return false }
             $0.removeAll { intervals.contains($0) }
@@ -237,9 +248,10 @@ extension Volume {
         recordedEpoch = seen
     }
 
-    /// False where something could not be seen: the doubt stays.
+    /// False where something could not be seen: the doubt stays. `isWalk`: what was moved meanwhile is looked at in between.
     private func mendDirectory(
-        _ directory: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
+        _ directory: Node, _ context: WorkerContext, _ shouldStop: () -> Bool,
+        isWalk: Bool = false
     ) -> Bool {
         var isComplete = true
         var stored: [[CChar]] = []
@@ -254,6 +266,10 @@ extension Volume {
         else { return false }
         for name in stored {
             if shouldStop() { return false }
+            // Not to hold many of them, with what was replaced meanwhile, until the end.
+            if isWalk, movedNodes.areWaiting, mendThoseMoved(context, shouldStop) == false {
+                isComplete = false
+            }
             let status: FileStatus
             do throws(Errno) {
                 status = try storage.fstatat(descriptor.rawValue, name)
@@ -267,7 +283,7 @@ extension Volume {
             node.addLink(directory, name)
             defer { table.release(node, lookups: 1) }
             if type == S_IFDIR {
-                if !mendDirectory(node, context, shouldStop) { isComplete = false }
+                if !mendDirectory(node, context, shouldStop, isWalk: isWalk) { isComplete = false }
             } else if !mendFile(node, context, shouldStop) {
                 isComplete = false
             }
@@ -293,7 +309,7 @@ extension Volume {
         // page, nothing can be said of the rest before it is closed.
         if !wasNew {
             storage.forgetCached(file.descriptor)
-            guard hasOwnHeader(file) else { return false }
+            guard hasOwnFirstPage(file) else { return false }
         }
         do throws(Errno) {
             file.lock.lockWrite()
@@ -322,7 +338,9 @@ extension Volume {
             file.lock.lockWrite()
             let pages = layout.pageCount(forSize: file.sizeBytes)
             if page >= pages {
-                if halfDoneChanges == before { file.isBeyondDoubt = true }
+                file.isBeyondDoubt = true
+                // Noted meanwhile, perhaps before this.
+                if halfDoneChanges != before { file.isBeyondDoubt = false }
                 file.lock.unlock()
                 return true
             }
@@ -333,13 +351,13 @@ extension Volume {
         }
     }
 
-    private func hasOwnHeader(_ file: OpenFile) -> Bool {
+    private func hasOwnFirstPage(_ file: OpenFile) -> Bool {
         file.lock.lockRead()
         defer { file.lock.unlock() }
-        if file.headerBytes.isEmpty { return true }
+        if file.sizeBytes == 0 { return true }
         let isOwn = try? withTemporaryPage { page throws(Errno) in
             try readPage(file, 0, to: page)
-            return file.hasOwnHeader(page)
+            return file.hasOwnRecord(page)
         }
         return isOwn ?? false
     }

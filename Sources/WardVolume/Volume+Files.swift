@@ -204,8 +204,8 @@ extension Volume {
         let file = handle.file
         settle(file)
         noteStoreFailure(file)
-        let failures = syncFailures.load(ordering: .acquiring)
         let fileFailures = file.syncFailures
+        let failures = syncFailures.load(ordering: .acquiring)
         do throws(Errno) {
             if file.mendedSyncFailures != failures || file.hasUncutPages {
                 file.lock.lockWrite()

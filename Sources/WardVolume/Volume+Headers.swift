@@ -25,7 +25,7 @@ extension Volume {
         header.isSparse = false
         file.header = header
         file.headerBytes = headerBytes(header)
-        file.forgetEarlierHeaders()
+        file.forgetEarlierHeaders(hasNewKey: true)
         file.setKey(key)
         file.node.protectionClass = file.protectionClass
     }
@@ -59,7 +59,7 @@ extension Volume {
             throw error
         }
         file.forgetKey()
-        file.forgetEarlierHeaders()
+        file.forgetEarlierHeaders(hasNewKey: true)
         file.protectionClass = protectionClass
         file.node.protectionClass = protectionClass
         if let before {
@@ -126,8 +126,9 @@ extension Volume {
         try withTemporaryPage { page throws(Errno) in
             try readPage(file, 0, to: page)
             // Another key's record under this header would be nobody's any more.
-            guard isProven || file.hasOwnHeader(page) else { throw .ioError }
+            guard isProven || file.hasOwnRecord(page) else { throw .ioError }
             page.copyMemory(from: bytes, byteCount: FileHeader.bytes)
+            file.willReplaceHeader(bytes)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
         }
         file.replaceHeader(header, bytes)

@@ -95,8 +95,8 @@ extension Volume {
         let status = try storage.fstatat(directory.rawValue, context.nameA)
         let victim = table.find(inode: UInt64(status.st_ino))
         let unread = unreadableNow(status, parent, context.nameA, context)
-        noteLeaving(status)
-        defer { movedFiles.end(UInt64(status.st_ino)) }
+        noteLeaving(status, context)
+        defer { movedFiles.end(by: context) }
         try storage.unlinkat(directory.rawValue, context.nameA, 0)
         if let unread { report(unread.removed(by: .unlink, caller)) }
         noteRemoved(victim, status, parent, context.nameA, directory.rawValue)
@@ -106,9 +106,9 @@ extension Volume {
 
     /// Before one of several names of a file goes: after a power cut it may be there again, in a directory of another class.
     /// Afterwards: `movedFiles.end`.
-    private func noteLeaving(_ status: FileStatus) {
+    private func noteLeaving(_ status: FileStatus, _ context: WorkerContext) {
         guard !keepsOrder, status.st_nlink > 1, status.st_mode & S_IFMT == S_IFREG else { return }
-        movedFiles.note(UInt64(status.st_ino), isUnderWay: true)
+        movedFiles.note(UInt64(status.st_ino), by: context)
     }
 
     /// A name of the inode is gone. `node` was found before it went: afterwards the number may be another file's at once,
@@ -125,7 +125,9 @@ extension Volume {
             node = found
         }
         guard let node else { return }
-        node.removeLink(parent, stored)
+        if node.removeLink(parent, stored) {
+            movedNodes.drop(node) { table.release($0, lookups: 1) }
+        }
         // With the last name (and no descriptor of ours) the inode's number may come back as another file.
         if status.st_nlink <= 1 || status.st_mode & S_IFMT == S_IFDIR { table.detach(node) }
     }
@@ -271,10 +273,7 @@ extension Volume {
         if let replaced, replaced.st_ino == moved.st_ino, replaced.st_dev == moved.st_dev {
             return  // two names of one file: rename(2) does nothing
         }
-        defer {
-            movedFiles.end(UInt64(moved.st_ino))
-            if let replaced { movedFiles.end(UInt64(replaced.st_ino)) }
-        }
+        defer { movedFiles.end(by: context) }
         defer { context.endClassDecision() }
         if fromState !== toState {
             context.beginClassDecision()
@@ -290,7 +289,7 @@ extension Volume {
         if exchange, oldIsLong {
             try makeLongLink(fromDirectory.rawValue, old, oldName, fromState.id)
         }
-        if !exchange, let replaced { noteLeaving(replaced) }
+        if !exchange, let replaced { noteLeaving(replaced, context) }
         if !exchange, let victim, let replaced {
             keepOpenable(victim, replaced, toDirectory.rawValue, new, toState)
         }
@@ -386,7 +385,7 @@ extension Volume {
         }
         guard needsHeader else { return }
         // A name in a directory of another class may be there after a power cut, the old one or the new.
-        if !keepsOrder { movedFiles.note(node.inode, isUnderWay: true) }
+        if !keepsOrder { movedFiles.note(node.inode, by: context) }
         if file.header == nil { try makeKeylessHeader(file, file.protectionClass) }
         try syncData(file)
     }
@@ -401,7 +400,7 @@ extension Volume {
         defer { context.endClassDecision() }
         let isUnnamed = node.link == nil
         let before = markedDirectory(overAnyNameOf: node)?.marked
-        defer { movedFiles.end(node.inode) }
+        defer { movedFiles.end(by: context) }
         if node.isRegular {
             if isUnnamed, let file = node.file {
                 // Rows O15, Y4.

@@ -168,6 +168,7 @@ extension Volume {
             return adoptEmpty(file)
         }
 
+        file.noteOpened(page0)
         let pages = max(1, backingBytes / pageBytes)
         var last = pages - 1
         var offset = 0

@@ -7,14 +7,15 @@ import WardSystem
 extension Volume {
     /// fdatasync(2) of a file that relies on it. The file's lock is held for writing.
     func syncData(_ file: OpenFile) throws(Errno) {
-        let failures = syncFailures.load(ordering: .acquiring)
+        // Of a failure that is being noted the file's count comes last: it is looked at first.
         let fileFailures = file.syncFailures
+        let failures = syncFailures.load(ordering: .acquiring)
         if file.mendedSyncFailures != failures { try writeEndsAgain(file) }
         try sync(file, dataOnly: true)
         // Told to another one who shares the descriptor.
         guard file.syncFailures == fileFailures else { throw file.lastSyncFailure }
         file.mendedSyncFailures = failures
-        file.forgetEarlierHeaders()
+        file.forgetEarlierHeaders(hasNewKey: false)
         file.hasUnsyncedKey = false
         unsyncedKeys.forget(file.node.inode)
     }
@@ -72,7 +73,7 @@ extension Volume {
                 try readEnd(file, 0, to: page)
             }
             // Another key's record under this header would be nobody's any more. An empty file has no key, and no record.
-            guard last < 0 || file.hasOwnHeader(page) else { throw .ioError }
+            guard last < 0 || file.hasOwnRecord(page) else { throw .ioError }
             page.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
         }

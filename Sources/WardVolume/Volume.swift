@@ -90,7 +90,8 @@ public final class Volume: @unchecked Sendable {
     /// A directory that is marked as synchronised was seen since the mount. While there is none, nothing looks for one.
     let hasMarks: Atomic<Bool>
     /// Shared by whoever makes or removes a long name, which has two halves; taken alone by a check, which must not take a half
-    /// that is about to be used for a leftover.
+    /// that is about to be used for a leftover. Shared holders may wait for class decisions, in which others take it: who takes
+    /// it alone waits for none.
     let longNames = ReadWriteLock()
     /// Looks through directories that were moved into a marked one.
     let arrivals = BackgroundQueue(name: "ward-sync")

@@ -128,6 +128,32 @@ import WardSystem
         #expect(volume.events.problems.allSatisfy { $0.hasPrefix("lost:") })
     }
 
+    @Test("a header of before, and its file with the key that it has: nothing is refused")
+    func earlierHeader() throws {
+        let bench = try CrashBench()
+        let volume = bench.volume
+        try volume.setClass(bench.node, .complete)
+        // Weaker: not synced. Whoever opens it next knows nothing of the change.
+        try volume.setClass(bench.node, .none)
+        volume.release(bench.handle)
+        let handle = try volume.open(bench.node)
+        let (empty, other) = try volume.create("empty", in: 1)
+        try volume.setAttribute(empty.node, "user.a", [1])
+        bench.disk.fail(SimulatedDisk.Faults(after: 0, .ioError))
+        #expect(throws: Errno.ioError) { try volume.volume.durablePoint() }
+        bench.disk.fail(nil)
+        volume.volume.mendDoubtfulFiles { false }
+        #expect(!volume.volume.isInDoubt)
+        try volume.fsync(handle)
+        try volume.fsync(other)
+        try volume.setClass(bench.node, .complete)
+        #expect(try volume.read(handle) == bench.content)
+        volume.release(handle)
+        volume.release(other)
+        #expect(try CrashBench.content(volume) == bench.content)
+        #expect(volume.events.problems == [])
+    }
+
     @Test(
         "a directory's class whose sync failed is durable when the next call returns",
         arguments: DiskKind.Order.allCases)

@@ -23,16 +23,23 @@ import Testing
     }
 
     @Test func whatIsUnderWayIsNotForgotten() {
-        files.note(1, isUnderWay: true)
+        let (one, other) = (Owner(), Owner())
+        files.note(1, by: one)
+        files.note(1, by: other)
         files.forget(through: files.notesMade)
         #expect(files.contains(1))
-        files.end(1)
-        files.end(2)
+        files.end(by: one)
+        files.forget(through: files.notesMade)
+        #expect(files.contains(1), "another one is at it")
+        files.end(by: other)
+        files.end(by: other)
         #expect(files.contains(1))
         #expect(!files.contains(2))
         files.forget(through: files.notesMade)
         #expect(!files.contains(1))
     }
+
+    private final class Owner {}
 
     @Test func whereThereIsNoRoomItMayBeAnyFile() {
         fill()
@@ -47,11 +54,12 @@ import Testing
 
     @Test func whatIsUnderWayHasRoomAndCountsWhenItEnds() {
         fill()
-        files.note(room, isUnderWay: true)
+        let owner = Owner()
+        files.note(room, by: owner)
         #expect(files.contains(room))
         #expect(!files.contains(room + 1))
         let before = files.notesMade
-        files.end(room)
+        files.end(by: owner)
         files.forget(through: before)
         #expect(files.contains(room), "it ended after that sync")
         files.forget(through: files.notesMade)

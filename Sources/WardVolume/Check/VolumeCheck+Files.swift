@@ -491,7 +491,13 @@ extension VolumeCheck {
                         value, ["attribute \(name) of \(backingPath(of: node))"])
                     try volume.storage.removexattr(descriptor, name)
                 }
-                try volume.storage.fsync(descriptor)
+                if let file = node.file {
+                    let failures = file.syncFailures
+                    try volume.sync(file, dataOnly: false)
+                    if file.syncFailures != failures { throw file.lastSyncFailure }
+                } else {
+                    try volume.storage.fsync(descriptor)
+                }
                 return kept
             }
         } catch {

@@ -284,21 +284,25 @@ extension VolumeCheck {
     ) throws(Errno) {
         let from = try volume.directoryDescriptor(of: bad.parent)
         let to = try volume.directoryDescriptor(of: target)
-        defer { volume.movedFiles.end(bad.inode) }
-        if bad.type == S_IFREG, let node = volume.table.find(inode: bad.inode) {
-            let state = try volume.directoryState(of: target)
-            try contexts.withTyped { context throws(Errno) in
+        try contexts.withTyped { context throws(Errno) in
+            defer {
+                context.endClassDecision()
+                volume.movedFiles.end(by: context)
+            }
+            if bad.type == S_IFREG, let node = volume.table.find(inode: bad.inode) {
+                let state = try volume.directoryState(of: target)
+                context.beginClassDecision()
                 try volume.keepClass(of: node, movingTo: state, context)
             }
+            try volume.renameToFreeName(
+                from.rawValue, bad.stored, to.rawValue, stored, isDirectory: bad.type == S_IFDIR)
         }
-        try volume.renameToFreeName(
-            from.rawValue, bad.stored, to.rawValue, stored, isDirectory: bad.type == S_IFDIR)
         let node = volume.table.find(inode: bad.inode)
         if let node {
             node.addLink(target, stored)
             node.removeLink(bad.parent, bad.stored)
         }
-        volume.movedNodes.note(node) { volume.table.retain($0) }
+        volume.movedNodes.note(node, isCounted: false) { volume.table.retain($0) }
         try volume.storage.fsync(to.rawValue)
         if from !== to { try volume.storage.fsync(from.rawValue) }
         if let state = target.directory,

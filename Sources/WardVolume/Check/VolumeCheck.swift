@@ -186,6 +186,8 @@ public final class VolumeCheck: Sendable {
             {
                 if volume.nameChanges.quietState != nil, volume.movedNodes.count == moves {
                     volume.endDoubt(of: intervals, ifHalfDoneIs: halfDone)
+                } else {
+                    volume.noteMendingDue(true)
                 }
             }
             tally.report.isInDoubt = volume.isInDoubt
