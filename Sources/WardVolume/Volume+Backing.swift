@@ -232,4 +232,13 @@ extension Volume {
     func stagingName() -> String {
         stagingPrefix + String(stagingCounter.wrappingAdd(1, ordering: .relaxed).newValue)
     }
+
+    /// Whether an error says all that there is to know of a file: it is gone. Anything else (no descriptor, no memory, no
+    /// key, a store that does not answer or can't be read) may pass, and the doubt stays until it has.
+    static func isGone(_ error: Errno) -> Bool {
+        error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
+    }
+
+    /// For what the volume does by itself.
+    static let ownCaller = Caller(uid: 0, gid: 0, pid: 0)
 }

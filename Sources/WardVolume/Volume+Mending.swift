@@ -1,0 +1,271 @@
+import CWardLinux
+import Glibc
+import WardFormat
+import WardSystem
+
+// Files in doubt: after a power cut, or a change that was left half-done, everything is read and what only the doubt excuses is
+// written anew; then the doubt ends (format.md §8).
+extension Volume {
+    /// After an unlock or a durable point, on a background thread: mends files of doubtful intervals; returns when there is nothing left
+    /// that can be read now, or when `shouldStop` says so. The intervals end when every file could be seen.
+    public func mendDoubtfulFiles(shouldStop: () -> Bool) {
+        guard !isReadOnly, hasDoubt.load(ordering: .acquiring) else { return }
+        let context = WorkerContext(volume: self)
+        noteMendingDue(false)
+        let before = halfDoneChanges
+        let intervals = doubtful
+        movedNodes.watch()
+        defer { for node in movedNodes.unwatch() { table.release(node, lookups: 1) } }
+        if mendDirectory(root, context, shouldStop, isWalk: true),
+            mendMovedNodes(context, shouldStop)
+        {
+            if !endDoubt(of: intervals, ifHalfDoneIs: before) { noteMendingDue(true) }
+        } else if ProtectionClass.allCases.allSatisfy({ gate.state(of: $0) == .open }) {
+            // No unlock will change that: the store is asked again when it is well.
+            noteMendingDue(true)
+        }
+    }
+
+    /// What was moved while the pass went on: perhaps from where it had not been to where it had. False where something could
+    /// not be seen.
+    private func mendMovedNodes(_ context: WorkerContext, _ shouldStop: () -> Bool) -> Bool {
+        while true {
+            // Moves that the store has done are noted when they end.
+            let end = SystemClock.monotonic() + Volume.movePatience
+            while nameChanges.areUnderWay {
+                if shouldStop() || SystemClock.monotonic() > end { return false }
+                usleep(100)
+            }
+            guard let isSeen = mendThoseMoved(context, shouldStop) else { return true }
+            if !isSeen { return false }
+        }
+    }
+
+    /// Those that wait; nil where none does.
+    private func mendThoseMoved(_ context: WorkerContext, _ shouldStop: () -> Bool) -> Bool? {
+        guard let moved = movedNodes.take() else { return false }
+        if moved.isEmpty { return nil }
+        defer { for node in moved { table.release(node, lookups: 1) } }
+        for node in moved where node.link != nil {
+            let isSeen =
+                node.isDirectory
+                ? mendDirectory(node, context, shouldStop)
+                : !node.isRegular || mendFile(node, context, shouldStop)
+            if !isSeen { return false }
+        }
+        return true
+    }
+
+    /// A store that hangs in one for longer keeps the doubt.
+    private static let movePatience = Duration.seconds(10)
+
+    /// Every file was read and mended since these intervals were in doubt. False where that could not be written down, or a
+    /// change was left half-done since `before`, of `halfDoneChanges`, perhaps in an interval that is one of these: then they stay.
+    @discardableResult
+    func endDoubt(of intervals: [ClosedRange<UInt32>], ifHalfDoneIs before: Int) -> Bool {
+        // What could not be cut yet is excused by one of them.
+        guard finishCuts() == nil else { return false }
+        let isMended = changeDoubt {
+            guard halfDone == before else { return false }
+            $0.removeAll { intervals.contains($0) }
+            return true
+        }
+        guard isMended else { return false }
+        do throws(Errno) {
+            try durablePoint()
+        } catch {
+            changeDoubt { $0 = intervals + $0.filter { !intervals.contains($0) } }
+            return false
+        }
+        report(
+            .note("every file of the last unclean end was checked: no epoch is in doubt any more"))
+        return true
+    }
+
+    /// False where something could not be seen: the doubt stays. `isWalk`: what was moved meanwhile is looked at in between.
+    private func mendDirectory(
+        _ directory: Node, _ context: WorkerContext, _ shouldStop: () -> Bool,
+        isWalk: Bool = false
+    ) -> Bool {
+        var isComplete = true
+        var stored: [[CChar]] = []
+        guard let descriptor = try? directoryDescriptor(of: directory),
+            let state = try? directoryState(of: directory),
+            (try? storage.list(
+                descriptor.rawValue,
+                { entry in
+                    guard entry.type != UInt8(DT_LNK), isOurs(entry.name, in: state) else { return }
+                    stored.append(entry.name.map { CChar(bitPattern: $0) } + [0])
+                })) != nil
+        else { return false }
+        for name in stored {
+            if shouldStop() { return false }
+            // Not to hold many of them, with what was replaced meanwhile, until the end.
+            if isWalk, movedNodes.areWaiting, mendThoseMoved(context, shouldStop) == false {
+                isComplete = false
+            }
+            let status: FileStatus
+            do throws(Errno) {
+                status = try storage.fstatat(descriptor.rawValue, name)
+            } catch {
+                if !Volume.isGone(error) { isComplete = false }
+                continue
+            }
+            let type = status.st_mode & S_IFMT
+            guard type == S_IFDIR || type == S_IFREG else { continue }
+            let node = table.retain(inode: UInt64(status.st_ino), type: type)
+            node.addLink(directory, name)
+            defer { table.release(node, lookups: 1) }
+            if type == S_IFDIR {
+                if !mendDirectory(node, context, shouldStop, isWalk: isWalk) { isComplete = false }
+            } else if !mendFile(node, context, shouldStop) {
+                isComplete = false
+            }
+        }
+        return isComplete
+    }
+
+    /// Reads every page of a file; pages that only a doubt excuses are written anew. False where the file's class is
+    /// not open now. Damage that nothing excuses is left as it is, for `EIO` to report.
+    func mendFile(
+        _ node: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
+    ) -> Bool {
+        let file: OpenFile
+        let wasNew: Bool
+        let lastPageOffset: Int
+        do throws(Errno) {
+            (file, wasNew, lastPageOffset) = try acquire(node, context)
+        } catch {
+            return Volume.isGone(error) || error == .ioError && isDamaged(node, context, shouldStop)
+        }
+        defer { release(file, context) }
+        // Of one that is open, too: a failed sync may have left in memory what is not on the disk. Where that is another first
+        // page, nothing can be said of the rest before it is closed.
+        if !wasNew {
+            storage.forgetCached(file.descriptor)
+            guard hasOwnFirstPage(file) else { return false }
+        }
+        do throws(Errno) {
+            file.lock.lockWrite()
+            defer { file.lock.unlock() }
+            try mendAttributes(file)
+        } catch {
+            return Volume.isGone(error)
+        }
+        guard file.sizeBytes > 0 else { return true }
+        if wasNew {
+            file.lock.lockWrite()
+            defer { file.lock.unlock() }
+            defer { context.forgetExcuses() }
+            guard
+                (try? examineEnd(
+                    file, lastPageOffset: lastPageOffset, .mend, Volume.ownCaller, context)) != nil,
+                (try? enter(file, .mend, Volume.ownCaller, context)) != nil
+            else { return false }
+            defer { context.unlockContent() }
+            try? verifyEnd(file, lastPageOffset: lastPageOffset, context)
+        }
+        let before = halfDoneChanges
+        var page = 0
+        while true {
+            if shouldStop() { return false }
+            file.lock.lockWrite()
+            let pages = layout.pageCount(forSize: file.sizeBytes)
+            if page >= pages {
+                file.isBeyondDoubt = true
+                // Noted meanwhile, perhaps before this.
+                if halfDoneChanges != before { file.isBeyondDoubt = false }
+                file.lock.unlock()
+                return true
+            }
+            let outcome = mendPage(file, page, isLast: page == pages - 1, context)
+            file.lock.unlock()
+            if !outcome { return false }
+            page += 1
+        }
+    }
+
+    private func hasOwnFirstPage(_ file: OpenFile) -> Bool {
+        file.lock.lockRead()
+        defer { file.lock.unlock() }
+        if file.sizeBytes == 0 { return true }
+        let isOwn = try? withTemporaryPage { page throws(Errno) in
+            try readPage(file, 0, to: page)
+            return file.hasOwnRecord(page)
+        }
+        return isOwn ?? false
+    }
+
+    private func mendPage(
+        _ file: OpenFile, _ page: Int, isLast: Bool, _ context: WorkerContext
+    ) -> Bool {
+        do throws(Errno) {
+            try readPage(file, page, to: context.sealed)
+            let record = context.sealed + layout.recordOffset(ofPage: page)
+            let prefix = RecordPrefix(reading: record)
+            let start = layout.start(ofPage: page)
+            let length = isLast ? file.sizeBytes - start : layout.capacity(ofPage: page)
+            let isAsExpected = Int(prefix.length) == length && prefix.isFinal == isLast
+            let isHole =
+                page > 0 && !isLast && file.header?.isSparse == true
+                && isZero(record, layout.pageBytes)
+            if isAsExpected || isHole { return true }
+            defer { context.forgetExcuses() }
+            try examine(file, page: page, context.sealed, .mend, Volume.ownCaller, context)
+            try enter(file, .mend, Volume.ownCaller, context)
+            context.usePlain(layout.pageBytes)
+            do throws(Errno) {
+                try decode(file, page: page, context.sealed, to: context.plain, context)
+            } catch {
+                context.unlockContent()
+                // Of what is in memory by now: the page is damaged.
+                return error == .ioError
+            }
+            // Written through the ordinary path, from a copy that is scrubbed.
+            return withUnsafeTemporaryAllocation(byteCount: length, alignment: 16) { copy in
+                copy.baseAddress!.copyMemory(from: context.plain, byteCount: length)
+                context.unlockContent()
+                defer { explicit_bzero(copy.baseAddress!, length) }
+                return
+                    (try? store(
+                        file, .data(copy.baseAddress!), offset: start, count: length, .mend,
+                        Volume.ownCaller, context)) != nil
+            }
+        } catch {
+            return Volume.isGone(error)
+        }
+    }
+
+    /// Whether a file that gave `EIO` is damaged, and not the store: all of it can be read, and it gives `EIO` again.
+    private func isDamaged(
+        _ node: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
+    ) -> Bool {
+        do throws(Errno) {
+            let opened = try openBacking(node)
+            defer { storage.close(opened.descriptor) }
+            let size = Int(opened.status.st_size)
+            try withTemporaryPage { buffer throws(Errno) in
+                var at = 0
+                while at < size {
+                    if shouldStop() { throw .canceled }
+                    do throws(Errno) {
+                        // Holes are skipped; where the store can't tell, everything is read.
+                        at = max(at, try storage.lseek(opened.descriptor, at, SEEK_DATA))
+                    } catch {
+                        if error.rawValue == ENXIO { break }
+                    }
+                    _ = try storage.pread(opened.descriptor, buffer, 8192, at: at)
+                    at += 8192
+                }
+            }
+        } catch {
+            return Volume.isGone(error)
+        }
+        do throws(Errno) {
+            release(try acquire(node, context).file, context)
+            return false
+        } catch {
+            return error == .ioError
+        }
+    }
+}
