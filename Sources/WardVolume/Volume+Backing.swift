@@ -142,9 +142,18 @@ extension Volume {
                 return status
             }
         } catch .staleNFSFileHandle {
-            guard node.link == nil, let kept = node.replaced else { throw .staleNFSFileHandle }
-            return try storage.fstat(kept.rawValue)
+            return try withKeptDescriptor(of: node) { kept throws(Errno) in try storage.fstat(kept)
+            }
         }
+    }
+
+    /// Runs `body` with the `O_PATH` descriptor of a file or link whose last name was replaced: whoever found it by that name gets
+    /// it (decision 0064). `ESTALE` where there is none, or the node has a name.
+    func withKeptDescriptor<R>(
+        of node: Node, _ body: (Int32) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        guard node.link == nil, let kept = node.replaced else { throw .staleNFSFileHandle }
+        return try withExtendedLifetime(kept) { () throws(Errno) in try body(kept.rawValue) }
     }
 
     /// Runs `body` with a descriptor of the node's backing file: of the open file where there is one, else `O_PATH`,
@@ -170,8 +179,7 @@ extension Volume {
                 return descriptor
             }
         } catch .staleNFSFileHandle {
-            guard node.link == nil, let kept = node.replaced else { throw .staleNFSFileHandle }
-            return try withExtendedLifetime(kept) { () throws(Errno) in try body(kept.rawValue) }
+            return try withKeptDescriptor(of: node, body)
         }
         defer { storage.close(descriptor) }
         return try body(descriptor)
@@ -191,11 +199,9 @@ extension Volume {
                 return (descriptor, try verified(descriptor, node), writable)
             }
         } catch .staleNFSFileHandle {
-            // An open(2) that found it by a name that is another file's now gets it.
-            guard node.link == nil, let kept = node.replaced else { throw .staleNFSFileHandle }
-            let descriptor = try withExtendedLifetime(kept) { () throws(Errno) in
+            let descriptor = try withKeptDescriptor(of: node) { kept throws(Errno) in
                 try storage.openat(
-                    AT_FDCWD, "/proc/self/fd/\(kept.rawValue)",
+                    AT_FDCWD, "/proc/self/fd/\(kept)",
                     (writable ? O_RDWR : O_RDONLY) | O_NONBLOCK, mode: 0)
             }
             return (descriptor, try verified(descriptor, node), writable)

@@ -462,9 +462,8 @@ extension Volume {
                 try storage.readlinkat(directory, name, buffer, 4096)
             }
         } catch .staleNFSFileHandle {
-            guard node.link == nil, let kept = node.replaced else { throw .staleNFSFileHandle }
-            count = try withExtendedLifetime(kept) { () throws(Errno) in
-                try storage.readlinkat(kept.rawValue, "", buffer, 4096)
+            count = try withKeptDescriptor(of: node) { kept throws(Errno) in
+                try storage.readlinkat(kept, "", buffer, 4096)
             }
         }
         let sealedCount = Base64URL.decodedCount(count)
