@@ -8,7 +8,9 @@ extension CrashRun {
     /// One operation; sometimes one call that it makes to the store fails.
     func operateOnDisk(_ disk: SimulatedDisk) throws {
         guard settings.injectsErrors, !isLocked, random.chance(1, in: 3) else {
-            return try operate()
+            try operate()
+            noteLost()
+            return
         }
         let fault = nextFault(&random)
         let before = model
@@ -24,6 +26,7 @@ extension CrashRun {
         disk.fail(nil)
         guard wasReached else {
             if let thrown { throw thrown }
+            noteLost()
             return
         }
         report.failures += 1
@@ -41,31 +44,56 @@ extension CrashRun {
         noteLost()
     }
 
-    /// What a failed sync has dropped: the next one does not make it durable, and nobody promised that it would.
+    /// What a failed sync has dropped: the next one does not make it durable, and nobody promised that it would. Whoever opens
+    /// such a file first, and be it for another call, finds it as the disk has it (decision 0054).
     func noteLost() {
         let image = volume.disk.image
-        for identity in model.nodes.keys {
-            model.nodes[identity]!.hasLostPages = image.hasLost(identity)
+        for identity in model.nodes.keys.sorted() {
+            let wasLost = model.nodes[identity]!.hasLostPages
+            let isLost = image.hasLost(identity)
+            model.nodes[identity]!.hasLostPages = isLost
+            guard wasLost, !isLost, isReachable(identity) else { continue }
+            do {
+                try volume.disk.withoutFaults { try adoptFromDisk(identity) }
+            } catch {
+                lose("\(label): \(model.path(of: identity)) after a failed sync: \(error)")
+            }
         }
     }
 
-    /// A file was opened anew after a failed sync, and is as the disk has it (decision 0054).
-    func findLost(_ identity: UInt64, _ handle: HandleID) throws {
-        noteLost()
-        let content = try volume.read(handle)
-        if content != model.nodes[identity]!.content {
-            if let problem = model.problem(withContent: content, of: identity, layout: layout) {
-                lose("\(label): opened anew after a failed sync: \(problem)")
-            }
-            model.write(identity, content)
+    private func isReachable(_ identity: UInt64) -> Bool {
+        !model.keys(of: identity).isEmpty || handles.contains { $0.identity == identity }
+    }
+
+    /// Content, class and attributes as they are found; each has to be one that was there since it was synced.
+    private func adoptFromDisk(_ identity: UInt64) throws {
+        func refuse(_ what: String) {
+            lose("\(label): \(model.path(of: identity)), opened anew after a failed sync: \(what)")
         }
-        let found = try volume.classOf(try node(identity))
-        if found != model.nodes[identity]!.classes.last! {
-            let known = model.nodes[identity]!.classes
-            if !known.contains(found) {
-                lose("\(label): opened anew after a failed sync: class \(found), and was \(known)")
+        if isOpenClass(identity) {
+            let opened = handles.first { $0.identity == identity }?.handle
+            let handle = try opened ?? volume.open(try node(identity))
+            defer { if opened == nil { volume.release(handle) } }
+            let content = try volume.read(handle)
+            if content != model.nodes[identity]!.content {
+                if let problem = model.problem(withContent: content, of: identity, layout: layout) {
+                    refuse(problem)
+                }
+                model.write(identity, content)
             }
+        }
+        let node = try node(identity)
+        let found = try volume.classOf(node)
+        let known = model.nodes[identity]!.classes
+        if found != known.last! {
+            if !known.contains(found) { refuse("class \(found), and was \(known)") }
             model.nodes[identity]!.classes.append(found)
+        }
+        for (name, history) in model.nodes[identity]!.attributes {
+            let value = try volume.attribute(node, name)
+            if value == history.last! { continue }
+            if !history.contains(value) { refuse("attribute \(name) is \(value ?? [])") }
+            model.nodes[identity]!.attributes[name]!.append(value)
         }
     }
 

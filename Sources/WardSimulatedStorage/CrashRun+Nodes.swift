@@ -68,10 +68,9 @@ extension CrashRun {
 
     func handle(_ identity: UInt64) throws -> HandleID {
         if let found = handles.first(where: { $0.identity == identity }) { return found.handle }
-        let hadLost = volume.disk.image.hasLost(identity)
         let handle = try volume.open(try node(identity))
         handles.append((identity, handle))
-        if hadLost, !volume.disk.image.hasLost(identity) { try findLost(identity, handle) }
+        if model.nodes[identity]!.hasLostPages { noteLost() }
         while handles.count > 5 { volume.release(handles.removeFirst().handle) }
         return handle
     }

@@ -30,6 +30,7 @@ package struct CrashKeys: Sendable {
 package final class CrashEvents: VolumeObserver {
     private let stored = Mutex<[String]>([])
     private let healedFindings = Mutex(0)
+    private let storedNotes = Mutex<[String]>([])
 
     package func volume(_ volume: Volume, reports event: VolumeEvent) {
         switch event {
@@ -39,11 +40,13 @@ package final class CrashEvents: VolumeObserver {
             stored.withLock { $0.append("lost: \(path): \(reason)") }
         case .foreignFile(let path): stored.withLock { $0.append("foreign: \(path)") }
         case .healed: healedFindings.withLock { $0 += 1 }
+        case .note(let text): storedNotes.withLock { $0.append(text) }
         default: break
         }
     }
 
     package var problems: [String] { stored.withLock { $0 } }
+    package var notes: [String] { storedNotes.withLock { $0 } }
     package var healed: Int { healedFindings.withLock { $0 } }
     func clear() { stored.withLock { $0 = [] } }
 }

@@ -88,6 +88,16 @@ package final class SimulatedDisk: Storage {
         }
     }
 
+    /// No call fails meanwhile; what was to fail fails afterwards.
+    func withoutFaults<R>(_ body: () throws -> R) rethrows -> R {
+        let faults = state.withLock { state in
+            defer { state.faults = nil }
+            return state.faults
+        }
+        defer { state.withLock { $0.faults = faults } }
+        return try body()
+    }
+
     /// Whether a call has failed since `fail`.
     package var hasFailed: Bool { state.withLock { $0.hasFailed } }
 

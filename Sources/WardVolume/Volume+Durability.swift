@@ -40,9 +40,9 @@ extension Volume {
     }
 
     /// Takes off what cuts that failed have left behind open files: the sizes that are about to be durable are without it. The
-    /// first error, where that can't be done now: the next sync of the file, or durable point, does it, or says why not.
-    func finishCuts() -> Errno? {
-        var failure: Errno?
+    /// first file and error, where that can't be done now: the next sync of the file, or durable point, does it, or says why not.
+    func finishCuts() -> (path: String, error: Errno)? {
+        var failure: (path: String, error: Errno)?
         for node in nodesWithOpenFile {
             // It stays open meanwhile: what was closed may be another's to change by now.
             node.openLock.lockNow()
@@ -58,7 +58,7 @@ extension Volume {
             do throws(Errno) {
                 try removeHint(file)
             } catch {
-                failure = failure ?? error
+                failure = failure ?? (path(of: node), error)
             }
         }
         return failure
@@ -74,8 +74,12 @@ extension Volume {
         try syncEverything(closing: closing)
         if let failure, !closing {
             isDirty.store(true, ordering: .relaxed)
-            report(.note("a durable point left a file with a size of before: \(failure)"))
-            throw failure
+            report(
+                .note(
+                    "no durable point: the store can't cut \(failure.path) to its size: \(failure.error)"
+                )
+            )
+            throw failure.error
         }
     }
 
