@@ -27,9 +27,9 @@ extension Volume {
     }
 
     /// What was moved while the pass went on: perhaps from where it had not been to where it had. False where something could
-    /// not be seen.
+    /// not be seen, and where more is moved all the time than can be read: a later pass sees it.
     private func mendMovedNodes(_ context: WorkerContext, _ shouldStop: () -> Bool) -> Bool {
-        while true {
+        for _ in 0..<Volume.mostRoundsOfMoved {
             // Moves that the store has done are noted when they end.
             let end = SystemClock.monotonic() + Volume.movePatience
             while nameChanges.areUnderWay {
@@ -39,6 +39,7 @@ extension Volume {
             guard let isSeen = mendThoseMoved(context, shouldStop) else { return true }
             if !isSeen { return false }
         }
+        return false
     }
 
     /// Those that wait; nil where none does.
@@ -55,6 +56,8 @@ extension Volume {
         }
         return true
     }
+
+    private static let mostRoundsOfMoved = 100
 
     /// A store that hangs in one for longer keeps the doubt.
     private static let movePatience = Duration.seconds(10)

@@ -69,6 +69,26 @@ import WardSystem
         #expect(healed > 0)
     }
 
+    @Test("where files are renamed all the time the pass ends, and the doubt stays for the next")
+    func movedAllTheTime() throws {
+        let volume = try unfinishedFiles(["a"])
+        var name = "a"
+        var count = 0
+        volume.volume.mendDoubtfulFiles {
+            count += 1
+            let found = try! volume.lookup(name, in: 1)
+            try! volume.rename(name, in: 1, to: "b\(count)", in: 1)
+            volume.forget(found.node)
+            name = "b\(count)"
+            if count == 20_000 { Issue.record("it does not end") }
+            return count >= 20_000
+        }
+        #expect(volume.volume.isInDoubt && volume.volume.needsMending)
+        volume.volume.mendDoubtfulFiles { false }
+        #expect(!volume.volume.isInDoubt)
+        #expect(volume.events.problems == [])
+    }
+
     @Test("a check does not end a doubt where files were moved meanwhile")
     func checked() throws {
         // One thread.
