@@ -1,4 +1,7 @@
-"""Appends numbered lines to a file until a write fails; prints how many were acknowledged and the error's name.
+"""Appends numbered lines to a file until a write fails; prints how many bytes were acknowledged and the error's name.
+
+A line that crosses a page is two requests (`fuse_fill_write_pages`, fs/fuse/file.c), so what comes between them cuts the
+write short: the bytes count, not the calls.
 
 writer.py FILE write|append|mapped: "mapped" stores all over a mapping instead, until a signal ends it.
 """
@@ -10,22 +13,25 @@ import sys
 path, how = sys.argv[1], sys.argv[2]
 flags = os.O_RDWR | os.O_CREAT | (os.O_APPEND if how == "append" else 0)
 descriptor = os.open(path, flags, 0o644)
-count = 0
+acknowledged = 0
 print("started", flush=True)
 if how == "mapped":
     os.ftruncate(descriptor, 4_000_000)
     view = mmap.mmap(descriptor, 4_000_000)
+    count = 0
     while True:
         count += 4099
         view[count % 3_999_000] = count % 256
 try:
-    while count < 3_000_000:
-        line = b"%09d\n" % count
-        if how == "append":
-            os.write(descriptor, line)
-        else:
-            os.pwrite(descriptor, line, count * 10)
-        count += 1
-    print(count, "done")
+    for number in range(3_000_000):
+        line = b"%09d\n" % number
+        while line:
+            if how == "append":
+                done = os.write(descriptor, line)
+            else:
+                done = os.pwrite(descriptor, line, acknowledged)
+            acknowledged += done
+            line = line[done:]
+    print(acknowledged, "done")
 except OSError as error:
-    print(count, errno.errorcode[error.errno])
+    print(acknowledged, errno.errorcode[error.errno])
