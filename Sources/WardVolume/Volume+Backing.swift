@@ -239,10 +239,21 @@ extension Volume {
         stagingPrefix + String(stagingCounter.wrappingAdd(1, ordering: .relaxed).newValue)
     }
 
-    /// Whether an error says all that there is to know of a file: it is gone. Anything else (no descriptor, no memory, no
-    /// key, a store that does not answer or can't be read) may pass, and the doubt stays until it has.
+    /// Whether an error says that a name is gone, or another file's by now. A store may say the same of one that is there:
+    /// where it matters, `isGone(_:_:_:)` looks again.
     static func isGone(_ error: Errno) -> Bool {
         error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
+    }
+
+    /// Whether a file that could not be looked at is not there any more: asked again, the store has nothing by that name, or
+    /// another inode. `inode`: nil where it was never told. Any other answer may pass, and says nothing.
+    func isGone(_ inode: UInt64?, _ directory: Int32, _ stored: UnsafePointer<CChar>) -> Bool {
+        do throws(Errno) {
+            let now = UInt64(try storage.fstatat(directory, stored).st_ino)
+            return inode.map { now != $0 } ?? false
+        } catch {
+            return error == .noSuchFileOrDirectory
+        }
     }
 
     /// For what the volume does by itself.

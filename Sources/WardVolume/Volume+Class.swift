@@ -206,15 +206,6 @@ extension Volume {
         return !candidates.isEmpty
     }
 
-    private func isGone(_ inode: UInt64?, _ directory: Int32, _ stored: [CChar]) -> Bool {
-        do throws(Errno) {
-            let now = UInt64(try storage.fstatat(directory, stored).st_ino)
-            return inode.map { now != $0 } ?? false
-        } catch {
-            return error == .noSuchFileOrDirectory
-        }
-    }
-
     private func keepClassOfEmptyFile(
         _ parent: Node, _ stored: [CChar], _ status: FileStatus, _ context: WorkerContext
     ) throws(Errno) {

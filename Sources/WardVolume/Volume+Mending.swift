@@ -47,14 +47,22 @@ extension Volume {
         guard let moved = movedNodes.take() else { return false }
         if moved.isEmpty { return nil }
         defer { for node in moved { table.release(node, lookups: 1) } }
-        for node in moved where node.link != nil {
+        for node in moved {
+            guard let link = node.link else { continue }
             let isSeen =
                 node.isDirectory
                 ? mendDirectory(node, context, shouldStop)
                 : !node.isRegular || mendFile(node, context, shouldStop)
-            if !isSeen { return false }
+            if !isSeen, !isGone(node, link) { return false }
         }
         return true
+    }
+
+    /// Taken away meanwhile, or moved once more, and then it is among those that wait again.
+    private func isGone(_ node: Node, _ link: NodeLink) -> Bool {
+        if node.link == nil { return true }
+        guard let parent = try? directoryDescriptor(of: link.parent) else { return false }
+        return isGone(node.inode, parent.rawValue, link.name)
     }
 
     private static let mostRoundsOfMoved = 100
@@ -111,7 +119,9 @@ extension Volume {
             do throws(Errno) {
                 status = try storage.fstatat(descriptor.rawValue, name)
             } catch {
-                if !Volume.isGone(error) { isComplete = false }
+                if !Volume.isGone(error) || !isGone(nil, descriptor.rawValue, name) {
+                    isComplete = false
+                }
                 continue
             }
             let type = status.st_mode & S_IFMT
@@ -121,7 +131,9 @@ extension Volume {
             defer { table.release(node, lookups: 1) }
             if type == S_IFDIR {
                 if !mendDirectory(node, context, shouldStop, isWalk: isWalk) { isComplete = false }
-            } else if !mendFile(node, context, shouldStop) {
+            } else if !mendFile(node, context, shouldStop),
+                !isGone(node.inode, descriptor.rawValue, name)
+            {
                 isComplete = false
             }
         }
@@ -129,7 +141,8 @@ extension Volume {
     }
 
     /// Reads every page of a file; pages that only a doubt excuses are written anew. False where the file's class is
-    /// not open now. Damage that nothing excuses is left as it is, for `EIO` to report.
+    /// not open now, and where it could not be seen, gone or not: `isGone` tells. Damage that nothing excuses is left as it
+    /// is, for `EIO` to report.
     func mendFile(
         _ node: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
     ) -> Bool {
@@ -139,7 +152,7 @@ extension Volume {
         do throws(Errno) {
             (file, wasNew, lastPageOffset) = try acquire(node, context)
         } catch {
-            return Volume.isGone(error) || error == .ioError && isDamaged(node, context, shouldStop)
+            return error == .ioError && isDamaged(node, context, shouldStop)
         }
         defer { release(file, context) }
         // Of one that is open, too: a failed sync may have left in memory what is not on the disk. Where that is another first
@@ -153,7 +166,7 @@ extension Volume {
             defer { file.lock.unlock() }
             try mendAttributes(file)
         } catch {
-            return Volume.isGone(error)
+            return false
         }
         guard file.sizeBytes > 0 else { return true }
         if wasNew {
@@ -235,7 +248,7 @@ extension Volume {
                         Volume.ownCaller, context)) != nil
             }
         } catch {
-            return Volume.isGone(error)
+            return false
         }
     }
 
@@ -262,7 +275,7 @@ extension Volume {
                 }
             }
         } catch {
-            return Volume.isGone(error)
+            return false
         }
         do throws(Errno) {
             release(try acquire(node, context).file, context)

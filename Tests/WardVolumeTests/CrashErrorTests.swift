@@ -309,8 +309,10 @@ import WardVolume
         #expect(throws: Errno.ioError) { try CrashBench.content(volume, "other") }
     }
 
-    @Test("mending on a store that fails, at every call, leaves the doubt or nothing to be excused")
-    func mendingFails() throws {
+    @Test(
+        "mending on a store that fails, at every call, leaves the doubt or nothing to be excused",
+        arguments: [Errno.ioError, .noSuchFileOrDirectory, .staleNFSFileHandle])
+    func mendingFails(error: Errno) throws {
         let bench = try CrashBench(pages: 6)
         let more = [UInt8](repeating: 3, count: 4 * 4060)
         var tried = 0
@@ -328,7 +330,7 @@ import WardVolume
             for call in 0..<400 {
                 let disk = SimulatedDisk(image)
                 let again = try CrashVolume(bench.keys, on: disk)
-                disk.fail(.init(after: call, .ioError, hitsLooks: true))
+                disk.fail(.init(after: call, error, hitsLooks: true))
                 again.volume.mendDoubtfulFiles { false }
                 let wasReached = disk.hasFailed
                 disk.fail(nil)

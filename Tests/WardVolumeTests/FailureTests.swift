@@ -100,7 +100,10 @@ import WardSystem
 
     @Test(
         "A pass over doubtful files that could not look at one leaves the doubt",
-        arguments: [Errno(rawValue: EMFILE), Errno(rawValue: ENOMEM), Errno(rawValue: ETIMEDOUT)])
+        arguments: [
+            Errno(rawValue: EMFILE), Errno(rawValue: ENOMEM), Errno(rawValue: ETIMEDOUT),
+            .noSuchFileOrDirectory, .staleNFSFileHandle,
+        ])
     func doubtStays(error: Errno) throws {
         let harness = try VolumeHarness()
         let (_, handle) = try harness.create("file")

@@ -53,7 +53,7 @@ extension VolumeCheck {
         do throws(Errno) {
             return try look(at: node)
         } catch {
-            if !VolumeCheck.isGone(error) { note(unreachable: volume.path(of: node), error) }
+            if !isGone(error, node) { note(unreachable: volume.path(of: node), error) }
             return Visit()
         }
     }
@@ -325,7 +325,9 @@ extension VolumeCheck {
         do throws(Errno) {
             status = try volume.storage.fstatat(descriptor, stored)
         } catch {
-            if !VolumeCheck.isGone(error) { note(unreachable: place(parent, entry.name), error) }
+            if !isGone(error, nil, parent, stored) {
+                note(unreachable: place(parent, entry.name), error)
+            }
             return
         }
         let type = status.st_mode & S_IFMT
@@ -370,7 +372,12 @@ extension VolumeCheck {
 
     private func checkLeftover(_ name: [UInt8], _ node: Node, _ descriptor: Int32) {
         let stored = name.map { CChar(bitPattern: $0) } + [0]
-        guard (try? volume.storage.fstatat(descriptor, stored)) != nil else { return }
+        do throws(Errno) {
+            _ = try volume.storage.fstatat(descriptor, stored)
+        } catch {
+            if !isGone(error, nil, node, stored) { note(unreachable: place(node, name), error) }
+            return
+        }
         add(
             CheckFinding(
                 .leftover, path: place(node, name), problem: "an interrupted operation left it",
@@ -387,19 +394,27 @@ extension VolumeCheck {
     private func checkLongLink(_ name: [UInt8], _ node: Node, _ descriptor: Int32) {
         let link = name.map { CChar(bitPattern: $0) } + [0]
         let stored = [CChar(bitPattern: Volume.longNamePrefix)] + link.dropFirst(2)
-        func isOrphan() -> Bool {
+        func exists(_ name: [CChar]) throws(Errno) -> Bool {
             do throws(Errno) {
-                _ = try volume.storage.fstatat(descriptor, stored)
+                _ = try volume.storage.fstatat(descriptor, name)
+                return true
+            } catch .noSuchFileOrDirectory {
                 return false
-            } catch {
-                return error == .noSuchFileOrDirectory
-                    && (try? volume.storage.fstatat(descriptor, link)) != nil
             }
         }
-        guard isOrphan() else { return }
+        func isOrphan() throws(Errno) -> Bool {
+            if try exists(stored) { return false }
+            return try exists(link)
+        }
+        if (try? isOrphan()) == false { return }
         volume.longNames.lockWrite()
         defer { volume.longNames.unlock() }
-        guard isOrphan() else { return }
+        do throws(Errno) {
+            // Both halves are made and taken away under the lock.
+            guard try isOrphan() else { return }
+        } catch {
+            return note(unreachable: place(node, name), error)
+        }
         add(
             CheckFinding(
                 .leftover, path: place(node, name), problem: "half of a long name that is gone",
@@ -415,8 +430,15 @@ extension VolumeCheck {
     private func checkLink(
         _ stored: [CChar], _ status: FileStatus, _ parent: Node, _ descriptor: Int32
     ) {
-        guard !isSoundLink(stored, descriptor) else { return }
         let link = NodeLink(parent: parent, name: stored)
+        do throws(Errno) {
+            if try isSoundLink(stored, descriptor) { return }
+        } catch {
+            if !isGone(error, UInt64(status.st_ino), parent, stored) {
+                note(unreachable: volume.path(of: link), error)
+            }
+            return
+        }
         add(
             CheckFinding(
                 .link, path: volume.path(of: link),
@@ -430,14 +452,12 @@ extension VolumeCheck {
         }
     }
 
-    /// True also where it can't be read now, or not any more: that says nothing of the target.
-    func isSoundLink(_ stored: [CChar], _ descriptor: Int32) -> Bool {
+    /// Throws where it can't be read now, or not any more: that says nothing of the target.
+    func isSoundLink(_ stored: [CChar], _ descriptor: Int32) throws(Errno) -> Bool {
         var target = [UInt8](repeating: 0, count: 4096)
-        guard
-            let count = try? target.withUnsafeMutableBufferPointer({ out throws(Errno) in
-                try volume.storage.readlinkat(descriptor, stored, out.baseAddress!, out.count)
-            })
-        else { return true }
+        let count = try target.withUnsafeMutableBufferPointer { out throws(Errno) in
+            try volume.storage.readlinkat(descriptor, stored, out.baseAddress!, out.count)
+        }
         guard let sealed = Base64URL.decode(String(decoding: target[0..<count], as: UTF8.self)),
             sealed.count >= Volume.linkOverheadBytes
         else { return false }

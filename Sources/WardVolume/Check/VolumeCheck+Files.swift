@@ -50,7 +50,9 @@ extension VolumeCheck {
             } catch .ioError {
                 if salvage(task, node, context) { return }
             } catch {
-                if !VolumeCheck.isGone(error) { note(unreachable: path(of: task), error) }
+                if !isGone(error, task.inode, task.parent, task.stored) {
+                    note(unreachable: path(of: task), error)
+                }
                 return
             }
         }
@@ -501,7 +503,7 @@ extension VolumeCheck {
                 return kept
             }
         } catch {
-            if !VolumeCheck.isGone(error) { note(unreachable: path, error) }
+            if !isGone(error, node) { note(unreachable: path, error) }
         }
     }
 

@@ -35,7 +35,7 @@ extension VolumeCheck {
             do throws(Errno) {
                 try resolve(record)
             } catch {
-                if !VolumeCheck.isGone(error) {
+                if !isGone(error, record.node) {
                     note(unreachable: volume.path(of: record.node), error)
                 }
             }
@@ -59,13 +59,18 @@ extension VolumeCheck {
         let (known, hints) = tally.withLock {
             (Set($0.directories.keys), $0.hints)
         }
-        func opensSomething(_ id: [UInt8]) -> Bool {
-            contents.names.contains { opens($0, in: id) || opensLong($0, descriptor, id) }
+        func first(_ ids: Set<[UInt8]>) throws(Errno) -> [UInt8]? {
+            for id in ids {
+                for name in contents.names {
+                    if opens(name, in: id) { return id }
+                    if try opensLong(name, descriptor, id) { return id }
+                }
+            }
+            return nil
         }
-        let id =
-            contents.hints.first(where: opensSomething)
-            ?? hints.subtracting(known).first(where: opensSomething)
-            ?? (bad.isForeign ? known.first(where: opensSomething) : nil)
+        var id = try first(contents.hints)
+        if id == nil { id = try first(hints.subtracting(known)) }
+        if id == nil, bad.isForeign { id = try first(known) }
         if bad.isForeign, id == nil || id == node.directory?.id {
             // Nothing is known that is better: it is its names that are wrong.
             return tally.withLock { $0.opened.append(node) }
@@ -117,7 +122,7 @@ extension VolumeCheck {
                 header = found
             } catch {
                 // One that can't be read now may be the one that tells.
-                if VolumeCheck.isGone(error) { continue }
+                if Volume.isGone(error), volume.isGone(nil, descriptor, stored) { continue }
                 throw error
             }
             contents.hints.insert(header.directoryID)
@@ -141,11 +146,18 @@ extension VolumeCheck {
         }
     }
 
-    private func opensLong(_ stored: [UInt8], _ descriptor: Int32, _ id: [UInt8]) -> Bool {
+    /// Throws where the other half can't be read now: it may be the one that tells.
+    private func opensLong(
+        _ stored: [UInt8], _ descriptor: Int32, _ id: [UInt8]
+    ) throws(Errno) -> Bool {
         guard stored.first == Volume.longNamePrefix, stored.count == 44 else { return false }
-        let name = stored.map { CChar(bitPattern: $0) } + [0]
-        guard let target = try? volume.readLongName(descriptor, name) else { return false }
-        return opens(target, in: id)
+        do throws(Errno) {
+            let name = stored.map { CChar(bitPattern: $0) } + [0]
+            return try volume.readLongName(descriptor, name).map { opens($0, in: id) } ?? false
+        } catch {
+            if error == .noSuchFileOrDirectory || error == .invalidArgument { return false }
+            throw error
+        }
     }
 
     // MARK: Names
@@ -161,7 +173,7 @@ extension VolumeCheck {
             do throws(Errno) {
                 try resolve(name)
             } catch {
-                if !VolumeCheck.isGone(error) {
+                if !isGone(error, name.inode, name.parent, name.stored) {
                     note(
                         unreachable: place(
                             name.parent, name.stored.dropLast().map { UInt8(bitPattern: $0) }),
@@ -179,10 +191,18 @@ extension VolumeCheck {
             return names
         }
         for task in names {
-            guard let directory = try? volume.directoryDescriptor(of: task.parent),
-                let status = try? volume.storage.fstatat(directory.rawValue, task.stored),
-                UInt64(status.st_ino) == task.inode
-            else { continue }
+            let directory: DirectoryDescriptor
+            let status: FileStatus
+            do throws(Errno) {
+                directory = try volume.directoryDescriptor(of: task.parent)
+                status = try volume.storage.fstatat(directory.rawValue, task.stored)
+            } catch {
+                if !isGone(error, task.inode, task.parent, task.stored) {
+                    note(unreachable: path(of: task), error)
+                }
+                continue
+            }
+            guard UInt64(status.st_ino) == task.inode else { continue }
             add(
                 CheckFinding(
                     .header, path: path(of: task),
@@ -260,7 +280,7 @@ extension VolumeCheck {
         case S_IFDIR:
             // Without a record, too: what is in it may be readable, whether or not a record could be made just now.
             return true
-        case S_IFLNK: return isSoundLink(bad.stored, directory)
+        case S_IFLNK: return try isSoundLink(bad.stored, directory)
         default: return false
         }
     }

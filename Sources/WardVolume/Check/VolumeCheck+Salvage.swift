@@ -84,7 +84,7 @@ extension VolumeCheck {
                         .header, path: path, problem: "it does not open",
                         remedy: "what of it can be read is only known when it is unlocked",
                         outcome: .left("unlock, then check again")))
-            } else if !VolumeCheck.isGone(error) {
+            } else if !isGone(error, task.inode, task.parent, task.stored) {
                 note(unreachable: path, error)
             }
         }

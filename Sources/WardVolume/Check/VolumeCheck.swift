@@ -152,9 +152,28 @@ public final class VolumeCheck: Sendable {
         tally.withLock { $0.report.unreachable.append("\(path): \(error)") }
     }
 
-    /// It vanished, or was replaced, while it was looked at: nothing to tell.
-    static func isGone(_ error: Errno) -> Bool {
-        error == .noSuchFileOrDirectory || error == .staleNFSFileHandle || error == .notDirectory
+    /// It vanished, or was replaced, while it was looked at: nothing to tell. The store is asked again, which may say the
+    /// same of what is there. `inode`: nil where it was never told.
+    func isGone(_ error: Errno, _ inode: UInt64?, _ parent: Node, _ stored: [CChar]) -> Bool {
+        guard
+            error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
+                || error == .notDirectory
+        else { return false }
+        do throws(Errno) {
+            let directory = try volume.directoryDescriptor(of: parent)
+            return withExtendedLifetime(directory) {
+                volume.isGone(inode, directory.rawValue, stored)
+            }
+        } catch {
+            return isGone(error, parent)
+        }
+    }
+
+    /// One without a name was taken away by a program.
+    func isGone(_ error: Errno, _ node: Node) -> Bool {
+        if node === volume.root { return false }
+        guard let link = node.link else { return true }
+        return isGone(error, node.inode, link.parent, link.name)
     }
 
     // MARK: The volume as a whole
