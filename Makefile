@@ -158,7 +158,7 @@ crash:
 	.build/release/ward-crash --seconds $$(($(MINUTES) * 60)) $(if $(SEED),--seed $(SEED))
 	@if [ "$$(id -u)" -eq 0 ]; then \
 	    crash/run --ward $(PROGRAM) --cuts $(REAL) --seconds $(SECONDS) $(CRASH) && \
-	    crash/run --ward $(PROGRAM) --cuts $(REAL) --seconds $(SECONDS) --systems ward --stores xfs,btrfs $(CRASH); \
+	    crash/run --ward $(PROGRAM) --cuts $(REAL) --seconds $(SECONDS) --systems ward,ward512 --stores xfs,btrfs $(CRASH); \
 	else \
 	    echo "make: the power cuts on real file systems need root and are left out: sudo crash/run" >&2; \
 	fi
@@ -233,6 +233,7 @@ release-check:
 	$(MAKE) fuzz MINUTES=10
 	$(MAKE) sanitize SANITIZER=address
 	$(MAKE) sanitize SANITIZER=thread
+	$(MAKE) crash MINUTES=10 REAL=10 SECONDS=1200
 	$(MAKE) soak-tsan MINUTES=10
 	$(MAKE) soak MINUTES=60
 
