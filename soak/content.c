@@ -1,8 +1,8 @@
 // What the files hold, and what they may hold.
 //
-// A file is an array of 64-bit words, because a store of one to memory can't tear. Each is 40 bits of hash over (seed,
-// file, index, version) above 24 bits of version; 0 is what was never written or was cut off. The model keeps for each
-// word the versions it may have: one, after an acknowledged operation; more, after one that failed half-way.
+// A file is an array of 64-bit words, because a store of one can't tear. Each is 40 bits of hash over (seed, file,
+// index, version) above 24 bits of version; 0 is what was never written or was cut off. The model keeps for each word the
+// versions it may have: one, after an acknowledged operation; more, after one that failed half-way.
 #include "soak.h"
 
 #include <string.h>
@@ -69,28 +69,13 @@ void maybe(struct file *f, size_t first, size_t count, uint32_t version) {
     }
 }
 
-// ward's pages do not end where words do (docs/format.md: 3,804 bytes are in the first one, 4,060 in each that follows).
-// An operation that failed half-way may have changed the one page and not the other, and the word between them by half.
-static bool is_of_two_pages(const struct worker *w, const struct file *f, size_t index, uint64_t word) {
-    const size_t first_page = 3804, page = 4060, half = WORD_BYTES / 2;
-    size_t middle = index * WORD_BYTES + half;
-    if (w->is_plain || middle < first_page || (middle - first_page) % page != 0) return false;
-    bool has_low = false, has_high = false;
-    for (int c = 0; c < CANDIDATES && f->model[index].version[c] != NO_VERSION; c++) {
-        uint64_t candidate = word_for(w->seed, f->id, index, f->model[index].version[c]);
-        has_low |= (uint32_t)candidate == (uint32_t)word;
-        has_high |= candidate >> 32 == word >> 32;
-    }
-    return has_low && has_high;
-}
-
 bool check_words(struct worker *w, struct file *f, const void *bytes, size_t first, size_t count, bool settles,
     const char *how) {
     for (size_t i = 0; i < count; i++) {
         uint64_t word;
         memcpy(&word, (const char *)bytes + i * WORD_BYTES, WORD_BYTES);
         size_t index = first + i;
-        bool is_right = false, is_torn = false;
+        bool is_right = false;
         uint32_t version = word & VERSION_MASK;
         if (is_word_of(w->seed, f->id, index, word)) {
             if (!owns(f, index)) {
@@ -99,7 +84,6 @@ bool check_words(struct worker *w, struct file *f, const void *bytes, size_t fir
                 for (int c = 0; c < CANDIDATES && !is_right; c++) is_right = f->model[index].version[c] == version;
             }
         }
-        if (!is_right && owns(f, index)) is_right = is_torn = is_of_two_pages(w, f, index, word);
         if (!is_right) {
             const uint32_t *v = f->model[index].version;
             report_loss(w, "%s: %s %s, byte %zu: %016llx (version %u%s), expected version %d|%d|%d|%d, after %s", how,
@@ -108,8 +92,7 @@ bool check_words(struct worker *w, struct file *f, const void *bytes, size_t fir
                 (int)v[2], (int)v[3], history_of(f));
             return false;
         }
-        // One of two halves may go on to be either.
-        if (settles && owns(f, index) && !is_torn) commit(f, index, 1, version);
+        if (settles && owns(f, index)) commit(f, index, 1, version);
     }
     w->slot->verified_words += count;
     return true;

@@ -21,10 +21,13 @@ extension Volume {
             try storeZeros(file, start, end, caller, context)
             return
         }
-        try storeZeros(file, start, min(end, layout.start(ofPage: firstWhole)), caller, context)
-        try storeZeros(file, max(start, layout.start(ofPage: afterWhole)), end, caller, context)
-        try enter(file, .allocate, caller, context)
-        context.unlockContent()
+        try storeZeroEdges(
+            file, start..<min(end, layout.start(ofPage: firstWhole)),
+            max(
+                start, layout.start(ofPage: afterWhole))..<max(
+                    end, layout.start(ofPage: afterWhole)),
+            caller, context)
+        // What follows needs no key: a lock may go ahead.
         settle(file)
         try makeSparse(file)
         if !file.mayPunch {
@@ -45,6 +48,75 @@ extension Volume {
                 context)
         }
         noteChange(file, sizeChanged: false)
+    }
+
+    /// Zeros in the pages at both ends of a range. Both are sealed before one is stored, so that a lock comes before all of it
+    /// or after. Each lies in one page; an empty one is no page.
+    private func storeZeroEdges(
+        _ file: OpenFile, _ first: Range<Int>, _ last: Range<Int>, _ caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) {
+        if file.needsMending || first.isEmpty || last.isEmpty {
+            if !first.isEmpty {
+                try storeZeros(file, first.lowerBound, first.upperBound, caller, context)
+            }
+            if !last.isEmpty {
+                try storeZeros(file, last.lowerBound, last.upperBound, caller, context)
+            }
+            if first.isEmpty, last.isEmpty {
+                try enter(file, .allocate, caller, context)
+                context.unlockContent()
+            }
+            return
+        }
+        let pageBytes = layout.pageBytes
+        try settleKey(file, before: layout.page(at: last.lowerBound))
+        let edges = [first, last].enumerated().map {
+            (
+                $0.element, layout.page(at: $0.element.lowerBound),
+                context.sealed + $0.offset * pageBytes
+            )
+        }
+        for (_, page, sealed) in edges {
+            try readPage(file, page, to: sealed)
+            try examine(file, page: page, sealed, .allocate, caller, context)
+        }
+        try enter(file, .allocate, caller, context)
+        let epoch = sealingEpoch(file, beginWrite(context))
+        defer { endWrite(context) }
+        do throws(Errno) {
+            context.usePlain(pageBytes)
+            let plain = context.plain
+            var nonce = context.freshNonce()
+            for (bytes, page, sealed) in edges {
+                try decode(file, page: page, sealed, to: plain, context)
+                (plain + (bytes.lowerBound - layout.start(ofPage: page))).initializeMemory(
+                    as: UInt8.self, repeating: 0, count: bytes.count)
+                let (length, isLast) = expectation(file, page)
+                try context.withCipher(
+                    of: file, load: { () throws(Errno) in try loadKey(file, context) }
+                ) {
+                    cipher throws(Errno) in
+                    seal(
+                        plain, page: page, length: length, isFinal: isLast, epoch: epoch,
+                        nonce: nonce, to: sealed + layout.recordOffset(ofPage: page), cipher)
+                }
+                if page == 0 {
+                    sealed.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
+                }
+                nonce.0 &+= 1
+            }
+        } catch {
+            context.unlockContent()
+            throw error
+        }
+        // Ciphertext only from here on.
+        context.unlockContent()
+        settle(file)
+        defer { noteChange(file, sizeChanged: false) }
+        for (_, page, sealed) in edges {
+            try storage.pwrite(file.descriptor, sealed, pageBytes, at: page * pageBytes)
+        }
     }
 
     private func storeZeros(

@@ -1,3 +1,4 @@
+import CWardLinux
 import Foundation
 import Glibc
 import Synchronization
@@ -51,6 +52,47 @@ import WardSystem
                 if case .lost(let path, let reason) = $0 { "\(path): \(reason)" } else { nil }
             }
         }
+    }
+
+    @Test(
+        "L2: a hole that a lock comes upon is all there or refused, whatever change of the store it comes before",
+        arguments: [512, 4096], 0..<4)
+    func holeIsWhole(pageBytes: Int, lockBefore: Int) throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(
+            pageBytes: pageBytes, defaultClass: .complete, storage: storage)
+        let (_, handle) = try harness.create("file")
+        let old = (0..<40_000).map { UInt8(truncatingIfNeeded: $0 &* 7 | 1) }
+        try harness.write(handle, 0, old)
+        let changes = Atomic(0)
+        let volume = harness.volume
+        // What a lock does first, at a moment when no request holds it up.
+        storage.onChange { _ in
+            if changes.add(1, ordering: .relaxed).oldValue == lockBefore {
+                volume.gate.set(.closed, for: .complete)
+            }
+        }
+        let hole = 1001..<30_003
+        do throws(Errno) {
+            try volume.allocate(
+                handle, mode: FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                offsetBytes: UInt64(hole.lowerBound), lengthBytes: UInt64(hole.count),
+                caller: harness.caller, harness.context)
+        } catch {
+            Issue.record("refused after it had begun: \(error)")
+        }
+        storage.onChange(nil)
+        #expect(changes.load(ordering: .relaxed) > lockBefore)
+        #expect(throws: Errno.notPermitted) {
+            try volume.allocate(
+                handle, mode: FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offsetBytes: 0,
+                lengthBytes: 40_000, caller: harness.caller, harness.context)
+        }
+        volume.gate.set(.open, for: .complete)
+        var new = old
+        new.replaceSubrange(hole, with: repeatElement(0, count: hole.count))
+        #expect(try harness.read(handle, 0, old.count) == new)
+        volume.release(handle, harness.context)
     }
 
     @Test("A lock writes mapped pages back and they are stored", arguments: [512, 4096])
