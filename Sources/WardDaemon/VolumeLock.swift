@@ -19,14 +19,15 @@ struct VolumeLock: ~Copyable {
         // A daemon that is being replaced needs a moment to go.
         for _ in 0..<20 {
             if flock(directory.rawValue, LOCK_EX | LOCK_NB) == 0 { return directory }
-            // A file system without locks can't be protected from a second daemon on another machine anyway.
-            if errno == ENOLCK || errno == EOPNOTSUPP { return directory }
+            let hasNoLocks = errno == ENOLCK || errno == EOPNOTSUPP
             if let first = runtimeDirectory.mounted().first(where: { $0.volume == volumePath }) {
                 throw DaemonError(
                     "mount", volumePath, "it is mounted on \(first.mountpoint) already",
                     hint: "ward unmount \(first.mountpoint)",
                     exitCode: DaemonError.Exit.temporaryFailure)
             }
+            // A store without locks: from another machine or user nothing protects it.
+            if hasNoLocks { return directory }
             usleep(50_000)
         }
         throw DaemonError(
