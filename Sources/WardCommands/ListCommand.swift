@@ -50,13 +50,11 @@ struct ListCommand: ParsableCommand {
             throw CommandFailure(what, path, errno: error)
         }
         if console.isJSON {
-            for entry in entries { console.json(entry.json(entry.readable(open))) }
+            console.results(entries.lazy.map { $0.json($0.readable(open)).text() })
             return
         }
         let columns = long ? ListColumns(entries) : nil
-        for entry in entries {
-            console.result(entry.line(open, columns, console.output))
-        }
+        console.results(entries.lazy.map { $0.line(open, columns, console.output) })
     }
 
     /// False where the path is no directory.

@@ -54,13 +54,13 @@ struct RecursiveList {
         listed += entries.count + 1
         if showsProgress { progress.update("\(Text.grouped(listed)) names, \(path)") }
         if console.isJSON {
-            for entry in entries { console.json(entry.json(entry.readable(open), in: path)) }
+            console.results(
+                entries.lazy.map { [open] in $0.json($0.readable(open), in: path).text() })
             return
         }
-        if !isFirst { console.result("") }
-        console.result(Text.printable(path) + ":")
         let columns = isLong ? ListColumns(entries) : nil
-        for entry in entries { console.result(entry.line(open, columns, console.output)) }
+        let head = (isFirst ? [] : [""]) + [Text.printable(path) + ":"]
+        console.results(head + entries.map { $0.line(open, columns, console.output) })
     }
 
     private mutating func report(_ path: String, _ error: Errno) {

@@ -22,6 +22,22 @@ struct Console: Sendable {
         Console.write(line + "\n", to: 1, mayLose: mayLoseOutput)
     }
 
+    /// Many results, with one call for every thousand: whoever reads sees them soon.
+    func results(_ lines: some Sequence<String>) {
+        var text = ""
+        var count = 0
+        for line in lines {
+            text += line
+            text += "\n"
+            count += 1
+            if count % 1000 == 0 {
+                Console.write(text, to: 1, mayLose: mayLoseOutput)
+                text = ""
+            }
+        }
+        if !text.isEmpty { Console.write(text, to: 1, mayLose: mayLoseOutput) }
+    }
+
     /// "Done": said on stdout to people, not in JSON and not when quiet.
     func confirm(_ line: String) {
         if !isQuiet && !isJSON { result(line) }

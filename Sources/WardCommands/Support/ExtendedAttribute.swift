@@ -41,10 +41,18 @@ enum ExtendedAttribute {
         return bytes.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// Asks for the size, then for the value; again where it grew in between.
+    /// What is short comes with the first call, each of which is a request to the daemon; of what is not, the size is asked
+    /// for, then the value; again where it grew in between.
     private static func read(
         _ call: (UnsafeMutableRawPointer?, Int) -> Int
     ) throws(Errno) -> [UInt8] {
+        do throws(Errno) {
+            return try withUnsafeTemporaryAllocation(byteCount: 256, alignment: 1) {
+                buffer throws(Errno) in
+                let got = try Syscall.check { call(buffer.baseAddress, buffer.count) }
+                return Array(buffer[0..<got])
+            }
+        } catch .outOfRange {}
         while true {
             let size = try Syscall.check { call(nil, 0) }
             if size == 0 { return [] }
