@@ -335,6 +335,15 @@ class Classes(FileWorkload):
         value = self.classes[name]
         old, new = value.now.decode(), self.chance.choice(list(self.strength))
         value.states.append((operation, new.encode()))
+        if self.chance.random() < 0.4:
+            # As `ward class set -R` does it: many, and then one sync for all.
+            unsynced = "user.ward.class.unsynced"
+            os.setxattr(self.root / name, unsynced, new.encode())
+            if self.chance.random() < 0.5:
+                os.setxattr(self.root / name, unsynced, b"")
+                for each in self.classes.values():
+                    each.sync(operation)
+            return
         os.setxattr(self.root / name, "user.ward.class", new.encode())
         if self.strength[new] > self.strength[old]:
             value.sync(operation)

@@ -44,6 +44,9 @@ extension RequestServer {
         }
         let name = try call.body.takeName()
         let value = try call.body.takeBytes(request.size)
+        if value.isEmpty, name.elementsEqual(Volume.unsyncedClassName.utf8) {
+            return submit(.classes, call)
+        }
         try volume.setExtendedAttribute(
             of: call.node, name, value: value, flags: Int32(bitPattern: request.flags),
             dropSetGroupID: request.setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID != 0,

@@ -137,7 +137,7 @@ extension RequestServer {
         submit(.everything, call)
     }
 
-    private func submit(_ kind: SyncJob<Channel>.Kind, _ call: Call<Channel>) {
+    func submit(_ kind: SyncJob<Channel>.Kind, _ call: Call<Channel>) {
         syncs.submit(SyncJob(kind: kind, unique: call.unique, channel: call.channel), context)
     }
 

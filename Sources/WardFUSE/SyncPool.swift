@@ -10,6 +10,8 @@ struct SyncJob<Channel: ReplyChannel>: Sendable {
         case file(HandleID, dataOnly: Bool)
         case directory(HandleID, dataOnly: Bool)
         case everything
+        /// Changes of class without a sync of their own.
+        case classes
     }
 
     let kind: Kind
@@ -25,6 +27,8 @@ struct SyncJob<Channel: ReplyChannel>: Sendable {
                 try volume.fsyncDirectory(handle, dataOnly: dataOnly, context)
             case .everything:
                 try volume.durablePoint()
+            case .classes:
+                try volume.syncClasses()
             }
             channel.complete(unique)
         } catch {

@@ -202,6 +202,10 @@ struct CrashModel: Sendable {
         }
     }
 
+    mutating func syncClasses() {
+        for identity in nodes.keys where !nodes[identity]!.hasLostPages { syncClass(identity) }
+    }
+
     private mutating func syncContent(_ identity: UInt64) {
         nodes[identity]!.versions = [nodes[identity]!.content]
         nodes[identity]!.isHalfChanged = false

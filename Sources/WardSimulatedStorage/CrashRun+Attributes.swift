@@ -37,11 +37,15 @@ extension CrashRun {
         guard !isLocked, let identity = try pickFileOrDirectory() else { return }
         let old = model.nodes[identity]!.classes.last!
         let wanted = random.pick(ProtectionClass.allCases)
+        let isSynced = random.chance(2, in: 3)
         label = "class of \(model.path(of: identity)) from \(old) to \(wanted)"
+        if !isSynced { label += ", not synced" }
         let node = try node(identity)
         model.nodes[identity]!.classes.append(wanted)
-        try volume.setClass(node, wanted)
-        if wanted.isStronger(than: old) || model.nodes[identity]!.kind == .directory {
+        try volume.setClass(node, wanted, isSynced: isSynced)
+        if isSynced && wanted.isStronger(than: old)
+            || model.nodes[identity]!.kind == .directory
+        {
             model.syncClass(identity)
         }
     }
@@ -69,6 +73,21 @@ extension CrashRun {
         try volume.volume.durablePoint()
         noteLost()
         model.syncAll(isOnDisk: true)
+    }
+
+    func syncClasses() throws {
+        label = "sync of classes"
+        do throws(Errno) {
+            try volume.volume.syncClasses()
+        } catch {
+            guard error == .ioError, settings.injectsErrors, !volume.disk.hasFailed else {
+                throw error
+            }
+            // Another sync failed since the first of them, and may have taken one along.
+            return noteLost()
+        }
+        noteLost()
+        model.syncClasses()
     }
 
     func toggleLock() throws {

@@ -166,7 +166,7 @@ package final class CrashRun {
         case 77..<82: try setClass()
         case 82..<89: try syncFile()
         case 89..<91: try syncDirectory()
-        case 91..<93: try durablePoint()
+        case 91..<93: try random.chance(1, in: 3) ? syncClasses() : durablePoint()
         case 93..<95: try toggleLock()
         case 95..<96: try closeAndReopen()
         case 96..<97: try createUnnamed()

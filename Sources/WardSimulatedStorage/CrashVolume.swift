@@ -197,8 +197,12 @@ package final class CrashVolume {
         }
     }
 
-    package func setClass(_ node: NodeID, _ wanted: ProtectionClass) throws {
-        try setAttribute(node, "user.ward.class", Array(wanted.fileProtectionName.utf8))
+    package func setClass(
+        _ node: NodeID, _ wanted: ProtectionClass, isSynced: Bool = true
+    ) throws {
+        try setAttribute(
+            node, isSynced ? "user.ward.class" : Volume.unsyncedClassName,
+            Array(wanted.fileProtectionName.utf8))
     }
 
     package func classOf(_ node: NodeID) throws -> ProtectionClass {

@@ -23,19 +23,29 @@ extension Volume {
     }
 
     func setProtectionClass(
-        of node: Node, to wanted: ProtectionClass, _ caller: Caller, _ context: WorkerContext
+        of node: Node, to wanted: ProtectionClass, isSynced: Bool = true, _ caller: Caller,
+        _ context: WorkerContext
     ) throws(Errno) {
         if node.isDirectory {
             try setDirectoryClass(of: node, to: wanted, caller, context)
         } else if node.isRegular {
-            try setFileClass(of: node, to: wanted, caller, context)
+            try setFileClass(of: node, to: wanted, isSynced: isSynced, caller, context)
         } else {
             throw .notPermitted
         }
     }
 
+    /// Makes durable what was set without a sync of its own. An error where that can't be said of all of it: setting each again
+    /// does, one by one.
+    public func syncClasses() throws(Errno) {
+        let (made, failures) = unsyncedClasses.next
+        defer { unsyncedClasses.noteSync(of: made) }
+        try syncBackingStore(since: failures)
+    }
+
     private func setFileClass(
-        of node: Node, to wanted: ProtectionClass, _ caller: Caller, _ context: WorkerContext
+        of node: Node, to wanted: ProtectionClass, isSynced: Bool, _ caller: Caller,
+        _ context: WorkerContext
     ) throws(Errno) {
         if !wanted.isForSynchronised { context.beginClassDecision() }
         defer { context.endClassDecision() }
@@ -49,16 +59,19 @@ extension Volume {
         let old = file.protectionClass
         try mayCreate(wanted, caller)
         if old == wanted {
-            // It may have been set by a call whose sync failed.
-            if mayHaveLostPages(file) { try syncData(file) }
+            // It may have been set by a call whose sync failed, or is yet to come.
+            if mayHaveLostPages(file) || isSynced && !unsyncedClasses.areNone { try syncData(file) }
             return
         }
+        let isStronger = wanted.strength > old.strength
+        if isStronger, !isSynced { unsyncedClasses.begin(syncFailures.load(ordering: .acquiring)) }
+        defer { if isStronger, !isSynced { unsyncedClasses.end() } }
         if file.sizeBytes == 0 {
             try makeKeylessHeader(file, wanted)
         } else {
             try rewrap(file, from: old, to: wanted, caller, context)
         }
-        if wanted.strength > old.strength { try syncData(file) }
+        if isStronger, isSynced { try syncData(file) }
     }
 
     /// Wraps the file key under another class key and writes page 0 with the new header: whole, once (row I7).

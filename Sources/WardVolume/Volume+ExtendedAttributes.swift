@@ -7,15 +7,19 @@ import WardSystem
 /// Extended attributes. Those of users (`user.*`, `trusted.*`) are stored as `user.w.` (or `trusted.w.`) ‖ base64url of
 /// the first 16 bytes of HMAC-SHA-256 of the name; the value is nonce 12 ‖ ciphertext ‖ tag 16 of
 /// name length 2 ‖ name ‖ value, associated data: ID of the file or directory ‖ stored name. `security.*` and POSIX ACLs
-/// pass through. `user.ward.class`, `.synced`, `.volume` and `.socket` are answered here and stored nowhere.
+/// pass through. `user.ward.class`, `.class.unsynced`, `.synced`, `.volume` and `.socket` are answered here and stored
+/// nowhere.
 extension Volume {
     static let className = Array("user.ward.class".utf8)
+    /// To be set as `user.ward.class`, for whoever changes many files: a stronger class is durable when the empty value was set
+    /// on any of them afterwards, without an error.
+    public static let unsyncedClassName = "user.ward.class.unsynced"
     static let defaultACLName = "system.posix_acl_default"
     static let accessACLName = "system.posix_acl_access"
     static let capabilityName = "security.capability"
 
     private enum AttributeName {
-        case protectionClass, synchronised, volume, socket
+        case protectionClass, unsyncedClass, synchronised, volume, socket
         /// Stored as it is.
         case passedThrough(String)
         /// Encrypted, under this prefix.
@@ -27,6 +31,7 @@ extension Volume {
         let text = String(decoding: name, as: UTF8.self)
         switch text {
         case "user.ward.class": return .protectionClass
+        case Volume.unsyncedClassName: return .unsyncedClass
         case "user.ward.synced": return .synchronised
         case "user.ward.volume": return .volume
         case "user.ward.socket": return .socket
@@ -49,6 +54,7 @@ extension Volume {
         case .protectionClass:
             guard node.isRegular || node.isDirectory else { throw .noData }
             return Array(try protectionClass(of: node, context).fileProtectionName.utf8)
+        case .unsyncedClass: throw .noData
         case .synchronised: return Array(try synchronisation(of: node).rawValue.utf8)
         case .volume: return Array(parameters.uuidString.utf8)
         case .socket:
@@ -176,13 +182,11 @@ extension Volume {
         defer { isDirty.store(true, ordering: .relaxed) }
         switch kind(of: name) {
         case .protectionClass:
-            // Some tools store the terminating zero along.
-            let text = String(decoding: value, as: UTF8.self)
-            guard
-                let wanted = ProtectionClass(
-                    spelling: text.hasSuffix("\0") ? String(text.dropLast()) : text)
-            else { throw .invalidArgument }
-            try setProtectionClass(of: node, to: wanted, caller, context)
+            try setProtectionClass(
+                of: node, to: protectionClass(spelledBy: value), caller, context)
+        case .unsyncedClass:
+            try setProtectionClass(
+                of: node, to: protectionClass(spelledBy: value), isSynced: false, caller, context)
         case .synchronised:
             guard value.elementsEqual(Synchronisation.marked.rawValue.utf8) else {
                 throw .invalidArgument
@@ -216,6 +220,18 @@ extension Volume {
         }
     }
 
+    private func protectionClass(
+        spelledBy value: UnsafeRawBufferPointer
+    ) throws(Errno) -> ProtectionClass {
+        // Some tools store the terminating zero along.
+        let text = String(decoding: value, as: UTF8.self)
+        guard
+            let wanted = ProtectionClass(
+                spelling: text.hasSuffix("\0") ? String(text.dropLast()) : text)
+        else { throw .invalidArgument }
+        return wanted
+    }
+
     public func removeExtendedAttribute(
         of id: NodeID, _ name: UnsafeRawBufferPointer, caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
@@ -228,6 +244,7 @@ extension Volume {
             // neither fail nor weaken anything.
             return
         case .synchronised: try setMark(of: node, to: false, context)
+        case .unsyncedClass: throw .noData
         case .volume, .socket, .unsupported: throw .notSupported
         case .passedThrough(let text):
             try withPathDescriptor(of: node) { descriptor throws(Errno) in

@@ -67,6 +67,7 @@ public final class Volume: @unchecked Sendable {
     private let recordedEpochValue: Atomic<UInt32>
     /// Counts syncs that failed, of files and of the store.
     let syncFailures = Atomic<UInt64>(0)
+    let unsyncedClasses = UnsyncedClasses()
     /// A sync failed: the volume stays "in use", as the record on disk says, whatever comes.
     let lastDurablePointFailed = Atomic<Bool>(false)
 

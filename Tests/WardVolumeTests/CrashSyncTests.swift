@@ -313,6 +313,80 @@ import WardSystem
         #expect(left.events.problems == [])
     }
 
+    /// Files "0", "1", …, of class D, whose class was made A without a sync of each.
+    private func manyClasses(_ count: Int) throws -> CrashBench {
+        let bench = try CrashBench(DiskKind(order: .posix, atomicBytes: 4096))
+        for number in 0..<count {
+            let (entry, handle) = try bench.volume.create("\(number)", in: 1)
+            try bench.volume.setClass(entry.node, .none)
+            try bench.volume.write(handle, 0, bench.content)
+            try bench.volume.fsync(handle)
+            bench.volume.release(handle)
+            bench.volume.forget(entry.node)
+        }
+        for number in 0..<count {
+            let entry = try bench.volume.lookup("\(number)", in: 1)
+            try bench.volume.setClass(entry.node, .complete, isSynced: false)
+            bench.volume.forget(entry.node)
+        }
+        return bench
+    }
+
+    /// What class a power cut that keeps nothing unsynced would leave the file.
+    private func classAfterCut(_ bench: CrashBench, _ name: String) throws -> ProtectionClass {
+        let left = try CrashVolume(
+            bench.keys,
+            on: SimulatedDisk(bench.disk.image.afterPowerCut(.onlyFlushed, seed: 0)))
+        let entry = try left.lookup(name, in: 1)
+        defer { left.forget(entry.node) }
+        return try left.classOf(entry.node)
+    }
+
+    @Test("classes that were not synced one by one are durable after one sync of all")
+    func manyClassesAtOnce() throws {
+        let bench = try manyClasses(5)
+        #expect(try classAfterCut(bench, "0") == .none)
+        // Who sets one with a sync of its own relies on that one.
+        let entry = try bench.volume.lookup("3", in: 1)
+        try bench.volume.setClass(entry.node, .complete)
+        bench.volume.forget(entry.node)
+        #expect(try classAfterCut(bench, "3") == .complete)
+        #expect(try classAfterCut(bench, "4") == .none)
+        try bench.volume.volume.syncClasses()
+        for number in 0..<5 {
+            #expect(try classAfterCut(bench, "\(number)") == .complete)
+        }
+    }
+
+    @Test(
+        "a sync that fails meanwhile, of whatever file, is told, and setting the classes again makes them durable",
+        arguments: [false, true])
+    func manyClassesAndAFailure(ofAll: Bool) throws {
+        let bench = try manyClasses(3)
+        let disk = bench.disk
+        if ofAll {
+            disk.fail(SimulatedDisk.Faults(after: 0, .ioError))
+            #expect(throws: Errno.ioError) { try bench.volume.volume.syncClasses() }
+        } else {
+            try bench.volume.write(bench.handle, 0, [1])
+            disk.fail(SimulatedDisk.Faults(after: 0, .ioError))
+            #expect(throws: Errno.ioError) { try bench.volume.fsync(bench.handle) }
+            disk.fail(nil)
+            // What the kernel told of the other file's caller alone may have been these.
+            #expect(throws: Errno.ioError) { try bench.volume.volume.syncClasses() }
+        }
+        disk.fail(nil)
+        for number in 0..<3 {
+            let entry = try bench.volume.lookup("\(number)", in: 1)
+            try bench.volume.setClass(entry.node, .complete, isSynced: false)
+            bench.volume.forget(entry.node)
+        }
+        try bench.volume.volume.syncClasses()
+        for number in 0..<3 {
+            #expect(try classAfterCut(bench, "\(number)") == .complete)
+        }
+    }
+
     @Test(
         "A sync of the whole store is not relied on where another one failed meanwhile, which was told alone"
     )

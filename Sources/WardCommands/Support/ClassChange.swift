@@ -62,9 +62,23 @@ struct ClassChange {
             if type == S_IFDIR && isRecursive {
                 let directory = try OwnedDescriptor(opening: here, O_RDONLY | O_DIRECTORY)
                 walk(directory.rawValue, device: status.st_dev, path: path)
+                makeDurable(here, path)
             }
         } catch {
             report(FileClass.settingFailure(protectionClass, path, error))
+        }
+    }
+
+    /// Files are not synced one by one: all of them, once.
+    private mutating func makeDurable(_ here: String, _ path: String) {
+        if isRekeying { return }
+        do throws(Errno) {
+            try ExtendedAttribute.set(ExtendedAttribute.wardClassUnsynced, "", path: here)
+        } catch {
+            report(
+                CommandFailure(
+                    "cannot make the class durable of what is in", path, errno: error,
+                    hint: "give the same command again", status: .inputOutput))
         }
     }
 

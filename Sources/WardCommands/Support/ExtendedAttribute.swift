@@ -5,6 +5,8 @@ import WardSystem
 /// Extended attributes of files by path or descriptor, xattr(7).
 enum ExtendedAttribute {
     static let wardClass = "user.ward.class"
+    /// The class, durable when `""` was set under this name on any file afterwards.
+    static let wardClassUnsynced = "user.ward.class.unsynced"
     static let wardVolume = "user.ward.volume"
     static let wardSynced = "user.ward.synced"
 

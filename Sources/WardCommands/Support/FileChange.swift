@@ -39,7 +39,7 @@ struct FileChange: Sendable {
             case S_IFREG:
                 // The node itself, so that nothing exchanged meanwhile is changed instead.
                 try ExtendedAttribute.set(
-                    ExtendedAttribute.wardClass, protectionClass.letter,
+                    ExtendedAttribute.wardClassUnsynced, protectionClass.letter,
                     path: "/proc/self/fd/\(node.rawValue)")
                 return .changed
             default: return .skipped
