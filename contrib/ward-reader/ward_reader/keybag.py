@@ -13,6 +13,7 @@ CLASS_A, CLASS_B, CLASS_C, CLASS_D, CLASS_CX, VOLUME_KEY = 1, 2, 3, 4, 5, 16
 ALL_KEYS = {CLASS_A, CLASS_B, CLASS_C, CLASS_D, CLASS_CX, VOLUME_KEY}
 DEVICE_KEYS = {CLASS_D, VOLUME_KEY}
 PASSCODE_KEYS = {CLASS_A, CLASS_B, CLASS_C, CLASS_CX}
+HOST_KEYS = {CLASS_A, CLASS_B}
 
 SLOT_DEVICE, SLOT_PASSCODE = 1, 2
 CHECKSUM_BYTES = 32
@@ -274,6 +275,89 @@ def read_recovery(data, device_key, volume_uuid):
     return made, opened
 
 
+# --- Trusted hosts -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class TrustedHost:
+    """The device's half of one host."""
+
+    host_id: bytes
+    name: str
+    made: int
+    last_used: int
+    #: Empty where the host has expired.
+    sealed: bytes
+    #: What the outer seal authenticates beside the inner one, but for the identity.
+    associated: bytes
+
+    LIFETIME_SECONDS = 2_592_000
+
+    @classmethod
+    def read(cls, fields):
+        head = fields.take(34)
+        name_bytes, sealed_bytes = head[32], fields.integer(2)
+        name = fields.take(name_bytes)
+        if head[33] or sealed_bytes not in (0, 123) or not 1 <= name_bytes <= 64:
+            raise malformed("trusted hosts: impossible field of a host")
+        try:
+            text = name.decode("utf-8")
+        except UnicodeDecodeError:
+            raise malformed("trusted hosts: a name that is not UTF-8") from None
+        if any(character < " " or "\x7f" <= character <= "\x9f" or "\u2028" <= character <= "\u202e"
+               or "\u2066" <= character <= "\u2069" for character in text):
+            raise malformed("trusted hosts: a name with control characters")
+        return cls(head[:16], text, int.from_bytes(head[16:24], "little"), int.from_bytes(head[24:32], "little"),
+                   fields.take(sealed_bytes), head + name)
+
+    def open(self, secret, slot_key, identity):
+        """The keys of A and B, by the host's secret and the device's key."""
+        inner = GCM(slot_key).open_sealed(self.sealed, identity.raw + self.associated, "the slot of a host")
+        kek = hkdf(secret, self.host_id, b"ward trusted host v1")
+        return open_set(inner, kek, identity.raw + self.host_id, HOST_KEYS, identity, "the keys of a host")
+
+
+@dataclass
+class TrustedHosts:
+    latest_time: int
+    hosts: list
+
+    LIMIT = 40 + 32 * (36 + 64 + 123) + 32 + CHECKSUM_BYTES
+
+    @classmethod
+    def read(cls, data, mac_key, volume_uuid):
+        """`trusted-hosts`; with a MAC that is not right it holds no host."""
+        fields = open_envelope(data, b"WARDTRST", 1, cls.LIMIT, "trusted hosts")
+        count = fields.integer(2)
+        fields.zeros(4)
+        if not 1 <= count <= 32:
+            raise malformed(f"trusted hosts: {count} of them")
+        if fields.take(16) != volume_uuid:
+            raise malformed("trusted hosts: they belong to another volume")
+        latest = fields.integer(8)
+        hosts = [TrustedHost.read(fields) for _ in range(count)]
+        if len({host.name for host in hosts}) < count or len({host.host_id for host in hosts}) < count:
+            raise malformed("trusted hosts: two of the same name or ID")
+        end = fields.offset
+        mac = fields.take(32)
+        fields.end()
+        if not same(mac, hmac(mac_key, data[:end])):
+            raise FormatError(FormatError.AUTHENTICATION_FAILED, "trusted hosts: the MAC does not match")
+        return cls(latest, hosts)
+
+    def is_expired(self, host, now):
+        return not host.sealed or max(now, self.latest_time) >= host.last_used + TrustedHost.LIFETIME_SECONDS
+
+
+def read_host_record(data):
+    """What a trusted host keeps: (volume's UUID, host ID, secret)."""
+    fields = open_envelope(data, b"WARDHOST", 1, 112, "host's record")
+    fields.zeros(6)
+    record = fields.take(16), fields.take(16), fields.take(32)
+    fields.end()
+    return record
+
+
 # --- Derivations ---------------------------------------------------------------------------------------------------
 
 
@@ -300,6 +384,14 @@ class DeviceSecret:
     @property
     def policy_key(self):
         return self._derive(b"ward keybag policy v1")
+
+    @property
+    def hosts_mac_key(self):
+        return self._derive(b"ward trusted hosts v1")
+
+    def host_slot_key(self, class_c_key):
+        bound = entangle(self.device_key, b"ward trusted host v1", hmac(self.effaceable_key, class_c_key))
+        return hkdf(bound, self.uuid, b"ward trusted host slot v1")
 
     def entangled(self, passcode, slot):
         stretched = scrypt(passcode, slot.salt, 1 << slot.cost.log_n, slot.cost.r, slot.cost.p)
