@@ -50,6 +50,9 @@ struct Vector {
     func part(_ name: String) throws -> Vector {
         Vector(fields: try Vector.object(fields[name]))
     }
+    func parts(_ name: String) throws -> [Vector] {
+        try field(name, as: [[String: Any]].self).map { Vector(fields: $0) }
+    }
     /// Pairs of numbers.
     func spans(_ name: String) throws -> [[Int]] {
         try field(name, as: [[NSNumber]].self).map { $0.map(\.intValue) }
