@@ -32,8 +32,22 @@ extension MountSuite {
             let later = try reader.manifest("later")
             try volume.remount()
             try reader.features("compare", later, volume.mountPoint)
+            try expectNothingFound(volume)
             try volume.unmount()
             try reader.extractAndCompare(later)
+        }
+
+        /// `ward check` of what is mounted and unlocked: everything was read, nothing is damaged, left over or foreign.
+        private func expectNothingFound(_ volume: MountedVolume) throws {
+            let checked = try volume.ward("check", volume.mountPoint, "--json", seconds: 180)
+            #expect(checked.status == 0, "\(checked.everything)")
+            let lines = checked.output.split(separator: "\n")
+            let line = try #require(lines.last, "\(checked.everything)")
+            let json = try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any]
+            let report = try #require(json?["report"] as? [String: Any], "\(checked.everything)")
+            #expect(lines.count == 1, "findings: \(checked.everything)")
+            #expect(report["complete"] as? Bool == true, "\(checked.everything)")
+            #expect((report["unread"] as? [Any] ?? []).isEmpty, "\(checked.everything)")
         }
 
         /// Volume, state directory, kit and code to where the volume's own would be. What is in the volume belongs to an
