@@ -7,7 +7,7 @@ extension MountSuite {
     @Suite struct GoldenVolumeTests {
         @Test(
             "A volume of version 1 is read as it was, by ward and by the second reader, and goes on being written",
-            arguments: User.available, ["v1-4096", "v1-512"])
+            arguments: User.available, ["v1-4096", "v1-512", "v1-synchronised"])
         func version1(user: User, name: String) throws {
             // Its passcode is that of all volumes of these tests.
             let volume = try MountedVolume(directoryOnlyAs: user)
@@ -18,6 +18,7 @@ extension MountSuite {
             try FileManager.default.copyItem(atPath: golden + ".manifest", toPath: manifest)
 
             try reader.extractAndCompare(manifest)
+            try reader.expectMarks(manifest)
             try reader.extractAndCompare(
                 manifest,
                 keys: [
@@ -35,6 +36,7 @@ extension MountSuite {
             try expectNothingFound(volume)
             try volume.unmount()
             try reader.extractAndCompare(later)
+            try reader.expectMarks(later)
         }
 
         /// `ward check` of what is mounted and unlocked: everything was read, nothing is damaged, left over or foreign.

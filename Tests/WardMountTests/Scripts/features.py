@@ -1,20 +1,27 @@
 """A tree with everything in it that the format knows, and what a tree holds, for comparing a mount with what a second
 implementation extracts (docs/format.md, contrib/ward-reader).
 
-    features.py make DIR                 fills the empty directory DIR on a mount; deterministic but for what needs root
+    features.py make DIR                 fills the empty directory DIR on a mount; deterministic but for what needs root;
+                                         with --small with a fortieth of the bytes, and fewer files
+    features.py synchronise DIR          marks directories as synchronised, with files in them from before and from after
+    features.py lock DIR COMMAND…        writes files of class B while the volume is locked, by this command
     features.py manifest DIR             one JSON object for each name below DIR, sorted: content as SHA-256, mode, times,
                                          links, attributes, class
     features.py compare MANIFEST DIR     what of DIR is not as the manifest has it; exit status 1 where anything is;
-                                         with --any-owner whoever owns it
+                                         with --any-owner whoever owns it, with --no-marks whatever is synchronised
+    features.py marks MANIFEST LIST      which directories are marked in the one, and not in the other: the second reader's
+                                         list; exit status 1 where there are any
     features.py continue DIR             writes to what `make` made, as a later version has to be able to
 
 Without being root, trusted attributes, devices and ownership are left out, and content that the modes forbid is not read.
 """
+import errno
 import hashlib
 import json
 import os
 import stat
 import struct
+import subprocess
 import sys
 
 CLASSES = {
@@ -25,6 +32,8 @@ CLASSES = {
 # Around the ends of pages of 512 and of 4,096 bytes.
 SIZES = [0, 1, 219, 220, 221, 696, 697, 3803, 3804, 3805, 7864, 7865, 12_000]
 TIME = 1_234_567_890
+# Of a directory on a mount: marked, inherited, or absent. It is never listed.
+MARK = "user.ward.synced"
 
 
 def content(size, seed):
@@ -49,47 +58,49 @@ def acl(entries):
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
-def make(base):
+def make(base, part=1):
+    """`part`: of the usual content one part in so many, and then fewer sizes and modes, and no large file."""
     os.chdir(base)
     os.umask(0o022)
     root = os.geteuid() == 0
+    sizes = SIZES if part == 1 else [0, 1, 221]
     for letter in CLASSES:
         directory = f"class {letter}"
         os.mkdir(directory)
         set_class(directory, letter)
         os.mkdir(f"{directory}/inside")
-        for size in SIZES:
+        for size in sizes:
             write(f"{directory}/{size} bytes", content(size, f"{letter}{size}"))
 
     os.mkdir("own class")
     for letter in CLASSES:
         for size in [0, 5000]:
-            write(f"own class/{letter} {size}", content(size, f"own {letter}"))
+            write(f"own class/{letter} {size}", content(size // part, f"own {letter}"))
             set_class(f"own class/{letter} {size}", letter)
 
     os.mkdir("content")
-    write("content/many pages", content(120_000, "many"))
+    write("content/many pages", content(120_000 // part, "many"))
     with open("content/grown", "wb", buffering=0) as file:
         for number in range(25):
-            file.write(content(900 + number, f"grown {number}"))
+            file.write(content((900 + number) // part, f"grown {number}"))
             os.fsync(file.fileno())
-    write("content/overwritten", content(24_000, "before"))
+    write("content/overwritten", content(24_000 // part, "before"))
     with open("content/overwritten", "r+b", buffering=0) as file:
         for number in range(30):
-            file.seek(number * 700)
-            file.write(content(300, f"over {number}"))
-    write("content/shortened", content(20_000, "shortened"))
-    os.truncate("content/shortened", 9_001)
-    write("content/emptied", content(9_000, "emptied"))
+            file.seek(number * 700 // part)
+            file.write(content(300 // part, f"over {number}"))
+    write("content/shortened", content(20_000 // part, "shortened"))
+    os.truncate("content/shortened", 9_001 // part)
+    write("content/emptied", content(9_000 // part, "emptied"))
     os.truncate("content/emptied", 0)
-    write("content/emptied, own class", content(9_000, "emptied"))
+    write("content/emptied, own class", content(9_000 // part, "emptied"))
     set_class("content/emptied, own class", "A")
     os.truncate("content/emptied, own class", 0)
-    write("content/emptied, written again", content(9_000, "emptied"))
+    write("content/emptied, written again", content(9_000 // part, "emptied"))
     os.truncate("content/emptied, written again", 0)
     with open("content/emptied, written again", "r+b") as file:
-        file.write(content(4_500, "again"))
-    write("content/zeros", bytes(10_000))
+        file.write(content(4_500 // part, "again"))
+    write("content/zeros", bytes(10_000 // part))
 
     os.mkdir("sparse")
     with open("sparse/hole", "wb") as file:
@@ -100,9 +111,10 @@ def make(base):
     os.truncate("sparse/longer", 500_000)
     write("sparse/nothing", b"")
     os.truncate("sparse/nothing", 70_000)
-    with open("sparse/large", "wb") as file:
-        file.seek(5_000_000_000)
-        file.write(content(5_000, "large"))
+    if part == 1:
+        with open("sparse/large", "wb") as file:
+            file.seek(5_000_000_000)
+            file.write(content(5_000, "large"))
 
     os.mkdir("names")
     for name in ["x", "n" * 174, "n" * 175, "n" * 176, "n" * 255, "äöü ñ 文字", "two\nlines", " ", "-", "*", "dots.in.it",
@@ -119,7 +131,7 @@ def make(base):
     write(os.path.dirname(deep) + "/end", b"the end")
 
     os.mkdir("links")
-    write("links/one", content(6_000, "one"))
+    write("links/one", content(6_000 // part, "one"))
     os.link("links/one", "links/two")
     os.link("links/one", "names/" + "h" * 220)
     os.symlink("one", "links/symbolic")
@@ -127,7 +139,7 @@ def make(base):
     os.symlink("t" * 3_043, "links/longest target")
 
     os.mkdir("moved")
-    write("content/to move", content(4_000, "moved"))
+    write("content/to move", content(4_000 // part, "moved"))
     set_class("content/to move", "CX")
     os.rename("content/to move", "moved/" + "m" * 240)
     os.mkdir("content/directory to move")
@@ -135,11 +147,11 @@ def make(base):
     os.rename("content/directory to move", "moved/directory")
 
     os.mkdir("attributes")
-    for name, size in [("attributes/empty file", 0), ("attributes/file", 5_000)]:
+    for name, size in [("attributes/empty file", 0), ("attributes/file", 5_000 // part)]:
         write(name, content(size, name))
         os.setxattr(name, "user.comment", b"seen")
         os.setxattr(name, "user.empty", b"")
-        os.setxattr(name, "user." + "l" * 200, content(1_000, "long"))
+        os.setxattr(name, "user." + "l" * 200, content(1_000 // part, "long"))
     os.setxattr("attributes", "user.of a directory", content(300, "directory"))
     write("attributes/moved between files", b"x")
     os.setxattr("attributes/moved between files", "user.comment", b"other")
@@ -163,10 +175,12 @@ def make(base):
             pass
 
     os.mkdir("modes")
-    for mode in [0o000, 0o200, 0o400, 0o444, 0o555, 0o600, 0o644, 0o755, 0o1644, 0o2755, 0o4755, 0o7777, 0o1444, 0o4000]:
-        write(f"modes/file {mode:04o}", content(400, f"mode {mode}"))
+    modes = [0o000, 0o200, 0o400, 0o444, 0o555, 0o600, 0o644, 0o755, 0o1644, 0o2755, 0o4755, 0o7777, 0o1444, 0o4000]
+    for mode in modes if part == 1 else [0o000, 0o444, 0o644, 0o1644, 0o4755, 0o7777]:
+        write(f"modes/file {mode:04o}", content(400 // part, f"mode {mode}"))
         os.chmod(f"modes/file {mode:04o}", mode)
-    for mode in [0o000, 0o500, 0o555, 0o300, 0o700, 0o1777, 0o2775, 0o4755, 0o7000]:
+    modes = [0o000, 0o500, 0o555, 0o300, 0o700, 0o1777, 0o2775, 0o4755, 0o7000]
+    for mode in modes if part == 1 else [0o000, 0o555, 0o1777, 0o4755]:
         os.mkdir(f"modes/directory {mode:04o}")
         write(f"modes/directory {mode:04o}/inside", b"inside")
         os.chmod(f"modes/directory {mode:04o}", mode)
@@ -180,6 +194,49 @@ def make(base):
             os.utime(path, ns=(time, time + 7), follow_symlinks=False)
         except PermissionError:
             pass
+
+
+def synchronise(base):
+    os.chdir(base)
+    os.umask(0o022)
+    for directory, letter in [("synchronised", "A"), ("synchronised, class D", "D")]:
+        os.mkdir(directory)
+        set_class(directory, letter)
+        write(f"{directory}/before the mark", content(800, f"before {letter}"))
+        os.mkdir(f"{directory}/inside")
+        write(f"{directory}/inside/before the mark", content(300, f"inside {letter}"))
+        os.setxattr(directory, MARK, b"marked")
+        write(f"{directory}/after the mark", content(800, f"after {letter}"))
+        write(f"{directory}/inside/after the mark", content(300, f"inside {letter}, after"))
+    write("moved into what is synchronised", content(700, "moved in"))
+    set_class("moved into what is synchronised", "CX")
+    os.rename("moved into what is synchronised", "synchronised/moved in")
+    os.mkdir("was synchronised")
+    os.setxattr("was synchronised", MARK, b"marked")
+    os.removexattr("was synchronised", MARK)
+
+
+def lock(base, command):
+    """Files of class B: one that is open over the lock, and new ones."""
+    os.umask(0o022)
+    base = os.path.abspath(base)
+    with open(f"{base}/class B/open over the lock", "wb", buffering=0) as file:
+        file.write(content(400, "before the lock"))
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        try:
+            open(f"{base}/class A/1 bytes", "rb").close()
+            sys.exit("the volume is not locked")
+        except PermissionError:
+            pass
+        file.write(content(700, "behind the lock"))
+    for size in [0, 1, 1_000]:
+        write(f"{base}/class B/{size} bytes, made while locked", content(size, f"locked {size}"))
+    write(f"{base}/class B/" + "locked" * 35, content(500, "locked, a long name"))
+    os.mkdir(f"{base}/class B/directory made while locked")
+    write(f"{base}/class B/directory made while locked/inside", content(500, "locked, inside"))
+    with open(f"{base}/own class/B, made while locked", "xb") as file:
+        set_class(file.fileno(), "B")
+        file.write(content(600, "locked, own class"))
 
 
 def later(base):
@@ -205,6 +262,17 @@ def later(base):
     os.chmod("modes/file 0444", 0o644)
     os.mkdir("later")
     os.rename("moved/directory", "later/directory")
+    if os.path.isdir("synchronised"):
+        write("synchronised/inside/later", content(900, "later, synchronised"))
+        try:
+            set_class("synchronised/inside/later", "A")
+            sys.exit("class A was set in a directory that is synchronised")
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        os.removexattr("synchronised, class D", MARK)
+        set_class("synchronised, class D", "B")
+        os.setxattr("later", MARK, b"marked")
 
 
 def walk(base):
@@ -275,6 +343,11 @@ def describe(path, name, status, links):
         else:
             entry["class"] = bytes.fromhex(attributes.pop("user.ward.class", "")).decode()
             entry["attributes"] = attributes
+    if stat.S_ISDIR(mode):
+        try:
+            entry["synchronised"] = os.getxattr(path, MARK, follow_symlinks=False).decode()
+        except OSError:
+            pass
     return entry
 
 
@@ -308,17 +381,30 @@ def differences(expected, found, ignored):
 def main():
     command, *rest = sys.argv[1:]
     if command == "make":
-        make(rest[0])
+        make(rest[0], 40 if "--small" in rest else 1)
+    elif command == "synchronise":
+        synchronise(rest[0])
+    elif command == "lock":
+        lock(rest[0], rest[1:])
     elif command == "continue":
         later(rest[0])
     elif command == "manifest":
         for entry in manifest(rest[0]):
             print(json.dumps(entry, sort_keys=True))
+    elif command == "marks":
+        marked, listed = (
+            [entry["path"] for entry in map(json.loads, open(path)) if entry.get("synchronised") in ("marked", True)]
+            for path in rest)
+        lines = [f"{path!r}: synchronised in one only" for path in sorted(set(marked) ^ set(listed))]
+        print("\n".join(lines or [f"{len(listed)} directories are marked"]))
+        sys.exit(1 if lines else 0)
     elif command == "compare":
         with open(rest[0]) as file:
             expected = [json.loads(line) for line in file]
         found = manifest(rest[1])
-        lines = list(differences(expected, found, {"owner"} if "--any-owner" in rest else set()))
+        ignored = {"owner"} if "--any-owner" in rest else set()
+        ignored |= {"synchronised"} if "--no-marks" in rest else set()
+        lines = list(differences(expected, found, ignored))
         print("\n".join(lines[:50] or [f"{len(found)} names are as expected"]))
         sys.exit(1 if lines else 0)
 

@@ -48,8 +48,22 @@ struct SecondReader {
         #expect(extracted.succeeded, "\(extracted.everything)", sourceLocation: sourceLocation)
         #expect(
             try backingTree() == before, "it changed the volume", sourceLocation: sourceLocation)
-        try features("compare", manifest, target, "--any-owner", sourceLocation: sourceLocation)
+        // A copy has no marks (row Y8).
+        try features(
+            "compare", manifest, target, "--any-owner", "--no-marks",
+            sourceLocation: sourceLocation)
         _ = try Child.run(["rm", "-rf", target], environment: volume.environment)
+    }
+
+    /// The directories that it lists as synchronised are those that a manifest calls marked.
+    func expectMarks(
+        _ manifest: String, sourceLocation: SourceLocation = #_sourceLocation
+    ) throws {
+        let listed = try run("list", ["--json"], keys: [])
+        #expect(listed.succeeded, "\(listed.everything)", sourceLocation: sourceLocation)
+        let list = volume.directory + "/home/listed"
+        try Data(listed.output.utf8).write(to: URL(fileURLWithPath: list))
+        try features("marks", manifest, list, sourceLocation: sourceLocation)
     }
 
     /// Every name in the backing directory with its size and times of change, of attributes and modes too.

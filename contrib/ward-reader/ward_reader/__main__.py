@@ -114,6 +114,7 @@ def list_entry(entry, options):
             "modified": entry.status.st_mtime_ns,
             "target": None if entry.link_target is None else entry.link_target.decode("utf-8", "surrogateescape"),
             "attributes": {name.decode("utf-8", "surrogateescape"): value.hex() for name, value in entry.attributes.items()},
+            "synchronised": entry.is_synchronised,
         }))
         return
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.status.st_mtime))

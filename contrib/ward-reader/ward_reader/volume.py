@@ -38,6 +38,8 @@ class Entry:
     size: int = 0
     link_target: bytes | None = None
     attributes: dict = field(default_factory=dict)
+    #: Of a directory: its own record says so.
+    is_synchronised: bool = False
     #: What reads it, for a file; None where its header is damaged.
     content: Content | None = None
 
@@ -174,7 +176,7 @@ class Volume:
         status, stored = directory.status(), directory.attributes()
         mode = true_mode(status.st_mode, stored.get(MODE_ATTRIBUTE.encode()))
         attributes = self._attributes(path, stored, record.directory_id, status.st_mode, mode, is_doubtful=False)
-        return Entry(path, status, mode, record.protection_class, attributes=attributes)
+        return Entry(path, status, mode, record.protection_class, attributes=attributes, is_synchronised=record.is_synchronised)
 
     def _describe_file(self, path, file, record):
         status, stored = file.status(), file.attributes()
