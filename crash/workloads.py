@@ -719,6 +719,8 @@ class Repositories(Workload):
         self.commits[operation] = (self.git("rev-parse", "HEAD").strip(), dict(self.files))
 
     def judge(self, begun: int, done: int, findings: Findings) -> None:
+        if not self.root.is_dir():
+            return findings.lost("the repository's directory is gone")
         history = self.try_git("log", "--format=%H %s")
         if history.returncode:
             return findings.lost(f"git log: {history.stderr.strip()}")
