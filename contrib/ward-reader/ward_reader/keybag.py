@@ -610,6 +610,8 @@ def _authenticate(keybag, state_directory, accepts_older):
         device_key = read_key_file(device, b"WARDDEVK", 1, volume_uuid)[0]
         effaceable_keys = read_key_file(effaceable, b"WARDEFFC", 2, volume_uuid)
     except FormatError as error:
+        if error.code == FormatError.NEWER_VERSION:
+            raise ReaderError(f"{directory}: {error}", "use a newer reader", INPUT) from None
         raise ReaderError(f"{directory}: {error}", hint, DAMAGED) from None
     try:
         remembered = read_remembered(read("remembered", 72) or b"", volume_uuid)
