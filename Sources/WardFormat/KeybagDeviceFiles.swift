@@ -64,13 +64,17 @@ public enum KeyFile {
         let name = kind == .device ? "device key" : "effaceable key"
         let magic = Array(kind.rawValue.utf8)
         let length = file.count
-        guard length >= headBytes + keyBytes + KeybagEnvelope.checksumBytes, length <= maximumBytes
-        else { throw FormatError(.malformed, "\(name): \(length) bytes") }
+        // Magic number, version, checksum: so much every version has.
+        guard length >= KeybagEnvelope.headBytes + KeybagEnvelope.checksumBytes,
+            length <= maximumBytes
+        else {
+            throw FormatError(.malformed, "\(name): \(length) bytes")
+        }
         let body = length - KeybagEnvelope.checksumBytes
         // Only the head leaves locked memory: the keys stay where they are.
         let (head, sumIsRight) = file.withUnsafeBytes { bytes in
             (
-                [UInt8](bytes[0..<headBytes]),
+                [UInt8](bytes[0..<min(headBytes, body)]),
                 bytes[body...].elementsEqual(
                     SHA256Digest.hash(UnsafeRawBufferPointer(rebasing: bytes[0..<body])))
             )
