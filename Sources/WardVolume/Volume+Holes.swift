@@ -21,13 +21,6 @@ extension Volume {
             try storeZeros(file, start, end, caller, context)
             return
         }
-        try storeZeroEdges(
-            file, start..<min(end, layout.start(ofPage: firstWhole)),
-            max(
-                start, layout.start(ofPage: afterWhole))..<max(
-                    end, layout.start(ofPage: afterWhole)),
-            caller, context)
-        // What follows needs no key: a lock may go ahead.
         settle(file)
         try makeSparse(file)
         if !file.mayPunch {
@@ -37,50 +30,51 @@ extension Volume {
             try syncData(file)
             file.mayPunch = true
         }
-        do throws(Errno) {
-            try storage.fallocate(
-                file.descriptor, mode: FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                offsetBytes: firstWhole * layout.pageBytes,
-                lengthBytes: (afterWhole - firstWhole) * layout.pageBytes)
-        } catch .notSupported {
-            try storeZeros(
-                file, layout.start(ofPage: firstWhole), layout.start(ofPage: afterWhole), caller,
-                context)
+        let edges = [
+            start..<min(end, layout.start(ofPage: firstWhole)),
+            max(
+                start, layout.start(ofPage: afterWhole))..<max(
+                    end, layout.start(ofPage: afterWhole)),
+        ]
+        try storeZeros(file, edges: edges.filter { !$0.isEmpty }, caller, context) {
+            () throws(Errno) in
+            do throws(Errno) {
+                try storage.fallocate(
+                    file.descriptor, mode: FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    offsetBytes: firstWhole * layout.pageBytes,
+                    lengthBytes: (afterWhole - firstWhole) * layout.pageBytes)
+            } catch .notSupported {
+                try storeZeros(
+                    file, layout.start(ofPage: firstWhole), layout.start(ofPage: afterWhole),
+                    caller, context)
+            }
         }
         noteChange(file, sizeChanged: false)
     }
 
-    /// Zeros in the pages at both ends of a range. Both are sealed before one is stored, so that a lock comes before all of it
-    /// or after. Each lies in one page; an empty one is no page.
-    private func storeZeroEdges(
-        _ file: OpenFile, _ first: Range<Int>, _ last: Range<Int>, _ caller: Caller,
-        _ context: WorkerContext
+    /// Zeros in the pages at both ends of a range, and then what lies between. All is sealed before anything is stored, so
+    /// that a lock comes before all of it or after; where the store fails half-way the pages are put back as they were.
+    /// `edges`: each in one page, another one.
+    private func storeZeros(
+        _ file: OpenFile, edges: [Range<Int>], _ caller: Caller, _ context: WorkerContext,
+        andBetween body: () throws(Errno) -> Void
     ) throws(Errno) {
-        if file.needsMending || first.isEmpty || last.isEmpty {
-            if !first.isEmpty {
-                try storeZeros(file, first.lowerBound, first.upperBound, caller, context)
+        if file.needsMending {
+            for edge in edges {
+                try storeZeros(file, edge.lowerBound, edge.upperBound, caller, context)
             }
-            if !last.isEmpty {
-                try storeZeros(file, last.lowerBound, last.upperBound, caller, context)
-            }
-            if first.isEmpty, last.isEmpty {
-                try enter(file, .allocate, caller, context)
-                context.unlockContent()
-            }
-            return
+            return try body()
         }
         let pageBytes = layout.pageBytes
-        try settleKey(file, before: layout.page(at: last.lowerBound))
-        let edges = [first, last].enumerated().map {
-            (
-                $0.element, layout.page(at: $0.element.lowerBound),
-                context.sealed + $0.offset * pageBytes
-            )
+        let pages = edges.map { layout.page(at: $0.lowerBound) }
+        let sealed = context.sealed
+        let old = sealed + pages.count * pageBytes
+        for (index, page) in pages.enumerated() {
+            try readPage(file, page, to: sealed + index * pageBytes)
+            try examine(
+                file, page: page, sealed + index * pageBytes, .allocate, caller, context)
         }
-        for (_, page, sealed) in edges {
-            try readPage(file, page, to: sealed)
-            try examine(file, page: page, sealed, .allocate, caller, context)
-        }
+        old.copyMemory(from: sealed, byteCount: pages.count * pageBytes)
         try enter(file, .allocate, caller, context)
         let epoch = sealingEpoch(file, beginWrite(context))
         defer { endWrite(context) }
@@ -88,10 +82,11 @@ extension Volume {
             context.usePlain(pageBytes)
             let plain = context.plain
             var nonce = context.freshNonce()
-            for (bytes, page, sealed) in edges {
-                try decode(file, page: page, sealed, to: plain, context)
-                (plain + (bytes.lowerBound - layout.start(ofPage: page))).initializeMemory(
-                    as: UInt8.self, repeating: 0, count: bytes.count)
+            for (index, page) in pages.enumerated() {
+                let slot = sealed + index * pageBytes
+                try decode(file, page: page, slot, to: plain, context)
+                (plain + (edges[index].lowerBound - layout.start(ofPage: page))).initializeMemory(
+                    as: UInt8.self, repeating: 0, count: edges[index].count)
                 let (length, isLast) = expectation(file, page)
                 try context.withCipher(
                     of: file, load: { () throws(Errno) in try loadKey(file, context) }
@@ -99,10 +94,7 @@ extension Volume {
                     cipher throws(Errno) in
                     seal(
                         plain, page: page, length: length, isFinal: isLast, epoch: epoch,
-                        nonce: nonce, to: sealed + layout.recordOffset(ofPage: page), cipher)
-                }
-                if page == 0 {
-                    sealed.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
+                        nonce: nonce, to: slot + layout.recordOffset(ofPage: page), cipher)
                 }
                 nonce.0 &+= 1
             }
@@ -110,12 +102,25 @@ extension Volume {
             context.unlockContent()
             throw error
         }
-        // Ciphertext only from here on.
+        // Ciphertext only from here on: a lock may go ahead.
         context.unlockContent()
-        settle(file)
         defer { noteChange(file, sizeChanged: false) }
-        for (_, page, sealed) in edges {
-            try storage.pwrite(file.descriptor, sealed, pageBytes, at: page * pageBytes)
+        do throws(Errno) {
+            for (index, page) in pages.enumerated() {
+                try storage.pwrite(
+                    file.descriptor, sealed + index * pageBytes, pageBytes, at: page * pageBytes)
+            }
+            try body()
+        } catch {
+            for (index, page) in pages.enumerated() {
+                do throws(Errno) {
+                    try storage.pwrite(
+                        file.descriptor, old + index * pageBytes, pageBytes, at: page * pageBytes)
+                } catch {
+                    noteHalfDone(file)
+                }
+            }
+            throw error
         }
     }
 

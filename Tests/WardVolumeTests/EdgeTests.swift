@@ -283,7 +283,8 @@ import WardSystem
             harness.context)
         storage.onChange(nil)
         let made = calls.withLock { $0 }
-        #expect(made.suffix(2) == ["fdatasync", "fallocate"])
+        // The header, durably; both edges; the hole.
+        #expect(made == ["pwrite", "fdatasync", "pwrite", "pwrite", "fallocate"])
         harness.volume.release(handle, harness.context)
     }
 

@@ -1,3 +1,4 @@
+import CWardLinux
 import Foundation
 import Glibc
 import Testing
@@ -58,7 +59,7 @@ import WardSystem
             "list",
             { place in
                 let names = try place.harness.names(in: place.directory)
-                #expect(names == ["db", "empty", "file", "link", long])
+                #expect(names == ["db", "empty", "file", "link", long, "sub"])
             }
         ),
         (
@@ -162,7 +163,19 @@ import WardSystem
                 place.harness.volume.release(handle, place.harness.context)
             }
         ),
+        (
+            "punch a hole",
+            { place in
+                try place.withFile { _, handle in
+                    try place.harness.volume.allocate(
+                        handle, mode: FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                        offsetBytes: 4000, lengthBytes: 6000, caller: place.harness.caller,
+                        place.harness.context)
+                }
+            }
+        ),
         ("rename", { place in try place.rename("file", "moved") }),
+        ("exchange", { place in try place.rename("file", long, flags: 2) }),
         ("rename a long name", { place in try place.rename(long, "moved") }),
         ("rename over a long name", { place in try place.rename("file", long) }),
         (
@@ -174,6 +187,26 @@ import WardSystem
                 }
             }
         ),
+        (
+            "unlink",
+            { place in
+                try place.bytes("file") { name throws(Errno) in
+                    try place.harness.volume.unlink(
+                        place.directory, name, caller: place.harness.caller, place.harness.context)
+                }
+            }
+        ),
+        (
+            "rmdir",
+            { place in
+                try place.bytes("sub") { name throws(Errno) in
+                    try place.harness.volume.removeDirectory(
+                        place.directory, name, place.harness.context)
+                }
+            }
+        ),
+        ("chmod", { place in try place.change("file") { $0.mode = S_IFREG | 0o400 } }),
+        ("chown", { place in try place.change("file") { $0.gid = getegid() } }),
         (
             "link",
             { place in
@@ -230,6 +263,16 @@ import WardSystem
             }
         ),
         (
+            "remove attribute",
+            { place in
+                let node = try place.path("file")
+                try place.bytes("user.note") { name throws(Errno) in
+                    try place.harness.volume.removeExtendedAttribute(
+                        of: node, name, caller: place.harness.caller, place.harness.context)
+                }
+            }
+        ),
+        (
             "class of a file",
             { place in
                 try place.harness.setClass(try place.path("file"), "A")
@@ -242,6 +285,15 @@ import WardSystem
                 try place.withFile { _, handle in
                     try place.harness.volume.fsync(handle, dataOnly: false, place.harness.context)
                 }
+            }
+        ),
+        (
+            "fsync of the directory",
+            { place in
+                let volume = place.harness.volume
+                let handle = try volume.openDirectory(place.directory, place.harness.context)
+                defer { volume.releaseDirectory(handle, place.harness.context) }
+                try volume.fsyncDirectory(handle, dataOnly: false, place.harness.context)
             }
         ),
     ]
@@ -311,6 +363,7 @@ import WardSystem
             }
         }
         harness.volume.forget(link.node, lookups: 1)
+        harness.volume.forget(try harness.makeDirectory("sub", in: entry.node), lookups: 1)
         return place
     }
 
@@ -462,11 +515,20 @@ import WardSystem
 }
 
 extension FaultTests.Place {
-    fileprivate func rename(_ old: String, _ new: String) throws {
+    fileprivate func change(_ name: String, _ set: (inout AttributeChange) -> Void) throws {
+        var change = AttributeChange()
+        set(&change)
+        let node = try path(name)
+        defer { harness.volume.forget(node, lookups: 1) }
+        _ = try harness.volume.setAttributes(
+            of: node, handle: nil, change, caller: harness.caller, harness.context)
+    }
+
+    fileprivate func rename(_ old: String, _ new: String, flags: UInt32 = 0) throws {
         try bytes(old) { old throws(Errno) in
             try harness.withName(new) { new throws(Errno) in
                 try harness.volume.rename(
-                    directory, old, directory, new, flags: 0, caller: harness.caller,
+                    directory, old, directory, new, flags: flags, caller: harness.caller,
                     harness.context)
             }
         }
