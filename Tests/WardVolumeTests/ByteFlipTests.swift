@@ -78,7 +78,9 @@ import WardSystem
                     var image = clean
                     guard image.flip(place, offset, 1 << bit) else { continue }
                     flips += 1
-                    judge(tampered, image, place, "bit \(bit) of byte \(offset) of \(place)")
+                    judge(
+                        tampered, image, place, "bit \(bit) of byte \(offset) of \(place)",
+                        isChecked: flips % 7 == 0 || Self.isThorough)
                 }
             }
         }
@@ -86,7 +88,8 @@ import WardSystem
     }
 
     private func judge(
-        _ tampered: TamperedVolume, _ image: DiskImage, _ place: DiskImage.Place, _ what: String
+        _ tampered: TamperedVolume, _ image: DiskImage, _ place: DiskImage.Place, _ what: String,
+        isChecked: Bool
     ) {
         let found: (sight: Sight, events: [String])
         do {
@@ -111,6 +114,11 @@ import WardSystem
             unseen.removeAll { $0.contains(": mode ") }
         default:
             #expect(!seen.isEmpty || place.isForPeople, "\(what): nobody saw it")
+            if isChecked, !place.isForPeople {
+                #expect(
+                    (try? tampered.isFoundByCheck(image)) == true,
+                    "\(what): the check did not find it")
+            }
         }
         #expect(unseen == [], "\(what)")
     }

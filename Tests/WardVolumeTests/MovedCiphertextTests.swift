@@ -81,6 +81,18 @@ import WardSystem
             return
         }
         let (unseen, seen) = tampered.truth.compare(found.sight, found.events)
+        let isFound: Bool
+        do {
+            isFound = try tampered.isFoundByCheck(image)
+        } catch {
+            Issue.record("\(what): the check: \(error)")
+            return
+        }
+        switch answer(attack) {
+        case .seen, .partly, .excused: #expect(isFound, "\(what): the check did not find it")
+        case .ignored: #expect(!isFound, "\(what): the check found it, and it is nothing")
+        case .unseen, .refused: break
+        }
         let different = Set(unseen.map { String($0.prefix { $0 != ":" }) }).sorted()
         switch answer(attack) {
         case .seen:

@@ -119,6 +119,13 @@ struct TamperedVolume {
         return (sight, volume.events.problems)
     }
 
+    /// Whether `ward check` has anything to tell of it: damage, what it could not reach, or what is nobody's.
+    func isFoundByCheck(_ image: DiskImage) throws -> Bool {
+        let volume = try CrashVolume(keys, on: SimulatedDisk(image))
+        let report = VolumeCheck(volume.volume, repairs: false, name: "now", threads: 1).run()
+        return !report.findings.isEmpty || !report.unreachable.isEmpty || !report.foreign.isEmpty
+    }
+
     /// The identity of the file at a path.
     func identity(_ path: String) -> UInt64 { truth.entries[path]!.identity }
 }
