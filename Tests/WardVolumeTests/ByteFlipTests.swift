@@ -1,3 +1,4 @@
+import Foundation
 import Glibc
 import Testing
 import WardFormat
@@ -6,9 +7,9 @@ import WardSystem
 @testable import WardSimulatedStorage
 @testable import WardVolume
 
-/// Every byte of a volume is changed in turn: the answer is `EIO` (or a name that is nobody's) with an event that names the
-/// file, or the byte is one that docs/format.md says does not matter. `WARD_TAMPER_ALL=1` changes every bit of every byte,
-/// with pages of 4,096 bytes, too.
+/// Every byte of a volume is changed in turn (of a large file, some by chance): the answer is `EIO` (or a name that is
+/// nobody's) with an event that names the file, or the byte is one that docs/format.md says does not matter.
+/// `WARD_TAMPER_ALL=1` changes every bit of every byte, with pages of 4,096 bytes, too.
 @Suite struct ByteFlipTests {
     private static let isThorough = getenv("WARD_TAMPER_ALL") != nil
 
@@ -44,6 +45,61 @@ import WardSystem
         let after = Sight(volume, expecting: tampered.truth)
         #expect(tampered.truth.compare(after, []).unseen == [])
         #expect(flips > 8000)
+    }
+
+    @Test(
+        "bytes of a large file, by chance: EIO for that page, and every other one as it was",
+        arguments: [512, 4096], [false, true])
+    func largeFile(pageBytes: Int, hasHoles: Bool) throws {
+        let harness = try VolumeHarness(pageBytes: pageBytes)
+        let layout = PageLayout(pageBytes: pageBytes)
+        let size = Self.isThorough ? 200 << 20 : 20 << 20
+        let chunk = (0..<(1 << 18)).map { UInt8(truncatingIfNeeded: $0 &* 7) | 1 }
+        let (_, handle) = try harness.create("large")
+        for offset in stride(from: 0, to: size, by: hasHoles ? 3 * chunk.count : chunk.count) {
+            try harness.write(handle, offset, chunk)
+        }
+        let inode = try harness.lookup("large").attributes.inode
+        let end = Int(try harness.lookup("large").attributes.sizeBytes)
+        let stored = try #require(
+            try FileManager.default.contentsOfDirectory(atPath: harness.directory).first {
+                var status = stat()
+                return lstat(harness.directory + "/" + $0, &status) == 0
+                    && UInt64(status.st_ino) == inode
+            })
+        let backing = try Syscall.openat(AT_FDCWD, harness.directory + "/" + stored, O_RDWR)
+        defer { Syscall.close(backing) }
+
+        func read(_ page: Int) throws(Errno) -> [UInt8] {
+            let start = layout.start(ofPage: page)
+            return try harness.read(handle, start, min(layout.capacity(ofPage: page), end - start))
+        }
+        func expected(_ page: Int) -> [UInt8] {
+            let start = layout.start(ofPage: page)
+            return (start..<min(start + layout.capacity(ofPage: page), end)).map {
+                let number = $0 / chunk.count
+                return hasHoles && number % 3 != 0 ? 0 : chunk[$0 % chunk.count]
+            }
+        }
+        let pages = layout.pageCount(forSize: end)
+        var generator = SplitMix(seed: UInt64(pageBytes))
+        for _ in 0..<(Self.isThorough ? 3000 : 300) {
+            let page = generator.below(pages)
+            // The header of an open file is in memory.
+            let first = page == 0 ? FileHeader.bytes : 0
+            let offset = page * pageBytes + first + generator.below(pageBytes - first)
+            var byte: UInt8 = 0
+            try #require(pread(backing, &byte, 1, offset) == 1)
+            var changed = byte ^ (1 << UInt8(generator.below(8)))
+            try #require(pwrite(backing, &changed, 1, offset) == 1)
+            #expect(throws: Errno.ioError, "byte \(offset)") { try read(page) }
+            for neighbour in [page - 1, page + 1] where neighbour >= 0 && neighbour < pages {
+                #expect(try read(neighbour) == expected(neighbour), "byte \(offset)")
+            }
+            try #require(pwrite(backing, &byte, 1, offset) == 1)
+            #expect(try read(page) == expected(page), "byte \(offset)")
+        }
+        harness.volume.release(handle, harness.context)
     }
 
     private func names(_ tampered: TamperedVolume, _ identity: UInt64) -> [String] {
