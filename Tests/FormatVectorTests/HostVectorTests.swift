@@ -71,9 +71,10 @@ import WardSystem
             let base = NSTemporaryDirectory() + "ward-vectors-" + UUID().uuidString
             defer { try? FileManager.default.removeItem(atPath: base) }
             let state = StateDirectory(root: base + "/state", volumeUUID: uuid)
-            try plant(try file.common.files("volume"), base + "/volume")
-            try plant(try file.common.files("state"), state.path)
-            try plant(["trusted-hosts": try vector.bytes("trustedHosts")], state.path)
+            try VectorFile.plant(try file.common.files("volume"), in: base + "/volume")
+            try VectorFile.plant(try file.common.files("state"), in: state.path)
+            try VectorFile.plant(
+                ["trusted-hosts": try vector.bytes("trustedHosts")], in: state.path)
             let store = try KeybagStore(
                 volumePath: base + "/volume", stateRoot: base + "/state", clock: clock)
             let keyring = ClassKeyring(classBPublicKey: store.classBPublicKey)
@@ -87,7 +88,7 @@ import WardSystem
                     try vector.bytes("hostID"), secret: try secret(try vector.bytes("secret")),
                     keyring: keyring, into: target, at: try vector.unsigned("now"))
             } catch let error as KeybagError {
-                failure = name(of: error)
+                failure = VectorFile.name(of: error)
             }
             #expect(failure == vector.error, "\(vector.name)")
             var found: [Int: [UInt8]] = [:]
@@ -98,26 +99,6 @@ import WardSystem
             }
             #expect(
                 try found == (vector.error == nil ? vector.keys("keys") : [:]), "\(vector.name)")
-        }
-    }
-
-    private func plant(_ files: [String: [UInt8]], _ directory: String) throws {
-        try FileManager.default.createDirectory(
-            atPath: directory, withIntermediateDirectories: true,
-            attributes: [.posixPermissions: 0o700])
-        for (name, bytes) in files {
-            try Data(bytes).write(to: URL(fileURLWithPath: directory + "/" + name))
-            chmod(directory + "/" + name, 0o600)
-        }
-    }
-
-    private func name(of error: KeybagError) -> String {
-        switch error.code {
-        case .hostUnknown: "unknown host"
-        case .hostExpired: "expired"
-        case .damaged: "damaged"
-        case .newerVersion: "newer version"
-        default: "\(error.code)"
         }
     }
 

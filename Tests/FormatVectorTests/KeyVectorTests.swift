@@ -114,18 +114,8 @@ import WardSystem
             let base = NSTemporaryDirectory() + "ward-vectors-" + UUID().uuidString
             defer { try? FileManager.default.removeItem(atPath: base) }
             let state = StateDirectory(root: base + "/state", volumeUUID: uuid)
-            for (directory, files) in [
-                (base + "/volume", try vector.files("volume")),
-                (state.path, try vector.files("state")),
-            ] {
-                try FileManager.default.createDirectory(
-                    atPath: directory, withIntermediateDirectories: true,
-                    attributes: [.posixPermissions: 0o700])
-                for (name, bytes) in files {
-                    try Data(bytes).write(to: URL(fileURLWithPath: directory + "/" + name))
-                    chmod(directory + "/" + name, 0o600)
-                }
-            }
+            try VectorFile.plant(try vector.files("volume"), in: base + "/volume")
+            try VectorFile.plant(try vector.files("state"), in: state.path)
             let passcode = vector.has("passcode") ? try vector.text("passcode") : nil
             var found: [Int: [UInt8]] = [:]
             var failure: String?
@@ -134,7 +124,7 @@ import WardSystem
                     volumePath: base + "/volume", stateRoot: base + "/state", clock: clock)
                 found = try keys(store, passcode)
             } catch {
-                failure = name(of: error)
+                failure = VectorFile.name(of: error)
             }
             #expect(failure == vector.error, "\(vector.name)")
             if vector.error == nil {
@@ -160,19 +150,6 @@ import WardSystem
             }
         }
         return found
-    }
-
-    private func name(of error: KeybagError) -> String {
-        switch error.code {
-        case .notAVolume: "not a volume"
-        case .damaged: "damaged"
-        case .newerVersion: "newer version"
-        case .noDeviceKey: "no device key"
-        case .erased: "erased"
-        case .wrongPasscode: "wrong passcode"
-        case .replayed: "replayed"
-        default: "\(error.code)"
-        }
     }
 
     @Test func recoveryKits() throws {

@@ -1,5 +1,7 @@
 import Foundation
+import Glibc
 import WardFormat
+import WardKeys
 import WardSystem
 
 /// One file of Tests/Vectors: what its vectors have in common, and the vectors.
@@ -131,6 +133,35 @@ enum Reading: Equatable, CustomStringConvertible {
         switch self {
         case .fields(let fields): "\(fields)"
         case .refused(let error): "refused: \(error)"
+        }
+    }
+}
+
+extension VectorFile {
+    /// Files of a volume or of a device, as only their owner may have them.
+    static func plant(_ files: [String: [UInt8]], in directory: String) throws {
+        try FileManager.default.createDirectory(
+            atPath: directory, withIntermediateDirectories: true,
+            attributes: [.posixPermissions: 0o700])
+        for (name, bytes) in files {
+            try Data(bytes).write(to: URL(fileURLWithPath: directory + "/" + name))
+            chmod(directory + "/" + name, 0o600)
+        }
+    }
+
+    /// As the vectors call it.
+    static func name(of error: KeybagError) -> String {
+        switch error.code {
+        case .notAVolume: "not a volume"
+        case .damaged: "damaged"
+        case .newerVersion: "newer version"
+        case .noDeviceKey: "no device key"
+        case .erased: "erased"
+        case .wrongPasscode: "wrong passcode"
+        case .replayed: "replayed"
+        case .hostUnknown: "unknown host"
+        case .hostExpired: "expired"
+        default: "\(error.code)"
         }
     }
 }
