@@ -36,6 +36,7 @@ extension Volume {
                 start, layout.start(ofPage: afterWhole))..<max(
                     end, layout.start(ofPage: afterWhole)),
         ]
+        var isPunched = true
         try storeZeros(file, edges: edges.filter { !$0.isEmpty }, caller, context) {
             () throws(Errno) in
             do throws(Errno) {
@@ -44,17 +45,21 @@ extension Volume {
                     offsetBytes: firstWhole * layout.pageBytes,
                     lengthBytes: (afterWhole - firstWhole) * layout.pageBytes)
             } catch .notSupported {
-                try storeZeros(
-                    file, layout.start(ofPage: firstWhole), layout.start(ofPage: afterWhole),
-                    caller, context)
+                isPunched = false
             }
+        }
+        // On a store without holes: page by page, as any other write.
+        if !isPunched {
+            try storeZeros(
+                file, layout.start(ofPage: firstWhole), layout.start(ofPage: afterWhole), caller,
+                context)
         }
         noteChange(file, sizeChanged: false)
     }
 
     /// Zeros in the pages at both ends of a range, and then what lies between. All is sealed before anything is stored, so
     /// that a lock comes before all of it or after; where the store fails half-way the pages are put back as they were.
-    /// `edges`: each in one page, another one.
+    /// `edges`: each in one page, another one. `body` leaves the context's buffers alone.
     private func storeZeros(
         _ file: OpenFile, edges: [Range<Int>], _ caller: Caller, _ context: WorkerContext,
         andBetween body: () throws(Errno) -> Void

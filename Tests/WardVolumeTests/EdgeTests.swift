@@ -288,6 +288,43 @@ import WardSystem
         harness.volume.release(handle, harness.context)
     }
 
+    @Test("on a store without holes each page is as it was or zeros, whatever fails")
+    func zerosInsteadOfAHole() throws {
+        let size = 40_000
+        let hole = 1001..<38_003
+        let old = (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 7) | 1 }
+        let layout = PageLayout(pageBytes: 512)
+        for n in 0..<20 {
+            let storage = FailingStorage()
+            storage.forgetHoles()
+            let harness = try VolumeHarness(pageBytes: 512, storage: storage)
+            let (_, handle) = try harness.create("file")
+            try harness.write(handle, 0, old)
+            storage.failAfter(n, .ioError)
+            let isDone =
+                (try? harness.volume.allocate(
+                    handle, mode: 3, offsetBytes: UInt64(hole.lowerBound),
+                    lengthBytes: UInt64(hole.count), caller: harness.caller, harness.context))
+                != nil
+            #expect(isDone == !storage.hasFailed, "call \(n)")
+            storage.stop()
+            let found = try harness.read(handle, 0, size)
+            #expect(harness.events.integrityFailures.isEmpty, "call \(n)")
+            for page in 0..<layout.pageCount(forSize: size) {
+                let start = layout.start(ofPage: page)
+                let range = start..<min(start + layout.capacity(ofPage: page), size)
+                let new = range.map { hole.contains($0) ? 0 : old[$0] }
+                let isRight =
+                    Array(found[range]) == new
+                    || !isDone && Array(found[range]) == Array(old[range])
+                #expect(isRight, "call \(n), page \(page)")
+            }
+            harness.volume.release(handle, harness.context)
+            if isDone { return #expect(n > 3) }
+        }
+        Issue.record("it never ended")
+    }
+
     @Test func replacingADirectoryHalfWayIsTakenBack() throws {
         for n in 0..<5 {
             let storage = FailingStorage()

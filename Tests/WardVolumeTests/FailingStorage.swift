@@ -1,3 +1,4 @@
+import CWardLinux
 import Foundation
 import Glibc
 import WardSystem
@@ -19,6 +20,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
     private var hook: (@Sendable (String) -> Void)?
     private var openError: Errno?
     private var knowsRenameFlags = true
+    private var knowsHoles = true
     private var keepsOrder = true
     private var statusHook: (@Sendable (FileStatus) -> Void)?
     private var readLinkHook: (@Sendable () -> Void)?
@@ -29,6 +31,9 @@ final class FailingStorage: Storage, @unchecked Sendable {
 
     /// From now on renames with flags are EINVAL, as on some NFS and FUSE stores.
     func forgetRenameFlags() { lock.withLock { knowsRenameFlags = false } }
+
+    /// A store that can't make holes, as some network and FUSE stores.
+    func forgetHoles() { lock.withLock { knowsHoles = false } }
 
     /// A store that does not keep changes of names in order.
     func forgetOrder() { lock.withLock { keepsOrder = false } }
@@ -139,6 +144,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
         try real.ftruncate(d, size)
     }
     func fallocate(_ d: Int32, mode: Int32, offsetBytes: Int, lengthBytes: Int) throws(Errno) {
+        if mode & FALLOC_FL_PUNCH_HOLE != 0, !lock.withLock({ knowsHoles }) { throw .notSupported }
         try change()
         try real.fallocate(d, mode: mode, offsetBytes: offsetBytes, lengthBytes: lengthBytes)
     }
