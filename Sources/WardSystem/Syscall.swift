@@ -66,11 +66,20 @@ public enum Syscall {
     public static func pread(
         _ descriptor: Int32, _ buffer: UnsafeMutableRawPointer, _ count: Int, at offsetBytes: Int
     ) throws(Errno) -> Int {
+        try readWhole(count) { done throws(Errno) in
+            try check { Glibc.pread(descriptor, buffer + done, count - done, offsetBytes + done) }
+        }
+    }
+
+    /// Asks `part` on, with the number of bytes that are there, until they are `count` or it gives none: a short answer is
+    /// no end of the file.
+    @inline(__always)
+    package static func readWhole(
+        _ count: Int, _ part: (Int) throws(Errno) -> Int
+    ) throws(Errno) -> Int {
         var done = 0
         while done < count {
-            let got = try check {
-                Glibc.pread(descriptor, buffer + done, count - done, offsetBytes + done)
-            }
+            let got = try part(done)
             if got == 0 { break }
             done += got
         }

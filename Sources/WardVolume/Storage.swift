@@ -11,9 +11,11 @@ public protocol Storage: AnyObject, Sendable {
         _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, mode: mode_t
     ) throws(Errno) -> Int32
     func close(_ descriptor: Int32)
+    /// All there is: fewer bytes than `count` are the end of the file, which pread(2) does not promise.
     func pread(
         _ descriptor: Int32, _ buffer: UnsafeMutableRawPointer, _ count: Int, at offsetBytes: Int
     ) throws(Errno) -> Int
+    /// All of it, or an error.
     func pwrite(
         _ descriptor: Int32, _ buffer: UnsafeRawPointer, _ count: Int, at offsetBytes: Int
     ) throws(Errno)

@@ -6,7 +6,7 @@ import WardSystem
 @testable import WardVolume
 
 /// The real store, whose n-th change (or n-th call of any kind) fails, with `ENOSPC` after part of a write was done; or that
-/// is not there for a while.
+/// is not there for a while; or that gives what is read in several answers.
 final class FailingStorage: Storage, @unchecked Sendable {
     private let real = PosixStorage()
     private let lock = NSLock()
@@ -17,6 +17,9 @@ final class FailingStorage: Storage, @unchecked Sendable {
     private var callError = Errno.ioError
     private var callsFailOn = false
     private var absence: Errno?
+    private var shortCountdown = Int.max
+    private var shortBytes = 1
+    private var answers = 0
     private var hook: (@Sendable (String) -> Void)?
     private var openError: Errno?
     private var knowsRenameFlags = true
@@ -79,6 +82,25 @@ final class FailingStorage: Storage, @unchecked Sendable {
             callsFailOn = andLater
         }
     }
+
+    /// The `n`-th pread(2) from now (0: the next one) gives `bytes` of the bytes that are there, at most.
+    func shortenAnswer(_ n: Int, to bytes: Int) {
+        lock.withLock {
+            shortCountdown = n
+            shortBytes = bytes
+        }
+    }
+
+    /// Whether the answer that was to be short has been given. No other will be.
+    func wasShortened() -> Bool {
+        lock.withLock {
+            defer { shortCountdown = Int.max }
+            return shortCountdown < 0
+        }
+    }
+
+    /// How many pread(2) there were.
+    var readCalls: Int { lock.withLock { answers } }
 
     /// Every call fails, those that only look included; nil: the store is back.
     func vanish(_ error: Errno?) { lock.withLock { absence = error } }
@@ -229,7 +251,20 @@ final class FailingStorage: Storage, @unchecked Sendable {
     func close(_ d: Int32) { real.close(d) }
     func pread(_ d: Int32, _ b: UnsafeMutableRawPointer, _ c: Int, at o: Int) throws(Errno) -> Int {
         try call()
-        return try real.pread(d, b, c, at: o)
+        // As `PosixStorage` does it, with the kernel in between.
+        return try Syscall.readWhole(c) { done throws(Errno) in
+            let most = self.answer(c - done)
+            return try Syscall.check { Glibc.pread(d, b + done, most, o + done) }
+        }
+    }
+    /// How much of `count` the next pread(2) gives at most.
+    private func answer(_ count: Int) -> Int {
+        lock.withLock {
+            answers += 1
+            guard shortCountdown >= 0, shortCountdown < Int.max else { return count }
+            shortCountdown -= 1
+            return shortCountdown < 0 ? min(count, shortBytes) : count
+        }
     }
     func lseek(_ d: Int32, _ o: Int, _ w: Int32) throws(Errno) -> Int {
         try call()
