@@ -11,6 +11,7 @@ extension Volume {
     ) throws(Errno) {
         let end = min(end, file.sizeBytes)
         guard start < end else { return }
+        guard file.isWritable else { throw .readOnlyFileSystem }
         let lastPage = layout.pageCount(forSize: file.sizeBytes) - 1
         var firstWhole = layout.page(at: start)
         if start > layout.start(ofPage: firstWhole) || firstWhole == 0 { firstWhole += 1 }
