@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// A daemon that gets no more memory, or no more threads, while programs work.
+    /// A daemon that gets no more memory, threads or descriptors while programs work.
     @Suite(.enabled(if: geteuid() == 0)) struct ScarceMemoryTests {
         /// The daemon's soft limit from now on: prlimit(1), which its own user may.
         private func limit(_ daemon: pid_t, _ option: String) throws {
@@ -22,19 +22,64 @@ extension MountSuite {
             return name + "=" + done.output.filter { !$0.isWhitespace }
         }
 
+        /// `ward` with the mount point after the words of the subcommand.
+        private func run(_ command: [String], _ volume: MountedVolume) throws -> Finished {
+            let words = command.prefix { !$0.hasPrefix("-") }
+            let rest = command.dropFirst(words.count).map {
+                $0 == "PASSCODE" ? volume.passcodeFile : $0
+            }
+            return try Child.run(
+                volume.user.prefix + [TestEnvironment.shared.ward] + words + [volume.mountPoint]
+                    + rest, environment: volume.environment, seconds: 30)
+        }
+
         private func addressSpaceBytes(_ process: pid_t) throws -> Int {
             let status = TestEnvironment.contents(ofKernelFile: "/proc/\(process)/status")
             let line = try #require(status.split(separator: "\n").first { $0.hasPrefix("VmSize:") })
             return try #require(Int(line.filter(\.isNumber))) * 1024
         }
 
+        /// What shows that a limit was reached.
+        enum Sign: Sendable {
+            /// It ended, or a program was told `ENOMEM`.
+            case endOrError
+            /// A program was told this.
+            case error(String)
+            /// A command that needs it was told why not; the daemon goes on.
+            case refusal([String], saying: String)
+        }
+
+        struct Limit: CustomTestStringConvertible, Sendable {
+            /// As prlimit(1) takes it; +BYTES: more than there is now.
+            var testDescription: String
+            var passcodeCost: String
+            var sign: Sign
+            init(_ option: String, passcodeCost: String = "1024", _ sign: Sign) {
+                testDescription = option
+                self.passcodeCost = passcodeCost
+                self.sign = sign
+            }
+        }
+
         @Test(
-            "No more memory, or threads: errors, or an end; what was synced is there at the next mount, which is clean",
+            "No more memory, threads or descriptors: errors, or an end; what was synced is there at the next mount, which is clean",
             .serialized,
-            arguments: ["--as=+0", "--as=+20000000", "--nproc=1"])
-        func whileProgramsWork(option: String) throws {
+            arguments: [
+                Limit("--as=+0", .endOrError), Limit("--as=+1000000", .endOrError),
+                // Stretching the passcode takes 64 MiB.
+                Limit(
+                    "--as=+20000000", passcodeCost: "65536",
+                    .refusal(["unlock", "--passcode-file", "PASSCODE"], saying: "memory")),
+                Limit(
+                    "--nproc=1",
+                    .refusal(["backup", "run", "--", "true"], saying: "no thread can be started")),
+                Limit("--nofile=100", .error("EMFILE")),
+            ])
+        func whileProgramsWork(limited: Limit) throws {
+            let option = limited.testDescription
             let environment = TestEnvironment.shared
-            let volume = try MountedVolume(as: .ordinaryUser)
+            let volume = try MountedVolume(
+                as: .ordinaryUser, initArguments: ["--passcode-cost", limited.passcodeCost])
             let daemon = try #require(volume.daemonProcess())
             var chosen = option
             if let extra = option.split(separator: "+").last, option.contains("+") {
@@ -56,6 +101,12 @@ extension MountSuite {
             _ = try volume.ward("lock", volume.mountPoint, "--now", seconds: 20)
             _ = try volume.ward(
                 "unlock", volume.mountPoint, "--passcode-file", volume.passcodeFile, seconds: 20)
+            if case .refusal(let command, let reason) = limited.sign {
+                let refused = try run(command, volume)
+                #expect(!refused.succeeded && !refused.timedOut, "\(option): no limit reached")
+                #expect(refused.everything.contains(reason), "\(option): \(refused.everything)")
+            }
+            var allErrors: Set<String> = []
             var synced: [(name: String, size: Int)] = []
             for (program, output) in zip(programs, outputs) {
                 #expect(program.wait(seconds: 40) != nil, "a program hangs")
@@ -73,9 +124,21 @@ extension MountSuite {
                     "ENOMEM", "ENOTCONN", "ECONNABORTED", "EPERM", "EMFILE", "EAGAIN", "EIO",
                 ]
                 #expect(errors.isSubset(of: expected), "\(option): \(errors)")
+                allErrors.formUnion(errors)
             }
-            if MountedVolume.isRunning(daemon) {
+            let isRunning = MountedVolume.isRunning(daemon)
+            switch limited.sign {
+            case .endOrError:
+                #expect(!isRunning || allErrors.contains("ENOMEM"), "\(option): no limit reached")
+            case .error(let name): #expect(allErrors.contains(name), "\(option): \(allErrors)")
+            case .refusal: #expect(isRunning, "\(option)")
+            }
+            if isRunning {
                 try limit(daemon, before)
+                if case .refusal(let command, _) = limited.sign {
+                    let done = try run(command, volume)
+                    #expect(done.succeeded, "\(option), limit gone: \(done.everything)")
+                }
                 let unmounted = try volume.ward("unmount", volume.mountPoint, seconds: 60)
                 #expect(unmounted.succeeded, "\(option): \(unmounted.everything)")
             }
