@@ -65,8 +65,10 @@ struct KeyHierarchy {
                     from: secret, salt: derivation.salt, parameters: derivation.cost)
             }
         } catch {
-            // BoringSSL refuses only for want of memory once the parameters are in range.
-            throw .system(.noMemory, path, "can't stretch the passcode")
+            let attempt = "can't stretch the passcode"
+            if error == .outOfLockedMemory { throw .system(.noMemory, path, attempt) }
+            // BoringSSL refuses only for want of memory once the parameters are in range: what need not be locked.
+            throw KeybagError(.system(.noMemory), path: path, "\(attempt): \(Errno.noMemory)")
         }
     }
 

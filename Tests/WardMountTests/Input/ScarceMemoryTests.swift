@@ -69,7 +69,9 @@ extension MountSuite {
                 // Stretching the passcode takes 64 MiB.
                 Limit(
                     "--as=+20000000", passcodeCost: "65536",
-                    .refusal(["unlock", "--passcode-file", "PASSCODE"], saying: "memory")),
+                    .refusal(
+                        ["unlock", "--passcode-file", "PASSCODE"],
+                        saying: "can't stretch the passcode: Cannot allocate memory")),
                 Limit(
                     "--nproc=1",
                     .refusal(["backup", "run", "--", "true"], saying: "no thread can be started")),
