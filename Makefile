@@ -18,7 +18,7 @@
 #                 does so for ten seconds each
 # make sanitize   the tests under AddressSanitizer; make sanitize SANITIZER=thread TEST=WardVolumeTests
 # make bench-growth what more names, bytes, files and processes cost, up to a million; rewrites its part of docs/performance.md;
-#                 root (two hours). QUICK=1 takes three minutes and only prints
+#                 root (half an hour). QUICK=1 takes three minutes and only prints
 # make bench-admin ls -R, check and class set -R over 100,000 files; root (20 minutes). QUICK=1: a minute, only prints
 # make bench-delayed on a store that takes 1 ms and 50 ms for each request; root (40 minutes). QUICK=1: three minutes, only prints
 # make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
