@@ -1,12 +1,15 @@
 /// base64url without padding, RFC 4648 §5: the alphabet of names on disk (letters, digits, `-`, `_`; no dot, no slash).
 public enum Base64URL {
-    static let alphabet: [UInt8] = Array(
+    public static let alphabet: [UInt8] = Array(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
     static let values: [Int8] = {
         var table = [Int8](repeating: -1, count: 256)
         for (value, byte) in alphabet.enumerated() { table[Int(byte)] = Int8(value) }
         return table
     }()
+
+    /// Whether the byte is one of the alphabet.
+    public static func isCharacter(_ byte: UInt8) -> Bool { values[Int(byte)] >= 0 }
 
     /// Characters for `count` bytes.
     public static func encodedCount(_ count: Int) -> Int { (count * 4 + 2) / 3 }

@@ -174,6 +174,13 @@ import WardSystem
                 #expect(
                     (try? tampered.isFoundByCheck(image)) == true,
                     "\(what): the check did not find it")
+                if place.isStoredName {
+                    let after = try? tampered.repaired(image)
+                    // The repair's report is new.
+                    let differences = after.map { tampered.truth.compare($0, []).unseen }?
+                        .filter { !$0.hasPrefix("/ward check now.txt is new") }
+                    #expect(differences == [], "\(what): the name did not come back")
+                }
             }
         }
         #expect(unseen == [], "\(what)")

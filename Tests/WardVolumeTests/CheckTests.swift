@@ -529,6 +529,119 @@ import WardSystem
         #expect(FileManager.default.fileExists(atPath: tree.harness.directory + "/notes.txt"))
     }
 
+    /// How a stored name is damaged, and whether it comes back as it was.
+    enum NameDamage: CaseIterable, Sendable {
+        case letter, lastBits, strangeCharacter, dot, longPrefix, longHash
+        case twoStrangeCharacters, lengthened, twoLetters
+
+        var isCorrected: Bool {
+            switch self {
+            case .letter, .lastBits, .strangeCharacter, .dot, .longPrefix, .longHash: true
+            case .twoStrangeCharacters, .lengthened, .twoLetters: false
+            }
+        }
+
+        func applied(to name: String) -> String {
+            func other(_ character: Character) -> String { character == "A" ? "B" : "A" }
+            switch self {
+            case .letter: return other(name.first!) + name.dropFirst()
+            case .lastBits: return name.dropLast() + (name.last == "_" ? "-" : "_")
+            case .strangeCharacter: return "}" + name.dropFirst()
+            case .dot: return name.prefix(3) + "." + name.dropFirst(4)
+            case .longPrefix: return "A" + name.dropFirst()
+            case .longHash: return name.dropLast() + other(name.last!)
+            case .twoStrangeCharacters: return name.dropLast(2) + "%%"
+            case .lengthened: return name + "~"
+            case .twoLetters:
+                return other(name.first!) + other(name.dropFirst().first!) + name.dropFirst(2)
+            }
+        }
+    }
+
+    @Test("of a damaged name one changed character is found; of others what they name is kept")
+    func damagedNames() throws {
+        for damage in NameDamage.allCases {
+            let isLong = damage == .longPrefix || damage == .longHash
+            for path in isLong ? [Tree.long] : ["a", "empty", "d", "link", "d/x"] {
+                // Of an empty file and a name that is none nothing tells whose they are.
+                let isAnybodys = path == "empty" && !damage.isCorrected && damage != .twoLetters
+                let tree = try Tree()
+                let old = tree.place(path)
+                let parent = String(old[..<old.lastIndex(of: "/")!])
+                let name = damage.applied(to: String(old[old.lastIndex(of: "/")!...].dropFirst()))
+                try FileManager.default.moveItem(atPath: old, toPath: parent + "/" + name)
+                try tree.harness.reopen(clean: false)
+                let what = "\(damage) of \(path)"
+
+                let found = tree.check(repairs: false)
+                #expect(found.findings.map(\.kind) == (isAnybodys ? [] : [.name]), "\(what)")
+                #expect(found.foreign.count == (isAnybodys ? 1 : 0), "\(what)")
+                #expect(found.isComplete, "\(what): \(found.unreachable)")
+                #expect(
+                    found.findings.allSatisfy { $0.remedy == "called /\(path) again" }
+                        == (damage.isCorrected || isAnybodys), "\(what)")
+                let repaired = tree.check(repairs: true)
+                #expect(repaired.findings.allSatisfy(\.isRepaired) == true, "\(what)")
+                #expect(tree.check(repairs: true).findings.isEmpty, "\(what)")
+
+                try tree.harness.reopen()
+                for (known, content) in tree.contents
+                where damage.isCorrected || !(known + "/").hasPrefix(path + "/") {
+                    #expect(try tree.content(known) == content, "\(what): \(known)")
+                }
+                let top = try tree.harness.names(in: path == "d/x" ? tree.node("d") : 1)
+                let recovered = top.filter { $0.hasPrefix("recovered-") }
+                #expect(
+                    recovered.count == (damage.isCorrected || path == "empty" ? 0 : 1), "\(what)")
+                guard let new = recovered.first else { continue }
+                switch path {
+                case "a": #expect(try tree.content(new) == tree.contents["a"])
+                case "d": #expect(try tree.content(new + "/y") == tree.contents["d/y"])
+                case "d/x": #expect(try tree.content("d/" + new) == tree.contents["d/x"])
+                default: break
+                }
+            }
+        }
+    }
+
+    @Test("copies that other programs make of backing files stay where they are")
+    func copies() throws {
+        let tree = try Tree()
+        let stored = tree.backing["a"]!
+        let names = [
+            ".\(stored).Xy12ab", ".syncthing.\(stored).tmp",
+            "\(stored).sync-conflict-20261121-101500-ABCDEFG", "\(stored).",
+        ]
+        for name in names {
+            try FileManager.default.copyItem(
+                atPath: tree.place("a"), toPath: tree.harness.directory + "/" + name)
+        }
+        let directory = tree.harness.directory + "/" + stored + ".d"
+        try FileManager.default.copyItem(atPath: tree.place("d"), toPath: directory)
+        try tree.harness.reopen(clean: false)
+        let report = tree.check(repairs: true)
+        #expect(report.findings.isEmpty, "\(report.findings)")
+        #expect(report.foreign.sorted() == (names + [stored + ".d"]).map { "/" + $0 }.sorted())
+        for name in names {
+            #expect(FileManager.default.fileExists(atPath: tree.harness.directory + "/" + name))
+        }
+    }
+
+    @Test("a name with a changed character is not put in place of one that is there")
+    func damagedCopyOfName() throws {
+        let tree = try Tree()
+        let stored = tree.backing["a"]!
+        let copy = tree.harness.directory + "/}" + stored.dropFirst()
+        try FileManager.default.copyItem(atPath: tree.place("small"), toPath: copy)
+        try tree.harness.reopen(clean: false)
+        let report = tree.check(repairs: true)
+        #expect(report.findings.map(\.kind) == [.name])
+        #expect(report.findings.allSatisfy(\.isRepaired) == true)
+        #expect(try tree.content("a") == tree.contents["a"])
+        let new = try #require(try tree.harness.names().first { $0.hasPrefix("recovered-") })
+        #expect(try tree.content(new) == tree.contents["small"])
+    }
+
     // MARK: What somebody hostile does
 
     /// The rest of the volume's directory as a writer of it sees it: everything but keys.

@@ -119,11 +119,22 @@ struct TamperedVolume {
         return (sight, volume.events.problems)
     }
 
-    /// Whether `ward check` has anything to tell of it: damage, what it could not reach, or what is nobody's.
+    /// Whether `ward check` has anything to tell of it: damage, or what it could not reach. That there is a name that is
+    /// nobody's is no answer.
     func isFoundByCheck(_ image: DiskImage) throws -> Bool {
         let volume = try CrashVolume(keys, on: SimulatedDisk(image))
         let report = VolumeCheck(volume.volume, repairs: false, name: "now", threads: 1).run()
-        return !report.findings.isEmpty || !report.unreachable.isEmpty || !report.foreign.isEmpty
+        return !report.findings.isEmpty || !report.unreachable.isEmpty
+    }
+
+    /// What a program sees after a repair that left nothing to do.
+    func repaired(_ image: DiskImage) throws -> Sight {
+        let volume = try CrashVolume(keys, on: SimulatedDisk(image))
+        for isSecond in [false, true] {
+            let report = VolumeCheck(volume.volume, repairs: true, name: "now", threads: 1).run()
+            if report.findings.isEmpty != isSecond { throw Errno.ioError }
+        }
+        return Sight(volume, expecting: truth)
     }
 
     /// The identity of the file at a path.
@@ -385,6 +396,12 @@ extension DiskImage {
             case .rootFile(_, let name): name == "README"
             default: false
             }
+        }
+
+        /// A name that a program gave, as it is stored.
+        var isStoredName: Bool {
+            guard case .name(_, let name) = self else { return false }
+            return !name.contains(UInt8(ascii: ".")) && !isForPeople
         }
     }
 

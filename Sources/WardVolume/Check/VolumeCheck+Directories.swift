@@ -23,6 +23,16 @@ struct BadRecord: Sendable {
     let isForeign: Bool
 }
 
+/// The half of a long name that holds its ciphertext, where the other half is not there.
+struct LongNameHalf: Sendable {
+    let parent: Node
+    let name: [UInt8]
+
+    /// Zero-terminated, as the other half.
+    var link: [CChar] { name.map { CChar(bitPattern: $0) } + [0] }
+    var stored: [CChar] { [CChar(bitPattern: Volume.longNamePrefix)] + link.dropFirst(2) }
+}
+
 // Looking at directories: their records, names and attributes, symbolic links, and what was left behind.
 extension VolumeCheck {
     struct FileTask: Sendable {
@@ -45,7 +55,8 @@ extension VolumeCheck {
         var long: [DirectoryEntry] = []
         var longLinks: [DirectoryEntry] = []
         var leftovers: [[UInt8]] = []
-        var foreign: [[UInt8]] = []
+        /// That ward never makes.
+        var others: [DirectoryEntry] = []
     }
 
     func visit(_ node: Node) -> Visit {
@@ -71,12 +82,7 @@ extension VolumeCheck {
         }
         checkAttributes(of: node, descriptor, path: volume.path(of: node)) { state.id }
         for name in listing.leftovers { checkLeftover(name, node, descriptor) }
-        for entry in listing.longLinks { checkLongLink(entry.name, node, descriptor) }
-        tally.withLock { tally in
-            for name in listing.foreign {
-                tally.report.foreign.append(place(node, name))
-            }
-        }
+        for entry in listing.longLinks { noteIfOrphaned(entry.name, node, descriptor) }
         var visit = Visit()
         for entry in listing.names { add(entry, hasName: true, node, descriptor, &visit) }
         for entry in listing.long {
@@ -88,6 +94,20 @@ extension VolumeCheck {
             }
         }
         for entry in listing.bad { add(entry, hasName: false, node, descriptor, &visit) }
+        for entry in listing.others {
+            do throws(Errno) {
+                if try isDamagedName(entry, descriptor, state) {
+                    add(entry, hasName: false, node, descriptor, &visit)
+                } else {
+                    tally.withLock { $0.report.foreign.append(place(node, entry.name)) }
+                }
+            } catch {
+                let stored = entry.name.map { CChar(bitPattern: $0) } + [0]
+                if !isGone(error, nil, node, stored) {
+                    note(unreachable: place(node, entry.name), error)
+                }
+            }
+        }
         return visit
     }
 
@@ -275,7 +295,7 @@ extension VolumeCheck {
             } else if VolumeCheck.looksStored(name) {
                 listing.bad.append(entry)
             } else {
-                listing.foreign.append(name)
+                listing.others.append(entry)
             }
         }
         return listing
@@ -390,10 +410,16 @@ extension VolumeCheck {
         }
     }
 
-    /// The half of a long name whose other half is not there.
-    private func checkLongLink(_ name: [UInt8], _ node: Node, _ descriptor: Int32) {
-        let link = name.map { CChar(bitPattern: $0) } + [0]
-        let stored = [CChar(bitPattern: Volume.longNamePrefix)] + link.dropFirst(2)
+    /// The half of a long name whose other half is not there: looked at again when names that were changed are back.
+    private func noteIfOrphaned(_ name: [UInt8], _ node: Node, _ descriptor: Int32) {
+        let half = LongNameHalf(parent: node, name: name)
+        if (try? isOrphan(half, descriptor)) == false { return }
+        tally.withLock { $0.halves.append(half) }
+    }
+
+    private func isOrphan(
+        _ half: LongNameHalf, _ descriptor: Int32
+    ) throws(Errno) -> Bool {
         func exists(_ name: [CChar]) throws(Errno) -> Bool {
             do throws(Errno) {
                 _ = try volume.storage.fstatat(descriptor, name)
@@ -402,25 +428,34 @@ extension VolumeCheck {
                 return false
             }
         }
-        func isOrphan() throws(Errno) -> Bool {
-            if try exists(stored) { return false }
-            return try exists(link)
+        if try exists(half.stored) { return false }
+        return try exists(half.link)
+    }
+
+    func check(_ half: LongNameHalf) {
+        let directory: DirectoryDescriptor
+        do throws(Errno) {
+            directory = try volume.directoryDescriptor(of: half.parent)
+        } catch {
+            if !isGone(error, half.parent) {
+                note(unreachable: place(half.parent, half.name), error)
+            }
+            return
         }
-        if (try? isOrphan()) == false { return }
         volume.longNames.lockWrite()
         defer { volume.longNames.unlock() }
         do throws(Errno) {
             // Both halves are made and taken away under the lock.
-            guard try isOrphan() else { return }
+            guard try isOrphan(half, directory.rawValue) else { return }
         } catch {
-            return note(unreachable: place(node, name), error)
+            return note(unreachable: place(half.parent, half.name), error)
         }
         add(
             CheckFinding(
-                .leftover, path: place(node, name), problem: "half of a long name that is gone",
-                remedy: "taken away")
+                .leftover, path: place(half.parent, half.name),
+                problem: "half of a long name that is gone", remedy: "taken away")
         ) { () throws(Errno) in
-            try volume.storage.unlinkat(descriptor, link, 0)
+            try volume.storage.unlinkat(directory.rawValue, half.link, 0)
             return nil
         }
     }

@@ -42,6 +42,12 @@ public final class VolumeCheck: Sendable {
         var highestEpoch: UInt32 = 0
         var badNames: [BadName] = []
         var badRecords: [BadRecord] = []
+        /// Of long names that seemed to be gone.
+        var halves: [LongNameHalf] = []
+        /// Those that belong to a name with a changed character.
+        var claimedHalves: Set<[CChar]> = []
+        /// Names of which it was tried to find the changed character.
+        var corrections = 0
         /// Directories of which no name opened, told once.
         var judgedRecords: Set<UInt64> = []
         /// Directories that can be looked at now, and could not before.
