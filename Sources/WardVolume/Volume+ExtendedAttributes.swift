@@ -17,6 +17,9 @@ extension Volume {
     static let defaultACLName = "system.posix_acl_default"
     static let accessACLName = "system.posix_acl_access"
     static let capabilityName = "security.capability"
+    /// ls(1) asks each file for it until it hears that the file system knows no labels, and the kernel keeps no answer: so a
+    /// file without one says so. Where SELinux runs it answers itself.
+    static let labelName = "security.selinux"
 
     private enum AttributeName {
         case protectionClass, unsyncedClass, synchronised, volume, socket
@@ -65,10 +68,14 @@ extension Volume {
             if node.isFresh, text == Volume.accessACLName || text == Volume.capabilityName {
                 throw .noData
             }
-            let value = try withPathDescriptor(of: node) { descriptor throws(Errno) in
-                try storedValue(descriptor, text)
+            do throws(Errno) {
+                let value = try withPathDescriptor(of: node) { descriptor throws(Errno) in
+                    try storedValue(descriptor, text)
+                }
+                return text == Volume.accessACLName ? try withTrueOwner(value, node) : value
+            } catch .noData where text == Volume.labelName {
+                throw .notSupported
             }
-            return text == Volume.accessACLName ? try withTrueOwner(value, node) : value
         case .sealed(let prefix):
             guard let owner = try ownerID(of: node, context) else { throw .noData }
             let stored = storedName(name, prefix)

@@ -114,6 +114,24 @@ extension MountSuite {
             #expect(try readings() > before)
         }
 
+        @Test("ls -l asks for a SELinux label once, not for each file; one that is there is told")
+        func labels() throws {
+            let volume = try MountedVolume(as: User.available[0])
+            guard !TestEnvironment.shared.isPlain else { return }
+            try volume.shell("mkdir \"$MNT/d\"; cd \"$MNT/d\"; seq 100 | xargs touch; ls -l")
+            let before = try requests(volume)["GETXATTR"] ?? 0
+            try volume.shell("ls -l \"$MNT/d\"")
+            let after = try requests(volume)["GETXATTR"] ?? 0
+            #expect(after <= before + 20, "\(after - before) requests")
+            let label = "security.selinux"
+            let get = "import os; print(os.getxattr(\"'$MNT'/d/7\", \"\(label)\"))"
+            #expect(try volume.shell("python3 -Sc '\(get)' 2>&1 || true").contains("Errno 95"))
+            guard geteuid() == 0, volume.user == .root else { return }
+            try volume.shell(
+                "python3 -Sc 'import os; os.setxattr(\"'$MNT'/d/7\", \"\(label)\", b\"u:r:t:s0\")'")
+            #expect(try volume.shell("python3 -Sc '\(get)'").contains("u:r:t:s0"))
+        }
+
         @Test("names are neither left out nor listed twice where each is removed as it is read")
         func removalWhileListing() throws {
             let volume = try MountedVolume(as: User.available[0])
