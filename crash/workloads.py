@@ -338,9 +338,10 @@ class Classes(FileWorkload):
         if self.chance.random() < 0.4:
             # As `ward class set -R` does it: many, and then one sync for all.
             unsynced = "user.ward.class.unsynced"
+            mark = os.getxattr(self.root / name, unsynced)
             os.setxattr(self.root / name, unsynced, new.encode())
             if self.chance.random() < 0.5:
-                os.setxattr(self.root / name, unsynced, b"")
+                os.setxattr(self.root / name, unsynced, mark)
                 for each in self.classes.values():
                     each.sync(operation)
             return

@@ -44,8 +44,8 @@ extension RequestServer {
         }
         let name = try call.body.takeName()
         let value = try call.body.takeBytes(request.size)
-        if value.isEmpty, name.elementsEqual(Volume.unsyncedClassName.utf8) {
-            return submit(.classes, call)
+        if Volume.isClassSyncMark(value), name.elementsEqual(Volume.unsyncedClassName.utf8) {
+            return submit(.classes(since: Array(value)), call)
         }
         try volume.setExtendedAttribute(
             of: call.node, name, value: value, flags: Int32(bitPattern: request.flags),

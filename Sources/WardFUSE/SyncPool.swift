@@ -11,7 +11,7 @@ struct SyncJob<Channel: ReplyChannel>: Sendable {
         case directory(HandleID, dataOnly: Bool)
         case everything
         /// Changes of class without a sync of their own.
-        case classes
+        case classes(since: [UInt8])
     }
 
     let kind: Kind
@@ -27,8 +27,8 @@ struct SyncJob<Channel: ReplyChannel>: Sendable {
                 try volume.fsyncDirectory(handle, dataOnly: dataOnly, context)
             case .everything:
                 try volume.durablePoint()
-            case .classes:
-                try volume.syncClasses()
+            case .classes(let mark):
+                try volume.syncClasses(since: mark)
             }
             channel.complete(unique)
         } catch {

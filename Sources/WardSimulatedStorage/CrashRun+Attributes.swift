@@ -78,7 +78,7 @@ extension CrashRun {
     func syncClasses() throws {
         label = "sync of classes"
         do throws(Errno) {
-            try volume.volume.syncClasses()
+            try volume.syncClasses()
         } catch {
             guard error == .ioError, settings.injectsErrors, !volume.disk.hasFailed else {
                 throw error

@@ -58,6 +58,8 @@ package final class CrashVolume {
     package let context: WorkerContext
     package let events = CrashEvents()
     let keys: CrashKeys
+    /// From before the first class that was set without a sync, since the last sync of them.
+    private var classSyncMark: [UInt8]?
     static let path = "/volume"
     static let caller = Caller(uid: 0, gid: 0, pid: 0)
 
@@ -200,9 +202,16 @@ package final class CrashVolume {
     package func setClass(
         _ node: NodeID, _ wanted: ProtectionClass, isSynced: Bool = true
     ) throws {
+        if !isSynced, classSyncMark == nil { classSyncMark = volume.classSyncMark }
         try setAttribute(
             node, isSynced ? "user.ward.class" : Volume.unsyncedClassName,
             Array(wanted.fileProtectionName.utf8))
+    }
+
+    /// Of those that were not synced since the last time.
+    package func syncClasses() throws(Errno) {
+        defer { classSyncMark = nil }
+        try volume.syncClasses(since: classSyncMark ?? volume.classSyncMark)
     }
 
     package func classOf(_ node: NodeID) throws -> ProtectionClass {

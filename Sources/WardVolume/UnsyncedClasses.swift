@@ -1,7 +1,7 @@
 import Synchronization
 
-/// Which changes of class are not known to be durable: of those who change many files and sync once at the end
-/// (`Volume.unsyncedClassName`).
+/// Whether changes of class are not known to be durable: of those who change many files and sync once at the end
+/// (`Volume.unsyncedClassName`). Who asks for a class that a file has already, to be durable, relies on no such change.
 final class UnsyncedClasses: Sendable {
     private struct State {
         /// Under way: their headers may not be written yet.
@@ -9,21 +9,13 @@ final class UnsyncedClasses: Sendable {
         /// That were made; of these, those that a sync came after.
         var made: UInt64 = 0
         var synced: UInt64 = 0
-        /// Of the volume's `syncFailures`, before the first of those that are not synced.
-        var failures: UInt64 = 0
-        var areNone: Bool { begun == 0 && made == synced }
     }
     private let state = Mutex(State())
 
-    var areNone: Bool { state.withLock { $0.areNone } }
+    var areNone: Bool { state.withLock { $0.begun == 0 && $0.made == $0.synced } }
 
-    /// Before the file is written. `failures`: of the volume's `syncFailures`, now.
-    func begin(_ failures: UInt64) {
-        state.withLock {
-            if $0.areNone { $0.failures = failures }
-            $0.begun += 1
-        }
-    }
+    /// Before the file is written.
+    func begin() { state.withLock { $0.begun += 1 } }
 
     func end() {
         state.withLock {
@@ -32,11 +24,8 @@ final class UnsyncedClasses: Sendable {
         }
     }
 
-    /// What a sync that begins now makes durable, and since when none may have failed: nil where nothing waits for it.
-    var next: (made: UInt64, failures: UInt64?) {
-        state.withLock { ($0.made, $0.areNone ? nil : $0.failures) }
-    }
+    /// What a sync that begins now makes durable.
+    var made: UInt64 { state.withLock { $0.made } }
 
-    /// Done; or failed, and then each file is synced by itself where its class is set again.
     func noteSync(of made: UInt64) { state.withLock { $0.synced = max($0.synced, made) } }
 }

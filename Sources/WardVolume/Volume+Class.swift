@@ -35,11 +35,25 @@ extension Volume {
         }
     }
 
-    /// Makes durable what was set without a sync of its own. An error where that can't be said of all of it: setting each again
-    /// does, one by one.
-    public func syncClasses() throws(Errno) {
-        let (made, failures) = unsyncedClasses.next
-        defer { unsyncedClasses.noteSync(of: made) }
+    /// What `unsyncedClassName` says: of this mount, and which syncs have failed by now. Whoever changes many classes asks for
+    /// it first.
+    public var classSyncMark: [UInt8] {
+        Array("\(classSyncMarkStart)\(syncFailures.load(ordering: .acquiring))".utf8)
+    }
+
+    public static func isClassSyncMark(_ value: UnsafeRawBufferPointer) -> Bool {
+        value.starts(with: classSyncWord.utf8)
+    }
+
+    static let classSyncWord = "sync "
+
+    /// Makes durable what was set without a sync of its own since `mark` was asked for. `EIO` where that can't be said of all of
+    /// it, because a sync of whatever file failed since, or the volume was mounted anew: setting each again does.
+    public func syncClasses(since mark: [UInt8]) throws(Errno) {
+        let start = Array(classSyncMarkStart.utf8)
+        guard mark.starts(with: start),
+            let failures = UInt64(String(decoding: mark.dropFirst(start.count), as: UTF8.self))
+        else { throw .ioError }
         try syncBackingStore(since: failures)
     }
 
@@ -64,7 +78,7 @@ extension Volume {
             return
         }
         let isStronger = wanted.strength > old.strength
-        if isStronger, !isSynced { unsyncedClasses.begin(syncFailures.load(ordering: .acquiring)) }
+        if isStronger, !isSynced { unsyncedClasses.begin() }
         defer { if isStronger, !isSynced { unsyncedClasses.end() } }
         if file.sizeBytes == 0 {
             try makeKeylessHeader(file, wanted)

@@ -143,6 +143,7 @@ extension Volume {
     func syncBackingStore(since failures: UInt64? = nil) throws(Errno) {
         let failures = failures ?? syncFailures.load(ordering: .acquiring)
         let names = namesMade.load(ordering: .acquiring)
+        let classes = unsyncedClasses.made
         let remembered = [unsyncedKeys, unsyncedCuts, movedFiles].map { ($0, $0.notesMade) }
         storeSyncLock.lockNow()
         defer { storeSyncLock.unlock() }
@@ -155,6 +156,7 @@ extension Volume {
         guard syncFailures.load(ordering: .acquiring) == failures else { throw .ioError }
         guard !lastDurablePointFailed.load(ordering: .relaxed) else { return }
         for (files, notes) in remembered { files.forget(through: notes) }
+        unsyncedClasses.noteSync(of: classes)
         namesSynced.store(names, ordering: .releasing)
     }
 

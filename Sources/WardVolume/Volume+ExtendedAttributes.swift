@@ -11,8 +11,8 @@ import WardSystem
 /// nowhere.
 extension Volume {
     static let className = Array("user.ward.class".utf8)
-    /// To be set as `user.ward.class`, for whoever changes many files: a stronger class is durable when the empty value was set
-    /// on any of them afterwards, without an error.
+    /// To be set as `user.ward.class`, for whoever changes many files: a stronger class is durable when the value that it had
+    /// before the first change was set on any of them afterwards, without an error.
     public static let unsyncedClassName = "user.ward.class.unsynced"
     static let defaultACLName = "system.posix_acl_default"
     static let accessACLName = "system.posix_acl_access"
@@ -57,7 +57,7 @@ extension Volume {
         case .protectionClass:
             guard node.isRegular || node.isDirectory else { throw .noData }
             return Array(try protectionClass(of: node, context).fileProtectionName.utf8)
-        case .unsyncedClass: throw .noData
+        case .unsyncedClass: return classSyncMark
         case .synchronised: return Array(try synchronisation(of: node).rawValue.utf8)
         case .volume: return Array(parameters.uuidString.utf8)
         case .socket:

@@ -68,6 +68,9 @@ public final class Volume: @unchecked Sendable {
     /// Counts syncs that failed, of files and of the store.
     let syncFailures = Atomic<UInt64>(0)
     let unsyncedClasses = UnsyncedClasses()
+    /// No other mount's.
+    let classSyncMarkStart =
+        Volume.classSyncWord + Base64URL.encode(SystemRandom.bytes(9)) + " "
     /// A sync failed: the volume stays "in use", as the record on disk says, whatever comes.
     let lastDurablePointFailed = Atomic<Bool>(false)
 

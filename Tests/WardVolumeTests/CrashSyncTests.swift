@@ -352,7 +352,7 @@ import WardSystem
         bench.volume.forget(entry.node)
         #expect(try classAfterCut(bench, "3") == .complete)
         #expect(try classAfterCut(bench, "4") == .none)
-        try bench.volume.volume.syncClasses()
+        try bench.volume.syncClasses()
         for number in 0..<5 {
             #expect(try classAfterCut(bench, "\(number)") == .complete)
         }
@@ -366,14 +366,14 @@ import WardSystem
         let disk = bench.disk
         if ofAll {
             disk.fail(SimulatedDisk.Faults(after: 0, .ioError))
-            #expect(throws: Errno.ioError) { try bench.volume.volume.syncClasses() }
+            #expect(throws: Errno.ioError) { try bench.volume.syncClasses() }
         } else {
             try bench.volume.write(bench.handle, 0, [1])
             disk.fail(SimulatedDisk.Faults(after: 0, .ioError))
             #expect(throws: Errno.ioError) { try bench.volume.fsync(bench.handle) }
             disk.fail(nil)
             // What the kernel told of the other file's caller alone may have been these.
-            #expect(throws: Errno.ioError) { try bench.volume.volume.syncClasses() }
+            #expect(throws: Errno.ioError) { try bench.volume.syncClasses() }
         }
         disk.fail(nil)
         for number in 0..<3 {
@@ -381,9 +381,35 @@ import WardSystem
             try bench.volume.setClass(entry.node, .complete, isSynced: false)
             bench.volume.forget(entry.node)
         }
-        try bench.volume.volume.syncClasses()
+        try bench.volume.syncClasses()
         for number in 0..<3 {
             #expect(try classAfterCut(bench, "\(number)") == .complete)
+        }
+    }
+
+    @Test("of two who set many classes at once both are told of a sync that failed, or of a mount")
+    func twoWhoSetManyClasses() throws {
+        let bench = try CrashBench(DiskKind(order: .posix, atomicBytes: 4096))
+        let volume = bench.volume.volume
+        func attribute() throws -> [UInt8] {
+            try #require(try bench.volume.attribute(1, Volume.unsyncedClassName))
+        }
+        let (first, second) = (try attribute(), try attribute())
+        let (entry, handle) = try bench.volume.create("of the first", in: 1)
+        bench.volume.release(handle)
+        try bench.volume.setAttribute(entry.node, Volume.unsyncedClassName, Array("A".utf8))
+        bench.disk.fail(SimulatedDisk.Faults(after: 0, .ioError))
+        #expect(throws: Errno.ioError) { try volume.syncClasses(since: second) }
+        bench.disk.fail(nil)
+        #expect(throws: Errno.ioError) { try volume.syncClasses(since: first) }
+        #expect(throws: Errno.ioError) { try volume.syncClasses(since: first) }
+        let third = try attribute()
+        #expect(third != first)
+        try volume.syncClasses(since: third)
+        let other = try CrashVolume(bench.keys, on: SimulatedDisk(bench.disk.image))
+        #expect(throws: Errno.ioError) { try other.volume.syncClasses(since: third) }
+        for wrong in ["", "sync ", "sync x 0", String(decoding: third, as: UTF8.self) + "0x"] {
+            #expect(throws: Errno.ioError) { try volume.syncClasses(since: Array(wrong.utf8)) }
         }
     }
 

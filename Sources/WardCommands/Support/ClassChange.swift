@@ -58,22 +58,25 @@ struct ClassChange {
                 rekey(name, in: parent.rawValue, path: path)
                 return
             }
+            let mark =
+                try isRecursive && !isRekeying
+                ? ExtendedAttribute.value(of: ExtendedAttribute.wardClassUnsynced, path: here) : []
             if !set(here, path: path) { return }
             if type == S_IFDIR && isRecursive {
                 let directory = try OwnedDescriptor(opening: here, O_RDONLY | O_DIRECTORY)
                 walk(directory.rawValue, device: status.st_dev, path: path)
-                makeDurable(here, path)
+                makeDurable(here, path, mark)
             }
         } catch {
             report(FileClass.settingFailure(protectionClass, path, error))
         }
     }
 
-    /// Files are not synced one by one: all of them, once.
-    private mutating func makeDurable(_ here: String, _ path: String) {
+    /// Files are not synced one by one: all of them, once. `mark`: from before the first.
+    private mutating func makeDurable(_ here: String, _ path: String, _ mark: [UInt8]) {
         if isRekeying { return }
         do throws(Errno) {
-            try ExtendedAttribute.set(ExtendedAttribute.wardClassUnsynced, "", path: here)
+            try ExtendedAttribute.set(ExtendedAttribute.wardClassUnsynced, mark, path: here)
         } catch {
             report(
                 CommandFailure(

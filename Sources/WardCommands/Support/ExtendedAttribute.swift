@@ -5,7 +5,7 @@ import WardSystem
 /// Extended attributes of files by path or descriptor, xattr(7).
 enum ExtendedAttribute {
     static let wardClass = "user.ward.class"
-    /// The class, durable when `""` was set under this name on any file afterwards.
+    /// The class, durable when the value that this had before was set on any file afterwards.
     static let wardClassUnsynced = "user.ward.class.unsynced"
     static let wardVolume = "user.ward.volume"
     static let wardSynced = "user.ward.synced"
@@ -25,7 +25,10 @@ enum ExtendedAttribute {
     }
 
     static func set(_ name: String, _ value: String, path: String) throws(Errno) {
-        let bytes = Array(value.utf8)
+        try set(name, Array(value.utf8), path: path)
+    }
+
+    static func set(_ name: String, _ bytes: [UInt8], path: String) throws(Errno) {
         _ = try Syscall.check { setxattr(path, name, bytes, bytes.count, 0) }
     }
 
