@@ -1,9 +1,11 @@
 """What is put on the disk: ward, other encrypted file systems, and nothing at all. Each keeps everything that it needs to open
 again below one directory of the disk, and shows files in another."""
 
+import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 
 import disks
@@ -81,6 +83,7 @@ class Ward(System):
     name = "ward"
     is_ward = syncs_names = orders_names = True
     arguments: tuple[str, ...] = ()
+    page_bytes = 4096
     # Set by the workload that changes it: the passcode that opens the volume, if there is one.
     passcode: str | None = None
 
@@ -119,10 +122,25 @@ class Ward(System):
         """A backup begins and ends with one."""
         self.must("backup", "run", self.view, "--", "true")
 
+    def doubtful_epochs(self) -> list[tuple[int, int]]:
+        """The first and the last of each interval that is in doubt when what is on the disk now is mounted: docs/format.md, 8."""
+        record = (self.store / "ward.state").read_bytes()
+        is_in_use, epoch, count = struct.unpack_from("<10xBxII", record)
+        listed = [struct.unpack_from("<II", record, 24 + 8 * number) for number in range(count)]
+        return listed + [(epoch, epoch + 1)] * is_in_use
+
+    def events(self) -> list[dict]:
+        """Everything that the daemon remembers to have happened."""
+        done = self.ward("events", self.view, "--last", "100000", "--json")
+        if done.returncode:
+            raise Unmountable(f"status {done.returncode} from ward events: {done.stderr.strip()}")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
 
 class Ward512(Ward):
     name = "ward, pages of 512"
     arguments = ("--page-size", "512")
+    page_bytes = 512
 
 
 class Gocryptfs(System):

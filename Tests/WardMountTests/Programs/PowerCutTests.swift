@@ -36,6 +36,7 @@ extension MountSuite {
             #expect(total("cuts") == 16)
             #expect(total("second") > 0)
             #expect(total("probes") > 0)
+            #expect(total("older") > 0)
         }
 
         private func run(_ arguments: [String]) throws -> Finished {
