@@ -212,6 +212,11 @@ import WardSystem
             pages("an older page 1", "/plain", .unseen(plain)) { pages, tampered in
                 pages[1] = page(1, of: "/plain", in: tampered.older, tampered)
             },
+            pages("its header of when it was in a weaker class", "/c", .unseen(["/c"])) {
+                pages, tampered in
+                let older = page(0, of: "/c", in: tampered.older, tampered)
+                pages[0].replaceSubrange(0..<256, with: older[0..<256])
+            },
             pages("an older page 1 at another place", "/plain", .seen) { pages, tampered in
                 pages[2] = page(1, of: "/plain", in: tampered.older, tampered)
             },
