@@ -85,7 +85,8 @@ extension Volume {
         } else {
             try rewrap(file, from: old, to: wanted, caller, context)
         }
-        if isStronger, isSynced { try syncData(file) }
+        // The disk may have a class that is weaker than both.
+        if isSynced, isStronger || !unsyncedClasses.areNone { try syncData(file) }
     }
 
     /// Wraps the file key under another class key and writes page 0 with the new header: whole, once (row I7).

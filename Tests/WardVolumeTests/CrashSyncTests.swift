@@ -387,6 +387,19 @@ import WardSystem
         }
     }
 
+    @Test("a class that is weaker than one not synced, and stronger than the disk's, is durable")
+    func weakerThanUnsynced() throws {
+        let bench = try manyClasses(1)
+        let entry = try bench.volume.lookup("0", in: 1)
+        try bench.volume.setClass(entry.node, .completeUnlessOpen)
+        bench.volume.forget(entry.node)
+        #expect(try classAfterCut(bench, "0") == .completeUnlessOpen)
+        // Who gave up half-way leaves nothing to wait for when the volume was synced.
+        #expect(!bench.volume.volume.unsyncedClasses.areNone)
+        try bench.volume.volume.durablePoint()
+        #expect(bench.volume.volume.unsyncedClasses.areNone)
+    }
+
     @Test("of two who set many classes at once both are told of a sync that failed, or of a mount")
     func twoWhoSetManyClasses() throws {
         let bench = try CrashBench(DiskKind(order: .posix, atomicBytes: 4096))
