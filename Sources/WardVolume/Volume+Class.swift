@@ -61,6 +61,7 @@ extension Volume {
         of node: Node, to wanted: ProtectionClass, isSynced: Bool, _ caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {
+        let isSynced = isSynced || !syncsWhole
         if !wanted.isForSynchronised { context.beginClassDecision() }
         defer { context.endClassDecision() }
         if !wanted.isForSynchronised, let inside = markedDirectory(overAnyNameOf: node) {

@@ -22,15 +22,6 @@ extension Volume {
             try storeZeros(file, start, end, caller, context)
             return
         }
-        settle(file)
-        try makeSparse(file)
-        if !file.mayPunch {
-            // A hole reaches the disk with the journal, before data: by itself it would be a wiped page, or, behind the end
-            // that the disk knows, a truncation, and no page around it needs to be young enough to excuse it. So the
-            // header and the end go first: once, until the size changes.
-            try syncData(file)
-            file.mayPunch = true
-        }
         let edges = [
             start..<min(end, layout.start(ofPage: firstWhole)),
             max(
@@ -51,9 +42,18 @@ extension Volume {
         }
         // On a store without holes: page by page, as any other write.
         if !isPunched {
-            try storeZeros(
-                file, layout.start(ofPage: firstWhole), layout.start(ofPage: afterWhole), caller,
-                context)
+            do throws(Errno) {
+                try storeZeros(
+                    file, layout.start(ofPage: firstWhole), layout.start(ofPage: afterWhole),
+                    caller, context)
+            } catch {
+                // Some are stored, and the kernel has what was there before: it forgets that only where all went well.
+                if let kernel {
+                    let node = file.node
+                    background.run { kernel.invalidateContent(of: node.id) }
+                }
+                throw error
+            }
         }
         noteChange(file, sizeChanged: false)
     }
@@ -69,8 +69,12 @@ extension Volume {
             for edge in edges {
                 try storeZeros(file, edge.lowerBound, edge.upperBound, caller, context)
             }
+            try enter(file, .allocate, caller, context)
+            context.unlockContent()
+            try prepareHole(file)
             return try body()
         }
+        settle(file)
         let pageBytes = layout.pageBytes
         let pages = edges.map { layout.page(at: $0.lowerBound) }
         let sealed = context.sealed
@@ -110,6 +114,14 @@ extension Volume {
         }
         // Ciphertext only from here on: a lock may go ahead.
         context.unlockContent()
+        // After the edges were read as pages of the file that it was: a wiped one is no hole.
+        try prepareHole(file)
+        for (index, page) in pages.enumerated() where page == 0 {
+            for slot in [sealed, old] {
+                (slot + index * pageBytes).copyMemory(
+                    from: file.headerBytes, byteCount: FileHeader.bytes)
+            }
+        }
         defer { noteChange(file, sizeChanged: false) }
         do throws(Errno) {
             for (index, page) in pages.enumerated() {
@@ -128,6 +140,17 @@ extension Volume {
             }
             throw error
         }
+    }
+
+    /// A hole reaches the disk with the journal, before data: by itself it would be a wiped page, or, behind the end that the
+    /// disk knows, a truncation, and no page around it needs to be young enough to excuse it. So the header and the end go
+    /// first: once, until the size changes.
+    private func prepareHole(_ file: OpenFile) throws(Errno) {
+        settle(file)
+        try makeSparse(file)
+        guard !file.mayPunch else { return }
+        try syncData(file)
+        file.mayPunch = true
     }
 
     private func storeZeros(

@@ -134,6 +134,8 @@ public final class Volume: @unchecked Sendable {
     let servesOthers: Bool
     /// The store's offsets in directories stay what they are while names come and go, and for every descriptor.
     public let keepsListings: Bool
+    /// Whether a sync of the whole store reaches the disk: else each file is synced.
+    let syncsWhole: Bool
 
     /// Bytes of a page on disk: 512 or 4,096.
     public var pageBytes: Int { layout.pageBytes }
@@ -160,6 +162,7 @@ public final class Volume: @unchecked Sendable {
         gate = ClassGate(open: keyring.available)
         servesOthers = geteuid() == 0
         keepsListings = BackingFileSystem(of: backingPath)?.hasStableOffsets ?? false
+        syncsWhole = BackingFileSystem(of: backingPath)?.syncsWhole ?? true
         stagingPrefix = ".ward-\(Base64URL.encode(SystemRandom.bytes(6)))-"
         var limit = rlimit()
         getrlimit(__rlimit_resource_t(7) /* RLIMIT_NOFILE */, &limit)

@@ -288,6 +288,55 @@ import WardSystem
         harness.volume.release(handle, harness.context)
     }
 
+    @Test("a wiped page at the edge of a hole is EIO, and no hole", arguments: [512, 4096])
+    func wipedEdgeOfAHole(pageBytes: Int) throws {
+        for edge in ["first", "middle", "last"] {
+            let harness = try VolumeHarness(pageBytes: pageBytes)
+            let layout = PageLayout(pageBytes: pageBytes)
+            let (node, made) = try harness.create("file")
+            let old = [UInt8](repeating: 7, count: 40_000)
+            try harness.write(made, 0, old)
+            harness.volume.release(made, harness.context)
+            harness.volume.forget(node, lookups: 1)
+            try harness.reopen()
+            let page = edge == "middle" ? 4 : 2
+            let stored = try #require(
+                FileManager.default.contentsOfDirectory(atPath: harness.directory).first {
+                    !$0.contains(".") && $0 != "README"
+                })
+            let backing = try Syscall.openat(
+                AT_FDCWD, harness.directory + "/" + stored, O_WRONLY)
+            let zeros = [UInt8](repeating: 0, count: pageBytes)
+            #expect(pwrite(backing, zeros, pageBytes, off_t(page * pageBytes)) == pageBytes)
+            Syscall.close(backing)
+            let entry = try harness.lookup("file")
+            let handle = try harness.open(entry.node)
+            let hole: Range<Int> =
+                switch edge {
+                case "first":
+                    (layout.start(ofPage: page) + 100)..<layout.start(ofPage: page + 3)
+                case "last": layout.start(ofPage: 0)..<(layout.start(ofPage: page) + 100)
+                default: layout.start(ofPage: 2)..<layout.start(ofPage: 6)
+                }
+            let isDone =
+                (try? harness.volume.allocate(
+                    handle, mode: 3, offsetBytes: UInt64(hole.lowerBound),
+                    lengthBytes: UInt64(hole.count), caller: harness.caller, harness.context))
+                != nil
+            // What is a hole now may have been damaged before.
+            #expect(isDone == (edge == "middle"), "\(edge)")
+            for start in 0..<40 where !hole.contains(start * 1000) {
+                let found = try? harness.read(handle, start * 1000, 1)
+                #expect(found == nil || found == [7], "\(edge), \(start)")
+            }
+            if !isDone {
+                #expect(!harness.events.integrityFailures.isEmpty, "\(edge)")
+                #expect(harness.volume.node(entry.node).file?.header?.isSparse == false)
+            }
+            harness.volume.release(handle, harness.context)
+        }
+    }
+
     @Test("on a store without holes each page is as it was or zeros, whatever fails")
     func zerosInsteadOfAHole() throws {
         let size = 40_000

@@ -18,6 +18,8 @@ struct ClassChange {
     private(set) var failed = 0
     private(set) var onlyFailure: CommandFailure?
     private var progress: ProgressLine
+    /// What sets the class of files below the path.
+    private var attribute = ExtendedAttribute.wardClass
 
     init(
         protectionClass: ProtectionClass, isRecursive: Bool, isRekeying: Bool, reportsEach: Bool,
@@ -58,23 +60,27 @@ struct ClassChange {
                 rekey(name, in: parent.rawValue, path: path)
                 return
             }
-            let mark =
-                try isRecursive && !isRekeying
-                ? ExtendedAttribute.value(of: ExtendedAttribute.wardClassUnsynced, path: here) : []
+            let mark = isRecursive && !isRekeying ? syncMark(here) : nil
+            attribute =
+                mark == nil ? ExtendedAttribute.wardClass : ExtendedAttribute.wardClassUnsynced
             if !set(here, path: path) { return }
             if type == S_IFDIR && isRecursive {
                 let directory = try OwnedDescriptor(opening: here, O_RDONLY | O_DIRECTORY)
                 walk(directory.rawValue, device: status.st_dev, path: path)
-                makeDurable(here, path, mark)
+                if let mark { makeDurable(here, path, mark) }
             }
         } catch {
             report(FileClass.settingFailure(protectionClass, path, error))
         }
     }
 
+    /// Nil where the daemon knows no changes without a sync of each: one that was started by an older ward.
+    private func syncMark(_ here: String) -> [UInt8]? {
+        try? ExtendedAttribute.value(of: ExtendedAttribute.wardClassUnsynced, path: here)
+    }
+
     /// Files are not synced one by one: all of them, once. `mark`: from before the first.
     private mutating func makeDurable(_ here: String, _ path: String, _ mark: [UInt8]) {
-        if isRekeying { return }
         do throws(Errno) {
             try ExtendedAttribute.set(ExtendedAttribute.wardClassUnsynced, mark, path: here)
         } catch {
@@ -96,8 +102,8 @@ struct ClassChange {
         }
         // Files several at a time: each waits for the daemon. Then directory after directory.
         let change = FileChange(
-            protectionClass: protectionClass, isRekeying: isRekeying, directory: directory,
-            device: device, path: path)
+            protectionClass: protectionClass, isRekeying: isRekeying, attribute: attribute,
+            directory: directory, device: device, path: path)
         let before = changed
         let outcomes = Parallel.map(
             names.count, threads: Parallel.threadCount, share: isRekeying ? 1 : 16,

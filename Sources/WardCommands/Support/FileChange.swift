@@ -17,6 +17,8 @@ struct FileChange: Sendable {
 
     let protectionClass: ProtectionClass
     let isRekeying: Bool
+    /// What sets the class: with a sync of each, or one later.
+    let attribute: String
     /// Where the files are, open as long as this is used.
     let directory: Int32
     /// The volume's.
@@ -38,15 +40,28 @@ struct FileChange: Sendable {
             case S_IFREG where isRekeying: return rekey(name, shown)
             case S_IFREG:
                 // The node itself, so that nothing exchanged meanwhile is changed instead.
-                try ExtendedAttribute.set(
-                    ExtendedAttribute.wardClassUnsynced, protectionClass.letter,
-                    path: "/proc/self/fd/\(node.rawValue)")
+                do throws(Errno) {
+                    try ExtendedAttribute.set(
+                        attribute, protectionClass.letter, path: "/proc/self/fd/\(node.rawValue)")
+                } catch .staleNFSFileHandle {
+                    // Its name went in between; if another file has it now, that one came later.
+                    return try isNamed(name, status.st_ino)
+                        ? .failed(
+                            FileClass.settingFailure(protectionClass, shown, .staleNFSFileHandle))
+                        : .gone
+                }
                 return .changed
             default: return .skipped
             }
         } catch {
             if error == .noSuchFileOrDirectory { return .gone }
             return .failed(FileClass.settingFailure(protectionClass, shown, error))
+        }
+    }
+
+    private func isNamed(_ name: [UInt8], _ inode: ino_t) throws(Errno) -> Bool {
+        try NodeName(bytes: name).withCString { name throws(Errno) in
+            try Syscall.fstatat(directory, name, AT_SYMLINK_NOFOLLOW).st_ino == inode
         }
     }
 

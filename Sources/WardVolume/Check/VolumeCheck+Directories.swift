@@ -341,15 +341,20 @@ extension VolumeCheck {
         _ visit: inout Visit
     ) {
         let stored = entry.name.map { CChar(bitPattern: $0) } + [0]
-        let status: FileStatus
-        do throws(Errno) {
-            status = try volume.storage.fstatat(descriptor, stored)
-        } catch {
-            if !isGone(error, nil, parent, stored) {
-                note(unreachable: place(parent, entry.name), error)
+        var looks = 0
+        var found: FileStatus?
+        while found == nil {
+            looks += 1
+            do throws(Errno) {
+                found = try volume.storage.fstatat(descriptor, stored)
+            } catch {
+                if isGone(error, nil, parent, stored) { return }
+                // It is there when the store is asked again: made anew by a program, or never away.
+                if looks < 100, error.mayMeanGone { continue }
+                return note(unreachable: place(parent, entry.name), error)
             }
-            return
         }
+        guard let status = found else { return }
         let type = status.st_mode & S_IFMT
         guard status.st_dev == volume.rootDevice else {
             tally.withLock {

@@ -60,12 +60,19 @@ extension VolumeCheck {
             (Set($0.directories.keys), $0.hints)
         }
         func first(_ ids: Set<[UInt8]>) throws(Errno) -> [UInt8]? {
+            // Of a name that can't be read now: it may be the one that tells, if none of the others does.
+            var unread: Errno?
             for id in ids {
                 for name in contents.names {
                     if opens(name, in: id) { return id }
-                    if try opensLong(name, descriptor, id) { return id }
+                    do throws(Errno) {
+                        if try opensLong(name, descriptor, id) { return id }
+                    } catch {
+                        unread = error
+                    }
                 }
             }
+            if let unread { throw unread }
             return nil
         }
         var id = try first(contents.hints)

@@ -161,10 +161,7 @@ public final class VolumeCheck: Sendable {
     /// It vanished, or was replaced, while it was looked at: nothing to tell. The store is asked again, which may say the
     /// same of what is there. `inode`: nil where it was never told.
     func isGone(_ error: Errno, _ inode: UInt64?, _ parent: Node, _ stored: [CChar]) -> Bool {
-        guard
-            error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
-                || error == .notDirectory
-        else { return false }
+        guard error.mayMeanGone else { return false }
         do throws(Errno) {
             let directory = try volume.directoryDescriptor(of: parent)
             return withExtendedLifetime(directory) {
@@ -218,6 +215,14 @@ public final class VolumeCheck: Sendable {
             tally.report.isInDoubt = volume.isInDoubt
         }
     }
+}
+
+extension Errno {
+    /// What a store says of what is gone, or of what it has lost sight of.
+    fileprivate static let gone: [Errno] = [
+        .noSuchFileOrDirectory, .staleNFSFileHandle, .notDirectory,
+    ]
+    var mayMeanGone: Bool { Errno.gone.contains(self) }
 }
 
 /// Contexts for as many threads as there are; one thread after the other uses each.
