@@ -139,7 +139,7 @@ extension VolumeCheck {
     }
 
     /// The header of a file by its stored name; nil where it has none that authenticates.
-    private func header(_ directory: Int32, _ stored: [CChar]) throws(Errno) -> FileHeader? {
+    func header(_ directory: Int32, _ stored: [CChar]) throws(Errno) -> FileHeader? {
         guard try volume.storage.fstatat(directory, stored).st_mode & S_IFMT == S_IFREG else {
             return nil
         }
@@ -154,7 +154,7 @@ extension VolumeCheck {
     }
 
     /// Throws where the other half can't be read now: it may be the one that tells.
-    private func opensLong(
+    func opensLong(
         _ stored: [UInt8], _ descriptor: Int32, _ id: [UInt8]
     ) throws(Errno) -> Bool {
         guard stored.first == Volume.longNamePrefix, stored.count == 44 else { return false }
@@ -291,97 +291,7 @@ extension VolumeCheck {
         }
     }
 
-    // MARK: Names with a changed character
-
-    /// Whether a name that ward never makes is one of its own, damaged: it was one that opens, or what is behind it is
-    /// the volume's. Of names with a dot only the first is asked: other programs' copies of backing files, half done or
-    /// in conflict, have one.
-    func isDamagedName(
-        _ entry: DirectoryEntry, _ directory: Int32, _ state: DirectoryState
-    ) throws(Errno) -> Bool {
-        if try corrected(entry.name, directory, state.id) != nil { return true }
-        guard !entry.name.contains(UInt8(ascii: ".")) else { return false }
-        let stored = entry.name.map { CChar(bitPattern: $0) } + [0]
-        do throws(Errno) {
-            let status = try volume.storage.fstatat(directory, stored)
-            guard status.st_dev == volume.rootDevice else { return false }
-            switch status.st_mode & S_IFMT {
-            case S_IFREG: return try header(directory, stored) != nil
-            case S_IFLNK: return try isSoundLink(stored, directory)
-            case S_IFDIR: return try hasSoundRecord(directory, stored)
-            default: return false
-            }
-        } catch .permissionDenied {
-            // ward can open its own.
-            return false
-        }
-    }
-
-    private func hasSoundRecord(_ directory: Int32, _ stored: [CChar]) throws(Errno) -> Bool {
-        let descriptor = try volume.storage.openat(
-            directory, stored, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
-        defer { volume.storage.close(descriptor) }
-        guard case .sound = try recordOnDisk(descriptor) else { return false }
-        return true
-    }
-
-    /// Names for which all characters are tried, so that many of them don't take hours.
-    private static let mostCorrections = 1000
-
-    /// The name, free now, that a name was before one character of it was changed. Zero-terminated.
-    private func corrected(
-        _ stored: [UInt8], _ directory: Int32, _ parent: Node
-    ) throws(Errno) -> [CChar]? {
-        let state = try volume.directoryState(of: parent)
-        var found: [UInt8]?
-        if stored.count == 44, stored[0] == Volume.longNamePrefix {
-            let halves = tally.withLock { $0.halves.filter { $0.parent === parent } }
-            for half in halves {
-                let name = half.stored.dropLast().map { UInt8(bitPattern: $0) }
-                guard zip(name, stored).count(where: { $0 != $1 }) == 1 else { continue }
-                if try opensLong(name, directory, state.id) { found = name }
-            }
-        } else {
-            found = try corrected(stored, directory, state.id)
-        }
-        guard let name = found.map({ $0.map { CChar(bitPattern: $0) } + [0] }) else { return nil }
-        return exists(name, in: parent) ? nil : name
-    }
-
-    /// Where a character can't be in a name it is that one; else every one may be.
-    private func corrected(
-        _ stored: [UInt8], _ directory: Int32, _ id: [UInt8]
-    ) throws(Errno) -> [UInt8]? {
-        let longest = Base64URL.encodedCount(16 + Volume.longestShortName)
-        guard stored.count >= Base64URL.encodedCount(17), stored.count <= longest else {
-            return nil
-        }
-        let strange = stored.indices.filter { !Base64URL.isCharacter(stored[$0]) }
-        guard strange.count < 2 else { return nil }
-        if strange.isEmpty {
-            let isAllowed = tally.withLock { tally in
-                tally.corrections += 1
-                return tally.corrections <= VolumeCheck.mostCorrections
-            }
-            guard isAllowed else { return nil }
-        }
-        var name = stored
-        if stored.count == 44, strange.isEmpty || strange == [0] {
-            name[0] = Volume.longNamePrefix
-            if try opensLong(name, directory, id) { return name }
-            name[0] = stored[0]
-        }
-        for index in strange.isEmpty ? Array(stored.indices) : strange {
-            for character in Base64URL.alphabet where character != stored[index] {
-                name[index] = character
-                if opens(name, in: id) { return name }
-            }
-            name[index] = stored[index]
-        }
-        return nil
-    }
-
-    private func exists(_ stored: [CChar], in directory: Node) -> Bool {
+    func exists(_ stored: [CChar], in directory: Node) -> Bool {
         guard let descriptor = try? volume.directoryDescriptor(of: directory) else { return true }
         return (try? volume.storage.fstatat(descriptor.rawValue, stored)) != nil
     }
