@@ -186,7 +186,9 @@ let package = Package(
             swiftSettings: swiftSettings),
         .testTarget(
             name: "DataProtectionGRDBTests",
-            dependencies: ["DataProtection", "DataProtectionGRDB", "DataProtectionTesting"],
+            dependencies: [
+                "DataProtection", "DataProtectionGRDB", "DataProtectionTesting", "WardTestSupport",
+            ],
             swiftSettings: swiftSettings),
         // Runs the built program. Imports of it only what Memory/ needs to know the secrets that must not be found.
         .testTarget(

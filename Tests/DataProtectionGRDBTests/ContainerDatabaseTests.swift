@@ -2,6 +2,7 @@ import DataProtection
 import DataProtectionGRDB
 import DataProtectionTesting
 import Testing
+import WardTestSupport
 
 /// Issue 6, point 1: containers on simulated devices, made from entitlements.
 @Suite struct ContainerDatabaseTests {
@@ -169,12 +170,10 @@ import Testing
         }
         #expect(FileManager.default.containerURL(forSecurityApplicationGroupIdentifier: "x") == nil)
         for container in containers {
-            let process = Process()
-            process.executableURL = URL(fileURLWithPath: "/bin/sh")
-            process.arguments = ["-c", "cp \"$HOME/Documents/f\" \"$TMPDIR/g\""]
-            process.environment = container.environment
-            try process.run()
-            process.waitUntilExit()
+            let copied = try Child.run(
+                ["sh", "-c", "cp \"$HOME/Documents/f\" \"$TMPDIR/g\""],
+                environment: container.environment)
+            #expect(copied.succeeded, "\(copied.everything)")
             #expect(FileManager.default.fileExists(atPath: container.path + "/tmp/g"))
         }
     }

@@ -2,6 +2,7 @@ import DataProtection
 import DataProtectionGRDB
 import DataProtectionTesting
 import Testing
+import WardTestSupport
 
 /// Issue 5, point 3: the class of a store that is open elsewhere is not changed; of one that is closed, all of it is.
 @Suite struct DatabaseClassTests {
@@ -28,24 +29,23 @@ import Testing
     func isRefusedWhileOpenInAnotherProgram(_ mode: String) async throws {
         let device = SimulatedDevice.current
         try await device.database("db", .completeUntilFirstUserAuthentication).close()
-        let other = Process()
-        other.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-        other.arguments = ["sqlite3", device.file("db")]
-        let input = Pipe()
-        let output = Pipe()
-        other.standardInput = input
-        other.standardOutput = output
-        try other.run()
-        input.fileHandleForWriting.write(
-            Data("PRAGMA journal_mode = \(mode); SELECT count(*) FROM note;\n".utf8))
-        #expect(!output.fileHandleForReading.availableData.isEmpty)
+        let (input, output) = (try Child.pipe(), try Child.pipe())
+        let other = try Child(
+            ["sqlite3", device.file("db")], environment: ProcessInfo.processInfo.environment,
+            input: input.reading, output: output.writing)
+        close(input.reading)
+        close(output.writing)
+        let asking = FileHandle(fileDescriptor: input.writing, closeOnDealloc: true)
+        let answers = FileHandle(fileDescriptor: output.reading, closeOnDealloc: true)
+        asking.write(Data("PRAGMA journal_mode = \(mode); SELECT count(*) FROM note;\n".utf8))
+        #expect(!answers.availableData.isEmpty)
         let error = failure {
             try ProtectedDatabase.setProtection(.complete, ofDatabaseAt: device.file("db"))
         }
         let refusal = try #require(error as? DatabaseInUseError, "\(String(describing: error))")
-        #expect(refusal.description.contains("sqlite3 (\(other.processIdentifier))"), "\(refusal)")
-        try input.fileHandleForWriting.close()
-        other.waitUntilExit()
+        #expect(refusal.description.contains("sqlite3 (\(other.process))"), "\(refusal)")
+        try asking.close()
+        #expect(other.wait(seconds: 30) == 0)
         try ProtectedDatabase.setProtection(.complete, ofDatabaseAt: device.file("db"))
         #expect(device.protection("db") == .complete)
     }

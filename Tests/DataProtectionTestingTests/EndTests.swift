@@ -1,6 +1,7 @@
 import DataProtectionTesting
 import Foundation
 import Testing
+import WardTestSupport
 
 /// Issue 5, point 4: gone without trace after the test, however it ends.
 @Suite struct EndTests {
@@ -38,21 +39,16 @@ import Testing
     func crashed() async throws {
         // A process of this program that makes a device, says where it is, and dies of a signal.
         for signal in [SIGKILL, SIGSEGV] {
-            let child = Process()
-            child.executableURL = URL(fileURLWithPath: "/proc/self/exe")
-            child.arguments = ["--testing-library", "swift-testing", "--filter", "Victim"]
-            child.environment = ProcessInfo.processInfo.environment.merging([
-                Victim.variable: "\(signal)", "SWIFT_BACKTRACE": "enable=no",
-            ]) { $1 }
-            let output = Pipe()
-            child.standardOutput = output
-            try child.run()
-            let text = String(
-                decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
-            child.waitUntilExit()
-            #expect(child.terminationReason == .uncaughtSignal)
+            let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
+            let child = try Child.run(
+                [own, "--testing-library", "swift-testing", "--filter", "Victim"],
+                environment: ProcessInfo.processInfo.environment.merging([
+                    Victim.variable: "\(signal)", "SWIFT_BACKTRACE": "enable=no",
+                ]) { $1 })
+            #expect(child.status == 128 + signal)
             let line = try #require(
-                text.split(separator: "\n").first { $0.hasPrefix("device ") }, "\(text)")
+                child.output.split(separator: "\n").first { $0.hasPrefix("device ") },
+                "\(child.everything)")
             let directory = String(line.dropFirst("device ".count))
             #expect(directory.hasPrefix("/tmp/ward-test."))
             #expect(try await Leaks.left(of: directory).isEmpty)

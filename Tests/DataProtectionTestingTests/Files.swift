@@ -1,5 +1,6 @@
 import DataProtectionTesting
 import Foundation
+import WardTestSupport
 
 extension SimulatedDevice {
     /// A path inside the volume.
@@ -42,15 +43,10 @@ extension SimulatedDevice {
     /// Runs a shell command in the volume, so that others than this process use it; returns its exit code.
     @discardableResult
     func shell(_ script: String) throws -> Int32 {
-        let process = Process()
-        process.executableURL = URL(fileURLWithPath: "/bin/sh")
-        process.arguments = ["-c", script]
-        process.currentDirectoryURL = url
-        process.standardOutput = FileHandle.nullDevice
-        process.standardError = FileHandle.nullDevice
-        try process.run()
-        process.waitUntilExit()
-        return process.terminationStatus
+        try Child.run(
+            ["env", "-C", path, "sh", "-c", script],
+            environment: ProcessInfo.processInfo.environment
+        ).status
     }
 }
 

@@ -1,6 +1,7 @@
 import DataProtectionTesting
 import Foundation
 import Testing
+import WardTestSupport
 
 /// Where there is nothing to mount with it says so at once, and what to do.
 @Suite(.serialized) struct ProgramTests {
@@ -37,27 +38,17 @@ import Testing
     private static func inChild(
         _ variable: String, prepare: String? = nil, _ body: (String) -> Void
     ) async throws {
-        let child = Process()
         let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
         var words = ["env", variable, "\(Maker.variable)=1", own]
         words += ["--testing-library", "swift-testing", "--filter", "Maker"]
         if let prepare {
             words = ["unshare", "--mount", "sh", "-euc", prepare + "\nexec \"$@\"", "sh"] + words
         }
-        child.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-        child.arguments = words
-        let output = Pipe()
-        child.standardOutput = output
-        child.standardError = output
-        let start = ContinuousClock.now
-        try child.run()
-        let text = String(
-            decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
-        child.waitUntilExit()
-        #expect(child.terminationStatus != 0, "\(text)")
-        // Against a hang only.
-        #expect(ContinuousClock.now - start < .seconds(30))
-        body(text)
+        // A limit against a hang only.
+        let done = try Child.run(
+            words, environment: ProcessInfo.processInfo.environment, seconds: 30)
+        #expect(done.status != 0 && !done.timedOut, "\(done.everything)")
+        body(done.everything)
     }
 }
 

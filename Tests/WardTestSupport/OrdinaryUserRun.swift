@@ -16,21 +16,12 @@ package enum OrdinaryUserRun {
         for (source, name) in [(own, "tests"), (built + "/ward", "ward")] {
             try Child.copyProgram(source, to: place + "/" + name)
         }
-        let child = Process()
-        child.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-        child.arguments = [
-            "HOME=\(place)", "WARD_BINARY=\(place)/ward", "setpriv", "--reuid=65534",
-            "--regid=65534", "--clear-groups", "--", place + "/tests", "--testing-library",
-            "swift-testing", "--filter", filter,
-        ]
-        child.currentDirectoryURL = URL(fileURLWithPath: "/")
-        let output = Pipe()
-        child.standardOutput = output
-        child.standardError = output
-        try child.run()
-        let text = String(
-            decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
-        child.waitUntilExit()
-        return (child.terminationStatus, text)
+        let done = try Child.run(
+            [
+                "env", "-C", "/", "HOME=\(place)", "WARD_BINARY=\(place)/ward", "setpriv",
+                "--reuid=65534", "--regid=65534", "--clear-groups", "--", place + "/tests",
+                "--testing-library", "swift-testing", "--filter", filter,
+            ], environment: ProcessInfo.processInfo.environment, seconds: 1200)
+        return (done.status, done.everything)
     }
 }
