@@ -274,7 +274,8 @@ class Attributes(FileWorkload):
             value.states.append((operation, b"-"))
             os.removexattr(path, key)
         else:
-            data = self.some(1, self.chance.choice((20, 300, 1500)))
+            # ext4 has a block of 4 KiB for all of a file's.
+            data = self.some(1, self.chance.choice((20, 300, 1100)))
             value.states.append((operation, data))
             os.setxattr(path, key, data)
         if self.chance.random() < 0.3:
