@@ -23,10 +23,11 @@ static const char *slot_name(const char *directory, uint64_t number) {
 }
 
 static void write_slot(struct slot *slot, int fd, size_t offset, size_t count) {
+    if (!count) return; /* Nothing is written, and the file does not grow. */
     memcpy(slot->bytes + offset, pattern + next_random() % (CHUNK - LARGEST), count);
     if (offset > slot->size) memset(slot->bytes + slot->size, 0, offset - slot->size);
     if (offset + count > slot->size) slot->size = offset + count;
-    if (count) pwrite_all(fd, slot->bytes + offset, count, (off_t)offset);
+    pwrite_all(fd, slot->bytes + offset, count, (off_t)offset);
 }
 
 static void check_slot(const char *directory, uint64_t number) {
