@@ -161,8 +161,9 @@ public final class Volume: @unchecked Sendable {
         pending = PendingStores(pageBytes: parameters.pageBytes)
         gate = ClassGate(open: keyring.available)
         servesOthers = geteuid() == 0
-        keepsListings = BackingFileSystem(of: backingPath)?.hasStableOffsets ?? false
-        syncsWhole = BackingFileSystem(of: backingPath)?.syncsWhole ?? true
+        let fileSystem = BackingFileSystem(of: backingPath)
+        keepsListings = fileSystem?.hasStableOffsets ?? false
+        syncsWhole = fileSystem?.syncsWhole ?? true
         stagingPrefix = ".ward-\(Base64URL.encode(SystemRandom.bytes(6)))-"
         var limit = rlimit()
         getrlimit(__rlimit_resource_t(7) /* RLIMIT_NOFILE */, &limit)

@@ -17,12 +17,10 @@ extension VolumeCheck {
         do throws(Errno) {
             let status = try volume.storage.fstatat(directory, stored)
             guard status.st_dev == volume.rootDevice else { return false }
-            switch status.st_mode & S_IFMT {
-            case S_IFREG: return try header(directory, stored) != nil
-            case S_IFLNK: return try isSoundLink(stored, directory)
-            case S_IFDIR: return try hasSoundRecord(directory, stored)
-            default: return false
-            }
+            let type = status.st_mode & S_IFMT
+            // A directory that anybody made may lie here: it is the volume's by its record.
+            return type == S_IFDIR
+                ? try hasSoundRecord(directory, stored) : try isOurs(type, stored, directory)
         } catch .permissionDenied {
             // ward can open its own.
             return false

@@ -139,7 +139,7 @@ extension VolumeCheck {
     }
 
     /// The header of a file by its stored name; nil where it has none that authenticates.
-    func header(_ directory: Int32, _ stored: [CChar]) throws(Errno) -> FileHeader? {
+    private func header(_ directory: Int32, _ stored: [CChar]) throws(Errno) -> FileHeader? {
         guard try volume.storage.fstatat(directory, stored).st_mode & S_IFMT == S_IFREG else {
             return nil
         }
@@ -249,7 +249,7 @@ extension VolumeCheck {
             problem:
                 "its name does not open here: it was renamed or moved in the backing directory",
             remedy: "moved to the quarantine")
-        let isOurs = try isOurs(bad, directory.rawValue)
+        let isOurs = try isOurs(bad.type, bad.stored, directory.rawValue)
         let note = ["name that does not open: \(backingPath(bad.parent, bad.stored))"]
         if tally.withLock({ $0.untouched.contains(bad.inode) }), !isNamed {
             // It may be readable in another state, or by a later version: its place is here until somebody can tell.
@@ -297,13 +297,15 @@ extension VolumeCheck {
     }
 
     /// Whether what is behind the name is this volume's, and has something to keep. Throws where that can't be seen now.
-    private func isOurs(_ bad: BadName, _ directory: Int32) throws(Errno) -> Bool {
-        switch bad.type {
-        case S_IFREG: return try header(directory, bad.stored) != nil
+    func isOurs(
+        _ type: mode_t, _ stored: [CChar], _ directory: Int32
+    ) throws(Errno) -> Bool {
+        switch type {
+        case S_IFREG: return try header(directory, stored) != nil
         case S_IFDIR:
             // Without a record, too: what is in it may be readable, whether or not a record could be made just now.
             return true
-        case S_IFLNK: return try isSoundLink(bad.stored, directory)
+        case S_IFLNK: return try isSoundLink(stored, directory)
         default: return false
         }
     }
