@@ -1,6 +1,7 @@
 # make            the release program: .build/release/ward (the same as make build)
 # make debug      everything in debug mode, tests included
 # make test       sets up the machine, builds in debug mode, runs every test (mounts real volumes)
+# make test-io-uring the tests that mount, with FUSE over io_uring: root, Linux 6.14 or later
 # make outside    builds a package that uses ward's libraries as anybody's would (make test does, too)
 # make examples   builds the Swift package in Examples/ and runs its tests (make test does, too)
 # make check      formatting, layering (docs/architecture.md), tests that the documents name, script syntax; builds nothing
@@ -57,7 +58,7 @@ RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
 NEEDS_ROOT = test "$$(id -u)" -eq 0 || { echo "make: this needs root, for a loop device: sudo make $@" >&2; exit 1; }
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection fuzz)
-SHELL_SCRIPTS := scripts/setup scripts/sanitize scripts/backup-check .ci/run Tests/GoldenVolumes/make benchmarks/dataprotection/run
+SHELL_SCRIPTS := scripts/setup scripts/sanitize scripts/over-io-uring scripts/backup-check .ci/run Tests/GoldenVolumes/make benchmarks/dataprotection/run
 PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run fuzz/run fuzz/make-corpus \
     $(wildcard crash/run crash/*.py) $(addprefix benchmarks/,bench growth admin delayed memory lock simulator) $(wildcard benchmarks/*.py) \
     Tests/Vectors/generate contrib/ward-reader/test contrib/ward-reader/ward-reader $(wildcard contrib/ward-reader/*/*.py)
@@ -78,7 +79,7 @@ crash: MINUTES ?= 2
 crash: REAL ?= 3
 crash: SECONDS ?= 150
 crash-peers: REAL ?= 5
-.PHONY: build debug test examples outside check format demo bench bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs \
+.PHONY: build debug test test-io-uring examples outside check format demo bench bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs \
     bench-lock bench-growth bench-admin bench-delayed backup-check release-check install uninstall clean
 
 build:
@@ -104,6 +105,11 @@ else
 	SWIFT='$(SWIFT)' fuzz/run --seconds 10 --seed 1 --runs 20000
 	$(MAKE) examples
 endif
+
+test-io-uring:
+	@scripts/setup test
+	$(SWIFT) build --build-tests
+	scripts/over-io-uring $(SWIFT) test --skip-build --filter $(if $(TEST),'$(TEST)',WardMountTests)
 
 # A package that uses ward's libraries, for DataProtectionTests to run. In the same scratch directory it finds what is built.
 outside: OUTSIDE := Tests/DataProtectionTests/Outside

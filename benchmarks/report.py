@@ -15,7 +15,7 @@ IDLE_LIMIT, PEAK_LIMIT = 30e6, 100e6
 FLUSH_SHARE, FEW_FLUSHES = 0.9, 10
 SMALLEST_DIFFERENCE, LARGEST_NOISE = 0.05, 0.3
 
-TITLES = {"ward": "ward", "plain": "ext4", "passthrough": "passthrough", "gocryptfs": "gocryptfs", "securefs": "securefs",
+TITLES = {"ward": "ward", "ward-device": "ward by /dev/fuse", "plain": "ext4", "passthrough": "passthrough", "gocryptfs": "gocryptfs", "securefs": "securefs",
           "encfs": "encfs"}
 PEERS = [name for name, kind in systems.SYSTEMS.items() if kind.is_peer]
 
@@ -200,5 +200,6 @@ def regression_table(result: dict) -> str:
         spread = (max(old) - min(old)) / statistics.median(old)
         rows.append([title(row, result), seconds(statistics.median(old)), seconds(statistics.median(new)), times(change),
                      f"{spread * 100:.0f} %", times(ratio(result, row.key, "ward", "ward-before", "cpu")), word])
-    text = table(["workload", "old", "new", "new ÷ old", "spread of old", "CPU, new ÷ old", "beyond the noise"], rows)
+    new, old = ("io_uring", "/dev/fuse") if result["options"].get("transports") else ("new", "old")
+    text = table(["workload", old, new, f"{new} ÷ {old}", f"spread of {old}", f"CPU, {new} ÷ {old}", "beyond the noise"], rows)
     return f"{text}\n\n" + ("; ".join(differing) + "." if differing else "No difference beyond the noise.")

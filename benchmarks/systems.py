@@ -11,6 +11,8 @@ import sys
 import tempfile
 import time
 
+import isolation
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PASSCODE = "correct horse battery staple"
 
@@ -182,7 +184,10 @@ class Encfs(Mounted):
 
 
 class Ward(Mounted):
+    """Its requests come by io_uring where the kernel has that."""
+
     name = "ward"
+    transport = "auto"
 
     def __init__(self, scratch: pathlib.Path, options, disk: pathlib.Path | None = None) -> None:
         super().__init__(scratch, options, disk)
@@ -205,8 +210,12 @@ class Ward(Mounted):
         self.ward("init", self.store, "--passcode-file", self.passcode)
 
     def mount(self) -> None:
-        self.ward("mount", self.store, self.mountpoint)
+        self.ward("mount", self.store, self.mountpoint, *self.transport_words())
         self.ward("unlock", self.mountpoint, "--passcode-file", self.passcode)
+
+    def transport_words(self) -> list[str]:
+        # Older programs don't know the option, and mean the same.
+        return [] if self.transport == "auto" else ["--transport", self.transport]
 
     def ask_to_unmount(self) -> None:
         self.ward("unmount", self.mountpoint)
@@ -224,6 +233,21 @@ class Ward(Mounted):
         return run(options.ward, "version").splitlines()[0]
 
 
+class WardByDevice(Ward):
+    """As it is where root has not allowed FUSE over io_uring, or the kernel has none."""
+
+    name = "ward-device"
+    transport = "device"
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return None if isolation.IO_URING.exists() else "this kernel has no FUSE over io_uring: ward takes the device anyway"
+
+    @staticmethod
+    def version(options) -> str:
+        return ""
+
+
 class OlderWard(Ward):
     """Another build, to compare with."""
 
@@ -238,7 +262,13 @@ class OlderWard(Ward):
         return run(options.against, "version").splitlines()[0]
 
 
-SYSTEMS = {kind.name: kind for kind in (Ward, Plain, Passthrough, Gocryptfs, Securefs, Encfs)}
+class SameByDevice(WardByDevice):
+    """In the place of an older build."""
+
+    name = "ward-before"
+
+
+SYSTEMS = {kind.name: kind for kind in (Ward, WardByDevice, Plain, Passthrough, Gocryptfs, Securefs, Encfs)}
 
 
 class Scratch:

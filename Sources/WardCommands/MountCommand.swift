@@ -108,6 +108,11 @@ struct MountSettings: ParsableArguments {
     var manualClock = false
     @Flag(help: "Others may change the backing directory meanwhile: cache less.")
     var sharedStorage = false
+    @Option(
+        help: ArgumentHelp(
+            "What the kernel's requests come by: auto, device or io-uring (default: $WARD_TRANSPORT, else auto).",
+            valueName: "way"))
+    var transport: TransportChoice?
     @Flag(help: "Take a keybag older than this device remembers: a backup was restored on purpose.")
     var acceptOlder = false
     @Option(help: "Append the daemon's log to this file.", completion: .file()) var log: String?
@@ -122,10 +127,16 @@ struct MountRequest {
     let volume: String
     let mountPoint: String
     let settings: MountSettings
+    let transport: TransportChoice
     let log: String?
 
     init(volume: String, mountPoint: String, settings: MountSettings) throws(CommandFailure) {
         self.settings = settings
+        if let asked = settings.transport {
+            transport = asked
+        } else {
+            transport = try TransportChoice.fromEnvironment()
+        }
         let what = MountCommand.what
         do throws(Errno) {
             self.volume = try Path.real(volume)
@@ -169,6 +180,7 @@ struct MountRequest {
         if settings.lockWithScreen { words.append("--lock-with-screen") }
         if settings.manualClock { words.append("--manual-clock") }
         if settings.sharedStorage { words.append("--shared-storage") }
+        if transport != .auto { words += ["--transport", transport.rawValue] }
         if settings.acceptOlder { words.append("--accept-older") }
         if let log { words += ["--log", log] }
         if settings.volatile { words.append("--volatile") }
@@ -181,7 +193,7 @@ struct MountRequest {
             allowOther: settings.allowOther, readOnly: settings.readOnly,
             locksWithScreen: settings.lockWithScreen, manualClock: settings.manualClock,
             sharedStorage: settings.sharedStorage,
-            logPath: log, logsToStandardError: logsToStandardError,
+            logPath: log, logsToStandardError: logsToStandardError, transport: transport,
             acceptsOlderGeneration: settings.acceptOlder, isVolatile: settings.volatile,
             version: WardVersion.current)
     }

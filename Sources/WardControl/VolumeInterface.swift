@@ -80,6 +80,7 @@ public enum VolumeInterface {
           denied: int,
           hosts: []string,
           requests: []RequestCount,
+          transport: ?string,
           sequence: int,
           pid: int,
           version: string,

@@ -104,6 +104,8 @@ public struct VolumeStatus: Equatable, Sendable {
     public var hosts: [String] = []
     /// Of the kernel, since the mount.
     public var requests: [RequestCount] = []
+    /// What these come by: `device` or `io-uring`; nil where the daemon does not tell.
+    public var transport: String?
     /// The daemon's.
     public var pid: Int
     public var version: String
@@ -153,6 +155,7 @@ public struct VolumeStatus: Equatable, Sendable {
             ("integrityFailures", .int(Int64(integrityFailures))), ("denied", .int(Int64(denied))),
             ("hosts", .array(hosts.map { .string($0) })),
             ("requests", .array(requests.map(\.json))),
+            ("transport", transport.map { .string($0) }),
             ("sequence", .int(Int64(sequence))), ("pid", .int(Int64(pid))),
             ("version", .string(version)), ("readOnly", .bool(readOnly)),
             ("manualClock", .bool(manualClock)),
@@ -195,5 +198,6 @@ public struct VolumeStatus: Equatable, Sendable {
         sequence = json["sequence"]?.intValue ?? 0
         hosts = json["hosts"]?.arrayValue?.compactMap(\.stringValue) ?? []
         requests = json["requests"]?.arrayValue?.compactMap(RequestCount.init(json:)) ?? []
+        transport = json["transport"]?.stringValue
     }
 }

@@ -45,8 +45,8 @@ final class ControlService: ControlHandler {
     private let locks = Atomic(0)
     /// The start of a new delay after a reboot waits in `passcodes`.
     private let isRestartingDelay = Atomic(false)
-    /// Of the kernel, since the mount.
-    private let requestCounts: @Sendable () -> [RequestCount]
+    /// Adds what is known of the kernel's requests.
+    private let describeConnection: @Sendable (inout VolumeStatus) -> Void
     /// Unmounts; returns why it can't, or nil.
     let unmount: @Sendable (_ force: Bool) -> String?
 
@@ -55,7 +55,7 @@ final class ControlService: ControlHandler {
         keeper: LockKeeper, connections: HostConnections, maintenance: Maintenance,
         time: any TimeSource,
         fillable: FillableStorage?, hub: EventHub, deviceMinor: UInt32,
-        requestCounts: @escaping @Sendable () -> [RequestCount],
+        describeConnection: @escaping @Sendable (inout VolumeStatus) -> Void,
         unmount: @escaping @Sendable (_ force: Bool) -> String?
     ) {
         self.options = options
@@ -70,7 +70,7 @@ final class ControlService: ControlHandler {
                 wall: SteadyTime.wallClock(), latest: store.latestTime, sinceBoot: time.now))
         self.fillable = fillable
         self.hub = hub
-        self.requestCounts = requestCounts
+        self.describeConnection = describeConnection
         self.unmount = unmount
         holders = HolderSearch(volume: volume, deviceMinor: deviceMinor)
         checks = CheckRunner(volume: volume, hub: hub)
@@ -161,7 +161,7 @@ final class ControlService: ControlHandler {
         status.integrityFailures = counts.integrityFailures
         status.denied = counts.denied
         status.hosts = connections.all.map(\.name)
-        status.requests = requestCounts()
+        describeConnection(&status)
         status.sequence = counts.sequence
         return status
     }

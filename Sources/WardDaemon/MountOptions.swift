@@ -1,4 +1,5 @@
 import WardControl
+import WardFUSE
 import WardKeys
 
 /// How to mount a volume.
@@ -26,6 +27,8 @@ public struct MountOptions: Sendable {
     public var logPath: String?
     /// Log to standard error where there is no `logPath`.
     public var logsToStandardError: Bool
+    /// What the kernel's requests come by.
+    public var transport: TransportChoice
     /// Threads that serve requests; nil: as many as are worth while.
     public var threads: Int?
     /// Whether a watchdog process (`/proc/self/exe watchdog`) looks after the mount.
@@ -43,7 +46,8 @@ public struct MountOptions: Sendable {
         allowOther: Bool = false, readOnly: Bool = false, locksWithScreen: Bool = false,
         manualClock: Bool = false,
         sharedStorage: Bool = false, logPath: String? = nil, logsToStandardError: Bool = false,
-        threads: Int? = nil, usesWatchdog: Bool = true, acceptsOlderGeneration: Bool = false,
+        transport: TransportChoice = .auto, threads: Int? = nil, usesWatchdog: Bool = true,
+        acceptsOlderGeneration: Bool = false,
         isVolatile: Bool = false, version: String = "0"
     ) {
         self.volumePath = volumePath
@@ -58,11 +62,28 @@ public struct MountOptions: Sendable {
         self.sharedStorage = sharedStorage
         self.logPath = logPath
         self.logsToStandardError = logsToStandardError
+        self.transport = transport
         self.threads = threads
         self.usesWatchdog = usesWatchdog
         self.acceptsOlderGeneration = acceptsOlderGeneration
         self.isVolatile = isVolatile
         self.version = version
+    }
+}
+
+/// What the kernel's requests come by: by the words that people write.
+public enum TransportChoice: String, Sendable, CaseIterable {
+    /// The fastest that the kernel offers.
+    case auto
+    case device
+    case ioUring = "io-uring"
+
+    var transport: FUSETransport? {
+        switch self {
+        case .auto: nil
+        case .device: .device
+        case .ioUring: .ioUring
+        }
     }
 }
 

@@ -62,7 +62,8 @@ final class MountedService: @unchecked Sendable {
                 FUSEMountOptions(
                     mountPoint: placement.mountPoint, fileSystemName: placement.volumePath,
                     allowOther: options.allowOther, readOnly: options.readOnly,
-                    sharedStorage: options.sharedStorage))
+                    sharedStorage: options.sharedStorage,
+                    transport: options.transport.transport))
         } catch {
             try? volume.close()
             log.stop()
@@ -90,8 +91,11 @@ final class MountedService: @unchecked Sendable {
             connections: connections, maintenance: maintenance, time: time, fillable: fillable,
             hub: hub,
             deviceMinor: connection.connectionID,
-            requestCounts: { [connection] in
-                connection.requestCounts.map { RequestCount(name: $0.name, count: $0.count) }
+            describeConnection: { [connection] status in
+                status.transport = connection.transport.rawValue
+                status.requests = connection.requestCounts.map {
+                    RequestCount(name: $0.name, count: $0.count)
+                }
             }
         ) { force in ending.owner?.end(force: force) }
         info = MountedInfo(
@@ -146,6 +150,9 @@ final class MountedService: @unchecked Sendable {
     /// Returns when the kernel has ended the connection.
     func serve() {
         connection.serve(volume, threads: options.threads ?? FUSEConnection.usualThreads)
+        if let error = connection.protocolError {
+            log.write(.error, "FUSE over io_uring: the kernel says \(error); the mount is cut off")
+        }
         served.signal()
     }
 

@@ -30,12 +30,6 @@ final class DeviceShare: Sendable {
     }
 }
 
-/// Which demands to wipe a worker's request buffer are met; read by the thread that demands.
-final class WipeProgress: Sendable {
-    /// `UInt64.max` while the worker sleeps: it wiped its buffer before.
-    let met = Atomic<UInt64>(0)
-}
-
 /// Requests from `/dev/fuse`: a short non-blocking spin while there is traffic, then sleep.
 ///
 /// A request that finds a spinning thread costs no wake-up, which is most of the price of a small one (measured: 1.7
@@ -58,6 +52,7 @@ final class DeviceTransport: RequestTransport {
     private let share: DeviceShare
     /// Which of the workers this is.
     private let number: Int
+    private let maySpin: Bool
     private let buffer: UnsafeMutableRawPointer
     /// How much of the buffer requests have filled since it was wiped.
     private var dirtyBytes = 0
@@ -73,8 +68,13 @@ final class DeviceTransport: RequestTransport {
     var willSleep: () -> Void = {}
 
     /// Throws `ENOMEM` where there is no memory for the buffer.
-    init(_ share: DeviceShare, number: Int, _ wipeProgress: WipeProgress) throws(Errno) {
+    ///
+    /// `maySpin`: whether small requests are to be expected; without, it sleeps for each.
+    init(
+        _ share: DeviceShare, number: Int, _ wipeProgress: WipeProgress, maySpin: Bool = true
+    ) throws(Errno) {
         self.share = share
+        self.maySpin = maySpin && share.maySpin
         self.number = number
         self.wipeProgress = wipeProgress
         buffer = try TransferMemory.map(DeviceTransport.bufferBytes)
@@ -86,7 +86,7 @@ final class DeviceTransport: RequestTransport {
     }
 
     func nextRequest() -> (request: Request, channel: DeviceChannel)? {
-        if share.maySpin { noteServed() }
+        if maySpin { noteServed() }
         while true {
             if share.wipeDemand.load(ordering: .relaxed) != wipesMet { meetWipeDemand() }
             var outcome = Outcome.nothing
@@ -95,14 +95,14 @@ final class DeviceTransport: RequestTransport {
                 let quick = share.spinningDevice >= 0 ? share.spinningDevice : share.device
                 outcome = receive(quick)
                 if case .request = outcome { hadWaited = true }
-                if case .nothing = outcome, share.maySpin, credit > 0 { outcome = spin(quick) }
+                if case .nothing = outcome, maySpin, credit > 0 { outcome = spin(quick) }
             }
             if case .nothing = outcome { outcome = sleep() }
             switch outcome {
             case .request(let request, let descriptor):
                 strangeErrors = 0
                 hasServed = true
-                if share.maySpin { noteRequest(hadWaited) }
+                if maySpin { noteRequest(hadWaited) }
                 return (request, DeviceChannel(descriptor: descriptor))
             case .nothing: continue
             case .ended:

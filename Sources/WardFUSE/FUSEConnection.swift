@@ -20,8 +20,13 @@ public final class FUSEConnection: Sendable {
     /// come back, but an open file keeps to its connection (fs/fuse/control.c). And no program can use up the descriptor
     /// that is needed when the connection has to be cut.
     private let abortFile: Int32
-    private let counts = RequestCounts()
-    private let workers = Mutex<[WipeProgress]>([])
+    let counts = RequestCounts()
+    /// Those that read from the device.
+    let workers = Mutex<[WipeProgress]>([])
+    /// While it is served by FUSE over io_uring.
+    let ring = Mutex<RingWorkers?>(nil)
+    let usesRing: Atomic<Bool>
+    let strangeResult = Atomic<Int32>(0)
 
     private init(
         mountPoint: String, connectionID: UInt32, share: DeviceShare, negotiation: Negotiation,
@@ -32,6 +37,7 @@ public final class FUSEConnection: Sendable {
         self.share = share
         self.negotiation = negotiation
         self.policy = policy
+        usesRing = Atomic(negotiation.usesRing)
         abortFile =
             (try? Syscall.open("/sys/fs/fuse/connections/\(connectionID)/abort", O_WRONLY)) ?? -1
     }
@@ -79,8 +85,8 @@ public final class FUSEConnection: Sendable {
     private static func negotiate(
         _ device: Int32, _ options: FUSEMountOptions
     ) throws(FUSEError) -> Negotiation {
-        func refused(_ reason: String) -> FUSEError {
-            FUSEError(.refused, "mount on", options.mountPoint, reason)
+        func refused(_ reason: String, hint: String? = nil) -> FUSEError {
+            FUSEError(.refused, "mount on", options.mountPoint, reason, hint: hint)
         }
         let buffer = UnsafeMutableRawBufferPointer.allocate(
             byteCount: DeviceTransport.bufferBytes, alignment: 4096)
@@ -117,7 +123,19 @@ public final class FUSEConnection: Sendable {
                 send(reply, request.header.unique, channel)
                 continue
             }
-            guard let agreed = Negotiation(answering: offer, sharedStorage: options.sharedStorage)
+            let offersRing = Negotiation.offersRing(offer)
+            if options.transport == .ioUring, !offersRing {
+                channel.complete(request.header.unique, error: -EPROTO)
+                throw refused(
+                    "the kernel does not offer FUSE over io_uring",
+                    hint:
+                        "on Linux 6.14 or later: echo Y | sudo tee /sys/module/fuse/parameters/enable_uring"
+                )
+            }
+            guard
+                let agreed = Negotiation(
+                    answering: offer, sharedStorage: options.sharedStorage,
+                    usesRing: options.transport != .device)
             else {
                 channel.complete(request.header.unique, error: -EPROTO)
                 throw FUSEError(
@@ -170,8 +188,12 @@ public final class FUSEConnection: Sendable {
     }
 
     /// Serves `volume` on `threads` threads of its own and returns when the kernel has ended the connection: unmounted
-    /// or aborted. Called once.
+    /// or aborted. Called once. Over io_uring there are as many threads as the machine has CPUs for.
     public func serve(_ volume: Volume, threads: Int) {
+        if negotiation.usesRing {
+            if serveByRing(volume) { return }
+            usesRing.store(false, ordering: .relaxed)
+        }
         let syncs = SyncPool<DeviceChannel>(volume, workers: max(threads, 1))
         let count = max(threads, 1)
         let progress = (0..<count).map { _ in WipeProgress() }
@@ -202,12 +224,15 @@ public final class FUSEConnection: Sendable {
         workers.withLock { $0 = [] }
     }
 
-    private func work(
+    func work(
         _ volume: Volume, _ syncs: SyncPool<DeviceChannel>, _ number: Int,
-        _ progress: WipeProgress
+        _ progress: WipeProgress, maySpin: Bool = true
     ) {
-        defer { progress.met.store(.max, ordering: .sequentiallyConsistent) }
-        guard let transport = try? DeviceTransport(share, number: number, progress) else { return }
+        defer { progress.end() }
+        guard
+            let transport = try? DeviceTransport(
+                share, number: number, progress, maySpin: maySpin)
+        else { return }
         let context = WorkerContext(volume: volume)
         transport.willSleep = { context.scrub() }
         let server = RequestServer<DeviceChannel>(
@@ -225,16 +250,12 @@ public final class FUSEConnection: Sendable {
     /// that sleep did it before; returns false where a worker was still at its request when `timeout` was over.
     @discardableResult
     public func wipeRequestBuffers(timeout: Duration = .seconds(1)) -> Bool {
-        let demand = share.wipeDemand.add(1, ordering: .sequentiallyConsistent).newValue
         let deadline = SystemClock.monotonic() + timeout
+        let ring = ring.withLock { $0 }
+        let demand = share.wipeDemand.add(1, ordering: .sequentiallyConsistent).newValue
         let all = workers.withLock { $0 }
-        for worker in all {
-            while worker.met.load(ordering: .sequentiallyConsistent) < demand {
-                guard SystemClock.monotonic() < deadline else { return false }
-                usleep(200)
-            }
-        }
-        return true
+        let ringIsWiped = ring?.wipeBuffers(until: deadline) ?? true
+        return WipeProgress.await(all, demand, until: deadline) && ringIsWiped
     }
 
     // MARK: Ending

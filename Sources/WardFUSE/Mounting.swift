@@ -25,6 +25,18 @@ enum Mounting {
                     "modprobe fuse; in a container: run it with --device /dev/fuse --cap-add SYS_ADMIN"
             )
         }
+        if options.transport == .ioUring {
+            do throws(Errno) {
+                try RingTransport.check()
+            } catch {
+                throw FUSEError(
+                    .refused, "mount on", options.mountPoint,
+                    "this process may not use io_uring: \(error)",
+                    hint:
+                        "see /proc/sys/kernel/io_uring_disabled, or the container's system call filter"
+                )
+            }
+        }
         guard geteuid() != 0 else { return }
         guard Fusermount.find() != nil else {
             throw Unmounting.noHelper("mount on", options.mountPoint)

@@ -21,6 +21,7 @@ struct Negotiation: Equatable {
     /// - POSIX_LOCKS, FLOCK_LOCKS: the kernel keeps locks itself, which costs no request;
     /// - AUTO_INVAL_DATA: ward is the only writer, so the kernel's pages go only when ward says so;
     /// - EXPORT_SUPPORT: node IDs are addresses (NO_EXPORT_SUPPORT refuses to make file handles of them);
+    /// - OVER_IO_URING: only where it is asked for (`usesRing`);
     /// - SPLICE_*: splicing costs an encrypting daemon more than it saves.
     static func wanted(sharedStorage: Bool) -> UInt64 {
         let always =
@@ -32,15 +33,32 @@ struct Negotiation: Equatable {
     }
 
     /// The agreement on what `request` offers; nil where the kernel is too old to be served.
-    init?(answering request: fuse_init_in, sharedStorage: Bool) {
+    ///
+    /// `usesRing`: with FUSE over io_uring, where the kernel offers it; it then sends next to nothing to the device.
+    init?(answering request: fuse_init_in, sharedStorage: Bool, usesRing: Bool = false) {
         guard request.major == UInt32(FUSE_KERNEL_VERSION),
             request.minor >= Negotiation.oldestMinorVersion
         else { return nil }
-        let extended = UInt64(request.flags) & FUSE_INIT_EXT != 0
-        let offered = UInt64(request.flags) | (extended ? UInt64(request.flags2) << 32 : 0)
-        features = offered & Negotiation.wanted(sharedStorage: sharedStorage)
+        var wanted = Negotiation.wanted(sharedStorage: sharedStorage)
+        // With both, Linux 6.18 takes a request that waits in a ring for one that is never answered.
+        if usesRing, Negotiation.offersRing(request) {
+            wanted = wanted & ~FUSE_REQUEST_TIMEOUT | FUSE_OVER_IO_URING
+        }
+        features = Negotiation.offered(request) & wanted
         minorVersion = min(request.minor, UInt32(FUSE_KERNEL_MINOR_VERSION))
     }
+
+    private static func offered(_ request: fuse_init_in) -> UInt64 {
+        let extended = UInt64(request.flags) & FUSE_INIT_EXT != 0
+        return UInt64(request.flags) | (extended ? UInt64(request.flags2) << 32 : 0)
+    }
+
+    static func offersRing(_ request: fuse_init_in) -> Bool {
+        offered(request) & FUSE_OVER_IO_URING != 0
+    }
+
+    /// Whether requests come by FUSE over io_uring.
+    var usesRing: Bool { features & FUSE_OVER_IO_URING != 0 }
 
     /// Whether SETXATTR requests carry the longer structure.
     var hasExtendedSetxattr: Bool { features & FUSE_SETXATTR_EXT != 0 }

@@ -39,7 +39,8 @@ extension RequestServer {
         let request = try call.body.take(fuse_read_in.self)
         let count = min(Int(request.size), WorkerContext.maximumTransferBytes)
         let bytes = try volume.read(
-            request.fh, offsetBytes: request.offset, count: count, caller: call.caller, context)
+            request.fh, offsetBytes: request.offset, count: count, caller: call.caller,
+            into: call.channel.contentTarget, context)
         send(bytes, call)
     }
 
@@ -138,6 +139,7 @@ extension RequestServer {
     }
 
     func submit(_ kind: SyncJob<Channel>.Kind, _ call: Call<Channel>) {
+        willSync()
         syncs.submit(SyncJob(kind: kind, unique: call.unique, channel: call.channel), context)
     }
 

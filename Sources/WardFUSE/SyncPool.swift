@@ -66,6 +66,13 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
         sem_init(signal, 0, 0)
     }
 
+    /// Without threads: everything is performed where it is submitted.
+    init(onTheSpot volume: Volume) {
+        self.volume = volume
+        mostOnTheSpot = .max
+        sem_init(signal, 0, 0)
+    }
+
     deinit {
         sem_destroy(signal)
         signal.deallocate()

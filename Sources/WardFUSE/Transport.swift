@@ -2,8 +2,8 @@ import WardVolume
 
 /// Where requests come from. One value for each worker thread; used by that thread alone.
 ///
-/// `/dev/fuse` by read(2) is the one there is; FUSE over io_uring has the same shape. Workers are generic over it, so
-/// the choice costs nothing for each request.
+/// There are two, `DeviceTransport` and `RingTransport`. Workers are generic over it, so the choice costs nothing for
+/// each request.
 protocol RequestTransport {
     associatedtype Channel: ReplyChannel
     /// Waits for the next request; nil when the kernel has ended the connection. The request lies in this transport's
@@ -19,4 +19,19 @@ protocol ReplyChannel: Sendable {
     func send(_ message: UnsafeRawBufferPointer) -> Bool
     /// `head` begins with its `fuse_out_header`; `payload` follows it.
     func send(_ head: UnsafeRawBufferPointer, _ payload: UnsafeRawBufferPointer) -> Bool
+    /// Where the content that a READ asks for is to be put together, so that `send` need not copy it: a transfer's bytes,
+    /// and room for a page before and behind. Nil: anywhere.
+    var contentTarget: UnsafeMutableRawPointer? { get }
+}
+
+extension ReplyChannel {
+    var contentTarget: UnsafeMutableRawPointer? { nil }
+}
+
+/// What the kernel and the daemon exchange requests by.
+public enum FUSETransport: String, Sendable, CaseIterable {
+    /// read(2) and write(2) on `/dev/fuse`, fuse(4).
+    case device
+    /// FUSE over io_uring: Linux 6.14 with the module parameter `enable_uring`.
+    case ioUring = "io-uring"
 }

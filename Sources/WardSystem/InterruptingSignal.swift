@@ -26,6 +26,14 @@ public enum InterruptingSignal {
         return body()
     }
 
+    /// All signals but this one: what a call blocks that takes a mask for its time, as io_uring_enter(2) does.
+    public static let others: sigset_t = {
+        var mask = sigset_t()
+        sigfillset(&mask)
+        sigdelset(&mask, number)
+        return mask
+    }()
+
     /// To a thread that has not been joined.
     public static func send(to thread: pthread_t) { pthread_kill(thread, number) }
 }

@@ -88,9 +88,12 @@ extension Volume {
     // MARK: Content
 
     /// Up to `count` bytes at `offsetBytes`, in a buffer of `context` that is valid until `context.finishRequest()`.
+    ///
+    /// `target`: put them there instead. As pages are decrypted whole, up to 4,096 bytes before and behind are
+    /// overwritten, and content may lie there although an error was thrown: whose buffer it is, wipes it.
     public func read(
         _ handle: HandleID, offsetBytes: UInt64, count: Int, caller: Caller,
-        _ context: WorkerContext
+        into target: UnsafeMutableRawPointer? = nil, _ context: WorkerContext
     ) throws(Errno) -> UnsafeRawBufferPointer {
         let file = handle.object(as: FileHandle.self).file
         file.lock.lockRead()
@@ -119,13 +122,19 @@ extension Volume {
         defer { context.forgetExcuses() }
         try enter(file, .read, caller, context)
         let start = layout.start(ofPage: first)
-        context.usePlain(total)
+        let plain: UnsafeMutableRawPointer
+        if let target {
+            plain = target - (offset - start)
+        } else {
+            context.usePlain(total)
+            plain = context.plain
+        }
         do throws(Errno) {
             var sealed = context.sealed
             for page in first...last {
                 try decode(
-                    file, page: page, sealed,
-                    to: context.plain + (layout.start(ofPage: page) - start), context)
+                    file, page: page, sealed, to: plain + (layout.start(ofPage: page) - start),
+                    context)
                 sealed += pageBytes
             }
         } catch {
@@ -133,7 +142,7 @@ extension Volume {
             throw error
         }
         return UnsafeRawBufferPointer(
-            start: context.plain + (offset - start), count: end - offset)
+            start: plain + (offset - start), count: end - offset)
     }
 
     /// All of `data`, or an error.

@@ -61,6 +61,7 @@ import Testing
         status.denied = 5
         status.hosts = ["laptop\u{1B}", "desk"]
         status.requests = [RequestCount(name: "LOOKUP", count: 7)]
+        status.transport = "io-uring"
         status.sequence = 6
         return status
     }

@@ -45,6 +45,25 @@ struct NegotiationTests {
         #expect(Negotiation(answering: offer(minor: 30, ~0), sharedStorage: false) == nil)
     }
 
+    @Test(
+        "FUSE over io_uring only where it is wanted and offered, and then without a time limit for requests"
+    )
+    func ring() throws {
+        func agreed(_ features: UInt64, usesRing: Bool) throws -> Negotiation {
+            try #require(
+                Negotiation(
+                    answering: offer(minor: 45, features), sharedStorage: false,
+                    usesRing: usesRing))
+        }
+        #expect(try !agreed(~0, usesRing: false).usesRing)
+        #expect(try agreed(~0, usesRing: false).reply.request_timeout == 300)
+        let over = try agreed(~0, usesRing: true)
+        #expect(over.usesRing && over.reply.request_timeout == 0)
+        #expect(over.reply.flags2 & UInt32(FUSE_OVER_IO_URING >> 32) != 0)
+        let device = try agreed(~FUSE_OVER_IO_URING, usesRing: true)
+        #expect(!device.usesRing && device.reply.request_timeout == 300)
+    }
+
     @Test("shared storage lets the kernel look for changes")
     func shared() throws {
         let agreed = try #require(

@@ -37,8 +37,10 @@ package final class TestEnvironment: Sendable {
             "LC_ALL": "C.UTF-8", "NO_COLOR": "1", "TZ": "UTC", "HOME": base,
             "PYTHONDONTWRITEBYTECODE": "1",
         ]
-        // What scripts/sanitize wants of the programs, too.
-        for name in ["ASAN_OPTIONS", "TSAN_OPTIONS"] { variables[name] = environment[name] }
+        // What scripts/sanitize and scripts/over-io-uring want of the programs, too.
+        for name in ["ASAN_OPTIONS", "TSAN_OPTIONS", "WARD_TRANSPORT"] {
+            variables[name] = environment[name]
+        }
         self.variables = variables
         let manager = FileManager.default
         for name in (try? manager.contentsOfDirectory(atPath: Self.scripts)) ?? [] {

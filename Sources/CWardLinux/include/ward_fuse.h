@@ -471,6 +471,39 @@ static inline void ward_cpu_relax(void) {
 #endif
 }
 
+/* FUSE over io_uring (Linux 6.14; fs/fuse/dev_uring.c): requests and replies lie in buffers that the daemon registers, one
+ * entry for each request under way, for the queue of each possible CPU. Only FORGET, INTERRUPT and notifications still
+ * go by the device file. */
+#define FUSE_URING_OP_IN_BYTES 128
+
+struct fuse_uring_ent_in_out {
+    uint64_t flags;
+    uint64_t commit_id;  /* names the request in FUSE_IO_URING_CMD_COMMIT_AND_FETCH */
+    uint32_t payload_sz; /* of the request, and then of the reply; bytes */
+    uint32_t padding;
+    uint64_t reserved;
+};
+
+struct fuse_uring_req_header {
+    char in_out[128]; /* fuse_in_header, and then fuse_out_header */
+    char op_in[FUSE_URING_OP_IN_BYTES]; /* the opcode's structure */
+    struct fuse_uring_ent_in_out ring_ent_in_out;
+};
+
+enum fuse_uring_cmd {
+    FUSE_IO_URING_CMD_INVALID = 0,
+    FUSE_IO_URING_CMD_REGISTER = 1,
+    FUSE_IO_URING_CMD_COMMIT_AND_FETCH = 2,
+};
+
+/* In the 80 bytes that an entry of 128 bytes has for its command. */
+struct fuse_uring_cmd_req {
+    uint64_t flags;
+    uint64_t commit_id;
+    uint16_t qid; /* the CPU's number */
+    uint8_t padding[6];
+};
+
 _Static_assert(sizeof(struct fuse_in_header) == 40, "ABI");
 _Static_assert(sizeof(struct fuse_out_header) == 16, "ABI");
 _Static_assert(sizeof(struct fuse_init_in) == 64, "ABI");
@@ -510,5 +543,8 @@ _Static_assert(sizeof(struct fuse_dirent) == 24, "ABI");
 _Static_assert(sizeof(struct fuse_direntplus) == 152, "ABI");
 _Static_assert(sizeof(struct fuse_notify_inval_inode_out) == 24, "ABI");
 _Static_assert(sizeof(struct fuse_notify_inval_entry_out) == 16, "ABI");
+_Static_assert(sizeof(struct fuse_uring_ent_in_out) == 32, "ABI");
+_Static_assert(sizeof(struct fuse_uring_req_header) == 288, "ABI");
+_Static_assert(sizeof(struct fuse_uring_cmd_req) == 24, "ABI");
 
 #endif

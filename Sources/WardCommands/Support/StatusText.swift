@@ -1,4 +1,5 @@
 import WardControl
+import WardDaemon
 
 /// A volume's status in lines for people.
 enum StatusText {
@@ -22,6 +23,7 @@ enum StatusText {
         }
         add("grace", Text.duration(seconds: status.graceSeconds))
         add("daemon", "pid \(status.pid), version \(status.version)")
+        if status.transport == TransportChoice.ioUring.rawValue { add("requests", "by io_uring") }
         if !status.hosts.isEmpty {
             add("hosts", hosts(status) + " connected: A and B stay open at a lock")
         }

@@ -1,0 +1,164 @@
+#define _GNU_SOURCE
+#include "ward_ring.h"
+#include "ward_fuse.h"
+
+#include <errno.h>
+#include <linux/io_uring.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What the headers of Debian 12 (Linux 6.1) do not have yet. */
+#ifndef IORING_SETUP_NO_MMAP
+#define IORING_SETUP_NO_MMAP (1U << 14)
+#endif
+#ifndef IORING_REGISTER_USE_REGISTERED_RING
+#define IORING_REGISTER_USE_REGISTERED_RING (1U << 31)
+#endif
+
+#define PAGE 4096
+
+struct submission {
+    struct io_uring_sqe entry;
+    char more[64]; /* IORING_SETUP_SQE128 */
+};
+
+_Static_assert(sizeof(struct submission) * WARD_RING_MOST_ENTRIES <= PAGE, "submissions fit a page");
+_Static_assert(offsetof(struct io_uring_sqe, addr3) == 48, "where a command's own bytes begin");
+
+int ward_ring_open(struct ward_ring *ring, unsigned entries) {
+    *ring = (struct ward_ring){.memory = NULL};
+    if (entries == 0 || entries > WARD_RING_MOST_ENTRIES) return -EINVAL;
+    char *memory = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED) return -errno;
+    struct io_uring_params p = {
+        .flags = IORING_SETUP_NO_MMAP | IORING_SETUP_SQE128 | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
+    };
+    /* "user_addr" in newer headers. */
+    p.cq_off.resv2 = (uint64_t)(uintptr_t)memory;
+    p.sq_off.resv2 = (uint64_t)(uintptr_t)(memory + PAGE);
+    int fd = (int)syscall(SYS_io_uring_setup, entries, &p);
+    if (fd < 0) {
+        int reason = -errno;
+        munmap(memory, 2 * PAGE);
+        return reason;
+    }
+    struct io_uring_rsrc_update bind = {.offset = UINT32_MAX, .data = (uint64_t)fd};
+    long bound = syscall(SYS_io_uring_register, fd, IORING_REGISTER_RING_FDS, &bind, 1);
+    int reason = bound == 1 ? 0 : bound < 0 ? -errno : -ENOMEM;
+    close(fd);
+    if (reason != 0) {
+        munmap(memory, 2 * PAGE);
+        return reason;
+    }
+    ring->memory = memory;
+    ring->index = (int)bind.offset;
+    ring->submission_tail = (unsigned *)(memory + p.sq_off.tail);
+    ring->submission_mask = *(unsigned *)(memory + p.sq_off.ring_mask);
+    ring->completion_head = (unsigned *)(memory + p.cq_off.head);
+    ring->completion_tail = (unsigned *)(memory + p.cq_off.tail);
+    ring->completion_mask = *(unsigned *)(memory + p.cq_off.ring_mask);
+    ring->completions = memory + p.cq_off.cqes;
+    /* The submission with a number is always the entry with that number. */
+    unsigned *array = (unsigned *)(memory + p.sq_off.array);
+    for (unsigned i = 0; i < p.sq_entries; i++) array[i] = i;
+    return 0;
+}
+
+void ward_ring_close(struct ward_ring *ring) {
+    if (ring->memory == NULL) return;
+    struct io_uring_rsrc_update unbind = {.offset = (uint32_t)ring->index};
+    syscall(SYS_io_uring_register, ring->index, IORING_UNREGISTER_RING_FDS | IORING_REGISTER_USE_REGISTERED_RING,
+            &unbind, 1);
+    /* The kernel holds the pages for as long as the ring takes to end. */
+    munmap(ring->memory, 2 * PAGE);
+    ring->memory = NULL;
+}
+
+static int prepare(struct ward_ring *ring, int device, uint32_t operation, const struct iovec *buffers, uint64_t commit_id,
+                   uint16_t queue, uint64_t tag) {
+    if (ring->unsubmitted > ring->submission_mask) return EBUSY;
+    unsigned tail = *ring->submission_tail;
+    struct submission *submission = (struct submission *)((char *)ring->memory + PAGE) + (tail & ring->submission_mask);
+    memset(submission, 0, sizeof *submission);
+    submission->entry.opcode = IORING_OP_URING_CMD;
+    submission->entry.fd = device;
+    submission->entry.cmd_op = operation;
+    submission->entry.user_data = tag;
+    if (buffers != NULL) {
+        submission->entry.addr = (uint64_t)(uintptr_t)buffers;
+        submission->entry.len = 2;
+    }
+    struct fuse_uring_cmd_req command = {.commit_id = commit_id, .qid = queue};
+    memcpy((char *)submission + offsetof(struct io_uring_sqe, addr3), &command, sizeof command);
+    __atomic_store_n(ring->submission_tail, tail + 1, __ATOMIC_RELEASE);
+    ring->unsubmitted++;
+    return 0;
+}
+
+int ward_ring_register(struct ward_ring *ring, int device, uint16_t queue, const struct iovec *entry_buffers, uint64_t tag) {
+    return prepare(ring, device, FUSE_IO_URING_CMD_REGISTER, entry_buffers, 0, queue, tag);
+}
+
+int ward_ring_commit(struct ward_ring *ring, int device, uint16_t queue, uint64_t commit_id, uint64_t tag) {
+    return prepare(ring, device, FUSE_IO_URING_CMD_COMMIT_AND_FETCH, NULL, commit_id, queue, tag);
+}
+
+static long enter(struct ward_ring *ring, unsigned submit, unsigned wait, unsigned flags, void *argument, size_t count) {
+    return syscall(SYS_io_uring_enter, ring->index, submit, wait, flags | IORING_ENTER_REGISTERED_RING, argument, count);
+}
+
+int ward_ring_submit(struct ward_ring *ring) {
+    while (ring->unsubmitted > 0) {
+        long count = enter(ring, ring->unsubmitted, 0, 0, NULL, 0);
+        if (count > 0) {
+            ring->unsubmitted -= (unsigned)count;
+        } else if (count == 0 || (errno != EINTR && errno != EAGAIN)) {
+            return count == 0 ? -EIO : -errno;
+        }
+    }
+    return 0;
+}
+
+int ward_ring_look(struct ward_ring *ring) {
+    return enter(ring, 0, 0, IORING_ENTER_GETEVENTS, NULL, 0) < 0 ? -errno : 0;
+}
+
+int ward_ring_wait(struct ward_ring *ring, int64_t nanoseconds, const sigset_t *signals) {
+    struct __kernel_timespec time = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
+    struct io_uring_getevents_arg argument = {
+        .sigmask = (uint64_t)(uintptr_t)signals,
+        .sigmask_sz = 8, /* the kernel's sigset_t */
+        .ts = nanoseconds < 0 ? 0 : (uint64_t)(uintptr_t)&time,
+    };
+    long result = enter(ring, 0, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, &argument, sizeof argument);
+    return result < 0 ? -errno : 0;
+}
+
+int ward_ring_peek(const struct ward_ring *ring, uint64_t *tag, int32_t *result) {
+    unsigned head = *ring->completion_head;
+    if (head == __atomic_load_n(ring->completion_tail, __ATOMIC_ACQUIRE)) return 0;
+    const struct io_uring_cqe *completion = (const struct io_uring_cqe *)ring->completions + (head & ring->completion_mask);
+    *tag = completion->user_data;
+    *result = completion->res;
+    return 1;
+}
+
+int ward_ring_next(struct ward_ring *ring, uint64_t *tag, int32_t *result) {
+    if (!ward_ring_peek(ring, tag, result)) return 0;
+    __atomic_store_n(ring->completion_head, *ring->completion_head + 1, __ATOMIC_RELEASE);
+    return 1;
+}
+
+int ward_run_on_cpu(unsigned cpu) {
+    /* More CPUs than a cpu_set_t has: the kernel takes a mask of any length. */
+    unsigned long mask[1024 / sizeof(unsigned long)] = {0};
+    unsigned bits = 8 * sizeof(unsigned long);
+    if (cpu / bits >= sizeof mask / sizeof *mask) return -1;
+    mask[cpu / bits] = 1UL << (cpu % bits);
+    return (int)syscall(SYS_sched_setaffinity, 0, sizeof mask, mask);
+}

@@ -1,0 +1,61 @@
+import CWardLinux
+import Glibc
+import WardSystem
+import WardVolume
+
+/// Serving by FUSE over io_uring.
+extension FUSEConnection {
+    /// What requests come by; until `serve` is called, what was agreed on.
+    public var transport: FUSETransport { usesRing.load(ordering: .relaxed) ? .ioUring : .device }
+
+    /// What the kernel answered that the protocol does not foresee; the connection was aborted for it.
+    public var protocolError: Errno? {
+        let result = strangeResult.load(ordering: .relaxed)
+        return result == 0 ? nil : Errno(rawValue: 0 &- result)
+    }
+
+    /// Returns when the kernel has ended the connection; false where the rings can't be had, at once: the kernel sends
+    /// requests to the device then.
+    func serveByRing(_ volume: Volume) -> Bool {
+        guard let cpus = CPUs.read() else {
+            RingTransport.decline(share.device)
+            return false
+        }
+        let syncs = SyncPool<RingChannel>(onTheSpot: volume)
+        let ring = RingWorkers(device: share.device, queues: cpus.count) {
+            [self] transport, willSync in
+            let context = WorkerContext(volume: volume)
+            transport.willSleep = { context.scrub() }
+            let server = RequestServer<RingChannel>(
+                volume, context, policy, hasExtendedSetxattr: negotiation.hasExtendedSetxattr,
+                syncs, counts)
+            server.willSync = willSync
+            while let (request, channel) = transport.nextRequest() {
+                server.serve(request, channel)
+            }
+            if transport.strangeResult != 0 {
+                strangeResult.store(transport.strangeResult, ordering: .relaxed)
+                abort()
+            }
+        }
+        self.ring.withLock { $0 = ring }
+        defer { self.ring.withLock { $0 = nil } }
+        guard ring.start(cpus) else { return false }
+        serveAside(volume)
+        ring.join()
+        return true
+    }
+
+    /// What still comes by the device: FORGET and INTERRUPT, and what was asked before the rings were there.
+    private func serveAside(_ volume: Volume) {
+        let syncs = SyncPool<DeviceChannel>(volume, workers: 1)
+        let progress = WipeProgress()
+        workers.withLock { $0 = [progress] }
+        let body: @Sendable () -> Void = { [self] in
+            work(volume, syncs, 0, progress, maySpin: false)
+        }
+        if let thread = try? SystemThread("ward-fuse-aside", body) { thread.join() } else { body() }
+        syncs.end()
+        workers.withLock { $0 = [] }
+    }
+}

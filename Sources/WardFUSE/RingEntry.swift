@@ -1,0 +1,97 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// The buffers in which one request at a time lies, and then its reply: FUSE over io_uring knows them as an entry of a
+/// queue.
+///
+/// A page for the headers, and the payload, which has a page to spare on either side: the request's headers are put in front of
+/// it, so that it is read in one piece like one from the device; and pages are decrypted right into it, whole ones,
+/// though the first and the last may not be asked for in full.
+struct RingEntry {
+    static let marginBytes = 4096
+    private static let payloadOffset = 4096 + marginBytes
+    private static let mappedBytes = payloadOffset + Negotiation.maximumTransferBytes + marginBytes
+    private static let structureOffset = MemoryLayout<fuse_uring_req_header>.offset(of: \.op_in)!
+    private static let inHeaderBytes = MemoryLayout<fuse_in_header>.size
+
+    /// The CPU whose requests it takes.
+    let queue: UInt16
+    private let memory: UnsafeMutableRawPointer
+    /// The kernel's name of the request that lies here; 0: none, or it is answered.
+    var commitID: UInt64 = 0
+    /// How much of the payload may hold something.
+    private var dirtyBytes = 0
+
+    /// Throws `ENOMEM`.
+    init(queue: UInt16) throws(Errno) {
+        self.queue = queue
+        memory = try TransferMemory.map(RingEntry.mappedBytes)
+    }
+
+    func unmap() { munmap(memory, RingEntry.mappedBytes) }
+
+    private var header: UnsafeMutablePointer<fuse_uring_req_header> {
+        memory.assumingMemoryBound(to: fuse_uring_req_header.self)
+    }
+    var payload: UnsafeMutableRawPointer { memory + RingEntry.payloadOffset }
+
+    /// The two buffers, as FUSE_IO_URING_CMD_REGISTER takes them.
+    var buffers: (iovec, iovec) {
+        (
+            iovec(iov_base: memory, iov_len: MemoryLayout<fuse_uring_req_header>.size),
+            iovec(iov_base: payload, iov_len: Negotiation.maximumTransferBytes)
+        )
+    }
+
+    /// The request that the kernel has put here, in one piece; nil where it makes no sense.
+    mutating func takeRequest() -> Request? {
+        let inner = header.pointee.ring_ent_in_out
+        commitID = inner.commit_id
+        let payloadBytes = Int(inner.payload_sz)
+        guard payloadBytes <= Negotiation.maximumTransferBytes else { return nil }
+        dirtyBytes = max(dirtyBytes, payloadBytes)
+        let inHeader = UnsafeRawPointer(memory).loadUnaligned(as: fuse_in_header.self)
+        let structureBytes = Int(inHeader.len) - RingEntry.inHeaderBytes - payloadBytes
+        guard (0...Int(FUSE_URING_OP_IN_BYTES)).contains(structureBytes) else { return nil }
+        if inHeader.opcode == FUSE_READ.rawValue {
+            // Content is decrypted into the payload, and is there though the reply is an error in the end.
+            let read = UnsafeRawPointer(memory + RingEntry.structureOffset)
+                .loadUnaligned(as: fuse_read_in.self)
+            dirtyBytes = max(dirtyBytes, min(Int(read.size), Negotiation.maximumTransferBytes))
+        }
+        let structure = payload - structureBytes
+        structure.copyMemory(
+            from: memory + RingEntry.structureOffset, byteCount: structureBytes)
+        let start = structure - RingEntry.inHeaderBytes
+        start.storeBytes(of: inHeader, as: fuse_in_header.self)
+        return Request(UnsafeRawBufferPointer(start: start, count: Int(inHeader.len)))
+    }
+
+    /// Puts the reply where the kernel reads it. `content` may be a part of `payload` already, its beginning.
+    mutating func putReply(_ outHeader: fuse_out_header, _ content: UnsafeRawBufferPointer) {
+        var outHeader = outHeader
+        var count = content.count
+        if count > Negotiation.maximumTransferBytes {
+            outHeader.error = -EIO
+            count = 0
+        }
+        if count > 0, content.baseAddress != UnsafeRawPointer(payload) {
+            payload.copyMemory(from: content.baseAddress!, byteCount: count)
+        }
+        dirtyBytes = max(dirtyBytes, count)
+        memory.storeBytes(of: outHeader, as: fuse_out_header.self)
+        header.pointee.ring_ent_in_out.payload_sz = UInt32(truncatingIfNeeded: count)
+    }
+
+    /// Leaves nothing of what was served. A request that has come meanwhile stays, which only the caller can know.
+    mutating func wipe(keepingRequest: Bool = false) {
+        guard dirtyBytes > 0 else { return }
+        let keptBytes =
+            keepingRequest
+            ? min(Int(header.pointee.ring_ent_in_out.payload_sz), dirtyBytes) : 0
+        explicit_bzero(payload - RingEntry.marginBytes, RingEntry.marginBytes)
+        explicit_bzero(payload + keptBytes, dirtyBytes - keptBytes + RingEntry.marginBytes)
+        dirtyBytes = 0
+    }
+}

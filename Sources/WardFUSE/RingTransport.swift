@@ -1,0 +1,266 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardSystem
+
+/// What the workers of one connection share that serve it by FUSE over io_uring.
+final class RingShare: Sendable {
+    let device: Int32
+    /// Goes up with each demand to wipe buffers.
+    let wipeDemand: Atomic<UInt64> = Atomic(0)
+    let settling = Settling()
+    /// The rings are not to be used after all: workers end.
+    let isDeclined = Atomic<Bool>(false)
+    /// For each queue the workers that wait for a request.
+    let idle: [Idle]
+
+    final class Idle: Sendable {
+        let count = Atomic<Int>(0)
+    }
+
+    init(device: Int32, queues: Int) {
+        self.device = device
+        idle = (0..<queues).map { _ in Idle() }
+    }
+}
+
+/// Requests by FUSE over io_uring (fs/fuse/dev_uring.c): the kernel copies a request right into a buffer of the worker that
+/// serves it, on the CPU of the program that asks, and one system call each brings an answer there and fetches what comes next.
+///
+/// A ring is its worker's alone. A worker takes one request at a time, and answers it before it asks for the next one, so
+/// whatever waits for a disk is waited for on the spot: other workers of the queue go on.
+///
+/// A reply is handed to the kernel within `send`, and not together with the wait for what comes next, which would
+/// save a system call: `send` runs while a lock still waits for this worker, and content that came to the kernel's pages later
+/// than that would outlive the lock.
+///
+/// A worker that waits keeps content in its buffers for a moment only (`restNanoseconds`), and a lock does not wait for that
+/// (`WipeProgress`); one that sleeps keeps none.
+final class RingTransport: RequestTransport {
+    /// What comes sooner finds the worker with its buffers as they are: wiping costs more than a small request.
+    private static let restNanoseconds: Int64 = 20_000_000
+
+    let wipeProgress: WipeProgress
+    private let share: RingShare
+    private var ring = ward_ring()
+    private var entries: [RingEntry] = []
+    /// Entries that the kernel may still use.
+    private var liveEntries = 0
+    /// The entry that was served last.
+    private var current = 0
+    /// Of the next completion.
+    private var tag: UInt64 = 0
+    private var result: Int32 = 0
+    private var wipesMet: UInt64 = 0
+    /// A request came since the last sleep.
+    private var hasServed = false
+    /// Answered a program that has just come to this CPU.
+    private var staysAwake = false
+    /// The kernel said something that the protocol does not foresee; the negative errno, or 0.
+    private(set) var strangeResult: Int32 = 0
+    /// Called before this worker sleeps, and on demand: leave nothing of what was served.
+    var willSleep: () -> Void = {}
+
+    /// For the thread that will use it. Throws what ward_ring_open does, and `ENOMEM`.
+    init(_ share: RingShare, queues: [UInt16], _ wipeProgress: WipeProgress) throws(Errno) {
+        self.share = share
+        self.wipeProgress = wipeProgress
+        for queue in queues { entries.append(try RingEntry(queue: queue)) }
+        let result = ward_ring_open(&ring, UInt32(queues.count))
+        guard result == 0 else { throw Errno(rawValue: 0 &- result) }
+    }
+
+    deinit {
+        ward_ring_close(&ring)
+        for index in entries.indices {
+            entries[index].wipe()
+            entries[index].unmap()
+        }
+    }
+
+    /// Offers the entries to the kernel: from now on requests come. Throws what the kernel says to that at once.
+    func register() throws(Errno) {
+        for (index, entry) in entries.enumerated() {
+            var buffers = entry.buffers
+            let result = withUnsafeBytes(of: &buffers) { bytes in
+                let vector = bytes.baseAddress!.assumingMemoryBound(to: iovec.self)
+                let result = ward_ring_register(
+                    &ring, share.device, entry.queue, vector, UInt64(index))
+                return result == 0 ? ward_ring_submit(&ring) : 0 &- result
+            }
+            guard result == 0 else { throw Errno(rawValue: 0 &- result) }
+            liveEntries += 1
+        }
+        // A refusal completes at once, a request later.
+        _ = ward_ring_look(&ring)
+        if ward_ring_peek(&ring, &tag, &result) == 1, result != 0 {
+            throw Errno(rawValue: 0 &- result)
+        }
+    }
+
+    /// Makes the kernel send requests to the device for good: the first registration that fails does (`fuse_uring_cmd`). On
+    /// a ring of its own, where one can be had.
+    static func decline(_ device: Int32) {
+        var ring = ward_ring()
+        guard ward_ring_open(&ring, 1) == 0 else { return }
+        defer { ward_ring_close(&ring) }
+        var none = (iovec(), iovec())
+        withUnsafeBytes(of: &none) { bytes in
+            let vector = bytes.baseAddress!.assumingMemoryBound(to: iovec.self)
+            // There is no such queue.
+            _ = ward_ring_register(&ring, device, .max, vector, 0)
+            _ = ward_ring_submit(&ring)
+        }
+    }
+
+    /// Whether this process may use rings at all: a container, or the system (`io_uring_disabled`), may forbid it.
+    static func check() throws(Errno) {
+        var ring = ward_ring()
+        let result = ward_ring_open(&ring, 1)
+        guard result == 0 else { throw Errno(rawValue: 0 &- result) }
+        ward_ring_close(&ring)
+    }
+
+    // MARK: Requests
+
+    func nextRequest() -> (request: Request, channel: RingChannel)? {
+        answerLeftOver()
+        while liveEntries > 0, !share.isDeclined.load(ordering: .relaxed) {
+            // Requests come within calls of this thread alone (IORING_SETUP_DEFER_TASKRUN): this is what there is.
+            let comes = ward_ring_peek(&ring, &tag, &result) == 1
+            if share.wipeDemand.load(ordering: .relaxed) != wipesMet { meetWipeDemand(comes) }
+            guard comes else {
+                wait()
+                continue
+            }
+            _ = ward_ring_next(&ring, &tag, &result)
+            let index = Int(tag)
+            guard result == 0 else {
+                liveEntries -= 1
+                // ENOTCONN: unmounted or aborted. ECANCELED: the ring ends.
+                if result != -ENOTCONN, result != -ECANCELED { strangeResult = result }
+                continue
+            }
+            hasServed = true
+            current = index
+            guard let request = entries[index].takeRequest() else {
+                answerLeftOver()
+                continue
+            }
+            staysAwake = share.settling.hasMoved(request.header.pid, to: entries[index].queue)
+            return (request, RingChannel(transport: self, index: index))
+        }
+        return nil
+    }
+
+    /// What can't be read, or was not answered, must not stay where it is: the program could not even be killed.
+    private func answerLeftOver() {
+        guard entries[current].commitID != 0 else { return }
+        answer(
+            current,
+            fuse_out_header(
+                len: UInt32(MemoryLayout<fuse_out_header>.size), error: -EIO,
+                unique: entries[current].commitID), UnsafeRawBufferPointer(start: nil, count: 0))
+    }
+
+    /// Hands the reply to the kernel, which has taken it when this returns. Nothing where the request is answered already.
+    func answer(_ index: Int, _ header: fuse_out_header, _ content: UnsafeRawBufferPointer) {
+        let commitID = entries[index].commitID
+        guard commitID != 0 else { return }
+        entries[index].commitID = 0
+        entries[index].putReply(header, content)
+        var result = ward_ring_commit(
+            &ring, share.device, entries[index].queue, commitID, UInt64(index))
+        if result == 0 { result = ward_ring_submit(&ring) }
+        if result != 0 {
+            strangeResult = result < 0 ? result : 0 &- result
+            liveEntries = 0
+        }
+    }
+
+    func contentTarget(_ index: Int) -> UnsafeMutableRawPointer { entries[index].payload }
+
+    // MARK: Waiting
+
+    private func wait() {
+        if staysAwake {
+            staysAwake = false
+            if comesWhileAwake() { return }
+        }
+        for entry in entries { share.idle[Int(entry.queue)].count.add(1, ordering: .relaxed) }
+        defer {
+            for entry in entries {
+                share.idle[Int(entry.queue)].count.subtract(1, ordering: .relaxed)
+            }
+        }
+        var signals = InterruptingSignal.others
+        guard hasServed else {
+            wipeProgress.met.store(.max, ordering: .sequentiallyConsistent)
+            _ = ward_ring_wait(&ring, -1, &signals)
+            // A demand made meanwhile is met when this worker comes round again.
+            wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent)
+            return
+        }
+        guard ward_ring_wait(&ring, RingTransport.restNanoseconds, &signals) == -ETIME else {
+            return
+        }
+        leaveNothing()
+    }
+
+    private func comesWhileAwake() -> Bool {
+        let start = SystemClock.nanoseconds()
+        repeat {
+            sched_yield()
+            _ = ward_ring_look(&ring)
+            if ward_ring_peek(&ring, &tag, &result) == 1 { return true }
+        } while SystemClock.nanoseconds() &- start < Settling.awakeNanoseconds
+        return false
+    }
+
+    // MARK: Wiping
+
+    /// `comes`: a request is in its entry already, and stays there.
+    private func meetWipeDemand(_ comes: Bool) {
+        // Whose entries they are in is not worth finding out: these workers have nothing to do.
+        if comes, entries.count > 1 { return }
+        let demand = share.wipeDemand.load(ordering: .sequentiallyConsistent)
+        leaveNothing(comes)
+        wipesMet = demand
+        wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent)
+    }
+
+    private func leaveNothing(_ comes: Bool = false) {
+        hasServed = false
+        for index in entries.indices { entries[index].wipe(keepingRequest: comes) }
+        willSleep()
+    }
+}
+
+/// The reply to a request that lies in an entry of a ring. Used by that ring's thread.
+struct RingChannel: ReplyChannel, @unchecked Sendable {
+    // Sendable: never handed on, as a worker with a ring does everything on the spot.
+    private unowned(unsafe) let transport: RingTransport
+    private let index: Int
+
+    init(transport: RingTransport, index: Int) {
+        self.transport = transport
+        self.index = index
+    }
+
+    @inline(__always)
+    func send(_ message: UnsafeRawBufferPointer) -> Bool {
+        let headBytes = MemoryLayout<fuse_out_header>.size
+        transport.answer(
+            index, message.loadUnaligned(as: fuse_out_header.self),
+            UnsafeRawBufferPointer(rebasing: message.dropFirst(headBytes)))
+        return true
+    }
+
+    @inline(__always)
+    func send(_ head: UnsafeRawBufferPointer, _ payload: UnsafeRawBufferPointer) -> Bool {
+        transport.answer(index, head.loadUnaligned(as: fuse_out_header.self), payload)
+        return true
+    }
+
+    var contentTarget: UnsafeMutableRawPointer? { transport.contentTarget(index) }
+}

@@ -1,0 +1,193 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardSystem
+import WardVolume
+
+/// The threads that serve a connection by FUSE over io_uring: some for the queue of each CPU, which run there.
+///
+/// The kernel gives a request to the worker of its queue that waited last, so the others sleep until that one waits for a
+/// disk. Where the last one that waits is about to, another is started. CPUs that may come later have queues, too, and no
+/// request before that: a thread takes many of them.
+final class RingWorkers: @unchecked Sendable {
+    // Sendable: what is not constant is in mutexes, or written before threads are started.
+
+    /// For each CPU that is there.
+    static let firstWorkers = 2
+    static let mostWorkers = 8
+
+    /// What a worker does with its transport until there are no more requests.
+    typealias Work = @Sendable (RingTransport, _ willSync: @escaping () -> Void) -> Void
+
+    private struct State {
+        var threads: [SystemThread] = []
+        var progress: [WipeProgress] = []
+        /// By queue.
+        var workers: [Int]
+        var isEnding = false
+    }
+
+    private let share: RingShare
+    private let work: Work
+    private let state: Mutex<State>
+
+    /// `queues`: as many as the machine may have CPUs.
+    init(device: Int32, queues: Int, work: @escaping Work) {
+        share = RingShare(device: device, queues: queues)
+        self.work = work
+        state = Mutex(State(workers: [Int](repeating: 0, count: queues)))
+    }
+
+    /// Starts what is needed before the kernel uses any of it. False where that can't be had: the kernel goes on with the
+    /// device.
+    func start(_ cpus: CPUs) -> Bool {
+        for cpu in cpus.online where !add(queues: [cpu], pinned: true) { return decline() }
+        var rest = cpus.offline[...]
+        while !rest.isEmpty {
+            guard add(queues: Array(rest.prefix(Int(WARD_RING_MOST_ENTRIES))), pinned: false) else {
+                return decline()
+            }
+            rest = rest.dropFirst(Int(WARD_RING_MOST_ENTRIES))
+        }
+        for cpu in cpus.online {
+            for _ in 1..<RingWorkers.firstWorkers { _ = add(queues: [cpu], pinned: true) }
+        }
+        return true
+    }
+
+    /// Returns when the kernel has ended the connection.
+    func join() {
+        while let thread = state.withLock({ $0.threads.popLast() }) { thread.join() }
+    }
+
+    private func decline() -> Bool {
+        RingTransport.decline(share.device)
+        share.isDeclined.store(true, ordering: .sequentiallyConsistent)
+        state.withLock { state in
+            state.isEnding = true
+            for progress in state.progress { progress.interrupt() }
+        }
+        join()
+        return false
+    }
+
+    // MARK: Workers
+
+    /// One more worker; false where the kernel or the machine refuses.
+    private func add(queues: [UInt16], pinned: Bool) -> Bool {
+        let progress = WipeProgress()
+        let start = Start()
+        let isStarted = state.withLock { state in
+            guard !state.isEnding,
+                let thread = try? SystemThread(
+                    "ward-ring-\(queues[0])", { self.serve(queues, pinned, progress, start) })
+            else { return false }
+            state.threads.append(thread)
+            state.progress.append(progress)
+            for queue in queues { state.workers[Int(queue)] += 1 }
+            return true
+        }
+        // One that failed stays counted: it is not tried for ever.
+        return isStarted && start.wait()
+    }
+
+    private func serve(_ queues: [UInt16], _ pinned: Bool, _ progress: WipeProgress, _ start: Start)
+    {
+        progress.begin()
+        defer { progress.end() }
+        // A CPU that this process may not use: from another one, then.
+        if pinned { _ = ward_run_on_cpu(UInt32(queues[0])) }
+        do throws(Errno) {
+            let transport = try RingTransport(share, queues: queues, progress)
+            try transport.register()
+            start.report(true)
+            work(transport) { [unowned self] in queues.forEach(needOthers) }
+        } catch {
+            start.report(false)
+        }
+    }
+
+    /// Called by a worker that is about to wait for a disk.
+    private func needOthers(_ queue: UInt16) {
+        guard share.idle[Int(queue)].count.load(ordering: .relaxed) == 0,
+            state.withLock({ $0.workers[Int(queue)] }) < RingWorkers.mostWorkers
+        else { return }
+        _ = add(queues: [queue], pinned: true)
+    }
+
+    /// Whether a worker came so far that the kernel knows it.
+    private final class Start: Sendable {
+        private let word = FutexWord()
+        private let isReady = Atomic<Bool>(false)
+
+        func report(_ ready: Bool) {
+            isReady.store(ready, ordering: .sequentiallyConsistent)
+            word.increment()
+            word.wakeAll()
+        }
+
+        func wait() -> Bool {
+            while word.value == 0 { word.wait(while: 0) }
+            return isReady.load(ordering: .sequentiallyConsistent)
+        }
+    }
+
+    // MARK: Wiping
+
+    /// As `FUSEConnection.wipeRequestBuffers`.
+    func wipeBuffers(until deadline: Duration) -> Bool {
+        let demand = share.wipeDemand.add(1, ordering: .sequentiallyConsistent).newValue
+        let all = state.withLock { $0.progress }
+        return WipeProgress.await(all, demand, until: deadline)
+    }
+}
+
+/// The CPUs of this machine, `/sys/devices/system/cpu` (Documentation/admin-guide/cputopology.rst).
+struct CPUs: Equatable {
+    let online: [UInt16]
+    /// That may come online while the machine runs.
+    let offline: [UInt16]
+
+    /// Nil where the kernel does not tell, or has more than the protocol can count.
+    static func read(from directory: String = "/sys/devices/system/cpu") -> CPUs? {
+        func list(_ name: String) -> [UInt16]? {
+            guard let file = try? OwnedDescriptor(opening: "\(directory)/\(name)", O_RDONLY) else {
+                return nil
+            }
+            var text = [UInt8](repeating: 0, count: 4096)
+            guard let count = try? Syscall.read(file.rawValue, &text, text.count) else {
+                return nil
+            }
+            return parse(String(decoding: text.prefix(count), as: UTF8.self))
+        }
+        guard let online = list("online"), let possible = list("possible"), !online.isEmpty,
+            // Queues are numbered from 0 without a gap.
+            possible == (0..<UInt16(clamping: possible.count)).map({ $0 })
+        else { return nil }
+        return CPUs(online: online, offline: possible.filter { !online.contains($0) })
+    }
+
+    var count: Int { online.count + offline.count }
+
+    /// "0-3,8", or nil.
+    static func parse(_ text: String) -> [UInt16]? {
+        var all: [UInt16] = []
+        for part in text.split(whereSeparator: { $0 == "," || $0 == "\n" }) {
+            let ends = part.split(separator: "-", omittingEmptySubsequences: false).map {
+                UInt16($0)
+            }
+            switch ends.count {
+            case 1:
+                guard let only = ends[0] else { return nil }
+                all.append(only)
+            case 2:
+                guard let first = ends[0], let last = ends[1], first <= last, last < .max else {
+                    return nil
+                }
+                all += first...last
+            default: return nil
+            }
+        }
+        return all
+    }
+}
