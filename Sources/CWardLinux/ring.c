@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 /* What the headers of Debian 12 (Linux 6.1) do not have yet. */
@@ -28,6 +27,7 @@ struct submission {
 };
 
 _Static_assert(sizeof(struct submission) * WARD_RING_MOST_ENTRIES <= PAGE, "submissions fit a page");
+_Static_assert(sizeof(struct io_cqring_offsets) == 40 && sizeof(struct io_sqring_offsets) == 40, "ABI");
 _Static_assert(offsetof(struct io_uring_sqe, addr3) == 48, "where a command's own bytes begin");
 
 int ward_ring_open(struct ward_ring *ring, unsigned entries) {
@@ -38,9 +38,10 @@ int ward_ring_open(struct ward_ring *ring, unsigned entries) {
     struct io_uring_params p = {
         .flags = IORING_SETUP_NO_MMAP | IORING_SETUP_SQE128 | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
     };
-    /* "user_addr" in newer headers. */
-    p.cq_off.resv2 = (uint64_t)(uintptr_t)memory;
-    p.sq_off.resv2 = (uint64_t)(uintptr_t)(memory + PAGE);
+    /* Their last member, which is "user_addr" from Linux 6.5's headers on, and "resv2" before. */
+    uint64_t rings = (uintptr_t)memory, submissions = (uintptr_t)(memory + PAGE);
+    memcpy((char *)&p.cq_off + sizeof p.cq_off - sizeof rings, &rings, sizeof rings);
+    memcpy((char *)&p.sq_off + sizeof p.sq_off - sizeof submissions, &submissions, sizeof submissions);
     int fd = (int)syscall(SYS_io_uring_setup, entries, &p);
     if (fd < 0) {
         int reason = -errno;
@@ -113,11 +114,13 @@ static long enter(struct ward_ring *ring, unsigned submit, unsigned wait, unsign
 }
 
 int ward_ring_submit(struct ward_ring *ring) {
-    while (ring->unsubmitted > 0) {
+    for (int vain = 0; ring->unsubmitted > 0;) {
         long count = enter(ring, ring->unsubmitted, 0, 0, NULL, 0);
         if (count > 0) {
             ring->unsubmitted -= (unsigned)count;
-        } else if (count == 0 || (errno != EINTR && errno != EAGAIN)) {
+        } else if (count < 0 && (errno == EINTR || errno == EAGAIN) && ++vain < 10000) {
+            sched_yield(); /* no memory for a moment */
+        } else {
             return count == 0 ? -EIO : -errno;
         }
     }
@@ -128,28 +131,27 @@ int ward_ring_look(struct ward_ring *ring) {
     return enter(ring, 0, 0, IORING_ENTER_GETEVENTS, NULL, 0) < 0 ? -errno : 0;
 }
 
-int ward_ring_wait(struct ward_ring *ring, int64_t nanoseconds, const sigset_t *signals) {
-    struct __kernel_timespec time = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
+int ward_ring_wait(struct ward_ring *ring, const sigset_t *signals) {
     struct io_uring_getevents_arg argument = {
         .sigmask = (uint64_t)(uintptr_t)signals,
         .sigmask_sz = 8, /* the kernel's sigset_t */
-        .ts = nanoseconds < 0 ? 0 : (uint64_t)(uintptr_t)&time,
     };
     long result = enter(ring, 0, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, &argument, sizeof argument);
     return result < 0 ? -errno : 0;
 }
 
-int ward_ring_peek(const struct ward_ring *ring, uint64_t *tag, int32_t *result) {
+int ward_ring_peek(const struct ward_ring *ring, unsigned number, uint64_t *tag, int32_t *result) {
     unsigned head = *ring->completion_head;
-    if (head == __atomic_load_n(ring->completion_tail, __ATOMIC_ACQUIRE)) return 0;
-    const struct io_uring_cqe *completion = (const struct io_uring_cqe *)ring->completions + (head & ring->completion_mask);
+    if (number >= __atomic_load_n(ring->completion_tail, __ATOMIC_ACQUIRE) - head) return 0;
+    const struct io_uring_cqe *completion =
+        (const struct io_uring_cqe *)ring->completions + ((head + number) & ring->completion_mask);
     *tag = completion->user_data;
     *result = completion->res;
     return 1;
 }
 
 int ward_ring_next(struct ward_ring *ring, uint64_t *tag, int32_t *result) {
-    if (!ward_ring_peek(ring, tag, result)) return 0;
+    if (!ward_ring_peek(ring, 0, tag, result)) return 0;
     __atomic_store_n(ring->completion_head, *ring->completion_head + 1, __ATOMIC_RELEASE);
     return 1;
 }

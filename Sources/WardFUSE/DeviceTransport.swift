@@ -82,7 +82,7 @@ final class DeviceTransport: RequestTransport {
 
     deinit {
         wipe()
-        munmap(buffer, DeviceTransport.bufferBytes)
+        TransferMemory.unmap(buffer, DeviceTransport.bufferBytes)
     }
 
     func nextRequest() -> (request: Request, channel: DeviceChannel)? {

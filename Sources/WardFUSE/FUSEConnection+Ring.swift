@@ -17,15 +17,12 @@ extension FUSEConnection {
     /// Returns when the kernel has ended the connection; false where the rings can't be had, at once: the kernel sends
     /// requests to the device then.
     func serveByRing(_ volume: Volume) -> Bool {
-        guard let cpus = CPUs.read() else {
-            RingTransport.decline(share.device)
-            return false
-        }
+        guard let cpus = CPUs.read() else { return decline() }
         let syncs = SyncPool<RingChannel>(onTheSpot: volume)
         let ring = RingWorkers(device: share.device, queues: cpus.count) {
             [self] transport, willSync in
             let context = WorkerContext(volume: volume)
-            transport.willSleep = { context.scrub() }
+            transport.willRest = { context.scrub() }
             let server = RequestServer<RingChannel>(
                 volume, context, policy, hasExtendedSetxattr: negotiation.hasExtendedSetxattr,
                 syncs, counts)
@@ -40,10 +37,22 @@ extension FUSEConnection {
         }
         self.ring.withLock { $0 = ring }
         defer { self.ring.withLock { $0 = nil } }
-        guard ring.start(cpus) else { return false }
+        guard ring.start(cpus) else { return decline() }
         serveAside(volume)
         ring.join()
         return true
+    }
+
+    /// Makes the kernel send requests to the device. Where even that can't be done it holds them all back: then the
+    /// connection is cut, so that nobody waits for ever.
+    private func decline() -> Bool {
+        do throws(Errno) {
+            try RingTransport.decline(share.device)
+        } catch {
+            strangeResult.store(0 &- error.rawValue, ordering: .relaxed)
+            abort()
+        }
+        return false
     }
 
     /// What still comes by the device: FORGET and INTERRUPT, and what was asked before the rings were there.

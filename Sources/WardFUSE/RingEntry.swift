@@ -20,8 +20,9 @@ struct RingEntry {
     private let memory: UnsafeMutableRawPointer
     /// The kernel's name of the request that lies here; 0: none, or it is answered.
     var commitID: UInt64 = 0
-    /// How much of the payload may hold something.
+    /// How much of the payload may hold something, and whether what is before and behind that may.
     private var dirtyBytes = 0
+    private var hasDirtyMargins = false
 
     /// Throws `ENOMEM`.
     init(queue: UInt16) throws(Errno) {
@@ -29,7 +30,7 @@ struct RingEntry {
         memory = try TransferMemory.map(RingEntry.mappedBytes)
     }
 
-    func unmap() { munmap(memory, RingEntry.mappedBytes) }
+    func unmap() { TransferMemory.unmap(memory, RingEntry.mappedBytes) }
 
     private var header: UnsafeMutablePointer<fuse_uring_req_header> {
         memory.assumingMemoryBound(to: fuse_uring_req_header.self)
@@ -44,13 +45,15 @@ struct RingEntry {
         )
     }
 
-    /// The request that the kernel has put here, in one piece; nil where it makes no sense.
+    /// The request that the kernel has put here, in one piece; nil where it makes no sense. What is left of earlier ones is
+    /// wiped: a worker that waits for a disk holds the content of no request but the one it serves.
     mutating func takeRequest() -> Request? {
         let inner = header.pointee.ring_ent_in_out
         commitID = inner.commit_id
+        wipe(keepingRequest: true)
         let payloadBytes = Int(inner.payload_sz)
         guard payloadBytes <= Negotiation.maximumTransferBytes else { return nil }
-        dirtyBytes = max(dirtyBytes, payloadBytes)
+        dirtyBytes = payloadBytes
         let inHeader = UnsafeRawPointer(memory).loadUnaligned(as: fuse_in_header.self)
         let structureBytes = Int(inHeader.len) - RingEntry.inHeaderBytes - payloadBytes
         guard (0...Int(FUSE_URING_OP_IN_BYTES)).contains(structureBytes) else { return nil }
@@ -58,7 +61,8 @@ struct RingEntry {
             // Content is decrypted into the payload, and is there though the reply is an error in the end.
             let read = UnsafeRawPointer(memory + RingEntry.structureOffset)
                 .loadUnaligned(as: fuse_read_in.self)
-            dirtyBytes = max(dirtyBytes, min(Int(read.size), Negotiation.maximumTransferBytes))
+            dirtyBytes = min(Int(read.size), Negotiation.maximumTransferBytes)
+            hasDirtyMargins = true
         }
         let structure = payload - structureBytes
         structure.copyMemory(
@@ -84,14 +88,19 @@ struct RingEntry {
         header.pointee.ring_ent_in_out.payload_sz = UInt32(truncatingIfNeeded: count)
     }
 
-    /// Leaves nothing of what was served. A request that has come meanwhile stays, which only the caller can know.
+    /// Leaves nothing of what was served. `keepingRequest`: the kernel has put the next one here, which stays.
     mutating func wipe(keepingRequest: Bool = false) {
-        guard dirtyBytes > 0 else { return }
         let keptBytes =
             keepingRequest
-            ? min(Int(header.pointee.ring_ent_in_out.payload_sz), dirtyBytes) : 0
-        explicit_bzero(payload - RingEntry.marginBytes, RingEntry.marginBytes)
-        explicit_bzero(payload + keptBytes, dirtyBytes - keptBytes + RingEntry.marginBytes)
+            ? min(Int(header.pointee.ring_ent_in_out.payload_sz), Negotiation.maximumTransferBytes)
+            : 0
+        var end = dirtyBytes
+        if hasDirtyMargins {
+            explicit_bzero(payload - RingEntry.marginBytes, RingEntry.marginBytes)
+            end += RingEntry.marginBytes
+        }
+        if end > keptBytes { explicit_bzero(payload + keptBytes, end - keptBytes) }
         dirtyBytes = 0
+        hasDirtyMargins = false
     }
 }

@@ -7,12 +7,16 @@ import WardSystem
 final class RingShare: Sendable {
     let device: Int32
     /// Goes up with each demand to wipe buffers.
-    let wipeDemand: Atomic<UInt64> = Atomic(0)
+    let wipeDemand = Atomic<UInt64>(0)
     let settling = Settling()
     /// The rings are not to be used after all: workers end.
     let isDeclined = Atomic<Bool>(false)
     /// For each queue the workers that wait for a request.
     let idle: [Idle]
+    /// Whether somebody looks after the workers (`RingWatch`).
+    let isWatched = Atomic<Bool>(false)
+    /// Changes when somebody is to.
+    let watchWord = FutexWord()
 
     final class Idle: Sendable {
         let count = Atomic<Int>(0)
@@ -22,6 +26,26 @@ final class RingShare: Sendable {
         self.device = device
         idle = (0..<queues).map { _ in Idle() }
     }
+
+    func wakeWatch() {
+        guard !isWatched.exchange(true, ordering: .sequentiallyConsistent) else { return }
+        watchWord.increment()
+        watchWord.wakeAll()
+    }
+}
+
+/// What others see of a worker.
+final class RingWorker: Sendable {
+    let queues: [UInt16]
+    let wipeProgress = WipeProgress()
+    /// Goes up when a request comes and when it was answered; odd in between.
+    let beat = Atomic<UInt64>(0)
+    /// Nothing of what was served is left.
+    let isClean = Atomic<Bool>(true)
+    /// Nothing came for a while: be clean.
+    let mustRest = Atomic<Bool>(false)
+
+    init(queues: [UInt16]) { self.queues = queues }
 }
 
 /// Requests by FUSE over io_uring (fs/fuse/dev_uring.c): the kernel copies a request right into a buffer of the worker that
@@ -34,13 +58,10 @@ final class RingShare: Sendable {
 /// save a system call: `send` runs while a lock still waits for this worker, and content that came to the kernel's pages later
 /// than that would outlive the lock.
 ///
-/// A worker that waits keeps content in its buffers for a moment only (`restNanoseconds`), and a lock does not wait for that
-/// (`WipeProgress`); one that sleeps keeps none.
+/// A worker that serves a request has no other's content in its buffers. One that waits for the next keeps what was served for
+/// a moment only (`RingWatch`), and a lock does not wait for that (`WipeProgress`).
 final class RingTransport: RequestTransport {
-    /// What comes sooner finds the worker with its buffers as they are: wiping costs more than a small request.
-    private static let restNanoseconds: Int64 = 20_000_000
-
-    let wipeProgress: WipeProgress
+    private let worker: RingWorker
     private let share: RingShare
     private var ring = ward_ring()
     private var entries: [RingEntry] = []
@@ -52,21 +73,22 @@ final class RingTransport: RequestTransport {
     private var tag: UInt64 = 0
     private var result: Int32 = 0
     private var wipesMet: UInt64 = 0
-    /// A request came since the last sleep.
+    /// Something of what was served may be left.
     private var hasServed = false
+    private var isServing = false
     /// Answered a program that has just come to this CPU.
     private var staysAwake = false
     /// The kernel said something that the protocol does not foresee; the negative errno, or 0.
     private(set) var strangeResult: Int32 = 0
-    /// Called before this worker sleeps, and on demand: leave nothing of what was served.
-    var willSleep: () -> Void = {}
+    /// Called before this worker rests, and on demand: leave nothing of what was served.
+    var willRest: () -> Void = {}
 
     /// For the thread that will use it. Throws what ward_ring_open does, and `ENOMEM`.
-    init(_ share: RingShare, queues: [UInt16], _ wipeProgress: WipeProgress) throws(Errno) {
+    init(_ share: RingShare, _ worker: RingWorker) throws(Errno) {
         self.share = share
-        self.wipeProgress = wipeProgress
-        for queue in queues { entries.append(try RingEntry(queue: queue)) }
-        let result = ward_ring_open(&ring, UInt32(queues.count))
+        self.worker = worker
+        for queue in worker.queues { entries.append(try RingEntry(queue: queue)) }
+        let result = ward_ring_open(&ring, UInt32(entries.count))
         guard result == 0 else { throw Errno(rawValue: 0 &- result) }
     }
 
@@ -93,16 +115,17 @@ final class RingTransport: RequestTransport {
         }
         // A refusal completes at once, a request later.
         _ = ward_ring_look(&ring)
-        if ward_ring_peek(&ring, &tag, &result) == 1, result != 0 {
+        if ward_ring_peek(&ring, 0, &tag, &result) == 1, result != 0 {
             throw Errno(rawValue: 0 &- result)
         }
     }
 
     /// Makes the kernel send requests to the device for good: the first registration that fails does (`fuse_uring_cmd`). On
-    /// a ring of its own, where one can be had.
-    static func decline(_ device: Int32) {
+    /// a ring of its own. Throws what ward_ring_open does.
+    static func decline(_ device: Int32) throws(Errno) {
         var ring = ward_ring()
-        guard ward_ring_open(&ring, 1) == 0 else { return }
+        let result = ward_ring_open(&ring, 1)
+        guard result == 0 else { throw Errno(rawValue: 0 &- result) }
         defer { ward_ring_close(&ring) }
         var none = (iovec(), iovec())
         withUnsafeBytes(of: &none) { bytes in
@@ -124,33 +147,53 @@ final class RingTransport: RequestTransport {
     // MARK: Requests
 
     func nextRequest() -> (request: Request, channel: RingChannel)? {
-        answerLeftOver()
+        endRequest()
         while liveEntries > 0, !share.isDeclined.load(ordering: .relaxed) {
-            // Requests come within calls of this thread alone (IORING_SETUP_DEFER_TASKRUN): this is what there is.
-            let comes = ward_ring_peek(&ring, &tag, &result) == 1
-            if share.wipeDemand.load(ordering: .relaxed) != wipesMet { meetWipeDemand(comes) }
-            guard comes else {
+            if share.wipeDemand.load(ordering: .relaxed) != wipesMet { meetWipeDemand() }
+            guard ward_ring_next(&ring, &tag, &result) == 1 else {
                 wait()
                 continue
             }
-            _ = ward_ring_next(&ring, &tag, &result)
-            let index = Int(tag)
             guard result == 0 else {
                 liveEntries -= 1
-                // ENOTCONN: unmounted or aborted. ECANCELED: the ring ends.
-                if result != -ENOTCONN, result != -ECANCELED { strangeResult = result }
+                noteEnd(result)
                 continue
             }
-            hasServed = true
-            current = index
-            guard let request = entries[index].takeRequest() else {
-                answerLeftOver()
+            current = Int(tag)
+            beginRequest()
+            guard let request = entries[current].takeRequest() else {
+                endRequest()
                 continue
             }
-            staysAwake = share.settling.hasMoved(request.header.pid, to: entries[index].queue)
-            return (request, RingChannel(transport: self, index: index))
+            staysAwake = share.settling.hasMoved(request.header.pid, to: entries[current].queue)
+            return (request, RingChannel(transport: self, index: current))
         }
         return nil
+    }
+
+    private func beginRequest() {
+        isServing = true
+        worker.beat.store(worker.beat.load(ordering: .relaxed) &+ 1, ordering: .releasing)
+        guard !hasServed else { return }
+        hasServed = true
+        worker.isClean.store(false, ordering: .sequentiallyConsistent)
+        share.wakeWatch()
+    }
+
+    private func endRequest() {
+        guard isServing else { return }
+        isServing = false
+        answerLeftOver()
+        worker.beat.store(worker.beat.load(ordering: .relaxed) &+ 1, ordering: .releasing)
+    }
+
+    /// Why an entry is of no use any more: a negative errno.
+    private func noteEnd(_ result: Int32) {
+        switch 0 &- result {
+        // Unmounted or aborted; the ring ends; a reply to a request that an abort has ended already.
+        case ENOTCONN, ECANCELED, ENOENT, EIO, ECONNABORTED: break
+        default: strangeResult = result
+        }
     }
 
     /// What can't be read, or was not answered, must not stay where it is: the program could not even be killed.
@@ -172,10 +215,13 @@ final class RingTransport: RequestTransport {
         var result = ward_ring_commit(
             &ring, share.device, entries[index].queue, commitID, UInt64(index))
         if result == 0 { result = ward_ring_submit(&ring) }
-        if result != 0 {
-            strangeResult = result < 0 ? result : 0 &- result
-            liveEntries = 0
-        }
+        if result != 0 { fail(result) }
+    }
+
+    /// The ring itself can't be used.
+    private func fail(_ result: Int32) {
+        strangeResult = result < 0 ? result : 0 &- result
+        liveEntries = 0
     }
 
     func contentTarget(_ index: Int) -> UnsafeMutableRawPointer { entries[index].payload }
@@ -188,23 +234,17 @@ final class RingTransport: RequestTransport {
             if comesWhileAwake() { return }
         }
         for entry in entries { share.idle[Int(entry.queue)].count.add(1, ordering: .relaxed) }
-        defer {
-            for entry in entries {
-                share.idle[Int(entry.queue)].count.subtract(1, ordering: .relaxed)
-            }
-        }
+        // Nothing of what was served is left: a demand that comes meanwhile is met, and this worker looks when it comes round.
+        if !hasServed { worker.wipeProgress.met.store(.max, ordering: .sequentiallyConsistent) }
         var signals = InterruptingSignal.others
-        guard hasServed else {
-            wipeProgress.met.store(.max, ordering: .sequentiallyConsistent)
-            _ = ward_ring_wait(&ring, -1, &signals)
-            // A demand made meanwhile is met when this worker comes round again.
-            wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent)
-            return
+        let result = ward_ring_wait(&ring, &signals)
+        if !hasServed { worker.wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent) }
+        for entry in entries { share.idle[Int(entry.queue)].count.subtract(1, ordering: .relaxed) }
+        if result != 0, result != -EINTR { return fail(result) }
+        if worker.mustRest.load(ordering: .relaxed) {
+            worker.mustRest.store(false, ordering: .relaxed)
+            if result != 0 { leaveNothing() }
         }
-        guard ward_ring_wait(&ring, RingTransport.restNanoseconds, &signals) == -ETIME else {
-            return
-        }
-        leaveNothing()
     }
 
     private func comesWhileAwake() -> Bool {
@@ -212,27 +252,38 @@ final class RingTransport: RequestTransport {
         repeat {
             sched_yield()
             _ = ward_ring_look(&ring)
-            if ward_ring_peek(&ring, &tag, &result) == 1 { return true }
+            if ward_ring_peek(&ring, 0, &tag, &result) == 1 { return true }
         } while SystemClock.nanoseconds() &- start < Settling.awakeNanoseconds
         return false
     }
 
     // MARK: Wiping
 
-    /// `comes`: a request is in its entry already, and stays there.
-    private func meetWipeDemand(_ comes: Bool) {
-        // Whose entries they are in is not worth finding out: these workers have nothing to do.
-        if comes, entries.count > 1 { return }
+    private func meetWipeDemand() {
         let demand = share.wipeDemand.load(ordering: .sequentiallyConsistent)
-        leaveNothing(comes)
+        leaveNothing()
         wipesMet = demand
-        wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent)
+        worker.wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent)
     }
 
-    private func leaveNothing(_ comes: Bool = false) {
+    /// But for requests that have come: they come within calls of this thread alone (IORING_SETUP_DEFER_TASKRUN), so those that
+    /// are there now are all.
+    private func leaveNothing() {
         hasServed = false
-        for index in entries.indices { entries[index].wipe(keepingRequest: comes) }
-        willSleep()
+        for index in entries.indices { entries[index].wipe(keepingRequest: hasCome(index)) }
+        willRest()
+        worker.isClean.store(true, ordering: .sequentiallyConsistent)
+    }
+
+    private func hasCome(_ index: Int) -> Bool {
+        var number: UInt32 = 0
+        var tag: UInt64 = 0
+        var result: Int32 = 0
+        while ward_ring_peek(&ring, number, &tag, &result) == 1 {
+            if tag == UInt64(index) { return result == 0 }
+            number += 1
+        }
+        return false
     }
 }
 

@@ -7,10 +7,10 @@ import WardVolume
 /// The threads that serve a connection by FUSE over io_uring: some for the queue of each CPU, which run there.
 ///
 /// The kernel gives a request to the worker of its queue that waited last, so the others sleep until that one waits for a
-/// disk. Where the last one that waits is about to, another is started. CPUs that may come later have queues, too, and no
-/// request before that: a thread takes many of them.
+/// disk. Where the last one that waits is about to, or all of them do, another is started. CPUs that may come later have
+/// queues, too, and no request before that: a thread takes many of them.
 final class RingWorkers: @unchecked Sendable {
-    // Sendable: what is not constant is in mutexes, or written before threads are started.
+    // Sendable: what is not constant is in the mutex.
 
     /// For each CPU that is there.
     static let firstWorkers = 2
@@ -21,10 +21,12 @@ final class RingWorkers: @unchecked Sendable {
 
     private struct State {
         var threads: [SystemThread] = []
-        var progress: [WipeProgress] = []
-        /// By queue.
-        var workers: [Int]
+        var workers: [RingWorker] = []
+        /// By queue; those that could not be started are counted, so that it is not tried for ever.
+        var counts: [Int]
         var isEnding = false
+        var watch: RingWatch?
+        var watchThread: SystemThread?
     }
 
     private let share: RingShare
@@ -35,84 +37,107 @@ final class RingWorkers: @unchecked Sendable {
     init(device: Int32, queues: Int, work: @escaping Work) {
         share = RingShare(device: device, queues: queues)
         self.work = work
-        state = Mutex(State(workers: [Int](repeating: 0, count: queues)))
+        state = Mutex(State(counts: [Int](repeating: 0, count: queues)))
     }
 
-    /// Starts what is needed before the kernel uses any of it. False where that can't be had: the kernel goes on with the
-    /// device.
+    /// Starts what is needed before the kernel uses any of it. False where that can't be had: no worker is left then.
     func start(_ cpus: CPUs) -> Bool {
-        for cpu in cpus.online where !add(queues: [cpu], pinned: true) { return decline() }
+        for cpu in cpus.online where !add(queues: [cpu]) { return giveUp() }
         var rest = cpus.offline[...]
         while !rest.isEmpty {
-            guard add(queues: Array(rest.prefix(Int(WARD_RING_MOST_ENTRIES))), pinned: false) else {
-                return decline()
+            guard add(queues: Array(rest.prefix(Int(WARD_RING_MOST_ENTRIES)))) else {
+                return giveUp()
             }
             rest = rest.dropFirst(Int(WARD_RING_MOST_ENTRIES))
         }
         for cpu in cpus.online {
-            for _ in 1..<RingWorkers.firstWorkers { _ = add(queues: [cpu], pinned: true) }
+            for _ in 1..<RingWorkers.firstWorkers { _ = add(queues: [cpu]) }
         }
+        startWatch()
         return true
     }
 
-    /// Returns when the kernel has ended the connection.
+    /// Returns when the kernel has ended the connection. After `start`.
     func join() {
+        joinWorkers()
+        let (watch, thread) = state.withLock { ($0.watch, $0.watchThread) }
+        watch?.end()
+        thread?.join()
+        // One that the watch has started meanwhile.
+        joinWorkers()
+    }
+
+    private func joinWorkers() {
         while let thread = state.withLock({ $0.threads.popLast() }) { thread.join() }
     }
 
-    private func decline() -> Bool {
-        RingTransport.decline(share.device)
-        share.isDeclined.store(true, ordering: .sequentiallyConsistent)
-        state.withLock { state in
-            state.isEnding = true
-            for progress in state.progress { progress.interrupt() }
+    /// Without a thread for it buffers stay as they are until the next lock, and what hangs is not made up for.
+    private func startWatch() {
+        let watch = RingWatch(
+            share, workers: { [unowned self] in state.withLock { $0.workers } },
+            needOthers: { [unowned self] in needOthers($0) })
+        let thread = try? SystemThread("ward-ring-watch") { watch.run() }
+        state.withLock {
+            $0.watch = watch
+            $0.watchThread = thread
         }
-        join()
+    }
+
+    private func giveUp() -> Bool {
+        share.isDeclined.store(true, ordering: .sequentiallyConsistent)
+        let workers = state.withLock { state in
+            state.isEnding = true
+            return state.workers
+        }
+        for worker in workers { worker.wipeProgress.interrupt() }
+        joinWorkers()
         return false
     }
 
     // MARK: Workers
 
     /// One more worker; false where the kernel or the machine refuses.
-    private func add(queues: [UInt16], pinned: Bool) -> Bool {
-        let progress = WipeProgress()
+    private func add(queues: [UInt16]) -> Bool {
+        let worker = RingWorker(queues: queues)
         let start = Start()
         let isStarted = state.withLock { state in
+            for queue in queues { state.counts[Int(queue)] += 1 }
             guard !state.isEnding,
                 let thread = try? SystemThread(
-                    "ward-ring-\(queues[0])", { self.serve(queues, pinned, progress, start) })
+                    "ward-ring-\(queues[0])", { self.serve(worker, start) })
             else { return false }
             state.threads.append(thread)
-            state.progress.append(progress)
-            for queue in queues { state.workers[Int(queue)] += 1 }
             return true
         }
-        // One that failed stays counted: it is not tried for ever.
         return isStarted && start.wait()
     }
 
-    private func serve(_ queues: [UInt16], _ pinned: Bool, _ progress: WipeProgress, _ start: Start)
-    {
-        progress.begin()
-        defer { progress.end() }
+    private func serve(_ worker: RingWorker, _ start: Start) {
+        worker.wipeProgress.begin()
+        defer { worker.wipeProgress.end() }
         // A CPU that this process may not use: from another one, then.
-        if pinned { _ = ward_run_on_cpu(UInt32(queues[0])) }
+        if worker.queues.count == 1 { _ = ward_run_on_cpu(UInt32(worker.queues[0])) }
         do throws(Errno) {
-            let transport = try RingTransport(share, queues: queues, progress)
+            let transport = try RingTransport(share, worker)
+            state.withLock { $0.workers.append(worker) }
+            defer { state.withLock { $0.workers.removeAll { $0 === worker } } }
             try transport.register()
             start.report(true)
-            work(transport) { [unowned self] in queues.forEach(needOthers) }
+            work(transport) { [unowned self] in
+                for queue in worker.queues
+                where share.idle[Int(queue)].count.load(ordering: .relaxed) == 0 {
+                    needOthers(queue)
+                }
+            }
         } catch {
             start.report(false)
         }
     }
 
-    /// Called by a worker that is about to wait for a disk.
+    /// Nobody waits for the requests of this queue any more, or is about to.
     private func needOthers(_ queue: UInt16) {
-        guard share.idle[Int(queue)].count.load(ordering: .relaxed) == 0,
-            state.withLock({ $0.workers[Int(queue)] }) < RingWorkers.mostWorkers
-        else { return }
-        _ = add(queues: [queue], pinned: true)
+        guard state.withLock({ $0.counts[Int(queue)] }) < RingWorkers.mostWorkers else { return }
+        _ = add(queues: [queue])
     }
 
     /// Whether a worker came so far that the kernel knows it.
@@ -137,7 +162,7 @@ final class RingWorkers: @unchecked Sendable {
     /// As `FUSEConnection.wipeRequestBuffers`.
     func wipeBuffers(until deadline: Duration) -> Bool {
         let demand = share.wipeDemand.add(1, ordering: .sequentiallyConsistent).newValue
-        let all = state.withLock { $0.progress }
+        let all = state.withLock { $0.workers.map(\.wipeProgress) }
         return WipeProgress.await(all, demand, until: deadline)
     }
 }

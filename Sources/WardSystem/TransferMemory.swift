@@ -1,31 +1,58 @@
 import CWardLinux
 import Glibc
+import Synchronization
 
 /// Buffers that plaintext passes through: left out of core dumps, and locked (no swap) where this process may lock that
 /// much, root or `LimitMEMLOCK=`.
 ///
 /// Their owners wipe them before they sleep. Elsewhere that alone keeps plaintext out of the swap: with the usual 8 MiB
-/// of `RLIMIT_MEMLOCK`, keys come first.
+/// of `RLIMIT_MEMLOCK`, keys come first. So they do where there is a larger limit: only `Budget.limited` of it is for buffers.
 public enum TransferMemory {
-    /// More than keys and buffers of one volume ever need together.
-    private static let generousBytes = 64 << 20
+    /// How much of it may be locked, bytes.
+    private enum Budget {
+        /// With this there is no limit to speak of.
+        static let unlimitedProbe = 1 << 30
+        /// With this there is enough for all keys of one volume, and the buffers of a machine with few CPUs.
+        static let limitedProbe = 64 << 20
+        static let limited = 40 << 20
+    }
 
-    /// Whether this process may lock `generousBytes`: what counts is what the kernel does (capabilities, limits, user
-    /// namespaces), so it is asked. Nothing is allocated for it.
-    private static let mayLock: Bool = {
-        let memory = mmap(
-            nil, generousBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-        guard let memory, memory != MAP_FAILED else { return false }
-        defer { munmap(memory, generousBytes) }
-        return ward_mlock_on_fault(memory, generousBytes) == 0
+    /// What counts is what the kernel does (capabilities, limits, user namespaces), so it is asked. Nothing is allocated
+    /// for it.
+    private static let lockableBytes: Int = {
+        if mayLock(Budget.unlimitedProbe) { return .max }
+        return mayLock(Budget.limitedProbe) ? Budget.limited : 0
     }()
 
-    /// `count` zero bytes, page-aligned; to be given back with munmap(2). Throws `ENOMEM`.
+    /// Those that are locked, by address.
+    private static let locked = Mutex<(bytes: Int, sizes: [UInt: Int])>((0, [:]))
+
+    private static func mayLock(_ count: Int) -> Bool {
+        let memory = mmap(nil, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        guard let memory, memory != MAP_FAILED else { return false }
+        defer { munmap(memory, count) }
+        return ward_mlock_on_fault(memory, count) == 0
+    }
+
+    /// `count` zero bytes, page-aligned; to be given back with `unmap`. Throws `ENOMEM`.
     public static func map(_ count: Int) throws(Errno) -> UnsafeMutableRawPointer {
         let memory = mmap(nil, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
         guard let memory, memory != MAP_FAILED else { throw .noMemory }
         _ = madvise(memory, count, MADV_DONTDUMP)
-        if mayLock { _ = ward_mlock_on_fault(memory, count) }
+        locked.withLock { locked in
+            guard locked.bytes <= lockableBytes - count, ward_mlock_on_fault(memory, count) == 0
+            else { return }
+            locked.bytes += count
+            locked.sizes[UInt(bitPattern: memory)] = count
+        }
         return memory
+    }
+
+    /// Gives back what `map` gave, wiped by its owner.
+    public static func unmap(_ memory: UnsafeMutableRawPointer, _ count: Int) {
+        locked.withLock { locked in
+            locked.bytes -= locked.sizes.removeValue(forKey: UInt(bitPattern: memory)) ?? 0
+        }
+        munmap(memory, count)
     }
 }

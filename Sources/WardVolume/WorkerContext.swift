@@ -62,7 +62,7 @@ public final class WorkerContext: @unchecked Sendable {
     deinit {
         volume.unregister(self)
         explicit_bzero(plain, plainHighWater)
-        munmap(sealed, 2 * WorkerContext.bufferBytes)
+        TransferMemory.unmap(sealed, 2 * WorkerContext.bufferBytes)
         nameA.deallocate()
         nameB.deallocate()
         nonces.deallocate()

@@ -1,5 +1,6 @@
 import CWardLinux
 import Glibc
+import Synchronization
 import Testing
 import WardSystem
 
@@ -161,7 +162,7 @@ struct RingTests {
         kernel.put(FUSE_WRITE, [], [UInt8](repeating: 5, count: 9000))
         _ = kernel.entry.takeRequest()
         kernel.entry.wipe()
-        #expect(kernel.bytes(-4096..<9000).allSatisfy { $0 == 0 })
+        #expect(kernel.bytes(0..<9000).allSatisfy { $0 == 0 })
         // What a READ was answered with, or would have been, with whole pages at both ends.
         var read = fuse_read_in()
         read.size = 5000
@@ -171,16 +172,98 @@ struct RingTests {
             as: UInt8.self, repeating: 6, count: 4096 + 5000 + 4096)
         kernel.entry.wipe()
         #expect(kernel.bytes(-4096..<5000 + 4096).allSatisfy { $0 == 0 })
-        // The next request is there already.
+        // The next request is there already, larger than what was there before, by less than a margin and by more.
+        for (before, after) in [(4, 9000), (4, 100), (5000, 9000), (0, 9000)] {
+            kernel.put(FUSE_WRITE, [], [UInt8](repeating: 5, count: before))
+            _ = kernel.entry.takeRequest()
+            kernel.put(FUSE_WRITE, [], [UInt8](repeating: 3, count: after))
+            kernel.entry.wipe(keepingRequest: true)
+            #expect(kernel.bytes(0..<after).allSatisfy { $0 == 3 }, "\(before), \(after)")
+            kernel.put(
+                FUSE_READ, withUnsafeBytes(of: read) { Array($0) }, [])
+            _ = kernel.entry.takeRequest()
+            kernel.put(FUSE_WRITE, [], [UInt8](repeating: 3, count: after))
+            kernel.entry.wipe(keepingRequest: true)
+            #expect(kernel.bytes(0..<after).allSatisfy { $0 == 3 }, "\(before), \(after)")
+        }
+        // A request that is taken leaves nothing of the one before, if it waits for a disk itself.
+        kernel.put(FUSE_READ, withUnsafeBytes(of: read) { Array($0) }, [])
+        _ = kernel.entry.takeRequest()
+        (kernel.payload - 4096).initializeMemory(
+            as: UInt8.self, repeating: 6, count: 4096 + 5000 + 4096)
+        kernel.put(FUSE_FSYNC, [UInt8](repeating: 1, count: 16), [])
+        _ = kernel.entry.takeRequest()
+        #expect(kernel.bytes(-4096..<(-168)).allSatisfy { $0 == 0 })
+        #expect(kernel.bytes(0..<5000 + 4096).allSatisfy { $0 == 0 })
+        // It is smaller.
         kernel.put(FUSE_WRITE, [], [UInt8](repeating: 5, count: 9000))
         _ = kernel.entry.takeRequest()
         kernel.put(FUSE_WRITE, [], [1, 2, 3])
         kernel.entry.wipe(keepingRequest: true)
         #expect(kernel.bytes(0..<3) == [1, 2, 3])
         #expect(kernel.bytes(3..<9000).allSatisfy { $0 == 0 })
-        #expect(kernel.bytes(-4096..<0).allSatisfy { $0 == 0 })
+        // But for headers and structures of requests.
+        #expect(kernel.bytes(-4096..<(-168)).allSatisfy { $0 == 0 })
         let takenRequest = kernel.entry.takeRequest()
         let request = try #require(takenRequest)
         #expect(Array(request.body.rest) == [1, 2, 3])
+    }
+
+    /// Workers that only the test moves, and those that the watch asked to have company.
+    private final class Watched: Sendable {
+        let share = RingShare(device: -1, queues: 2)
+        let workers: [RingWorker]
+        let stuck = Mutex<[UInt16]>([])
+
+        init(_ queues: [[UInt16]]) { workers = queues.map { RingWorker(queues: $0) } }
+
+        var isWatched: Bool { share.isWatched.load(ordering: .relaxed) }
+
+        func rests(_ worker: RingWorker) -> Bool { worker.mustRest.load(ordering: .relaxed) }
+
+        func look(_ beats: inout [ObjectIdentifier: UInt64]) {
+            RingWatch(
+                share, workers: { [workers] in workers },
+                needOthers: { queue in self.stuck.withLock { $0.append(queue) } }
+            ).look(&beats)
+        }
+    }
+
+    @Test("who has served rests when nothing more comes, and then nobody looks any more")
+    func rest() {
+        let watched = Watched([[0], [1]])
+        let worker = watched.workers[0]
+        var beats: [ObjectIdentifier: UInt64] = [:]
+        worker.isClean.store(false, ordering: .relaxed)
+        watched.share.wakeWatch()
+        worker.beat.store(2, ordering: .relaxed)
+        watched.look(&beats)
+        #expect(!watched.rests(worker))
+        // Something came in between.
+        worker.beat.store(4, ordering: .relaxed)
+        watched.look(&beats)
+        #expect(!watched.rests(worker))
+        watched.look(&beats)
+        #expect(watched.rests(worker))
+        #expect(watched.isWatched)
+        worker.isClean.store(true, ordering: .relaxed)
+        watched.look(&beats)
+        #expect(!watched.isWatched)
+        #expect(!watched.rests(watched.workers[1]))
+    }
+
+    @Test("where all workers of a queue are at the same request for long, another one is asked for")
+    func stuck() {
+        let watched = Watched([[0], [0], [1], [0, 1]])
+        var beats: [ObjectIdentifier: UInt64] = [:]
+        for worker in watched.workers { worker.beat.store(1, ordering: .relaxed) }
+        watched.workers[2].beat.store(2, ordering: .relaxed)
+        watched.look(&beats)
+        #expect(watched.stuck.withLock { $0 } == [])
+        watched.look(&beats)
+        #expect(watched.stuck.withLock { $0 } == [0])
+        watched.workers[0].beat.store(3, ordering: .relaxed)
+        watched.look(&beats)
+        #expect(watched.stuck.withLock { $0 } == [0])
     }
 }

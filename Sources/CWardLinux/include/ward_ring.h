@@ -45,13 +45,13 @@ int ward_ring_commit(struct ward_ring *ring, int device, uint16_t queue, uint64_
 int ward_ring_submit(struct ward_ring *ring);
 /* Lets completions come. 0, or a negative errno. */
 int ward_ring_look(struct ward_ring *ring);
-/* Waits for a completion for at most `nanoseconds` (-1: for ever). Meanwhile `signals` are blocked instead of those that
- * were; one that was sent before is delivered now. 0, or a negative errno: EINTR, ETIME. */
-int ward_ring_wait(struct ward_ring *ring, int64_t nanoseconds, const sigset_t *signals);
+/* Waits for a completion. Meanwhile `signals` are blocked instead of those that were; one that was sent before is delivered
+ * now. 0, or a negative errno: EINTR. */
+int ward_ring_wait(struct ward_ring *ring, const sigset_t *signals);
 /* The next completion: 1, or 0 where there is none. `result`: 0 or a negative errno. */
 int ward_ring_next(struct ward_ring *ring, uint64_t *tag, int32_t *result);
-/* The same, and it stays the next one. */
-int ward_ring_peek(const struct ward_ring *ring, uint64_t *tag, int32_t *result);
+/* The one that comes `number` after the next, and all stay: 1, or 0 where there are not so many. */
+int ward_ring_peek(const struct ward_ring *ring, unsigned number, uint64_t *tag, int32_t *result);
 
 /* sched_setaffinity(2) of the calling thread to one CPU; 0 or -1. */
 int ward_run_on_cpu(unsigned cpu);
