@@ -233,6 +233,7 @@ backup-check:
 release-check:
 	$(MAKE) check
 	$(MAKE) test
+	$(MAKE) test-io-uring
 	$(MAKE) docs
 	$(MAKE) demo
 	$(MAKE) backup-check
