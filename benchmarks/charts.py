@@ -6,7 +6,7 @@ import math
 from xml.sax.saxutils import escape
 
 # Told apart by hue and by lightness; each has a contrast of three to white and to black.
-COLOURS = {"ward": "#0a84d6", "ward-device": "#5599cc", "ext4": "#7a8089", "plain": "#7a8089", "passthrough": "#7a8089", "gocryptfs": "#d9730d",
+COLOURS = {"ward": "#0a84d6", "ward-ring": "#5599cc", "ext4": "#7a8089", "plain": "#7a8089", "passthrough": "#7a8089", "gocryptfs": "#d9730d",
            "securefs": "#a05cc5", "encfs": "#3f9c4f"}
 STYLE = """<style>
 text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #767c85 }

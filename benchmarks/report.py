@@ -15,7 +15,7 @@ IDLE_LIMIT, PEAK_LIMIT = 30e6, 100e6
 FLUSH_SHARE, FEW_FLUSHES = 0.9, 10
 SMALLEST_DIFFERENCE, LARGEST_NOISE = 0.05, 0.3
 
-TITLES = {"ward": "ward", "ward-device": "ward by /dev/fuse", "plain": "ext4", "passthrough": "passthrough", "gocryptfs": "gocryptfs", "securefs": "securefs",
+TITLES = {"ward": "ward", "ward-ring": "ward by io_uring", "plain": "ext4", "passthrough": "passthrough", "gocryptfs": "gocryptfs", "securefs": "securefs",
           "encfs": "encfs"}
 PEERS = [name for name, kind in systems.SYSTEMS.items() if kind.is_peer]
 

@@ -184,8 +184,6 @@ class Encfs(Mounted):
 
 
 class Ward(Mounted):
-    """Its requests come by io_uring where the kernel has that."""
-
     name = "ward"
     transport = "auto"
 
@@ -233,15 +231,15 @@ class Ward(Mounted):
         return run(options.ward, "version").splitlines()[0]
 
 
-class WardByDevice(Ward):
-    """As it is where root has not allowed FUSE over io_uring, or the kernel has none."""
+class WardByRing(Ward):
+    """Its requests come by io_uring."""
 
-    name = "ward-device"
-    transport = "device"
+    name = "ward-ring"
+    transport = "io-uring"
 
     @classmethod
     def missing(cls) -> str | None:
-        return None if isolation.IO_URING.exists() else "this kernel has no FUSE over io_uring: ward takes the device anyway"
+        return None if isolation.IO_URING.exists() else "this kernel has no FUSE over io_uring"
 
     @staticmethod
     def version(options) -> str:
@@ -262,13 +260,20 @@ class OlderWard(Ward):
         return run(options.against, "version").splitlines()[0]
 
 
-class SameByDevice(WardByDevice):
+class SameByRing(WardByRing):
+    """In the place of a newer build."""
+
+    name = "ward"
+
+
+class SameByDevice(Ward):
     """In the place of an older build."""
 
     name = "ward-before"
+    transport = "device"
 
 
-SYSTEMS = {kind.name: kind for kind in (Ward, WardByDevice, Plain, Passthrough, Gocryptfs, Securefs, Encfs)}
+SYSTEMS = {kind.name: kind for kind in (Ward, WardByRing, Plain, Passthrough, Gocryptfs, Securefs, Encfs)}
 
 
 class Scratch:
