@@ -82,7 +82,7 @@ void ward_ring_close(struct ward_ring *ring) {
 
 static int prepare(struct ward_ring *ring, int device, uint32_t operation, const struct iovec *buffers, uint64_t commit_id,
                    uint16_t queue, uint64_t tag) {
-    if (ring->unsubmitted > ring->submission_mask) return EBUSY;
+    if (ring->unsubmitted > ring->submission_mask) return -EBUSY;
     unsigned tail = *ring->submission_tail;
     struct submission *submission = (struct submission *)((char *)ring->memory + PAGE) + (tail & ring->submission_mask);
     memset(submission, 0, sizeof *submission);

@@ -31,8 +31,8 @@ final class RingTransport: RequestTransport {
     /// Something of what was served may be left.
     private var hasServed = false
     private var isServing = false
-    /// Answered a program that has just come to this CPU.
-    private var staysAwake = false
+    /// When a request of a program came that has just come to this CPU, monotonic; 0: of none.
+    private var arrival: UInt64 = 0
     /// The kernel said something that the protocol does not foresee; the negative errno, or 0.
     private(set) var strangeResult: Int32 = 0
     /// Called before this worker rests, and on demand: leave nothing of what was served.
@@ -63,7 +63,7 @@ final class RingTransport: RequestTransport {
                 let vector = bytes.baseAddress!.assumingMemoryBound(to: iovec.self)
                 let result = ward_ring_register(
                     &ring, share.device, entry.queue, vector, UInt64(index))
-                return result == 0 ? ward_ring_submit(&ring) : 0 &- result
+                return result == 0 ? ward_ring_submit(&ring) : result
             }
             guard result == 0 else { throw Errno(rawValue: 0 &- result) }
             liveEntries += 1
@@ -120,7 +120,9 @@ final class RingTransport: RequestTransport {
                 endRequest()
                 continue
             }
-            staysAwake = share.settling.hasMoved(request.header.pid, to: entries[current].queue)
+            let hasMoved = share.settling.hasMoved(
+                request.header.pid, to: entries[current].queue)
+            arrival = hasMoved ? SystemClock.nanoseconds() : 0
             return (request, RingChannel(transport: self, index: current))
         }
         return nil
@@ -173,9 +175,9 @@ final class RingTransport: RequestTransport {
         if result != 0 { fail(result) }
     }
 
-    /// The ring itself can't be used.
+    /// The ring itself can't be used: a negative errno.
     private func fail(_ result: Int32) {
-        strangeResult = result < 0 ? result : 0 &- result
+        strangeResult = result
         liveEntries = 0
     }
 
@@ -184,9 +186,10 @@ final class RingTransport: RequestTransport {
     // MARK: Waiting
 
     private func wait() {
-        if staysAwake {
-            staysAwake = false
-            if comesWhileAwake() { return }
+        if arrival != 0 {
+            let taken = SystemClock.nanoseconds() &- arrival
+            arrival = 0
+            if taken < Settling.longestServiceNanoseconds, comesWhileAwake() { return }
         }
         for entry in entries { share.idle[Int(entry.queue)].count.add(1, ordering: .relaxed) }
         // Nothing of what was served is left: a demand that comes meanwhile is met, and this worker looks when it comes round.

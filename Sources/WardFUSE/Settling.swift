@@ -10,6 +10,8 @@ import Synchronization
 final class Settling: Sendable {
     /// Longer than a request takes; the worker gives way to whoever has something to do meanwhile.
     static let awakeNanoseconds: UInt64 = 150_000
+    /// A request that takes longer waited for a disk, and the next one will: nothing comes meanwhile.
+    static let longestServiceNanoseconds: UInt64 = 50_000
     private static let slots = 256
 
     /// By the program's number: that, and the queue of its last request.

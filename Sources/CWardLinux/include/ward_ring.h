@@ -36,7 +36,7 @@ int ward_ring_open(struct ward_ring *ring, unsigned entries);
 void ward_ring_close(struct ward_ring *ring);
 
 /* FUSE_IO_URING_CMD_REGISTER: `entry_buffers` are two, the header and the payload. `tag` comes back with each request for
- * the entry. 0, or EBUSY where `entries` commands wait already. */
+ * the entry. 0, or -EBUSY where `entries` commands wait already. */
 int ward_ring_register(struct ward_ring *ring, int device, uint16_t queue, const struct iovec *entry_buffers, uint64_t tag);
 /* FUSE_IO_URING_CMD_COMMIT_AND_FETCH: the reply lies in the entry's buffers; the next request comes with `tag`. */
 int ward_ring_commit(struct ward_ring *ring, int device, uint16_t queue, uint64_t commit_id, uint64_t tag);
