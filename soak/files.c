@@ -122,15 +122,21 @@ int open_again(struct worker *w, struct file *f, int operation, int flags) {
     return descriptor >= 0 ? add_descriptor(f, descriptor, flags) : -1;
 }
 
+static bool is_boot(uint32_t phase) { return kind_of(phase) == PHASE_BOOT || kind_of(phase) == PHASE_RACE_BOOT; }
+
 bool write_words(struct worker *w, struct file *f, int operation, size_t first, size_t count) {
     int descriptor = any_descriptor(w, f, O_APPEND | O_DIRECT);
     if (descriptor < 0 || !has_room(f, first, count)) return false;
     uint32_t version = ++f->version;
     fill_words(w, f, (uint64_t *)w->buffer, first, count, version);
+    bool is_first = f->bytes == 0;
     struct attempt a = begin(w, operation, f, NEED_CONTENT);
+    if (is_first) a.made_in_boot = true;
     ssize_t done = pwrite(descriptor, w->buffer, count * WORD_BYTES, first * WORD_BYTES);
     size_t whole = done > 0 ? done / WORD_BYTES : 0;
     int error = errno;
+    // An empty file gets its key now: of class B also where a reboot came since it was made or emptied.
+    if (is_first && is_boot(current_phase(w))) f->was_made_in_boot = true;
     commit(f, first, whole, version);
     maybe(f, first + whole, count - whole, version);
     size_t end = (first + count) * WORD_BYTES;
@@ -174,8 +180,7 @@ struct file *make_file(struct worker *w, enum protection_class class, size_t byt
         return NULL;
     }
     f->is_used = f->has_name = true;
-    f->was_made_in_boot = kind_of(a.phase) == PHASE_BOOT || kind_of(a.phase) == PHASE_RACE_BOOT ||
-        kind_of(current_phase(w)) == PHASE_BOOT || kind_of(current_phase(w)) == PHASE_RACE_BOOT;
+    f->was_made_in_boot = is_boot(a.phase) || is_boot(current_phase(w));
     add_descriptor(f, descriptor, O_RDWR);
     for (size_t at = 0; at < bytes / WORD_BYTES;) {
         size_t count = bytes / WORD_BYTES - at;

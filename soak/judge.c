@@ -149,8 +149,8 @@ enum outcome finish(struct worker *w, const struct attempt *a, enum outcome outc
         if (expectation == MUST_NOT) {
             if (operations[a->operation].flags & FLAG_READS) {
                 slot->leaks[a->operation]++;
-                report_leak(w, "%s (%s) of a class %s file succeeded in phase %s", operations[a->operation].name,
-                    what, class_letters[a->class], kinds[kind]);
+                report_leak(w, "%s (%s) of a class %s file succeeded in phase %s, after %s", operations[a->operation].name,
+                    what, class_letters[a->class], kinds[kind], a->file ? history_of(a->file) : "-");
             } else {
                 report_wrong(w, "%s (%s) of a class %s file was allowed in phase %s", operations[a->operation].name,
                     what, class_letters[a->class], kinds[kind]);
@@ -170,8 +170,8 @@ enum outcome finish(struct worker *w, const struct attempt *a, enum outcome outc
     case OUTCOME_UNAVAILABLE: slot->unavailable[a->operation]++; break;
     case OUTCOME_UNKNOWN: break;
     case OUTCOME_FAILED:
-        report_wrong(w, "%s (%s) of a class %s file: %s, in phase %s", operations[a->operation].name, what,
-            class_letters[a->class], strerror(error), kinds[kind]);
+        report_wrong(w, "%s (%s) of a class %s file (%s): %s, in phase %s", operations[a->operation].name, what,
+            class_letters[a->class], a->file ? a->file->name : "-", strerror(error), kinds[kind]);
         break;
     }
     return outcome;

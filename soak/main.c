@@ -272,6 +272,7 @@ static void start_child(struct worker *w) {
     if (!any_mapping(w, f, MAPPING_SHARED)) {
         void *address = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, any_descriptor(w, f, 0), 0);
         if (address == MAP_FAILED) return;
+        unmap(&f->mappings[0]);  // one of another kind
         f->mappings[0] = (struct mapping){.kind = MAPPING_SHARED, .address = address, .bytes = f->bytes};
     }
     w->child = fork();

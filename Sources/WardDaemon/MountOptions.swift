@@ -73,7 +73,7 @@ public struct MountOptions: Sendable {
 
 /// What the kernel's requests come by: by the words that people write.
 public enum TransportChoice: String, Sendable, CaseIterable {
-    /// The device, until the rings are proven (decision 0066).
+    /// The device, as long as the rings are not faster everywhere (decision 0066).
     case auto
     case device
     case ioUring = "io-uring"

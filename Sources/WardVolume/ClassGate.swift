@@ -42,6 +42,13 @@ final class ClassGate: Sendable {
     @inline(__always)
     var isOpenForAll: Bool { states.load(ordering: .acquiring) == 0 }
 
+    /// Classes of which everything passes.
+    var open: ProtectionClassSet {
+        ProtectionClass.allCases.reduce(into: []) { open, protectionClass in
+            if state(of: protectionClass) == .open { open.insert(.init(protectionClass)) }
+        }
+    }
+
     func set(_ state: State, for protectionClass: ProtectionClass) {
         let shift = UInt64(protectionClass.rawValue) * 8
         while true {

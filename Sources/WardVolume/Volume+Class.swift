@@ -142,10 +142,7 @@ extension Volume {
         guard gate.state(of: file.protectionClass) != .open else { return }
         file.forgetKey()
         forEachContext { $0.drain(wiping: true, patience: .seconds(1)) }
-        guard let kernel else { return }
-        let node = file.node
-        node.hasCachedPages.store(true, ordering: .relaxed)
-        background.run { kernel.invalidateContent(of: node.id) }
+        dropLocked(file.node)
     }
 
     /// What is created in it from now on (row I4).

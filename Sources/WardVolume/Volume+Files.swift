@@ -181,7 +181,7 @@ extension Volume {
                     file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count,
                     .write, caller, context)
             } catch {
-                if gate.state(of: file.protectionClass) != .open { dropRefused(file.node) }
+                if !isAdmitted(file, .write) { dropRefused(file.node) }
                 throw error
             }
         }

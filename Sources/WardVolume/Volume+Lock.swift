@@ -154,11 +154,17 @@ extension Volume {
         return isComplete
     }
 
-    /// Opens the gate for classes whose keys are now in the keyring. No work per file (row L4).
+    /// Classes whose files can be opened now; a class may not be among them for a moment after its key came (`admit`).
+    public var available: ProtectionClassSet { gate.open }
+
+    /// Opens the gate for classes whose keys are now in the keyring. No work per file (row L4); right after a lock it
+    /// waits for what that has the kernel drop (`PageDrops`), for a moment at most.
     public func admit(_ classes: ProtectionClassSet) {
         let eviction = beginEviction()
-        step(of: eviction) {
-            for protectionClass in classes.classes { gate.set(.open, for: protectionClass) }
+        drops.open(classes) {
+            step(of: eviction) {
+                for protectionClass in classes.classes { gate.set(.open, for: protectionClass) }
+            }
         }
     }
 
@@ -236,13 +242,18 @@ extension Volume {
     }
 
     /// Has the kernel drop the nodes' pages, on threads of its own: a write-back that never ends must not hold the lock,
-    /// nor other files' pages. False where `end` came first; then what may be lost is reported.
+    /// nor other files' pages. False where `end` came first; then what may be lost is reported. What was opened again
+    /// meanwhile stays.
     private func invalidate(_ nodes: [Node], until end: Duration) -> Bool {
         guard let kernel, !nodes.isEmpty else { return true }
         let progress = InvalidationProgress(count: nodes.count)
-        let body: @Sendable () -> Void = {
+        let body: @Sendable () -> Void = { [self] in
             while let index = progress.next() {
-                kernel.invalidateContent(of: nodes[index].id)
+                let node = nodes[index]
+                let isDone =
+                    drops.announce(for: node.protectionClass ?? .none)
+                    && drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }
+                if !isDone { keepInMind(node) }
                 progress.finish(index)
             }
         }
@@ -256,14 +267,18 @@ extension Volume {
         if threads == 0 { body() }
         while !progress.isDone {
             if SystemClock.monotonic() >= end {
-                let rest = progress.cancel()
-                reportLost(rest.map { nodes[$0] })
+                let rest = progress.cancel().map { nodes[$0] }
+                for node in rest { keepInMind(node) }
+                reportLost(rest)
                 return false
             }
             usleep(100)
         }
         return true
     }
+
+    /// Its pages were not dropped: the next eviction has to.
+    private func keepInMind(_ node: Node) { node.hasCachedPages.store(true, ordering: .relaxed) }
 
     /// Files whose mapped pages the kernel could not be made to write back in time. Their names may have to be read from
     /// the store, which may hang: not here.

@@ -300,14 +300,23 @@ extension Volume {
 
     /// Drops a node's cached pages from a thread that serves no requests.
     func invalidateLater(_ node: Node) {
-        guard node.hasCachedPages.load(ordering: .relaxed), let kernel else { return }
+        guard node.hasCachedPages.load(ordering: .relaxed), let kernel,
+            drops.announce(for: node.protectionClass ?? .none)
+        else { return }
         background.run { [self] in
-            guard !node.isHeldByKernel, gate.state(of: node.protectionClass ?? .none) != .open
-            else {
-                return
+            drops.perform({ !node.isHeldByKernel && isClosed(node) }) {
+                node.hasCachedPages.store(false, ordering: .relaxed)
+                kernel.invalidateContent(of: node.id)
             }
-            node.hasCachedPages.store(false, ordering: .relaxed)
-            kernel.invalidateContent(of: node.id)
+        }
+    }
+
+    /// Whether no READ can fill a page of it. Of class B while locked: files that programs have open, with their key, go on.
+    func isClosed(_ node: Node) -> Bool {
+        switch gate.state(of: node.protectionClass ?? .none) {
+        case .open: false
+        case .closing, .closed: true
+        case .openFilesOnly: !(node.isHeldByKernel && node.file?.hasKey == true)
         }
     }
 
@@ -315,10 +324,23 @@ extension Volume {
     /// have caught a page meanwhile, and would go on showing, and write back one day, what was never accepted.
     func dropRefused(_ node: Node) {
         guard let kernel, !node.isDroppingRefused.exchange(true, ordering: .relaxed) else { return }
-        background.run {
+        guard drops.announce(for: node.protectionClass ?? .none) else {
+            node.isDroppingRefused.store(false, ordering: .relaxed)
+            return
+        }
+        background.run { [self] in
             // Before the pages go: what is refused from here on asks again.
             node.isDroppingRefused.store(false, ordering: .relaxed)
-            kernel.invalidateContent(of: node.id)
+            drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }
+        }
+    }
+
+    /// Drops the pages of a locked file that has, after all, the class it had; its key is gone already.
+    func dropLocked(_ node: Node) {
+        node.hasCachedPages.store(true, ordering: .relaxed)
+        guard let kernel, drops.announce(for: node.protectionClass ?? .none) else { return }
+        background.run { [self] in
+            drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }
         }
     }
 }

@@ -120,6 +120,8 @@ public final class Volume: @unchecked Sendable {
     /// Accepted at a lock and not stored yet; `storer` stores it.
     let pending: PendingStores
     let storer = BackgroundQueue(name: "ward-store")
+    /// Pages that the kernel is being told to drop: no class is opened meanwhile.
+    let drops = PageDrops()
     /// Bytes written since the last durable point.
     let unsynced = Atomic<Int>(0)
     /// What could not be stored, for whoever asks later.

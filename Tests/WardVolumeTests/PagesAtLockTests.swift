@@ -75,6 +75,91 @@ import WardSystem
         harness.volume.release(handle, harness.context)
     }
 
+    @Test(
+        "Row L2: a class is opened when no pages are being dropped, so that no read gets ahead of a write"
+    )
+    func openingAfterDrops() {
+        let drops = PageDrops(patience: .seconds(60), settling: .zero)
+        #expect(drops.announce(for: .complete))
+        let isOpen = Atomic<Bool>(false)
+        let done = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            drops.open([.a, .b]) { isOpen.store(true, ordering: .sequentiallyConsistent) }
+            done.signal()
+        }
+        // Until it is about to open; what is announced before that is taken back.
+        for _ in 0..<100_000 where drops.announce(for: .complete) {
+            drops.perform({ false }, {})
+            usleep(100)
+        }
+        #expect(!drops.announce(for: .complete) && !drops.announce(for: .completeUnlessOpen))
+        #expect(drops.announce(for: .completeUntilFirstUserAuthentication), "of another class")
+        drops.perform({ true }, {})
+        let wasOpen = isOpen.load(ordering: .sequentiallyConsistent)
+        #expect(!wasOpen, "while one is under way")
+        drops.perform({ true }, {})
+        #expect(done.wait(timeout: .now() + 30) == .success)
+        #expect(isOpen.load(ordering: .sequentiallyConsistent) == true)
+        #expect(drops.announce(for: .complete), "until the next lock")
+    }
+
+    @Test("Row L2: writes from before the last drop get a moment to arrive, where there was one")
+    func settlingTime() {
+        let sleeps = Atomic<Int>(0)
+        let drops = PageDrops(
+            settling: .seconds(60), sleep: { _ in sleeps.add(1, ordering: .relaxed) })
+        drops.open([.a]) {}
+        #expect(sleeps.load(ordering: .relaxed) == 0, "nothing was dropped")
+        #expect(drops.announce(for: .complete))
+        drops.perform({ false }) { Issue.record("the class was open") }
+        drops.open([.a]) {}
+        #expect(sleeps.load(ordering: .relaxed) == 0, "nothing was dropped in the end")
+        #expect(drops.announce(for: .complete))
+        var hasDropped = false
+        drops.perform({ true }) { hasDropped = true }
+        #expect(hasDropped)
+        drops.open([.a]) { #expect(sleeps.load(ordering: .relaxed) == 1, "before it is open") }
+    }
+
+    @Test(
+        "Rows L1, L2: what an eviction has not dropped when its class is opened again stays until the next one"
+    )
+    func noDropOnceOpen() throws {
+        let harness = try VolumeHarness(defaultClass: .complete)
+        let files = try (0..<6).map { number in
+            let (node, handle) = try harness.create("file \(number)")
+            try harness.write(handle, 0, [1, 2, 3])
+            return (node: node, handle: handle)
+        }
+        let volume = harness.volume
+        // Pages of files that nobody has open stay with the kernel.
+        for file in files[3...] { volume.release(file.handle, harness.context) }
+        let mayEnd = DispatchSemaphore(value: 0)
+        let isDropping = DispatchSemaphore(value: 0)
+        let kernel = BlockingKernel {
+            isDropping.signal()
+            mayEnd.wait()
+        }
+        volume.setNotifier(kernel)
+        let done = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(30))
+            done.signal()
+        }
+        // Each of its threads is at one; the others are left.
+        for _ in 0..<Volume.invalidationThreads { isDropping.wait() }
+        // The drops hang: the unlock does not wait for ever.
+        try harness.unlock()
+        for _ in 0..<Volume.invalidationThreads { mayEnd.signal() }
+        #expect(done.wait(timeout: .now() + 30) == .success)
+        #expect(kernel.dropped.count == Volume.invalidationThreads, "none after the unlock")
+        for file in files[..<3] { #expect(try harness.read(file.handle, 0, 3) == [1, 2, 3]) }
+        for _ in 0..<100 { mayEnd.signal() }
+        harness.lock()
+        #expect(kernel.dropped.isSuperset(of: files.map(\.node)), "by the next lock")
+        for file in files[..<3] { volume.release(file.handle, harness.context) }
+    }
+
     @Test("Rows I7, L1: a class change that fails after a lock leaves neither key nor pages")
     func failedClassChange() throws {
         let storage = FailingStorage()
@@ -148,6 +233,24 @@ import WardSystem
         volume.gate.set(.open, for: .complete)
         volume.release(handle, harness.context)
     }
+}
+
+/// Notes invalidations, which may come from several threads, and does something at each.
+private final class BlockingKernel: KernelNotifier, Sendable {
+    private let nodes = Mutex<Set<NodeID>>([])
+    private let act: @Sendable () -> Void
+
+    init(_ act: @escaping @Sendable () -> Void) { self.act = act }
+
+    var dropped: Set<NodeID> { nodes.withLock { $0 } }
+
+    func invalidateContent(of node: NodeID) {
+        nodes.withLock { _ = $0.insert(node) }
+        act()
+    }
+
+    func invalidateAttributes(of node: NodeID) {}
+    func invalidateName(_ name: [UInt8], in parent: NodeID) {}
 }
 
 /// Counts invalidations, and does something at each.
