@@ -126,7 +126,7 @@ let package = Package(
             swiftSettings: swiftSettings),
         .testTarget(
             name: "DataProtectionTestingTests",
-            dependencies: ["DataProtectionTesting", "WardTestSupport"],
+            dependencies: ["DataProtectionLinux", "DataProtectionTesting", "WardTestSupport"],
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardCryptoTests",

@@ -28,6 +28,9 @@ final class DatabaseKeeper: Sendable {
         let departures: UInt64
     }
 
+    /// How often an opening that fails is tried.
+    private static let openings = 4
+
     private let store: DatabaseStore
     private let state = Mutex(State())
     private let control = DispatchQueue(label: "org.ward.protected-database")
@@ -116,10 +119,10 @@ final class DatabaseKeeper: Sendable {
 
     /// `locked` where that is the reason, whatever SQLite calls it.
     ///
-    /// A lock that is over already is known by its news alone, which may still be under way: they are given a tenth of a second.
+    /// A lock that is over already is known by its news alone, which may still be under way: they are given a second.
     private func explained(_ error: any Error, _ access: Access) -> any Error {
         guard StoreFailure.mayBeALock(error) else { return error }
-        for _ in 0..<10 {
+        for _ in 0..<100 {
             if let explanation = explanation(of: error, access) { return explanation }
             usleep(10_000)
         }
@@ -268,12 +271,7 @@ final class DatabaseKeeper: Sendable {
 
     /// On `control`.
     private func openFile(isFirst: Bool) throws {
-        let opened: OpenDatabase
-        do {
-            opened = try store.open(isFirst: isFirst)
-        } catch {
-            throw store.explained(error)
-        }
+        let opened = try opening(isFirst: isFirst)
         let isWanted = state.withLock { state in
             guard !state.isEnded else { return false }
             state.opened = opened
@@ -282,5 +280,21 @@ final class DatabaseKeeper: Sendable {
             return true
         }
         if !isWanted { try opened.close(checkpointing: store.isReadable) }
+    }
+
+    /// Opened again where it failed and nothing tells why: a lock that came in between may be over already.
+    private func opening(isFirst: Bool) throws -> OpenDatabase {
+        var attempt = 1
+        while true {
+            do {
+                return try store.open(isFirst: isFirst)
+            } catch {
+                let explained = store.explained(error)
+                guard attempt < Self.openings, StoreFailure.mayBeALock(explained) else {
+                    throw explained
+                }
+                attempt += 1
+            }
+        }
     }
 }

@@ -129,7 +129,7 @@ final class ControlService: ControlHandler {
     private func status(_ counts: EventJournal.Counts) -> VolumeStatus {
         let keeping = keeper.status
         let machine = keeping.machine
-        let available = volume.keyring.available
+        let available = volume.available
         let openFiles = volume.openFileCounts()
         var status = VolumeStatus(
             uuid: store.parameters.uuidString, volume: placement.volumePath,

@@ -205,12 +205,18 @@ final class LockKeeper: @unchecked Sendable {
         }
     }
 
+    /// Says that a class can't be opened before that is so, and that it can only once it is so.
     private func handle(_ event: LockStateMachine.Event) {
-        let effects = current.withLock { current in
-            let before = current.machine.state
-            let effects = current.machine.handle(event, now: time.now)
-            if current.machine.state != before { current.since = Timestamp.now() }
-            return effects
+        // Nobody else changes it.
+        var next = status.machine
+        let effects = next.handle(event, now: time.now)
+        for case .admit(let classes) in effects {
+            flusher?.end()
+            volume.admit(classes)
+        }
+        current.withLock { [next] current in
+            if current.machine.state != next.state { current.since = Timestamp.now() }
+            current.machine = next
         }
         hub.enter(stateName)
         var evicted = false
@@ -219,9 +225,7 @@ final class LockKeeper: @unchecked Sendable {
             case .evict(let classes, let kept):
                 evictAndTime(classes, keepOpenFiles: kept)
                 evicted = true
-            case .admit(let classes):
-                flusher?.end()
-                volume.admit(classes)
+            case .admit: break
             case .startTimer(let at): time.setAlarm(at: at)
             case .cancelTimer: time.setAlarm(at: nil)
             case .endHosts: endHosts(event)
@@ -265,7 +269,7 @@ final class LockKeeper: @unchecked Sendable {
         let machine = status.machine
         let left = machine.graceRemaining(now: time.now)
         hub.signal(
-            available: volume.keyring.available, closing: left == nil ? [] : [.a, .b],
+            available: volume.available, closing: left == nil ? [] : [.a, .b],
             secondsLeft: left?.inSeconds, state: machine.state.rawName)
     }
 

@@ -2,6 +2,7 @@ import DataProtection
 import DataProtectionGRDB
 import DataProtectionTesting
 import Dispatch
+import Synchronization
 import Testing
 
 /// Issue 5, point 3: closed before the lock, opened again after the unlock, `locked` in between.
@@ -178,6 +179,28 @@ import Testing
     @Test(.simulatedDevice()) func rebootsUnderAQueue() async throws {
         let device = SimulatedDevice.current
         try await load(.queue) { _ in try await device.reboot() }
+    }
+
+    /// Refused while SQLite opens it, and unlocked before anybody can ask why: it is opened again, with nothing to tell.
+    @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue])
+    func rebootsWhileItIsOpened(_ kind: ProtectedDatabase.Kind) async throws {
+        let device = SimulatedDevice.current
+        try await device.database("db", .complete, kind).close()
+        let openings = Atomic(0)
+        var configuration = Configuration()
+        configuration.prepareDatabase { db in
+            guard openings.add(1, ordering: .relaxed).newValue == 1 else { return }
+            try block { try await device.reboot() }
+            let error = failure { try db.execute(sql: "SELECT * FROM note") }
+            try block { try await device.unlock() }
+            throw try #require(error)
+        }
+        let database = try await ProtectedDatabase(
+            path: device.file("db"), protection: .complete, configuration: configuration,
+            kind: kind)
+        #expect(openings.load(ordering: .relaxed) > 1)
+        #expect(try await database.count() == 1)
+        #expect(try await database.integrity() == "ok")
     }
 
     /// Three tasks write and read; six times the volume is interrupted and unlocked.
