@@ -6,6 +6,7 @@ import math
 from xml.sax.saxutils import escape
 
 # Told apart by hue and by lightness; each has a contrast of three to white and to black.
+NAMES = {"plain": "ext4", "ward-ring": "ward by io_uring"}
 COLOURS = {"ward": "#0a84d6", "ward-ring": "#5599cc", "ext4": "#7a8089", "plain": "#7a8089", "passthrough": "#7a8089", "gocryptfs": "#d9730d",
            "securefs": "#a05cc5", "encfs": "#3f9c4f"}
 STYLE = """<style>
@@ -40,8 +41,9 @@ def legend(names: list[str], x: float, y: float) -> list[str]:
     parts = []
     for name in names:
         parts.append(f'<rect x="{x:.1f}" y="{y - 9:.1f}" width="10" height="10" rx="2" fill="{colour(name)}"/>')
-        parts.append(text(x + 15, y, "ext4" if name == "plain" else name))
-        x += 40 + 7 * len(name)
+        words = NAMES.get(name, name)
+        parts.append(text(x + 15, y, words))
+        x += 40 + 7 * len(words)
     return parts
 
 
@@ -63,7 +65,7 @@ def bars(groups: list[Group]) -> str:
     bottom = top + sum(heights)
     title = "Time, in multiples of plain ext4's (shorter is better; logarithmic)"
     parts = [text(16, 24, title, kind="title"), *legend(names, 16, 48)]
-    x = 16 + sum(40 + 7 * len(name) for name in names)
+    x = 16 + sum(40 + 7 * len(NAMES.get(name, name)) for name in names)
     parts += [f'<line class="goal" x1="{x + 5}" y1="38" x2="{x + 5}" y2="50"/>', text(x + 12, 48, "ward's target")]
     for tick in (0.25, 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 200):
         if least <= tick <= most * 1.05:
@@ -76,7 +78,7 @@ def bars(groups: list[Group]) -> str:
             begin, end = across(min(1.0, value)), across(max(1.0, value))
             parts.append(f'<rect x="{begin:.1f}" y="{y:.1f}" width="{max(1.5, end - begin):.1f}" height="{thick - 1.5}" '
                          f'fill="{colour(name)}"/>')
-            goal = across(group.target) if name == "ward" else None
+            goal = across(group.target) if name in ("ward", "ward-ring") else None
             if goal is not None:
                 parts.append(f'<line class="goal" x1="{goal:.1f}" y1="{y - 2:.1f}" x2="{goal:.1f}" y2="{y + thick:.1f}"/>')
             beside = goal + 4 if goal is not None and end - 2 <= goal < end + 24 else end + 4  # not through the mark

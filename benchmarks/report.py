@@ -17,6 +17,8 @@ SMALLEST_DIFFERENCE, LARGEST_NOISE = 0.05, 0.3
 
 TITLES = {"ward": "ward", "ward-ring": "ward by io_uring", "plain": "ext4", "passthrough": "passthrough", "gocryptfs": "gocryptfs", "securefs": "securefs",
           "encfs": "encfs"}
+WARDS = ["ward", "ward-ring"]
+SOURCES = {"ward": "/dev/fuse", "ward-ring": "io_uring"}
 PEERS = [name for name, kind in systems.SYSTEMS.items() if kind.is_peer]
 
 
@@ -48,22 +50,22 @@ def fastest_peer(result: dict, key: str) -> tuple[str, float] | None:
     return (min(found)[1], min(found)[0]) if found else None
 
 
-def misses(row: workloads.Row, result: dict) -> list[str]:
-    """What ward does not reach on this row."""
+def misses(row: workloads.Row, result: dict, name: str) -> list[str]:
+    """What `name`, one of `WARDS`, does not reach on this row."""
     missed = []
-    to_plain = ratio(result, row.key, "ward", "plain")
+    to_plain = ratio(result, row.key, name, "plain")
     if to_plain is not None and to_plain > row.target:
         missed.append("target")
     peer = fastest_peer(result, row.key)
-    if peer and peer[1] / median(result, row.key, "ward") < FASTER_THAN_PEERS and not (to_plain and to_plain <= NEAR_PLAIN):
+    if peer and peer[1] / median(result, row.key, name) < FASTER_THAN_PEERS and not (to_plain and to_plain <= NEAR_PLAIN):
         missed.append("others")
-    cpu = ratio(result, row.key, "ward", "gocryptfs", "cpu")
+    cpu = ratio(result, row.key, name, "gocryptfs", "cpu")
     if cpu is not None and cpu > CPU_SHARE:
         missed.append("CPU")
-    if median(result, row.key, "ward", "peak") > PEAK_LIMIT:
+    if median(result, row.key, name, "peak") > PEAK_LIMIT:
         missed.append("memory")
     plain = median(result, row.key, "plain", "flushes")
-    if row.syncs and plain and median(result, row.key, "ward", "flushes") < (plain * FLUSH_SHARE if plain > FEW_FLUSHES else 1):
+    if row.syncs and plain and median(result, row.key, name, "flushes") < (plain * FLUSH_SHARE if plain > FEW_FLUSHES else 1):
         missed.append("flushes")
     return missed
 
@@ -90,19 +92,18 @@ def megabytes(value: float | None) -> str:
     return "–" if value is None else f"{value / 1e6:,.0f}" if value >= 9.95e6 else f"{value / 1e6:.1f}"
 
 
-def verdict_table(result: dict) -> str:
+def verdict_table(result: dict, name: str) -> str:
     rows = []
-    for row in measured(result, "ward", "plain"):
+    for row in measured(result, name, "plain"):
         peer = fastest_peer(result, row.key)
-        ward = median(result, row.key, "ward")
-        missed = misses(row, result)
+        missed = misses(row, result, name)
         rows.append([
-            title(row, result), seconds(median(result, row.key, "plain")), times(ratio(result, row.key, "ward", "plain")),
+            title(row, result), seconds(median(result, row.key, "plain")), times(ratio(result, row.key, name, "plain")),
             f"{row.target:g} [{row.others:g}]",
             f"{peer[0]} {times(ratio(result, row.key, peer[0], 'plain'))}" if peer else "–",
-            times(peer[1] / ward) if peer else "–", times(ratio(result, row.key, "ward", "gocryptfs", "cpu")),
+            times(peer[1] / median(result, row.key, name)) if peer else "–", times(ratio(result, row.key, name, "gocryptfs", "cpu")),
             "misses " + ", ".join(missed) if missed else "holds"])
-    return table(["workload", "ext4", "ward ÷ ext4", "target [others then]", "fastest other ÷ ext4", "ward faster by",
+    return table(["workload", "ext4", f"{TITLES[name]} ÷ ext4", "target [others then]", "fastest other ÷ ext4", "ward faster by",
                   "CPU ÷ gocryptfs's", "verdict"], rows)
 
 
@@ -115,10 +116,10 @@ def ratio_table(result: dict) -> str:
 
 def cost_table(result: dict) -> str:
     """What the disk and the servers did: ext4, ward, and the peer that it is held against."""
-    names = [name for name in ("plain", "ward", "gocryptfs") if name in result["systems"]]
+    names = [name for name in ("plain", "ward", "ward-ring", "gocryptfs") if name in result["systems"]]
     mounted = [name for name in names if name != "plain"]
-    head = ["flushes · MB written, read", *(TITLES[name] for name in names), *(f"CPU, {name}" for name in mounted),
-            *(f"peak, {name}" for name in mounted)]
+    head = ["flushes · MB written, read", *(TITLES[name] for name in names), *(f"CPU, {TITLES[name]}" for name in mounted),
+            *(f"peak, {TITLES[name]}" for name in mounted)]
     rows = []
     for row in measured(result, *names):
         disk = [f"{median(result, row.key, name, 'flushes'):,.0f} · {megabytes(median(result, row.key, name, 'written'))}, "
@@ -144,13 +145,13 @@ def notes(result: dict) -> str:
     return f"{said} **{result['skipped']} cells had no time.**" if result["skipped"] else said
 
 
-def summary(result: dict) -> str:
-    judged = measured(result, "ward", "plain")
-    missing = [(title(row, result), missed) for row in judged if (missed := misses(row, result))]
-    text = f"{len(judged) - len(missing)} of {len(judged)} rows hold all that is asked of them."
+def summary(result: dict, name: str) -> str:
+    judged = measured(result, name, "plain")
+    missing = [(title(row, result), missed) for row in judged if (missed := misses(row, result, name))]
+    text = f"{len(judged) - len(missing)} of {len(judged)} rows hold all that is asked of them, by {SOURCES[name]}."
     if missing:
         text += " Not: " + "; ".join(f"{words} ({', '.join(missed)})" for words, missed in missing) + "."
-    idle = statistics.median(result["idle"]["ward"])
+    idle = statistics.median(result["idle"][name])
     if idle > IDLE_LIMIT:
         text += f" Idle memory is {megabytes(idle)} MB, over {megabytes(IDLE_LIMIT)}."
     return text
@@ -160,9 +161,9 @@ def as_text(result: dict) -> str:
     if result["options"]["against"]:
         return "\n\n".join([regression_table(result), notes(result)])
     parts = []
-    if {"ward", "plain"} <= set(result["systems"]):
-        parts += [verdict_table(result), summary(result)]
     if "plain" in result["systems"]:
+        for name in (name for name in WARDS if name in result["systems"]):
+            parts += [verdict_table(result, name), summary(result, name)]
         parts.append(ratio_table(result))
     return "\n\n".join([*parts, cost_table(result), memory_table(result), notes(result)])
 

@@ -184,8 +184,10 @@ class Encfs(Mounted):
 
 
 class Ward(Mounted):
+    """Its requests come by /dev/fuse, as where root has not allowed another way."""
+
     name = "ward"
-    transport = "auto"
+    transport = "device"
 
     def __init__(self, scratch: pathlib.Path, options, disk: pathlib.Path | None = None) -> None:
         super().__init__(scratch, options, disk)
@@ -246,7 +248,13 @@ class WardByRing(Ward):
         return ""
 
 
-class OlderWard(Ward):
+class NewerWard(Ward):
+    """To compare with another build: both take what there is, and WARD_TRANSPORT, which `scripts/over-io-uring` sets."""
+
+    transport = "auto"
+
+
+class OlderWard(NewerWard):
     """Another build, to compare with."""
 
     name = "ward-before"
@@ -270,7 +278,6 @@ class SameByDevice(Ward):
     """In the place of an older build."""
 
     name = "ward-before"
-    transport = "device"
 
 
 SYSTEMS = {kind.name: kind for kind in (Ward, WardByRing, Plain, Passthrough, Gocryptfs, Securefs, Encfs)}
