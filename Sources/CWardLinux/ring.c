@@ -157,10 +157,18 @@ int ward_ring_next(struct ward_ring *ring, uint64_t *tag, int32_t *result) {
 }
 
 int ward_run_on_cpu(unsigned cpu) {
-    /* More CPUs than a cpu_set_t has: the kernel takes a mask of any length. */
-    unsigned long mask[1024 / sizeof(unsigned long)] = {0};
-    unsigned bits = 8 * sizeof(unsigned long);
-    if (cpu / bits >= sizeof mask / sizeof *mask) return -1;
-    mask[cpu / bits] = 1UL << (cpu % bits);
-    return (int)syscall(SYS_sched_setaffinity, 0, sizeof mask, mask);
+    struct ward_cpus cpus = {{0}};
+    unsigned bits = 8 * sizeof *cpus.mask;
+    if (cpu / bits >= sizeof cpus.mask / sizeof *cpus.mask) return -1;
+    cpus.mask[cpu / bits] = 1UL << (cpu % bits);
+    return ward_run_on_cpus(&cpus);
+}
+
+int ward_run_on_cpus(const struct ward_cpus *cpus) {
+    return (int)syscall(SYS_sched_setaffinity, 0, sizeof cpus->mask, cpus->mask);
+}
+
+int ward_cpus_of_thread(struct ward_cpus *cpus) {
+    memset(cpus, 0, sizeof *cpus);
+    return syscall(SYS_sched_getaffinity, 0, sizeof cpus->mask, cpus->mask) < 0 ? -1 : 0;
 }

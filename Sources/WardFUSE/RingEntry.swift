@@ -35,6 +35,8 @@ struct RingEntry {
     private var header: UnsafeMutablePointer<fuse_uring_req_header> {
         memory.assumingMemoryBound(to: fuse_uring_req_header.self)
     }
+    /// What the request that was taken last, a READ, asks for; 0 for all others.
+    private(set) var readBytes = 0
     var payload: UnsafeMutableRawPointer { memory + RingEntry.payloadOffset }
 
     /// The two buffers, as FUSE_IO_URING_CMD_REGISTER takes them.
@@ -54,6 +56,7 @@ struct RingEntry {
         let payloadBytes = Int(inner.payload_sz)
         guard payloadBytes <= Negotiation.maximumTransferBytes else { return nil }
         dirtyBytes = payloadBytes
+        readBytes = 0
         let inHeader = UnsafeRawPointer(memory).loadUnaligned(as: fuse_in_header.self)
         let structureBytes = Int(inHeader.len) - RingEntry.inHeaderBytes - payloadBytes
         guard (0...Int(FUSE_URING_OP_IN_BYTES)).contains(structureBytes) else { return nil }
@@ -61,7 +64,8 @@ struct RingEntry {
             // Content is decrypted into the payload, and is there though the reply is an error in the end.
             let read = UnsafeRawPointer(memory + RingEntry.structureOffset)
                 .loadUnaligned(as: fuse_read_in.self)
-            dirtyBytes = min(Int(read.size), Negotiation.maximumTransferBytes)
+            readBytes = min(Int(read.size), Negotiation.maximumTransferBytes)
+            dirtyBytes = readBytes
             hasDirtyMargins = true
         }
         let structure = payload - structureBytes

@@ -35,13 +35,18 @@ final class RingTransport: RequestTransport {
     private var arrival: UInt64 = 0
     /// The kernel said something that the protocol does not foresee; the negative errno, or 0.
     private(set) var strangeResult: Int32 = 0
+    /// Where this worker runs; nil: wherever the scheduler says.
+    private var placement: RingPlacement?
     /// Called before this worker rests, and on demand: leave nothing of what was served.
     var willRest: () -> Void = {}
 
-    /// For the thread that will use it. Throws what ward_ring_open does, and `ENOMEM`.
-    init(_ share: RingShare, _ worker: RingWorker) throws(Errno) {
+    /// For the thread that will use it. `placement`: where that one runs. Throws what ward_ring_open does, and `ENOMEM`.
+    init(
+        _ share: RingShare, _ worker: RingWorker, _ placement: RingPlacement? = nil
+    ) throws(Errno) {
         self.share = share
         self.worker = worker
+        self.placement = placement
         for queue in worker.queues { entries.append(try RingEntry(queue: queue)) }
         let result = ward_ring_open(&ring, UInt32(entries.count))
         guard result == 0 else { throw Errno(rawValue: 0 &- result) }
@@ -120,6 +125,7 @@ final class RingTransport: RequestTransport {
                 endRequest()
                 continue
             }
+            placement?.follow(readBytes: entries[current].readBytes)
             let hasMoved = share.settling.hasMoved(
                 request.header.pid, to: entries[current].queue)
             arrival = hasMoved ? SystemClock.nanoseconds() : 0

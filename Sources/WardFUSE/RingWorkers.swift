@@ -31,12 +31,17 @@ final class RingWorkers: @unchecked Sendable {
 
     private let share: RingShare
     private let work: Work
+    /// The CPUs that this process may use. Threads begin with those of the thread that starts them.
+    private let everywhere: ward_cpus
     private let state: Mutex<State>
 
     /// `queues`: as many as the machine may have CPUs.
     init(device: Int32, queues: Int, work: @escaping Work) {
         share = RingShare(device: device, queues: queues)
         self.work = work
+        var cpus = ward_cpus()
+        _ = ward_cpus_of_thread(&cpus)
+        everywhere = cpus
         state = Mutex(State(counts: [Int](repeating: 0, count: queues)))
     }
 
@@ -115,10 +120,11 @@ final class RingWorkers: @unchecked Sendable {
     private func serve(_ worker: RingWorker, _ start: Start) {
         worker.wipeProgress.begin()
         defer { worker.wipeProgress.end() }
-        // A CPU that this process may not use: from another one, then.
-        if worker.queues.count == 1 { _ = ward_run_on_cpu(UInt32(worker.queues[0])) }
+        let placement =
+            worker.queues.count == 1
+            ? RingPlacement(cpu: worker.queues[0], everywhere: everywhere) : nil
         do throws(Errno) {
-            let transport = try RingTransport(share, worker)
+            let transport = try RingTransport(share, worker, placement)
             state.withLock { $0.workers.append(worker) }
             defer { state.withLock { $0.workers.removeAll { $0 === worker } } }
             try transport.register()

@@ -1,0 +1,46 @@
+import CWardLinux
+
+/// Which CPUs the worker of a queue runs on: that of the queue, or any while it serves large reads.
+///
+/// What a small request costs is wake-ups, and those are cheapest on the CPU of the program, which sleeps meanwhile. What a
+/// large read costs is reading and deciphering, and the kernel asks for the next one before the program needs it: on the
+/// program's own CPU all of it would wait for each other, beside CPUs with nothing to do.
+struct RingPlacement {
+    /// Of a read that is worth another CPU.
+    static let largeBytes = 64 << 10
+    /// So many other requests in a row, and the worker is back on its CPU.
+    static let patience = 4
+
+    private let cpu: UInt32
+    private let everywhere: ward_cpus
+    /// Others since the last large read; nil on the CPU of the queue.
+    private var others: Int?
+
+    /// For the thread that calls, which is moved to `cpu`. `everywhere`: what it may use besides. Nil where it can't have that
+    /// CPU: then it may use all others.
+    init?(cpu: UInt16, everywhere: ward_cpus) {
+        self.cpu = UInt32(cpu)
+        self.everywhere = everywhere
+        guard ward_run_on_cpu(self.cpu) == 0 else {
+            var cpus = everywhere
+            _ = ward_run_on_cpus(&cpus)
+            return nil
+        }
+    }
+
+    /// Before a request is served. `readBytes`: what a READ asks for; 0 for all others.
+    @inline(__always)
+    mutating func follow(readBytes: Int) {
+        if readBytes >= RingPlacement.largeBytes {
+            if others == nil {
+                var cpus = everywhere
+                _ = ward_run_on_cpus(&cpus)
+            }
+            others = 0
+        } else if let count = others {
+            others = count + 1
+            guard count + 1 >= RingPlacement.patience, ward_run_on_cpu(cpu) == 0 else { return }
+            others = nil
+        }
+    }
+}
