@@ -73,7 +73,7 @@ public struct MountOptions: Sendable {
 
 /// What the kernel's requests come by: by the words that people write.
 public enum TransportChoice: String, Sendable, CaseIterable {
-    /// The device, as long as the rings are not faster everywhere (decision 0066).
+    /// The fastest that the kernel offers.
     case auto
     case device
     case ioUring = "io-uring"

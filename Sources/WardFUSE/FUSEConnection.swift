@@ -135,7 +135,7 @@ public final class FUSEConnection: Sendable {
             guard
                 let agreed = Negotiation(
                     answering: offer, sharedStorage: options.sharedStorage,
-                    usesRing: options.transport == .ioUring)
+                    usesRing: usesRing(options))
             else {
                 channel.complete(request.header.unique, error: -EPROTO)
                 throw FUSEError(
@@ -146,6 +146,13 @@ public final class FUSEConnection: Sendable {
             send(agreed.reply, request.header.unique, channel)
             return agreed
         }
+    }
+
+    /// Whether the rings are to be used where the kernel offers them. What this process may not have is not asked for: the
+    /// kernel would hold back every request until it is there, and `Mounting.check` has told who insists.
+    private static func usesRing(_ options: FUSEMountOptions) -> Bool {
+        guard options.transport == nil else { return options.transport == .ioUring }
+        return (try? RingTransport.check()) != nil && CPUs.read() != nil
     }
 
     private static func send(_ reply: fuse_init_out, _ unique: UInt64, _ channel: DeviceChannel) {

@@ -10,7 +10,7 @@ public struct FUSEMountOptions: Sendable {
     /// Whether somebody else may change the backing directory while it is mounted: then the kernel's caches expire after
     /// a second, and pages are dropped at every open.
     public var sharedStorage: Bool
-    /// What requests are to come by; mounting fails where it can't be had. Nil: the device (decision 0066).
+    /// What requests are to come by; mounting fails where it can't be had. Nil: the fastest there is.
     public var transport: FUSETransport?
 
     public init(

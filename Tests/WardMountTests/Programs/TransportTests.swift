@@ -46,6 +46,12 @@ extension MountSuite {
             #expect(try transport(volume) == "device")
         }
 
+        @Test("auto is io_uring where root has turned it on", arguments: User.available)
+        func auto(user: User) throws {
+            let volume = try MountedVolume(as: user, mountArguments: ["--transport", "auto"])
+            #expect(try transport(volume) == (Self.isOffered ? "io-uring" : "device"))
+        }
+
         @Test("$WARD_TRANSPORT is the default, and a word that it can't be is named")
         func variable() throws {
             let volume = try MountedVolume(
