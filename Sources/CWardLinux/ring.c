@@ -156,19 +156,45 @@ int ward_ring_next(struct ward_ring *ring, uint64_t *tag, int32_t *result) {
     return 1;
 }
 
+/* A bit for each. More of them than a cpu_set_t has, as the kernel takes a mask of any length. */
+struct ward_cpus {
+    unsigned long mask[128];
+};
+
+static __thread int is_bound;
+
+static int set_cpus(const struct ward_cpus *cpus) {
+    return (int)syscall(SYS_sched_setaffinity, 0, sizeof cpus->mask, cpus->mask);
+}
+
+static int get_cpus(pid_t thread, struct ward_cpus *cpus) {
+    memset(cpus, 0, sizeof *cpus);
+    return syscall(SYS_sched_getaffinity, thread, sizeof cpus->mask, cpus->mask) < 0 ? -1 : 0;
+}
+
 int ward_run_on_cpu(unsigned cpu) {
     struct ward_cpus cpus = {{0}};
     unsigned bits = 8 * sizeof *cpus.mask;
     if (cpu / bits >= sizeof cpus.mask / sizeof *cpus.mask) return -1;
     cpus.mask[cpu / bits] = 1UL << (cpu % bits);
-    return ward_run_on_cpus(&cpus);
+    if (set_cpus(&cpus) != 0) return -1;
+    is_bound = 1;
+    return 0;
 }
 
-int ward_run_on_cpus(const struct ward_cpus *cpus) {
-    return (int)syscall(SYS_sched_setaffinity, 0, sizeof cpus->mask, cpus->mask);
+int ward_run_anywhere(void) {
+    struct ward_cpus cpus;
+    if (get_cpus(getpid(), &cpus) != 0 || set_cpus(&cpus) != 0) return -1;
+    is_bound = 0;
+    return 0;
 }
 
-int ward_cpus_of_thread(struct ward_cpus *cpus) {
-    memset(cpus, 0, sizeof *cpus);
-    return syscall(SYS_sched_getaffinity, 0, sizeof cpus->mask, cpus->mask) < 0 ? -1 : 0;
+int ward_is_bound(void) { return is_bound; }
+
+unsigned ward_cpu_count(void) {
+    struct ward_cpus cpus;
+    if (get_cpus(0, &cpus) != 0) return 0;
+    unsigned count = 0;
+    for (size_t i = 0; i < sizeof cpus.mask / sizeof *cpus.mask; i++) count += (unsigned)__builtin_popcountl(cpus.mask[i]);
+    return count;
 }

@@ -119,12 +119,16 @@ final class DatabaseKeeper: Sendable {
 
     /// `locked` where that is the reason, whatever SQLite calls it.
     ///
-    /// A lock that is over already is known by its news alone, which may still be under way: they are given a second.
+    /// A lock that is over already is known by its news alone, which may still be under way: they are given a moment.
     private func explained(_ error: any Error, _ access: Access) -> any Error {
         guard StoreFailure.mayBeALock(error) else { return error }
-        for _ in 0..<100 {
-            if let explanation = explanation(of: error, access) { return explanation }
+        if let explanation = explanation(of: error, access) { return explanation }
+        let end = ContinuousClock.now + StoreFailure.patience(error)
+        while ContinuousClock.now < end {
             usleep(10_000)
+            if state.withLock({ $0.departures }) != access.departures {
+                return explanation(of: error, access) ?? error
+            }
         }
         return error
     }
@@ -289,10 +293,8 @@ final class DatabaseKeeper: Sendable {
             do {
                 return try store.open(isFirst: isFirst)
             } catch {
-                let explained = store.explained(error)
-                guard attempt < Self.openings, StoreFailure.mayBeALock(explained) else {
-                    throw explained
-                }
+                let (explained, mayBeOver) = store.explained(error)
+                guard mayBeOver, attempt < Self.openings else { throw explained }
                 attempt += 1
             }
         }

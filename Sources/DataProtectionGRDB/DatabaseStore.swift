@@ -104,14 +104,14 @@ struct DatabaseStore: Sendable {
 
     // MARK: Errors
 
-    /// `locked` where that is why it could not be opened.
-    func explained(_ error: any Error) -> any Error {
-        if let known = DataProtectionError(error) { return known }
-        guard StoreFailure.mayBeALock(error) else { return error }
+    /// `locked` where that is why it could not be opened. `mayBeOver`: it may have been, and the volume says that it can be now.
+    func explained(_ error: any Error) -> (error: any Error, mayBeOver: Bool) {
+        if let known = DataProtectionError(error) { return (known, false) }
+        guard StoreFailure.mayBeALock(error) else { return (error, false) }
         if let now = volume.snapshot {
-            return canBeOpened(in: now) ? error : locked(now.state)
+            return canBeOpened(in: now) ? (error, true) : (locked(now.state), false)
         }
         // The daemon tells this program nothing; opening may.
-        return DatabaseFiles.isRefused(path) ? locked(.unknown) : error
+        return (DatabaseFiles.isRefused(path) ? locked(.unknown) : error, false)
     }
 }

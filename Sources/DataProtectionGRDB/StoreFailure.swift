@@ -10,6 +10,14 @@ enum StoreFailure {
         return codes.contains(code)
     }
 
+    /// How long the news of a lock that is over already are waited for: longest after what hardly anything but a lock leads to.
+    static func patience(_ error: any Error) -> Duration {
+        switch (error as? DatabaseError)?.resultCode.primaryResultCode {
+        case .SQLITE_IOERR, .SQLITE_CANTOPEN: .seconds(1)
+        default: .milliseconds(100)
+        }
+    }
+
     private static let codes: [ResultCode] = [
         // read(2), write(2), open(2) and fcntl(2) refused.
         .SQLITE_IOERR, .SQLITE_CANTOPEN, .SQLITE_AUTH, .SQLITE_PERM, .SQLITE_READONLY,

@@ -180,7 +180,8 @@ struct MountRequest {
         if settings.lockWithScreen { words.append("--lock-with-screen") }
         if settings.manualClock { words.append("--manual-clock") }
         if settings.sharedStorage { words.append("--shared-storage") }
-        if transport != .auto { words += ["--transport", transport.rawValue] }
+        // Said in any case: $WARD_TRANSPORT may say otherwise.
+        words += ["--transport", transport.rawValue]
         if settings.acceptOlder { words.append("--accept-older") }
         if let log { words += ["--log", log] }
         if settings.volatile { words.append("--volatile") }

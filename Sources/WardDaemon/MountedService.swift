@@ -151,7 +151,10 @@ final class MountedService: @unchecked Sendable {
     func serve() {
         connection.serve(volume, threads: options.threads ?? FUSEConnection.usualThreads)
         if let error = connection.protocolError {
-            log.write(.error, "FUSE over io_uring: the kernel says \(error); the mount is cut off")
+            log.write(
+                .error,
+                "FUSE over io_uring: the kernel says \(error); the mount is cut off: unmount it, and mount it with --transport device"
+            )
         }
         served.signal()
     }

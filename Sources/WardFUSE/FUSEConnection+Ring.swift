@@ -17,7 +17,13 @@ extension FUSEConnection {
     /// Returns when the kernel has ended the connection; false where the rings can't be had, at once: the kernel sends
     /// requests to the device then.
     func serveByRing(_ volume: Volume) -> Bool {
-        guard let cpus = CPUs.read() else { return decline() }
+        let refusal: RingRefusal
+        do throws(Errno) {
+            refusal = try RingRefusal()
+        } catch {
+            return cutOff(error)
+        }
+        guard let cpus = CPUs.read() else { return decline(refusal) }
         let syncs = SyncPool<RingChannel>(onTheSpot: volume)
         let ring = RingWorkers(device: share.device, queues: cpus.count) {
             [self] transport, willSync in
@@ -37,21 +43,26 @@ extension FUSEConnection {
         }
         self.ring.withLock { $0 = ring }
         defer { self.ring.withLock { $0 = nil } }
-        guard ring.start(cpus) else { return decline() }
+        guard ring.start(cpus) else { return decline(refusal) }
         serveAside(volume)
         ring.join()
         return true
     }
 
-    /// Makes the kernel send requests to the device. Where even that can't be done it holds them all back: then the
-    /// connection is cut, so that nobody waits for ever.
-    private func decline() -> Bool {
+    /// Makes the kernel send requests to the device.
+    private func decline(_ refusal: RingRefusal) -> Bool {
         do throws(Errno) {
-            try RingTransport.decline(share.device)
+            try refusal.refuse(share.device)
+            return false
         } catch {
-            strangeResult.store(0 &- error.rawValue, ordering: .relaxed)
-            abort()
+            return cutOff(error)
         }
+    }
+
+    /// The kernel has neither rings nor a refusal, and holds every request back: so that nobody waits for ever, the connection ends.
+    private func cutOff(_ error: Errno) -> Bool {
+        strangeResult.store(0 &- error.rawValue, ordering: .relaxed)
+        abort()
         return false
     }
 

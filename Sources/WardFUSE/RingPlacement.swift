@@ -12,35 +12,25 @@ struct RingPlacement {
     static let patience = 4
 
     private let cpu: UInt32
-    private let everywhere: ward_cpus
     /// Others since the last large read; nil on the CPU of the queue.
     private var others: Int?
 
-    /// For the thread that calls, which is moved to `cpu`. `everywhere`: what it may use besides. Nil where it can't have that
-    /// CPU: then it may use all others.
-    init?(cpu: UInt16, everywhere: ward_cpus) {
+    /// For the thread that calls, which is moved to `cpu`. Nil where it can't have that CPU: then it stays where it is.
+    init?(cpu: UInt16) {
         self.cpu = UInt32(cpu)
-        self.everywhere = everywhere
-        guard ward_run_on_cpu(self.cpu) == 0 else {
-            var cpus = everywhere
-            _ = ward_run_on_cpus(&cpus)
-            return nil
-        }
+        guard ward_run_on_cpu(self.cpu) == 0 else { return nil }
     }
 
     /// Before a request is served. `readBytes`: what a READ asks for; 0 for all others.
     @inline(__always)
     mutating func follow(readBytes: Int) {
         if readBytes >= RingPlacement.largeBytes {
-            if others == nil {
-                var cpus = everywhere
-                _ = ward_run_on_cpus(&cpus)
-            }
+            if others == nil, ward_run_anywhere() != 0 { return }
             others = 0
         } else if let count = others {
             others = count + 1
-            guard count + 1 >= RingPlacement.patience, ward_run_on_cpu(cpu) == 0 else { return }
-            others = nil
+            guard count + 1 >= RingPlacement.patience else { return }
+            others = ward_run_on_cpu(cpu) == 0 ? nil : 0
         }
     }
 }

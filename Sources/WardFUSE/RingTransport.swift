@@ -80,22 +80,6 @@ final class RingTransport: RequestTransport {
         }
     }
 
-    /// Makes the kernel send requests to the device for good: the first registration that fails does (`fuse_uring_cmd`). On
-    /// a ring of its own. Throws what ward_ring_open does.
-    static func decline(_ device: Int32) throws(Errno) {
-        var ring = ward_ring()
-        let result = ward_ring_open(&ring, 1)
-        guard result == 0 else { throw Errno(rawValue: 0 &- result) }
-        defer { ward_ring_close(&ring) }
-        var none = (iovec(), iovec())
-        withUnsafeBytes(of: &none) { bytes in
-            let vector = bytes.baseAddress!.assumingMemoryBound(to: iovec.self)
-            // There is no such queue.
-            _ = ward_ring_register(&ring, device, .max, vector, 0)
-            _ = ward_ring_submit(&ring)
-        }
-    }
-
     /// Whether this process may use rings at all: a container, or the system (`io_uring_disabled`), may forbid it.
     static func check() throws(Errno) {
         var ring = ward_ring()

@@ -31,17 +31,12 @@ final class RingWorkers: @unchecked Sendable {
 
     private let share: RingShare
     private let work: Work
-    /// The CPUs that this process may use. Threads begin with those of the thread that starts them.
-    private let everywhere: ward_cpus
     private let state: Mutex<State>
 
     /// `queues`: as many as the machine may have CPUs.
     init(device: Int32, queues: Int, work: @escaping Work) {
         share = RingShare(device: device, queues: queues)
         self.work = work
-        var cpus = ward_cpus()
-        _ = ward_cpus_of_thread(&cpus)
-        everywhere = cpus
         state = Mutex(State(counts: [Int](repeating: 0, count: queues)))
     }
 
@@ -122,7 +117,7 @@ final class RingWorkers: @unchecked Sendable {
         defer { worker.wipeProgress.end() }
         let placement =
             worker.queues.count == 1
-            ? RingPlacement(cpu: worker.queues[0], everywhere: everywhere) : nil
+            ? RingPlacement(cpu: worker.queues[0]) : nil
         do throws(Errno) {
             let transport = try RingTransport(share, worker, placement)
             state.withLock { $0.workers.append(worker) }

@@ -3,7 +3,8 @@ import Glibc
 
 /// A thread of one's own, pthread_create(3): what blocks in system calls stays off the pool of Swift's concurrency.
 ///
-/// All signals are blocked in it: they belong to the thread that waits for them.
+/// All signals are blocked in it: they belong to the thread that waits for them. It is bound to no CPU, though the thread that
+/// starts it may be.
 public struct SystemThread: @unchecked Sendable {
     // Sendable: a thread's handle means the same in every thread.
     private static let stackBytes = 1 << 20
@@ -12,6 +13,8 @@ public struct SystemThread: @unchecked Sendable {
     private final class Start {
         let name: String
         let body: @Sendable () -> Void
+        /// Whoever starts it is bound to a CPU, which it would inherit.
+        let isBound = ward_is_bound() != 0
         init(_ name: String, _ body: @escaping @Sendable () -> Void) {
             self.name = name
             self.body = body
@@ -40,6 +43,7 @@ public struct SystemThread: @unchecked Sendable {
                 start.name.withCString { name in
                     _ = ward_prctl(PR_SET_NAME, UInt(bitPattern: name))
                 }
+                if start.isBound { _ = ward_run_anywhere() }
                 start.body()
                 // glibc keeps the stack for the next thread.
                 ward_scrub_thread()

@@ -154,8 +154,8 @@ extension Volume {
         return isComplete
     }
 
-    /// Classes whose files can be opened now; a class may not be among them for a moment after its key came (`admit`).
-    public var available: ProtectionClassSet { gate.open }
+    /// Classes whose files can be opened now. When its key has come a class is not among them before `admit`.
+    public var available: ProtectionClassSet { gate.open.intersection(keyring.available) }
 
     /// Opens the gate for classes whose keys are now in the keyring. No work per file (row L4); right after a lock it
     /// waits for what that has the kernel drop (`PageDrops`), for a moment at most.

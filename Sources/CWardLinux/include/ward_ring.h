@@ -53,15 +53,13 @@ int ward_ring_next(struct ward_ring *ring, uint64_t *tag, int32_t *result);
 /* The one that comes `number` after the next, and all stay: 1, or 0 where there are not so many. */
 int ward_ring_peek(const struct ward_ring *ring, unsigned number, uint64_t *tag, int32_t *result);
 
-/* A set of CPUs: a bit for each. More of them than a cpu_set_t has, as the kernel takes a mask of any length. */
-struct ward_cpus {
-    unsigned long mask[128];
-};
-/* sched_setaffinity(2) of the calling thread to one CPU; 0 or -1. */
+/* Binds the calling thread to one CPU, sched_setaffinity(2); 0 or -1. */
 int ward_run_on_cpu(unsigned cpu);
-/* The same, to any of these. */
-int ward_run_on_cpus(const struct ward_cpus *cpus);
-/* sched_getaffinity(2) of the calling thread; 0 or -1. */
-int ward_cpus_of_thread(struct ward_cpus *cpus);
+/* Undoes that: it may use every CPU that the process's first thread may. 0 or -1. */
+int ward_run_anywhere(void);
+/* Whether the calling thread is bound by ward_run_on_cpu. */
+int ward_is_bound(void);
+/* How many CPUs the calling thread may use; 0 where that can't be known. */
+unsigned ward_cpu_count(void);
 
 #endif
