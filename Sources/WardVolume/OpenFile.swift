@@ -353,6 +353,11 @@ final class DirectoryHandle: @unchecked Sendable {
         return names[index]
     }
 
+    /// Whether the store's directory takes as much room itself, bytes. After a name was read.
+    func takes(atLeast bytes: Int) -> Bool {
+        ((try? storage.fstat(descriptor))?.st_size ?? 0) >= bytes
+    }
+
     /// The name at the position was given.
     func advance() {
         position = names[index].next

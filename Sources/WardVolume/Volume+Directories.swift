@@ -11,7 +11,18 @@ extension Volume {
         return .handle(DirectoryHandle(node: node, storage: storage))
     }
 
+    /// From this size on of what a store's directory takes itself, bytes, its listing begins with few look-ups: some two thousand
+    /// names.
+    private static let longListingBytes = 128 << 10
+    /// Enough for the kernel to see whether the program wants to know more than names.
+    private static let firstLookups = 4
+
     /// Entries from `offset` on (0: the beginning) until `sink` is full. `lookup`: `readdirplus`.
+    ///
+    /// The kernel asks for look-ups at the beginning of every listing, and then only where the program uses them
+    /// (`fuse_use_readdirplus`, fs/fuse/readdir.c). Names come in the order of their hashes, so the first few hundred files of a
+    /// long listing are spread over all the inodes of the store: a program that wants no more than names would
+    /// have waited for the disk to read them. So the first reply for a long one is short.
     public func readDirectory<Sink: DirectorySink>(
         _ handle: HandleID, offset: UInt64, lookup: Bool, into sink: inout Sink,
         _ context: WorkerContext
@@ -21,6 +32,7 @@ extension Volume {
         handle.lock.lockNow()
         defer { handle.lock.unlock() }
         handle.seek(to: offset)
+        var lookups = 0
         while let name = try handle.name(
             open: { () throws(Errno) in
                 try storage.openat(
@@ -30,6 +42,12 @@ extension Volume {
         {
             var entry: Entry?
             if lookup, !name.stored.isEmpty {
+                if offset == 0, lookups == Volume.firstLookups,
+                    handle.takes(atLeast: Volume.longListingBytes)
+                {
+                    return
+                }
+                lookups += 1
                 do throws(Errno) {
                     entry = try self.lookup(node, stored: name.stored, context)
                 } catch {

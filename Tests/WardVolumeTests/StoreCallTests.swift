@@ -167,7 +167,44 @@ import WardSystem
             harness.volume.releaseDirectory(handle, harness.context)
         }
         #expect(calls.removeValue(forKey: "entries") ?? 0 <= 5)
-        #expect(calls == ["openat": 1, "fstatat": 1001, "close": 1])
+        #expect(calls == ["openat": 1, "fstatat": 1001, "fstat": 1, "close": 1])
+    }
+
+    @Test("the first reply for a long listing looks up few names, and the next as many as fit")
+    func longListing() throws {
+        let count = 5000
+        for number in 0..<count {
+            let (node, handle) = try harness.create("name-\(number)")
+            release(handle)
+            harness.volume.forget(node, lookups: 1)
+        }
+        let handle = try harness.volume.openDirectory(1, harness.context)
+        defer { harness.volume.releaseDirectory(handle, harness.context) }
+        var first = OffsetSink()
+        var calls = try storage.calls { () throws(Errno) in
+            try harness.volume.readDirectory(
+                handle, offset: 0, lookup: true, into: &first, harness.context)
+        }
+        // On stores whose directories take no room of their own listings are never long.
+        var store = stat()
+        #expect(stat(harness.directory, &store) == 0)
+        let isLong = store.st_size >= 128 << 10
+        #expect(calls["fstatat"] == (isLong ? 4 : count + 1))
+        #expect(first.lookedUp == calls["fstatat"])
+        guard isLong else { return }
+        var rest = OffsetSink()
+        calls = try storage.calls { () throws(Errno) in
+            try harness.volume.readDirectory(
+                handle, offset: first.last, lookup: true, into: &rest, harness.context)
+        }
+        #expect(calls["fstatat"] == count + 1 - 4)
+        let names = Set(first.names + rest.names).subtracting([".", ".."])
+        #expect(names.count == count + 1 && first.names.count + rest.names.count == count + 3)
+        // Without look-ups the first reply has all that fits.
+        var plain = OffsetSink()
+        try harness.volume.readDirectory(
+            handle, offset: 0, lookup: false, into: &plain, harness.context)
+        #expect(plain.names.count == count + 3 && plain.lookedUp == 0)
     }
 
     @Test("a listing goes on where it stopped, for another handle, too, whatever was removed")
@@ -196,6 +233,22 @@ import WardSystem
         #expect(seen.count == all.count)
         #expect(Set(seen) == all)
         #expect(try harness.names().isEmpty)
+    }
+}
+
+/// Takes all names, and keeps where it was.
+private struct OffsetSink: DirectorySink {
+    var names: [String] = []
+    var lookedUp = 0
+    var last: UInt64 = 0
+
+    mutating func add(
+        name: UnsafeRawBufferPointer, inode: UInt64, type: UInt32, nextOffset: UInt64, entry: Entry?
+    ) -> Bool {
+        names.append(String(decoding: name, as: UTF8.self))
+        if entry != nil { lookedUp += 1 }
+        last = nextOffset
+        return true
     }
 }
 
