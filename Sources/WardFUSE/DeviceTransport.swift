@@ -43,6 +43,8 @@ final class DeviceShare: Sendable {
 final class DeviceTransport: RequestTransport {
     private static let spinNanoseconds: UInt64 = 50_000
     private static let highestCredit = 16
+    /// How long FORGETs are let come together. One that follows an unlink frees a node, and nobody waits for that.
+    private static let gatheringMicroseconds: UInt32 = 2000
     /// Requests after which whoever still sleeps at the device is sent away again.
     private static let requestsBetweenReminders: UInt32 = 256
     /// A request's header and structure, and whole pages.
@@ -53,6 +55,7 @@ final class DeviceTransport: RequestTransport {
     /// Which of the workers this is.
     private let number: Int
     private let maySpin: Bool
+    private let gathersForgets: Bool
     private let buffer: UnsafeMutableRawPointer
     /// How much of the buffer requests have filled since it was wiped.
     private var dirtyBytes = 0
@@ -64,17 +67,22 @@ final class DeviceTransport: RequestTransport {
     private var requestsAlone: UInt32 = 0
     /// A request came since the last sleep.
     private var hasServed = false
+    /// The last one that came was FORGET.
+    private var hasForgotten = false
     /// Called before this worker sleeps, and on demand: leave nothing of what was served.
     var willSleep: () -> Void = {}
 
     /// Throws `ENOMEM` where there is no memory for the buffer.
     ///
-    /// `maySpin`: whether small requests are to be expected; without, it sleeps for each.
+    /// `maySpin`: whether small requests are to be expected; without, it sleeps for each. `gathersForgets`: nothing comes that a
+    /// program waits for, so that after a FORGET more of them are let come together, and the thread is not woken for each.
     init(
-        _ share: DeviceShare, number: Int, _ wipeProgress: WipeProgress, maySpin: Bool = true
+        _ share: DeviceShare, number: Int, _ wipeProgress: WipeProgress, maySpin: Bool = true,
+        gathersForgets: Bool = false
     ) throws(Errno) {
         self.share = share
         self.maySpin = maySpin && share.maySpin
+        self.gathersForgets = gathersForgets
         self.number = number
         self.wipeProgress = wipeProgress
         buffer = try TransferMemory.map(DeviceTransport.bufferBytes)
@@ -102,6 +110,7 @@ final class DeviceTransport: RequestTransport {
             case .request(let request, let descriptor):
                 strangeErrors = 0
                 hasServed = true
+                hasForgotten = request.isForget
                 if maySpin { noteRequest(hadWaited) }
                 return (request, DeviceChannel(descriptor: descriptor))
             case .nothing: continue
@@ -205,6 +214,11 @@ final class DeviceTransport: RequestTransport {
         defer { wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent) }
         if share.alone.isServedByOther(than: number) {
             share.alone.rest(number)
+            return .nothing
+        }
+        if gathersForgets, hasForgotten {
+            hasForgotten = false
+            usleep(DeviceTransport.gatheringMicroseconds)
             return .nothing
         }
         let start = SystemClock.nanoseconds()

@@ -72,7 +72,7 @@ extension FUSEConnection {
         let progress = WipeProgress()
         workers.withLock { $0 = [progress] }
         let body: @Sendable () -> Void = { [self] in
-            work(volume, syncs, 0, progress, maySpin: false)
+            work(volume, syncs, 0, progress, isAside: true)
         }
         if let thread = try? SystemThread("ward-fuse-aside", body) { thread.join() } else { body() }
         syncs.end()

@@ -233,12 +233,12 @@ public final class FUSEConnection: Sendable {
 
     func work(
         _ volume: Volume, _ syncs: SyncPool<DeviceChannel>, _ number: Int,
-        _ progress: WipeProgress, maySpin: Bool = true
+        _ progress: WipeProgress, isAside: Bool = false
     ) {
         defer { progress.end() }
         guard
             let transport = try? DeviceTransport(
-                share, number: number, progress, maySpin: maySpin)
+                share, number: number, progress, maySpin: !isAside, gathersForgets: isAside)
         else { return }
         let context = WorkerContext(volume: volume)
         transport.willSleep = { context.scrub() }

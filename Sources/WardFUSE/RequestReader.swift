@@ -60,4 +60,9 @@ struct Request {
         guard Int(header.len) == bytes.count else { return nil }
         body = RequestReader(UnsafeRawBufferPointer(rebasing: bytes.dropFirst(headerBytes)))
     }
+
+    /// One of those that are not answered and that no program waits for.
+    var isForget: Bool {
+        header.opcode == FUSE_FORGET.rawValue || header.opcode == FUSE_BATCH_FORGET.rawValue
+    }
 }
