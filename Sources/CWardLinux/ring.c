@@ -191,6 +191,23 @@ int ward_run_anywhere(void) {
 
 int ward_is_bound(void) { return is_bound; }
 
+static __thread int gives_way;
+
+static int set_policy(pid_t thread, int policy) {
+    struct sched_param none = {.sched_priority = 0};
+    return sched_setscheduler(thread, policy, &none);
+}
+
+int ward_give_way(int yes) {
+    if (set_policy(0, yes ? SCHED_IDLE : SCHED_OTHER) != 0) return -1;
+    gives_way = yes != 0;
+    return 0;
+}
+
+int ward_stop_giving_way(pid_t thread) { return set_policy(thread, SCHED_OTHER); }
+
+int ward_gives_way(void) { return gives_way; }
+
 unsigned ward_cpu_count(void) {
     struct ward_cpus cpus;
     if (get_cpus(0, &cpus) != 0) return 0;

@@ -9,20 +9,25 @@ final class RingShare: Sendable {
     let settling = Settling()
     /// The rings are not to be used after all: workers end.
     let isDeclined = Atomic<Bool>(false)
-    /// For each queue the workers that wait for a request.
-    let idle: [Idle]
+    let queues: [Queue]
+    /// Whether workers may give way (`GivingWay`); decided before there are any.
+    let mayGiveWay: Bool
     /// Whether somebody looks after the workers (`RingWatch`).
     let isWatched = Atomic<Bool>(false)
     /// Changes when somebody is to.
     let watchWord = FutexWord()
 
-    final class Idle: Sendable {
-        let count = Atomic<Int>(0)
+    final class Queue: Sendable {
+        /// The workers that wait for a request.
+        let idle = Atomic<Int>(0)
+        /// Requests that are being served and that somebody waits for.
+        let serving = Atomic<Int>(0)
     }
 
-    init(device: Int32, queues: Int) {
+    init(device: Int32, queues: Int, mayGiveWay: Bool) {
         self.device = device
-        idle = (0..<queues).map { _ in Idle() }
+        self.mayGiveWay = mayGiveWay
+        self.queues = (0..<queues).map { _ in Queue() }
     }
 
     func wakeWatch() {
@@ -42,6 +47,12 @@ final class RingWorker: Sendable {
     let isClean = Atomic<Bool>(true)
     /// Nothing came for a while: be clean.
     let mustRest = Atomic<Bool>(false)
+    /// Its thread, gettid(2); 0 before it has begun.
+    let thread = Atomic<Int32>(0)
+    /// Its thread gives way to programs.
+    let givesWay = Atomic<Bool>(false)
+    /// Not before that, nanoseconds of the monotonic clock.
+    let mayGiveWayFrom = Atomic<UInt64>(0)
 
     init(queues: [UInt16]) { self.queues = queues }
 }

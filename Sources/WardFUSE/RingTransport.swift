@@ -35,6 +35,9 @@ final class RingTransport: RequestTransport {
     private var arrival: UInt64 = 0
     /// The kernel said something that the protocol does not foresee; the negative errno, or 0.
     private(set) var strangeResult: Int32 = 0
+    /// The request that is served is counted among those of its queue.
+    private var isCounted = false
+    private var mix = RequestMix()
     /// Where this worker runs; nil: wherever the scheduler says.
     private var placement: RingPlacement?
     /// Called before this worker rests, and on demand: leave nothing of what was served.
@@ -110,9 +113,11 @@ final class RingTransport: RequestTransport {
                 continue
             }
             placement?.follow(readBytes: entries[current].readBytes)
+            noteCompany(request.header.opcode)
             let hasMoved = share.settling.hasMoved(
                 request.header.pid, to: entries[current].queue)
-            arrival = hasMoved ? SystemClock.nanoseconds() : 0
+            let staysAwake = hasMoved && !worker.givesWay.load(ordering: .relaxed)
+            arrival = staysAwake ? SystemClock.nanoseconds() : 0
             return (request, RingChannel(transport: self, index: current))
         }
         return nil
@@ -132,6 +137,36 @@ final class RingTransport: RequestTransport {
         isServing = false
         answerLeftOver()
         worker.beat.store(worker.beat.load(ordering: .relaxed) &+ 1, ordering: .releasing)
+    }
+
+    // MARK: Giving way
+
+    /// Counts the request that has come, and gives way or not as the company it has says.
+    @inline(__always)
+    private func noteCompany(_ opcode: UInt32) {
+        guard share.mayGiveWay, opcode != FUSE_RELEASE.rawValue else { return }
+        let others = share.queues[Int(entries[current].queue)].serving
+            .add(1, ordering: .relaxed).oldValue
+        isCounted = true
+        mix.note(isShared: others > 0)
+        let givesWay = worker.givesWay.load(ordering: .relaxed)
+        if mix.isSerial != givesWay { giveWay(!givesWay) }
+    }
+
+    private func giveWay(_ yes: Bool) {
+        if yes {
+            let from = worker.mayGiveWayFrom.load(ordering: .relaxed)
+            guard SystemClock.coarseNanoseconds() >= from else { return }
+        }
+        guard ward_give_way(yes ? 1 : 0) == 0 else { return }
+        worker.givesWay.store(yes, ordering: .sequentiallyConsistent)
+    }
+
+    /// Before whoever waits for the answer has it.
+    private func leaveCompany() {
+        guard isCounted else { return }
+        isCounted = false
+        share.queues[Int(entries[current].queue)].serving.subtract(1, ordering: .relaxed)
     }
 
     /// Why an entry is of no use any more: a negative errno.
@@ -159,6 +194,7 @@ final class RingTransport: RequestTransport {
         guard commitID != 0 else { return }
         entries[index].commitID = 0
         entries[index].putReply(header, content)
+        leaveCompany()
         var result = ward_ring_commit(
             &ring, share.device, entries[index].queue, commitID, UInt64(index))
         if result == 0 { result = ward_ring_submit(&ring) }
@@ -181,17 +217,17 @@ final class RingTransport: RequestTransport {
             arrival = 0
             if taken < Settling.longestServiceNanoseconds, comesWhileAwake() { return }
         }
-        for entry in entries { share.idle[Int(entry.queue)].count.add(1, ordering: .relaxed) }
+        for entry in entries { share.queues[Int(entry.queue)].idle.add(1, ordering: .relaxed) }
         // Nothing of what was served is left: a demand that comes meanwhile is met, and this worker looks when it comes round.
         if !hasServed { worker.wipeProgress.met.store(.max, ordering: .sequentiallyConsistent) }
         var signals = InterruptingSignal.others
         let result = ward_ring_wait(&ring, &signals)
         if !hasServed { worker.wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent) }
-        for entry in entries { share.idle[Int(entry.queue)].count.subtract(1, ordering: .relaxed) }
+        for entry in entries { share.queues[Int(entry.queue)].idle.subtract(1, ordering: .relaxed) }
         if result != 0, result != -EINTR { return fail(result) }
         if worker.mustRest.load(ordering: .relaxed) {
             worker.mustRest.store(false, ordering: .relaxed)
-            if result != 0 { leaveNothing() }
+            if result != 0 { rest() }
         }
     }
 
@@ -203,6 +239,12 @@ final class RingTransport: RequestTransport {
             if ward_ring_peek(&ring, 0, &tag, &result) == 1 { return true }
         } while SystemClock.nanoseconds() &- start < Settling.awakeNanoseconds
         return false
+    }
+
+    private func rest() {
+        leaveNothing()
+        mix = RequestMix()
+        if worker.givesWay.load(ordering: .relaxed) { giveWay(false) }
     }
 
     // MARK: Wiping

@@ -1,3 +1,4 @@
+import CWardLinux
 import Synchronization
 import WardSystem
 
@@ -6,7 +7,7 @@ import WardSystem
 /// One that has served, and that nothing came for since the last look, is sent to rest: it wipes its buffers and its stack. To do
 /// that before each wait would cost more than a small request. And where all workers of a queue have been at the same
 /// request since the last look (the store does not answer), another one is started, so that the programs of that CPU, and
-/// a lock, go on.
+/// a lock, go on. Workers that give way and are starved for it are looked for more often.
 final class RingWatch: Sendable {
     private static let intervalNanoseconds = 20_000_000
 
@@ -34,16 +35,41 @@ final class RingWatch: Sendable {
 
     func run() {
         var beats: [ObjectIdentifier: UInt64] = [:]
+        var starvation = Starvation()
+        var nextLook: UInt64 = 0
         while true {
             let word = share.watchWord.value
             if isEnding.load(ordering: .sequentiallyConsistent) { return }
-            if share.isWatched.load(ordering: .sequentiallyConsistent) {
-                share.watchWord.wait(while: word, nanoseconds: RingWatch.intervalNanoseconds)
-                look(&beats)
-            } else {
+            guard share.isWatched.load(ordering: .sequentiallyConsistent) else {
                 beats = [:]
                 share.watchWord.wait(while: word)
+                nextLook = SystemClock.nanoseconds() &+ UInt64(RingWatch.intervalNanoseconds)
+                continue
             }
+            share.watchWord.wait(
+                while: word,
+                nanoseconds: share.mayGiveWay
+                    ? Starvation.intervalNanoseconds : RingWatch.intervalNanoseconds)
+            let now = SystemClock.nanoseconds()
+            endStarvation(&starvation, now)
+            guard now >= nextLook else { continue }
+            nextLook = now &+ UInt64(RingWatch.intervalNanoseconds)
+            look(&beats)
+        }
+    }
+
+    /// Who gave way and is not let run gives way no more.
+    func endStarvation(_ starvation: inout Starvation, _ now: UInt64) {
+        guard share.mayGiveWay else { return }
+        let all = workers()
+        let courteous = all.filter { $0.givesWay.load(ordering: .sequentiallyConsistent) }
+        let starving = starvation.find(courteous.map { $0.thread.load(ordering: .relaxed) })
+        guard !starving.isEmpty else { return }
+        let from = now &+ starvation.pauseNanoseconds(at: now)
+        for worker in all { worker.mayGiveWayFrom.store(from, ordering: .relaxed) }
+        for worker in courteous
+        where ward_stop_giving_way(worker.thread.load(ordering: .relaxed)) == 0 {
+            worker.givesWay.store(false, ordering: .sequentiallyConsistent)
         }
     }
 

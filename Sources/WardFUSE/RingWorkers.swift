@@ -35,7 +35,8 @@ final class RingWorkers: @unchecked Sendable {
 
     /// `queues`: as many as the machine may have CPUs.
     init(device: Int32, queues: Int, work: @escaping Work) {
-        share = RingShare(device: device, queues: queues)
+        share = RingShare(
+            device: device, queues: queues, mayGiveWay: GivingWay.isPossible())
         self.work = work
         state = Mutex(State(counts: [Int](repeating: 0, count: queues)))
     }
@@ -115,6 +116,7 @@ final class RingWorkers: @unchecked Sendable {
     private func serve(_ worker: RingWorker, _ start: Start) {
         worker.wipeProgress.begin()
         defer { worker.wipeProgress.end() }
+        worker.thread.store(ward_gettid(), ordering: .relaxed)
         let placement =
             worker.queues.count == 1
             ? RingPlacement(cpu: worker.queues[0]) : nil
@@ -126,7 +128,7 @@ final class RingWorkers: @unchecked Sendable {
             start.report(true)
             work(transport) { [unowned self] in
                 for queue in worker.queues
-                where share.idle[Int(queue)].count.load(ordering: .relaxed) == 0 {
+                where share.queues[Int(queue)].idle.load(ordering: .relaxed) == 0 {
                     needOthers(queue)
                 }
             }

@@ -3,8 +3,8 @@ import Glibc
 
 /// A thread of one's own, pthread_create(3): what blocks in system calls stays off the pool of Swift's concurrency.
 ///
-/// All signals are blocked in it: they belong to the thread that waits for them. It is bound to no CPU, though the thread that
-/// starts it may be.
+/// All signals are blocked in it: they belong to the thread that waits for them. It is bound to no CPU, and
+/// gives way to nobody, though the thread that starts it may.
 public struct SystemThread: @unchecked Sendable {
     // Sendable: a thread's handle means the same in every thread.
     private static let stackBytes = 1 << 20
@@ -28,6 +28,10 @@ public struct SystemThread: @unchecked Sendable {
         pthread_attr_init(&attributes)
         pthread_attr_setstacksize(&attributes, SystemThread.stackBytes)
         defer { pthread_attr_destroy(&attributes) }
+        if ward_gives_way() != 0 {
+            pthread_attr_setinheritsched(&attributes, Int32(PTHREAD_EXPLICIT_SCHED))
+            pthread_attr_setschedpolicy(&attributes, SCHED_OTHER)
+        }
         var all = sigset_t()
         var previous = sigset_t()
         sigfillset(&all)
@@ -36,7 +40,23 @@ public struct SystemThread: @unchecked Sendable {
 
         let start = Unmanaged.passRetained(Start(name, body))
         var thread = pthread_t()
-        let reason = pthread_create(
+        var reason = SystemThread.create(&thread, &attributes, start)
+        // Who was allowed to give way may not be to undo it any more.
+        if reason == EPERM {
+            pthread_attr_setinheritsched(&attributes, Int32(PTHREAD_INHERIT_SCHED))
+            reason = SystemThread.create(&thread, &attributes, start)
+        }
+        guard reason == 0 else {
+            start.release()
+            throw Errno(rawValue: reason)
+        }
+        handle = thread
+    }
+
+    private static func create(
+        _ thread: inout pthread_t, _ attributes: inout pthread_attr_t, _ start: Unmanaged<Start>
+    ) -> Int32 {
+        pthread_create(
             &thread, &attributes,
             { argument in
                 let start = Unmanaged<Start>.fromOpaque(argument!).takeRetainedValue()
@@ -49,11 +69,6 @@ public struct SystemThread: @unchecked Sendable {
                 ward_scrub_thread()
                 return nil
             }, start.toOpaque())
-        guard reason == 0 else {
-            start.release()
-            throw Errno(rawValue: reason)
-        }
-        handle = thread
     }
 
     /// A thread the program can't go on without.

@@ -1,0 +1,135 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+// Workers of FUSE over io_uring that let every program go first (`SCHED_IDLE`, sched(7)), decision 0068.
+//
+// A program that is woken while its worker still runs is put on another CPU, where that has nothing to do
+// (`select_idle_sibling`, kernel/sched/fair.c): each answer would move it, and each move costs more than the request. A CPU
+// that runs nothing but SCHED_IDLE counts as one with nothing to do, so beside such a worker the program stays
+// where it is.
+
+/// Whether the requests of a queue come one after the other.
+///
+/// Those of several programs at once had better be spread over the CPUs: a worker gives way only while they don't.
+struct RequestMix {
+    /// Requests after which a worker may give way, and of which so many must have had company at most.
+    private static let longWindow = 64
+    /// Those after which it does not any more, and so many of them must have had company at least.
+    private static let shortWindow = 16
+    private static let fewShared = 4
+
+    private(set) var isSerial = false
+    private var requests = 0
+    private var shared = 0
+
+    /// `isShared`: while another one of the queue is served.
+    @inline(__always)
+    mutating func note(isShared: Bool) {
+        requests += 1
+        if isShared { shared += 1 }
+        let isFull = requests >= (isSerial ? RequestMix.shortWindow : RequestMix.longWindow)
+        guard isFull || isSerial && shared >= RequestMix.fewShared else { return }
+        isSerial = shared < RequestMix.fewShared
+        requests = 0
+        shared = 0
+    }
+}
+
+/// What a thread has had of the CPUs, proc(5).
+struct ThreadUse: Equatable {
+    /// It runs, or would if it were let.
+    var isRunnable: Bool
+    /// How long it ran, nanoseconds, and how often it began to.
+    var nanoseconds: UInt64
+    var turns: UInt64
+
+    /// Of a thread of this process; nil where the system does not tell.
+    static func read(ofThread thread: Int32) -> ThreadUse? {
+        // "1234 (name) R 1 …": the name may hold anything.
+        guard let status = text("/proc/self/task/\(thread)/stat"),
+            let close = status.lastIndex(of: UInt8(ascii: ")")), close + 2 < status.endIndex,
+            let numbers = text("/proc/self/task/\(thread)/schedstat")
+        else { return nil }
+        // Time on a CPU, time waiting for one, turns.
+        let fields = numbers.split(whereSeparator: { $0 == UInt8(ascii: " ") || $0 == 10 }).map {
+            UInt64(String(decoding: $0, as: UTF8.self))
+        }
+        guard fields.count == 3, let nanoseconds = fields[0], let turns = fields[2] else {
+            return nil
+        }
+        return ThreadUse(
+            isRunnable: status[close + 2] == UInt8(ascii: "R"), nanoseconds: nanoseconds,
+            turns: turns)
+    }
+
+    private static func text(_ path: String) -> [UInt8]? {
+        guard let file = try? OwnedDescriptor(opening: path, O_RDONLY) else { return nil }
+        var bytes = [UInt8](repeating: 0, count: 512)
+        guard let count = try? Syscall.read(file.rawValue, &bytes, bytes.count) else { return nil }
+        return Array(bytes.prefix(count))
+    }
+}
+
+/// Finds workers that gave way and are not let run at all, where a program does not stop computing.
+struct Starvation {
+    /// Between two looks, nanoseconds.
+    static let intervalNanoseconds = 5_000_000
+    /// How long nobody gives way after it was found once, and at most, nanoseconds: twice as long each time.
+    static let firstPauseNanoseconds: UInt64 = 1_000_000_000
+    static let longestPauseNanoseconds: UInt64 = 64_000_000_000
+
+    private var last: [Int32: ThreadUse] = [:]
+    private var pause = Starvation.firstPauseNanoseconds
+    private var lastFound: UInt64?
+
+    /// Those of `threads` that wanted to run from the last look to this one, and never did.
+    mutating func find(
+        _ threads: [Int32], use: (Int32) -> ThreadUse? = ThreadUse.read(ofThread:)
+    ) -> [Int32] {
+        var now: [Int32: ThreadUse] = [:]
+        for thread in threads { now[thread] = use(thread) }
+        defer { last = now }
+        return threads.filter { thread in
+            guard let use = now[thread], use.isRunnable else { return false }
+            return last[thread] == use
+        }
+    }
+
+    /// Some were found at `now`, nanoseconds of the monotonic clock: how long to go without.
+    mutating func pauseNanoseconds(at now: UInt64) -> UInt64 {
+        if let lastFound, now &- lastFound < 10 &* pause {
+            pause = min(2 &* pause, Starvation.longestPauseNanoseconds)
+        } else {
+            pause = Starvation.firstPauseNanoseconds
+        }
+        lastFound = now
+        return pause
+    }
+}
+
+enum GivingWay {
+    /// Whether a thread may give way: only where it can be undone, and starvation seen. An ordinary user may undo it where
+    /// `RLIMIT_NICE` lets niceness be 0 (20, setrlimit(2)).
+    static func isPossible() -> Bool {
+        let answer = Answer()
+        guard let thread = try? SystemThread("ward-ring-try", { answer.isPossible = attempt() })
+        else { return false }
+        thread.join()
+        return answer.isPossible
+    }
+
+    private final class Answer: @unchecked Sendable {
+        // Sendable: written by a thread that has ended when it is read.
+        var isPossible = false
+    }
+
+    /// On a thread that is of no use afterwards.
+    private static func attempt() -> Bool {
+        // Who was given another class of the scheduler knows why.
+        guard sched_getscheduler(0) == SCHED_OTHER, ward_give_way(1) == 0, ward_give_way(0) == 0,
+            let use = ThreadUse.read(ofThread: ward_gettid())
+        else { return false }
+        return use.isRunnable && use.turns > 0
+    }
+}

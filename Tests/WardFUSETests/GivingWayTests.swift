@@ -1,0 +1,174 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import Testing
+import WardSystem
+
+@testable import WardFUSE
+
+/// Workers of FUSE over io_uring that let programs go first (decision 0068).
+@Suite struct GivingWayTests {
+    @Test("a worker gives way while requests come one after the other, but for a few")
+    func serial() {
+        var mix = RequestMix()
+        for _ in 1..<64 { mix.note(isShared: false) }
+        #expect(!mix.isSerial)
+        mix.note(isShared: false)
+        #expect(mix.isSerial)
+        // One in eight has company.
+        for number in 0..<160 { mix.note(isShared: number % 8 == 0) }
+        #expect(mix.isSerial)
+        // One in four.
+        for number in 0..<16 { mix.note(isShared: number % 4 == 0) }
+        #expect(!mix.isSerial)
+        for number in 0..<6400 { mix.note(isShared: number % 16 == 0) }
+        #expect(!mix.isSerial)
+        for number in 0..<64 { mix.note(isShared: number % 32 == 0) }
+        #expect(mix.isSerial)
+    }
+
+    @Test("that several programs ask at once is noticed at the fourth such request")
+    func shared() {
+        var mix = RequestMix()
+        for _ in 0..<64 { mix.note(isShared: false) }
+        for _ in 0..<3 { mix.note(isShared: true) }
+        #expect(mix.isSerial)
+        mix.note(isShared: true)
+        #expect(!mix.isSerial)
+    }
+
+    @Test("starved is who wanted to run from one look to the next and never did")
+    func starved() {
+        func use(_ isRunnable: Bool, _ nanoseconds: UInt64, _ turns: UInt64) -> ThreadUse {
+            ThreadUse(isRunnable: isRunnable, nanoseconds: nanoseconds, turns: turns)
+        }
+        // 1 waits for a CPU, 2 computes, 3 sleeps, 4 runs now and then, 5 can't be asked.
+        var uses: [Int32: ThreadUse] = [
+            1: use(true, 10, 1), 2: use(true, 10, 1), 3: use(false, 10, 1), 4: use(true, 10, 1),
+        ]
+        var starvation = Starvation()
+        #expect(starvation.find([1, 2, 3, 4, 5], use: { uses[$0] }) == [])
+        uses[2] = use(true, 11, 1)
+        uses[4] = use(true, 10, 2)
+        #expect(starvation.find([1, 2, 3, 4, 5], use: { uses[$0] }) == [1])
+        // Who was not looked at the last time is not judged by the time before.
+        #expect(starvation.find([2], use: { uses[$0] }) == [2])
+        #expect(starvation.find([1, 2], use: { uses[$0] }) == [2])
+    }
+
+    @Test("the pause gets longer while it is in vain, and short again after a good time")
+    func pause() {
+        var starvation = Starvation()
+        let second: UInt64 = 1_000_000_000
+        var now = 100 * second
+        var pauses: [UInt64] = []
+        for _ in 0..<9 {
+            pauses.append(starvation.pauseNanoseconds(at: now) / second)
+            now += pauses.last! * second + second / 10
+        }
+        #expect(pauses == [1, 2, 4, 8, 16, 32, 64, 64, 64])
+        now += 1000 * second
+        #expect(starvation.pauseNanoseconds(at: now) == second)
+    }
+
+    @Test("what the system tells of a thread: it sleeps, or it runs, and how long it did")
+    func threadUse() throws {
+        let isEnding = Atomic<Bool>(false)
+        let sleeper = Mutex<Int32>(0)
+        let word = FutexWord()
+        let thread = try SystemThread("sl) R ((R)") {
+            sleeper.withLock { $0 = ward_gettid() }
+            while !isEnding.load(ordering: .acquiring) { word.wait(while: 0) }
+        }
+        defer { thread.join() }
+        defer {
+            isEnding.store(true, ordering: .releasing)
+            word.increment()
+            word.wakeAll()
+        }
+        var use: ThreadUse?
+        repeat {
+            sched_yield()
+            let number = sleeper.withLock { $0 }
+            use = number == 0 ? nil : ThreadUse.read(ofThread: number)
+        } while use?.isRunnable != false
+        #expect(use!.turns > 0)
+        let own = try #require(ThreadUse.read(ofThread: ward_gettid()))
+        #expect(own.isRunnable && own.nanoseconds > 0)
+        #expect(ThreadUse.read(ofThread: 0) == nil)
+    }
+
+    @Test("a thread that gives way starts others that don't, where it may")
+    func threads() throws {
+        let mayUndo = GivingWay.isPossible()
+        try SystemThread("giving-way") {
+            #expect(ward_give_way(1) == 0)
+            #expect(sched_getscheduler(0) == idlePolicy)
+            let other = try? SystemThread("other") {
+                #expect(sched_getscheduler(0) == (mayUndo ? SCHED_OTHER : idlePolicy))
+                #expect(ward_gives_way() == 0)
+            }
+            #expect(other != nil)
+            other?.join()
+        }.join()
+    }
+
+    /// `SCHED_IDLE` of linux/sched.h.
+    private let idlePolicy: Int32 = 5
+
+    @Test("who gives way beside a program that does not stop computing is found, and runs again")
+    func beside() throws {
+        guard GivingWay.isPossible() else {
+            // Who can't undo it, or can't be seen to starve, never gives way.
+            try SystemThread("not-possible") {
+                let isUndone = ward_give_way(1) == 0 && ward_give_way(0) == 0
+                #expect(!isUndone || ThreadUse.read(ofThread: ward_gettid()) == nil)
+            }.join()
+            return
+        }
+        let isEnding = Atomic<Bool>(false)
+        let cpu = Atomic<Int>(-1)
+        let courteous = RingWorker(queues: [0])
+        let other = RingWorker(queues: [0])
+        let thread = try SystemThread("giving-way") {
+            guard let own = (0..<8192).first(where: { ward_run_on_cpu(UInt32($0)) == 0 }),
+                ward_give_way(1) == 0
+            else { return cpu.store(-2, ordering: .releasing) }
+            courteous.thread.store(ward_gettid(), ordering: .relaxed)
+            courteous.givesWay.store(true, ordering: .sequentiallyConsistent)
+            cpu.store(own, ordering: .releasing)
+            while !isEnding.load(ordering: .relaxed) {}
+        }
+        while cpu.load(ordering: .acquiring) == -1 { sched_yield() }
+        let computing = try (0..<4).map { _ in
+            try SystemThread("computing") {
+                #expect(ward_run_on_cpu(UInt32(max(0, cpu.load(ordering: .acquiring)))) == 0)
+                while !isEnding.load(ordering: .relaxed) {}
+            }
+        }
+        defer {
+            isEnding.store(true, ordering: .relaxed)
+            for thread in computing + [thread] { thread.join() }
+        }
+        try #require(cpu.load(ordering: .acquiring) >= 0)
+        let watch = RingWatch(
+            RingShare(device: -1, queues: 1, mayGiveWay: true), workers: { [courteous, other] },
+            needOthers: { _ in })
+        var starvation = Starvation()
+        let now = SystemClock.nanoseconds()
+        while courteous.givesWay.load(ordering: .sequentiallyConsistent) {
+            usleep(UInt32(Starvation.intervalNanoseconds / 1000))
+            watch.endStarvation(&starvation, now)
+        }
+        #expect(sched_getscheduler(courteous.thread.load(ordering: .relaxed)) == SCHED_OTHER)
+        // Nobody of this connection tries it again at once.
+        for worker in [courteous, other] {
+            #expect(
+                worker.mayGiveWayFrom.load(ordering: .relaxed)
+                    == now + Starvation.firstPauseNanoseconds)
+        }
+        let thread2 = courteous.thread.load(ordering: .relaxed)
+        let before = try #require(ThreadUse.read(ofThread: thread2))
+        while ThreadUse.read(ofThread: thread2)?.turns == before.turns { usleep(1000) }
+    }
+}
