@@ -198,13 +198,15 @@ static int set_policy(pid_t thread, int policy) {
     return sched_setscheduler(thread, policy, &none);
 }
 
+int ward_make_give_way(pid_t thread, int yes) { return set_policy(thread, yes ? SCHED_IDLE : SCHED_OTHER); }
+
+int ward_thread_gives_way(pid_t thread) { return sched_getscheduler(thread) == SCHED_IDLE; }
+
 int ward_give_way(int yes) {
-    if (set_policy(0, yes ? SCHED_IDLE : SCHED_OTHER) != 0) return -1;
+    if (ward_make_give_way(0, yes) != 0) return -1;
     gives_way = yes != 0;
     return 0;
 }
-
-int ward_stop_giving_way(pid_t thread) { return set_policy(thread, SCHED_OTHER); }
 
 int ward_gives_way(void) { return gives_way; }
 

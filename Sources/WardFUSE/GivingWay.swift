@@ -1,5 +1,6 @@
 import CWardLinux
 import Glibc
+import Synchronization
 import WardSystem
 
 // Workers of FUSE over io_uring that let every program go first (`SCHED_IDLE`, sched(7)), decision 0068.
@@ -40,8 +41,9 @@ struct RequestMix {
 struct ThreadUse: Equatable {
     /// It runs, or would if it were let.
     var isRunnable: Bool
-    /// How long it ran, nanoseconds, and how often it began to.
+    /// How long it ran, and how long it waited before, nanoseconds; and how often it began to.
     var nanoseconds: UInt64
+    var waitedNanoseconds: UInt64 = 0
     var turns: UInt64
 
     /// Of a thread of this process; nil where the system does not tell.
@@ -55,12 +57,12 @@ struct ThreadUse: Equatable {
         let fields = numbers.split(whereSeparator: { $0 == UInt8(ascii: " ") || $0 == 10 }).map {
             UInt64(String(decoding: $0, as: UTF8.self))
         }
-        guard fields.count == 3, let nanoseconds = fields[0], let turns = fields[2] else {
-            return nil
-        }
+        guard fields.count == 3, let nanoseconds = fields[0], let waited = fields[1],
+            let turns = fields[2]
+        else { return nil }
         return ThreadUse(
             isRunnable: status[close + 2] == UInt8(ascii: "R"), nanoseconds: nanoseconds,
-            turns: turns)
+            waitedNanoseconds: waited, turns: turns)
     }
 
     private static func text(_ path: String) -> [UInt8]? {
@@ -71,10 +73,14 @@ struct ThreadUse: Equatable {
     }
 }
 
-/// Finds workers that gave way and are not let run at all, where a program does not stop computing.
+/// Finds workers that gave way and are hardly let run, where a program does not stop computing.
 struct Starvation {
-    /// Between two looks, nanoseconds.
-    static let intervalNanoseconds = 5_000_000
+    /// Between two looks, nanoseconds. The time that a thread ran grows with the kernel's ticks.
+    static let intervalNanoseconds: Int = {
+        var tick = timespec()
+        clock_getres(CLOCK_MONOTONIC_COARSE, &tick)
+        return max(5_000_000, tick.tv_nsec * 3 / 2)
+    }()
     /// How long nobody gives way after it was found once, and at most, nanoseconds: twice as long each time.
     static let firstPauseNanoseconds: UInt64 = 1_000_000_000
     static let longestPauseNanoseconds: UInt64 = 64_000_000_000
@@ -83,7 +89,8 @@ struct Starvation {
     private var pause = Starvation.firstPauseNanoseconds
     private var lastFound: UInt64?
 
-    /// Those of `threads` that wanted to run from the last look to this one, and never did.
+    /// Those of `threads` that wanted to run from the last look to this one, and never did; that waited for most of the time
+    /// before they did; or that can't be seen.
     mutating func find(
         _ threads: [Int32], use: (Int32) -> ThreadUse? = ThreadUse.read(ofThread:)
     ) -> [Int32] {
@@ -91,8 +98,12 @@ struct Starvation {
         for thread in threads { now[thread] = use(thread) }
         defer { last = now }
         return threads.filter { thread in
-            guard let use = now[thread], use.isRunnable else { return false }
-            return last[thread] == use
+            guard let use = now[thread] else { return true }
+            guard let before = last[thread] else { return false }
+            if use.isRunnable, use == before { return true }
+            let waited = use.waitedNanoseconds &- before.waitedNanoseconds
+            return waited > UInt64(Starvation.intervalNanoseconds / 2)
+                && waited > 4 &* (use.nanoseconds &- before.nanoseconds)
         }
     }
 
@@ -111,25 +122,52 @@ struct Starvation {
 enum GivingWay {
     /// Whether a thread may give way: only where it can be undone, and starvation seen. An ordinary user may undo it where
     /// `RLIMIT_NICE` lets niceness be 0 (20, setrlimit(2)).
+    ///
+    /// That is tried on a thread that only sleeps: one that gives way, and for which it can't be undone, might not end for long.
     static func isPossible() -> Bool {
-        let answer = Answer()
-        guard let thread = try? SystemThread("ward-ring-try", { answer.isPossible = attempt() })
+        var limit = rlimit()
+        guard
+            geteuid() == 0
+                || getrlimit(__rlimit_resource_t(13), &limit) == 0 && limit.rlim_cur >= 20
         else { return false }
-        thread.join()
-        return answer.isPossible
-    }
-
-    private final class Answer: @unchecked Sendable {
-        // Sendable: written by a thread that has ended when it is read.
-        var isPossible = false
-    }
-
-    /// On a thread that is of no use afterwards.
-    private static func attempt() -> Bool {
+        let sleeper = Sleeper()
+        guard let thread = try? SystemThread("ward-ring-try", { sleeper.run() }) else {
+            return false
+        }
+        defer {
+            sleeper.end()
+            thread.detach()
+        }
+        let number = sleeper.begun()
         // Who was given another class of the scheduler knows why.
-        guard sched_getscheduler(0) == SCHED_OTHER, ward_give_way(1) == 0, ward_give_way(0) == 0,
-            let use = ThreadUse.read(ofThread: ward_gettid())
+        guard sched_getscheduler(number) == SCHED_OTHER, ward_make_give_way(number, 1) == 0,
+            ward_thread_gives_way(number) != 0, ward_make_give_way(number, 0) == 0,
+            let use = ThreadUse.read(ofThread: number)
         else { return false }
-        return use.isRunnable && use.turns > 0
+        return use.turns > 0
+    }
+
+    private final class Sleeper: Sendable {
+        private let thread = Atomic<Int32>(0)
+        private let beginning = FutexWord()
+        private let ending = FutexWord()
+
+        func run() {
+            thread.store(ward_gettid(), ordering: .sequentiallyConsistent)
+            beginning.increment()
+            beginning.wakeAll()
+            while ending.value == 0 { ending.wait(while: 0) }
+        }
+
+        /// Its number, gettid(2).
+        func begun() -> Int32 {
+            while beginning.value == 0 { beginning.wait(while: 0) }
+            return thread.load(ordering: .sequentiallyConsistent)
+        }
+
+        func end() {
+            ending.increment()
+            ending.wakeAll()
+        }
     }
 }

@@ -1,3 +1,4 @@
+import CWardLinux
 import Synchronization
 import WardSystem
 
@@ -10,8 +11,10 @@ final class RingShare: Sendable {
     /// The rings are not to be used after all: workers end.
     let isDeclined = Atomic<Bool>(false)
     let queues: [Queue]
-    /// Whether workers may give way (`GivingWay`); decided before there are any.
-    let mayGiveWay: Bool
+    /// Whether workers may give way (`GivingWay`): not before there is somebody who sees them starve.
+    let mayGiveWay = Atomic<Bool>(false)
+    /// Not before that, nanoseconds of the monotonic clock.
+    let mayGiveWayFrom = Atomic<UInt64>(0)
     /// Whether somebody looks after the workers (`RingWatch`).
     let isWatched = Atomic<Bool>(false)
     /// Changes when somebody is to.
@@ -20,13 +23,12 @@ final class RingShare: Sendable {
     final class Queue: Sendable {
         /// The workers that wait for a request.
         let idle = Atomic<Int>(0)
-        /// Requests that are being served and that somebody waits for.
+        /// Requests that are being served, but for RELEASE and RELEASEDIR, which nobody waits for.
         let serving = Atomic<Int>(0)
     }
 
-    init(device: Int32, queues: Int, mayGiveWay: Bool) {
+    init(device: Int32, queues: Int) {
         self.device = device
-        self.mayGiveWay = mayGiveWay
         self.queues = (0..<queues).map { _ in Queue() }
     }
 
@@ -49,10 +51,17 @@ final class RingWorker: Sendable {
     let mustRest = Atomic<Bool>(false)
     /// Its thread, gettid(2); 0 before it has begun.
     let thread = Atomic<Int32>(0)
-    /// Its thread gives way to programs.
+    /// It should be giving way to programs, as far as it knows. The kernel knows whether it does.
     let givesWay = Atomic<Bool>(false)
-    /// Not before that, nanoseconds of the monotonic clock.
-    let mayGiveWayFrom = Atomic<UInt64>(0)
 
     init(queues: [UInt16]) { self.queues = queues }
+
+    /// Makes it an ordinary thread, where it gives way. Of any thread.
+    func stopGivingWay() {
+        let number = thread.load(ordering: .relaxed)
+        guard number != 0, ward_thread_gives_way(number) != 0,
+            ward_make_give_way(number, 0) == 0
+        else { return }
+        givesWay.store(false, ordering: .sequentiallyConsistent)
+    }
 }

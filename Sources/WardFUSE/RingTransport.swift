@@ -120,6 +120,7 @@ final class RingTransport: RequestTransport {
             arrival = staysAwake ? SystemClock.nanoseconds() : 0
             return (request, RingChannel(transport: self, index: current))
         }
+        beOrdinary()
         return nil
     }
 
@@ -136,6 +137,7 @@ final class RingTransport: RequestTransport {
         guard isServing else { return }
         isServing = false
         answerLeftOver()
+        leaveCompany()
         worker.beat.store(worker.beat.load(ordering: .relaxed) &+ 1, ordering: .releasing)
     }
 
@@ -144,7 +146,9 @@ final class RingTransport: RequestTransport {
     /// Counts the request that has come, and gives way or not as the company it has says.
     @inline(__always)
     private func noteCompany(_ opcode: UInt32) {
-        guard share.mayGiveWay, opcode != FUSE_RELEASE.rawValue else { return }
+        guard share.mayGiveWay.load(ordering: .relaxed), opcode != FUSE_RELEASE.rawValue,
+            opcode != FUSE_RELEASEDIR.rawValue
+        else { return }
         let others = share.queues[Int(entries[current].queue)].serving
             .add(1, ordering: .relaxed).oldValue
         isCounted = true
@@ -155,11 +159,17 @@ final class RingTransport: RequestTransport {
 
     private func giveWay(_ yes: Bool) {
         if yes {
-            let from = worker.mayGiveWayFrom.load(ordering: .relaxed)
+            let from = share.mayGiveWayFrom.load(ordering: .relaxed)
             guard SystemClock.coarseNanoseconds() >= from else { return }
         }
         guard ward_give_way(yes ? 1 : 0) == 0 else { return }
         worker.givesWay.store(yes, ordering: .sequentiallyConsistent)
+    }
+
+    /// Before this worker rests, ends, or holds what others wait for.
+    func beOrdinary() {
+        mix = RequestMix()
+        if ward_gives_way() != 0 { giveWay(false) }
     }
 
     /// Before whoever waits for the answer has it.
@@ -227,7 +237,7 @@ final class RingTransport: RequestTransport {
         if result != 0, result != -EINTR { return fail(result) }
         if worker.mustRest.load(ordering: .relaxed) {
             worker.mustRest.store(false, ordering: .relaxed)
-            if result != 0 { rest() }
+            if result != 0 { leaveNothing() }
         }
     }
 
@@ -239,12 +249,6 @@ final class RingTransport: RequestTransport {
             if ward_ring_peek(&ring, 0, &tag, &result) == 1 { return true }
         } while SystemClock.nanoseconds() &- start < Settling.awakeNanoseconds
         return false
-    }
-
-    private func rest() {
-        leaveNothing()
-        mix = RequestMix()
-        if worker.givesWay.load(ordering: .relaxed) { giveWay(false) }
     }
 
     // MARK: Wiping
@@ -259,6 +263,8 @@ final class RingTransport: RequestTransport {
     /// But for requests that have come: they come within calls of this thread alone (IORING_SETUP_DEFER_TASKRUN), so those that
     /// are there now are all.
     private func leaveNothing() {
+        // Nobody looks after workers that are clean.
+        beOrdinary()
         hasServed = false
         for index in entries.indices { entries[index].wipe(keepingRequest: hasCome(index)) }
         willRest()

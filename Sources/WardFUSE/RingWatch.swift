@@ -48,7 +48,7 @@ final class RingWatch: Sendable {
             }
             share.watchWord.wait(
                 while: word,
-                nanoseconds: share.mayGiveWay
+                nanoseconds: share.mayGiveWay.load(ordering: .relaxed)
                     ? Starvation.intervalNanoseconds : RingWatch.intervalNanoseconds)
             let now = SystemClock.nanoseconds()
             endStarvation(&starvation, now)
@@ -60,17 +60,15 @@ final class RingWatch: Sendable {
 
     /// Who gave way and is not let run gives way no more.
     func endStarvation(_ starvation: inout Starvation, _ now: UInt64) {
-        guard share.mayGiveWay else { return }
+        guard share.mayGiveWay.load(ordering: .relaxed) else { return }
         let all = workers()
-        let courteous = all.filter { $0.givesWay.load(ordering: .sequentiallyConsistent) }
-        let starving = starvation.find(courteous.map { $0.thread.load(ordering: .relaxed) })
-        guard !starving.isEmpty else { return }
-        let from = now &+ starvation.pauseNanoseconds(at: now)
-        for worker in all { worker.mayGiveWayFrom.store(from, ordering: .relaxed) }
-        for worker in courteous
-        where ward_stop_giving_way(worker.thread.load(ordering: .relaxed)) == 0 {
-            worker.givesWay.store(false, ordering: .sequentiallyConsistent)
+        let threads = all.map { $0.thread.load(ordering: .relaxed) }
+        guard !starvation.find(threads.filter { ward_thread_gives_way($0) != 0 }).isEmpty else {
+            return
         }
+        share.mayGiveWayFrom.store(
+            now &+ starvation.pauseNanoseconds(at: now), ordering: .sequentiallyConsistent)
+        for worker in all { worker.stopGivingWay() }
     }
 
     /// `beats`: those of the last look.

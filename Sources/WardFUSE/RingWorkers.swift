@@ -35,8 +35,7 @@ final class RingWorkers: @unchecked Sendable {
 
     /// `queues`: as many as the machine may have CPUs.
     init(device: Int32, queues: Int, work: @escaping Work) {
-        share = RingShare(
-            device: device, queues: queues, mayGiveWay: GivingWay.isPossible())
+        share = RingShare(device: device, queues: queues)
         self.work = work
         state = Mutex(State(counts: [Int](repeating: 0, count: queues)))
     }
@@ -72,7 +71,7 @@ final class RingWorkers: @unchecked Sendable {
         while let thread = state.withLock({ $0.threads.popLast() }) { thread.join() }
     }
 
-    /// Without a thread for it buffers stay as they are until the next lock, and what hangs is not made up for.
+    /// Without a thread for it buffers stay as they are until the next lock, what hangs is not made up for, and nobody gives way.
     private func startWatch() {
         let watch = RingWatch(
             share, workers: { [unowned self] in state.withLock { $0.workers } },
@@ -81,6 +80,9 @@ final class RingWorkers: @unchecked Sendable {
         state.withLock {
             $0.watch = watch
             $0.watchThread = thread
+        }
+        if thread != nil, GivingWay.isPossible() {
+            share.mayGiveWay.store(true, ordering: .sequentiallyConsistent)
         }
     }
 
@@ -126,9 +128,11 @@ final class RingWorkers: @unchecked Sendable {
             defer { state.withLock { $0.workers.removeAll { $0 === worker } } }
             try transport.register()
             start.report(true)
-            work(transport) { [unowned self] in
+            work(transport) { [unowned self, unowned transport] in
                 for queue in worker.queues
                 where share.queues[Int(queue)].idle.load(ordering: .relaxed) == 0 {
+                    // Others wait for what it holds meanwhile, the watch among them.
+                    transport.beOrdinary()
                     needOthers(queue)
                 }
             }
@@ -165,8 +169,11 @@ final class RingWorkers: @unchecked Sendable {
     /// As `FUSEConnection.wipeRequestBuffers`.
     func wipeBuffers(until deadline: Duration) -> Bool {
         let demand = share.wipeDemand.add(1, ordering: .sequentiallyConsistent).newValue
-        let all = state.withLock { $0.workers.map(\.wipeProgress) }
-        return WipeProgress.await(all, demand, until: deadline)
+        share.mayGiveWayFrom.store(
+            SystemClock.nanoseconds() &+ 100_000_000, ordering: .sequentiallyConsistent)
+        let all = state.withLock { $0.workers }
+        for worker in all { worker.stopGivingWay() }
+        return WipeProgress.await(all.map(\.wipeProgress), demand, until: deadline)
     }
 }
 

@@ -47,12 +47,19 @@ import WardSystem
             1: use(true, 10, 1), 2: use(true, 10, 1), 3: use(false, 10, 1), 4: use(true, 10, 1),
         ]
         var starvation = Starvation()
-        #expect(starvation.find([1, 2, 3, 4, 5], use: { uses[$0] }) == [])
+        #expect(starvation.find([1, 2, 3, 4, 5], use: { uses[$0] }) == [5])
         uses[2] = use(true, 11, 1)
         uses[4] = use(true, 10, 2)
-        #expect(starvation.find([1, 2, 3, 4, 5], use: { uses[$0] }) == [1])
+        #expect(starvation.find([1, 2, 3, 4, 5], use: { uses[$0] }) == [1, 5])
         // Who was not looked at the last time is not judged by the time before.
         #expect(starvation.find([2], use: { uses[$0] }) == [2])
+        #expect(starvation.find([1, 2], use: { uses[$0] }) == [2])
+        // One that waits for nearly all of the time; one that waits often, and as long as it runs.
+        let half = UInt64(Starvation.intervalNanoseconds / 2)
+        uses[2] = ThreadUse(
+            isRunnable: false, nanoseconds: 11 + half / 8, waitedNanoseconds: half + 1, turns: 3)
+        uses[1] = ThreadUse(
+            isRunnable: true, nanoseconds: 10 + half, waitedNanoseconds: half + 1, turns: 300)
         #expect(starvation.find([1, 2], use: { uses[$0] }) == [2])
     }
 
@@ -151,24 +158,23 @@ import WardSystem
             for thread in computing + [thread] { thread.join() }
         }
         try #require(cpu.load(ordering: .acquiring) >= 0)
-        let watch = RingWatch(
-            RingShare(device: -1, queues: 1, mayGiveWay: true), workers: { [courteous, other] },
-            needOthers: { _ in })
+        let share = RingShare(device: -1, queues: 1)
+        share.mayGiveWay.store(true, ordering: .relaxed)
+        let watch = RingWatch(share, workers: { [courteous, other] }, needOthers: { _ in })
         var starvation = Starvation()
         let now = SystemClock.nanoseconds()
-        while courteous.givesWay.load(ordering: .sequentiallyConsistent) {
+        let number = courteous.thread.load(ordering: .relaxed)
+        while ward_thread_gives_way(number) != 0 {
             usleep(UInt32(Starvation.intervalNanoseconds / 1000))
             watch.endStarvation(&starvation, now)
         }
-        #expect(sched_getscheduler(courteous.thread.load(ordering: .relaxed)) == SCHED_OTHER)
+        #expect(sched_getscheduler(number) == SCHED_OTHER)
+        let givesWay = courteous.givesWay.load(ordering: .sequentiallyConsistent)
+        #expect(!givesWay)
         // Nobody of this connection tries it again at once.
-        for worker in [courteous, other] {
-            #expect(
-                worker.mayGiveWayFrom.load(ordering: .relaxed)
-                    == now + Starvation.firstPauseNanoseconds)
-        }
-        let thread2 = courteous.thread.load(ordering: .relaxed)
-        let before = try #require(ThreadUse.read(ofThread: thread2))
-        while ThreadUse.read(ofThread: thread2)?.turns == before.turns { usleep(1000) }
+        let from = share.mayGiveWayFrom.load(ordering: .relaxed)
+        #expect(from == now + Starvation.firstPauseNanoseconds)
+        let before = try #require(ThreadUse.read(ofThread: number))
+        while ThreadUse.read(ofThread: number)?.nanoseconds == before.nanoseconds { usleep(1000) }
     }
 }

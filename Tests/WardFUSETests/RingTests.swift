@@ -211,7 +211,7 @@ struct RingTests {
 
     /// Workers that only the test moves, and those that the watch asked to have company.
     private final class Watched: Sendable {
-        let share = RingShare(device: -1, queues: 2, mayGiveWay: false)
+        let share = RingShare(device: -1, queues: 2)
         let workers: [RingWorker]
         let stuck = Mutex<[UInt16]>([])
 

@@ -62,8 +62,10 @@ int ward_is_bound(void);
 /* Whether every other thread goes before the calling one (SCHED_IDLE, sched(7)), or not any more; 0 or -1: who may not set its own
  * niceness to 0 can't undo it. */
 int ward_give_way(int yes);
-/* Undoes it for a thread of this process; 0 or -1. */
-int ward_stop_giving_way(pid_t thread);
+/* The same for another thread of this process; 0 or -1. */
+int ward_make_give_way(pid_t thread, int yes);
+/* Whether a thread of this process does, as the kernel knows it. */
+int ward_thread_gives_way(pid_t thread);
 /* Whether the calling thread has asked for it. What it starts begins so, too. */
 int ward_gives_way(void);
 /* How many CPUs the calling thread may use; 0 where that can't be known. */
