@@ -169,7 +169,7 @@ final class RingWorkers: @unchecked Sendable {
     /// As `FUSEConnection.wipeRequestBuffers`.
     func wipeBuffers(until deadline: Duration) -> Bool {
         let demand = share.wipeDemand.add(1, ordering: .sequentiallyConsistent).newValue
-        share.mayGiveWayFrom.store(
+        share.mayGiveWayFrom.max(
             SystemClock.nanoseconds() &+ 100_000_000, ordering: .sequentiallyConsistent)
         let all = state.withLock { $0.workers }
         for worker in all { worker.stopGivingWay() }
