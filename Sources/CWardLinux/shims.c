@@ -33,6 +33,9 @@ void ward_use_one_heap(void) {
     mallopt(M_TRIM_THRESHOLD, 4 << 20);
 }
 int ward_syncfs(int fd) { return syncfs(fd); }
+int ward_begin_writing(int fd, off_t offset, off_t count) {
+    return sync_file_range(fd, offset, count, SYNC_FILE_RANGE_WRITE);
+}
 int ward_pipe2(int ends[2], int flags) { return pipe2(ends, flags); }
 int ward_renameat2(int old_dir, const char *old_path, int new_dir, const char *new_path, unsigned flags) {
     return (int)syscall(SYS_renameat2, old_dir, old_path, new_dir, new_path, flags);

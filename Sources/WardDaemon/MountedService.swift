@@ -69,7 +69,7 @@ final class MountedService: @unchecked Sendable {
             log.stop()
             throw DaemonError(error)
         }
-        volume.setNotifier(connection)
+        volume.setNotifier(connection, keepsContent: !options.sharedStorage)
         let noteHelper: @Sendable (String) -> Void = { [log] in log.write(.warning, $0) }
         watchdog =
             options.usesWatchdog

@@ -28,6 +28,11 @@ public protocol Storage: AnyObject, Sendable {
     /// Forgets what memory holds of the file and need not: the next read is of what the store has (posix_fadvise(2),
     /// `POSIX_FADV_DONTNEED`).
     func forgetCached(_ descriptor: Int32)
+    /// The same of some bytes of it. Only of what is not to be written any more, or being written.
+    func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>)
+    /// Has the store begin to write these bytes to the disk and waits for nothing (sync_file_range(2), `SYNC_FILE_RANGE_WRITE`). It
+    /// promises nothing: what fails is told by the next sync.
+    func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>)
     func fdatasync(_ descriptor: Int32) throws(Errno)
     func syncfs(_ descriptor: Int32) throws(Errno)
     func fstat(_ descriptor: Int32) throws(Errno) -> FileStatus
@@ -96,6 +101,8 @@ public protocol Storage: AnyObject, Sendable {
 }
 
 extension Storage {
+    public func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>) {}
+    public func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) {}
     /// For stores in memory: all that is left at once, counted. Such offsets mean nothing once a name is gone.
     public func entries(
         _ directory: Int32, from offset: UInt64
@@ -156,6 +163,12 @@ public class PosixStorage: Storage, @unchecked Sendable {
     ) throws(Errno) -> Int { try Syscall.lseek(descriptor, offsetBytes, whence) }
     public func forgetCached(_ descriptor: Int32) {
         _ = posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED)
+    }
+    public func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>) {
+        _ = posix_fadvise(descriptor, bytes.lowerBound, bytes.count, POSIX_FADV_DONTNEED)
+    }
+    public func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) {
+        _ = ward_begin_writing(descriptor, off_t(bytes.lowerBound), off_t(bytes.count))
     }
     public func fsync(_ descriptor: Int32) throws(Errno) { try Syscall.fsync(descriptor) }
     public func fdatasync(_ descriptor: Int32) throws(Errno) { try Syscall.fdatasync(descriptor) }

@@ -157,9 +157,13 @@ extension Volume {
         }
         unsynced.wrappingAdd(data.count, ordering: .relaxed)
         file.lock.lockWrite()
+        let oldSize = file.sizeBytes
         defer {
             context.forgetExcuses()
             file.lock.unlock()
+            if data.count >= Streaming.smallestRequestBytes {
+                noteWritten(file, Int(offsetBytes), data.count, oldSize)
+            }
         }
         if flags.contains(.fromPageCache) {
             // A mapped page never makes a file longer. What lies behind the end was written back while an open(O_TRUNC)
@@ -186,6 +190,18 @@ extension Volume {
             }
         }
         if flags.contains(.dropPrivilegeBits) { try dropPrivileges(file) }
+    }
+
+    /// A large write was served, or failed.
+    private func noteWritten(_ file: OpenFile, _ offset: Int, _ count: Int, _ oldSize: Int) {
+        guard offset + count > oldSize, !file.isKnownDatabase,
+            kernelKeepsContent.load(ordering: .relaxed)
+        else { return }
+        let pageBytes = layout.pageBytes
+        streaming.noteGrowth(
+            layout.page(at: offset) * pageBytes..<(layout.page(at: offset + count - 1) + 1)
+                * pageBytes,
+            pageBytes: pageBytes, of: file.descriptor, storage)
     }
 
     // MARK: Syncing and closing

@@ -136,6 +136,9 @@ public final class Volume: @unchecked Sendable {
     let servesOthers: Bool
     /// The store's offsets in directories stay what they are while names come and go, and for every descriptor.
     public let keepsListings: Bool
+    let streaming = Streaming()
+    /// The kernel keeps what it has read and written of a file when it is opened again. Set before requests are served.
+    let kernelKeepsContent = Atomic<Bool>(true)
     /// Whether a sync of the whole store reaches the disk: else each file is synced.
     let syncsWhole: Bool
 
@@ -202,8 +205,10 @@ public final class Volume: @unchecked Sendable {
 
     // MARK: Surroundings
 
-    /// Set once before requests are served.
-    public func setNotifier(_ notifier: any KernelNotifier) {
+    /// Set once before requests are served. `keepsContent`: what the kernel has read and written of a file stays in its cache
+    /// when the file is opened again.
+    public func setNotifier(_ notifier: any KernelNotifier, keepsContent: Bool = true) {
+        kernelKeepsContent.store(keepsContent, ordering: .relaxed)
         registryLock.lockNow()
         self.notifier = notifier
         registryLock.unlock()

@@ -88,6 +88,8 @@ static inline long ward_file_system_type(const char *path) {
 /* Declared by glibc only under _GNU_SOURCE, which the importer does not set. */
 int ward_fallocate(int fd, int mode, off_t offset, off_t length);
 int ward_syncfs(int fd);
+/* sync_file_range(2) with SYNC_FILE_RANGE_WRITE alone: the kernel begins to write a range, nobody waits for it. */
+int ward_begin_writing(int fd, off_t offset, off_t count);
 int ward_pipe2(int ends[2], int flags);
 int ward_renameat2(int old_dir, const char *old_path, int new_dir, const char *new_path, unsigned flags);
 ssize_t ward_getdents64(int fd, void *buffer, size_t size);
