@@ -30,6 +30,11 @@ public protocol Storage: AnyObject, Sendable {
     func forgetCached(_ descriptor: Int32)
     /// The same of some bytes of it. Only of what is not to be written any more, or being written.
     func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>)
+    /// Has the store bring these bytes into memory and waits for nothing (posix_fadvise(2), `POSIX_FADV_WILLNEED`). True where the first
+    /// of them was there already.
+    func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool
+    /// Whether reading may wait for something that is far from memory.
+    var waitsForDisk: Bool { get }
     /// Has the store begin to write these bytes to the disk and waits for nothing (sync_file_range(2), `SYNC_FILE_RANGE_WRITE`). It
     /// promises nothing: what fails is told by the next sync.
     func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>)
@@ -96,6 +101,8 @@ public protocol Storage: AnyObject, Sendable {
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)]
     /// Whether a power cut leaves a beginning of the changes of names that were made, whatever was synced of them.
     func ordersChanges(_ descriptor: Int32) -> Bool
+    /// Nanoseconds of a clock that tells how long a call took.
+    func nanoseconds() -> UInt64
     /// Nanoseconds of a clock that ticks no finer than the times of its files; never goes back.
     func coarseNanoseconds() -> UInt64
 }
@@ -103,6 +110,9 @@ public protocol Storage: AnyObject, Sendable {
 extension Storage {
     public func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>) {}
     public func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) {}
+    public func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool { true }
+    public var waitsForDisk: Bool { false }
+    public func nanoseconds() -> UInt64 { SystemClock.nanoseconds() }
     /// For stores in memory: all that is left at once, counted. Such offsets mean nothing once a name is gone.
     public func entries(
         _ directory: Int32, from offset: UInt64
@@ -167,6 +177,12 @@ public class PosixStorage: Storage, @unchecked Sendable {
     public func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>) {
         _ = posix_fadvise(descriptor, bytes.lowerBound, bytes.count, POSIX_FADV_DONTNEED)
     }
+    public func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool {
+        if ward_is_in_memory(descriptor, off_t(bytes.lowerBound)) != 0 { return true }
+        _ = posix_fadvise(descriptor, bytes.lowerBound, bytes.count, POSIX_FADV_WILLNEED)
+        return false
+    }
+    public var waitsForDisk: Bool { true }
     public func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) {
         _ = ward_begin_writing(descriptor, off_t(bytes.lowerBound), off_t(bytes.count))
     }
@@ -303,5 +319,6 @@ public class PosixStorage: Storage, @unchecked Sendable {
             return false
         }
     }
+    public func nanoseconds() -> UInt64 { SystemClock.nanoseconds() }
     public func coarseNanoseconds() -> UInt64 { SystemClock.coarseNanoseconds() }
 }

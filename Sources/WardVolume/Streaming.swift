@@ -25,10 +25,6 @@ final class Streaming: Sendable {
     static let pauseNanoseconds: UInt64 = 1_000_000_000
 
     private let pausedUntil = Atomic<UInt64>(0)
-    private let now: @Sendable () -> UInt64
-
-    /// `now`: nanoseconds of a clock that goes on by itself.
-    init(now: @escaping @Sendable () -> UInt64 = { SystemClock.nanoseconds() }) { self.now = now }
 
     /// Bytes of the backing file that can be forgotten once a request for `range` of it was served: the step before the last
     /// whole one, where the request has come to the end of a step. Nil in most cases.
@@ -48,11 +44,11 @@ final class Streaming: Sendable {
         guard range.count >= Streaming.smallestRequestBytes,
             range.lowerBound >= Streaming.beginBytes
         else { return }
-        let begin = now()
+        let begin = storage.nanoseconds()
         guard begin >= pausedUntil.load(ordering: .relaxed) else { return }
         storage.beginWriting(descriptor, range.lowerBound..<range.upperBound - pageBytes)
         if let passed = Streaming.passed(by: range) { storage.forgetCached(descriptor, passed) }
-        let end = now()
+        let end = storage.nanoseconds()
         if end &- begin > Streaming.slowNanoseconds {
             pausedUntil.store(end &+ Streaming.pauseNanoseconds, ordering: .relaxed)
         }

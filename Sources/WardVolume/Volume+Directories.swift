@@ -7,6 +7,7 @@ import WardSystem
 extension Volume {
     public func openDirectory(_ id: NodeID, _ context: WorkerContext) throws(Errno) -> HandleID {
         let node = node(id)
+        if node.directory == nil { _ = try enter(node) }
         _ = try directoryDescriptor(of: node)
         return .handle(DirectoryHandle(node: node, storage: storage))
     }

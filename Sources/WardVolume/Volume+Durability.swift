@@ -21,6 +21,7 @@ extension Volume {
 
     /// After the last request: writes hints, makes a durable point and marks the volume clean.
     public func close() throws(Errno) {
+        ahead.stop()
         finishPending(within: Volume.closePatience)
         background.drain()
         for node in nodesWithOpenFile {

@@ -30,7 +30,7 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) -> OpenedFile {
         let node = node(id)
-        let (file, wasNew, lastPageOffset) = try acquire(node, context)
+        let (file, wasNew, lastPageOffset) = try acquireForProgram(node, context)
         // Before the gate is asked: a lock that begins now sees that the file is open.
         let handle = FileHandle(node: node, file: file, flags: flags)
         var isFirst = false

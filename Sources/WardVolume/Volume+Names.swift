@@ -10,7 +10,7 @@ extension Volume {
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
     ) throws(Errno) -> Entry {
         let parent = node(parent)
-        let state = try directoryState(of: parent)
+        let state = if let known = parent.directory { known } else { try enter(parent) }
         try encryptName(name, in: state.id, to: context.nameA)
         return try lookup(parent, stored: context.nameA, context)
     }

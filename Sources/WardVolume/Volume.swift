@@ -137,6 +137,7 @@ public final class Volume: @unchecked Sendable {
     /// The store's offsets in directories stay what they are while names come and go, and for every descriptor.
     public let keepsListings: Bool
     let streaming = Streaming()
+    let ahead: TreeReadAhead
     /// The kernel keeps what it has read and written of a file when it is opened again. Set before requests are served.
     let kernelKeepsContent = Atomic<Bool>(true)
     /// Whether a sync of the whole store reaches the disk: else each file is synced.
@@ -160,6 +161,7 @@ public final class Volume: @unchecked Sendable {
         self.keyring = keyring
         self.observer = observer
         self.storage = storage
+        ahead = TreeReadAhead(storage)
         uuid = parameters.uuid
         isReadOnly = readOnly
         layout = PageLayout(pageBytes: parameters.pageBytes)

@@ -16,6 +16,9 @@ final class CountingStorage: PosixStorage, @unchecked Sendable {
         return counts.withLock { $0 }
     }
 
+    /// Only what requests ask for is counted.
+    override var waitsForDisk: Bool { false }
+
     private func note(_ function: String = #function) {
         let name = String(function.prefix { $0 != "(" })
         counts.withLock { $0[name, default: 0] += 1 }

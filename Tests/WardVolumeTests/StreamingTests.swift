@@ -98,8 +98,7 @@ import WardSystem
 
     @Test("a store that can't keep up is left alone for a second")
     func pause() throws {
-        let time = Mutex<UInt64>(5)
-        let streaming = Streaming(now: { time.withLock { $0 } })
+        let streaming = Streaming()
         let request = 4 * Streaming.beginBytes..<4 * Streaming.beginBytes + Self.mebibyte
         func note() -> Int {
             streaming.noteGrowth(request, pageBytes: 4096, of: -1, storage)
@@ -107,14 +106,14 @@ import WardSystem
         }
         #expect(note() == 1)
         storage.whenTold.withLock {
-            $0 = { time.withLock { $0 += Streaming.slowNanoseconds + 1 } }
+            $0 = { [storage] in storage.advance(Streaming.slowNanoseconds + 1) }
         }
         #expect(note() == 1, "which takes long")
         storage.whenTold.withLock { $0 = {} }
         #expect(note() == 0)
-        time.withLock { $0 += Streaming.pauseNanoseconds - 1 }
+        storage.advance(Streaming.pauseNanoseconds - 1)
         #expect(note() == 0)
-        time.withLock { $0 += 1 }
+        storage.advance(1)
         #expect(note() == 1)
     }
 }
@@ -129,6 +128,10 @@ private final class StreamStorage: PosixStorage, @unchecked Sendable {
     }
     private let calls = Mutex<[Call]>([])
     let whenTold = Mutex<@Sendable () -> Void>({})
+    private let time = Atomic<UInt64>(1_000_000_000_000)
+
+    override func nanoseconds() -> UInt64 { time.load(ordering: .relaxed) }
+    func advance(_ nanoseconds: UInt64) { time.wrappingAdd(nanoseconds, ordering: .relaxed) }
 
     /// Since it was last asked.
     func took() -> [Call] {

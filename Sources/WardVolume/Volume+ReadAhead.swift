@@ -1,0 +1,30 @@
+import Glibc
+import WardSystem
+
+// What programs do that tells what they will ask for next.
+extension Volume {
+    /// `directoryState`, for a program that comes to a directory.
+    func enter(_ node: Node) throws(Errno) -> DirectoryState {
+        let (state, waited) = try ahead.time { () throws(Errno) in try directoryState(of: node) }
+        if let waited { noteUse(.directories, of: node, waited) }
+        return state
+    }
+
+    /// `acquire`, for a program that opens a file.
+    func acquireForProgram(
+        _ node: Node, _ context: WorkerContext
+    ) throws(Errno) -> (file: OpenFile, wasNew: Bool, lastPageOffset: Int) {
+        let (acquired, waited) = try ahead.time { () throws(Errno) in try acquire(node, context) }
+        if let waited, acquired.wasNew { noteUse(.files, of: node, waited) }
+        return acquired
+    }
+
+    private func noteUse(_ kind: TreeReadAhead.Kind, of node: Node, _ waited: UInt64) {
+        guard let parent = node.link?.parent else { return }
+        let above = parent.link?.parent ?? root
+        ahead.note(kind, node.inode, in: parent.inode, below: above.inode, waited: waited) {
+            guard let opened = try? directoryDescriptor(of: parent) else { return nil }
+            return (opened.rawValue, opened)
+        }
+    }
+}

@@ -1,0 +1,282 @@
+import Foundation
+import Glibc
+import Synchronization
+import Testing
+import WardSystem
+
+@testable import WardVolume
+
+/// Who goes through a tree of small files finds the next ones in memory (decision 0070).
+@Suite struct TreeReadAheadTests {
+    private static let cold = TreeReadAhead.coldNanoseconds
+    private let storage = AheadStorage()
+    private let ahead: TreeReadAhead
+    private let root: String
+
+    init() throws {
+        ahead = TreeReadAhead(storage)
+        root = NSTemporaryDirectory() + "ward-ahead-" + UUID().uuidString
+        try FileManager.default.createDirectory(
+            atPath: root, withIntermediateDirectories: true)
+    }
+
+    private func make(_ directory: String, files: Int) throws {
+        try FileManager.default.createDirectory(
+            atPath: "\(root)/\(directory)", withIntermediateDirectories: true)
+        for number in 0..<files {
+            try Data([1]).write(to: URL(fileURLWithPath: "\(root)/\(directory)/f\(number)"))
+        }
+    }
+
+    private func remove() { try? FileManager.default.removeItem(atPath: root) }
+
+    private func inode(_ path: String) throws -> UInt64 {
+        var status = stat()
+        try #require(lstat("\(root)/\(path)", &status) == 0)
+        return UInt64(status.st_ino)
+    }
+
+    /// A program used `path`, and waited so long.
+    private func use(_ path: String, waited: UInt64) throws {
+        let parts = path.split(separator: "/")
+        let directory = parts.dropLast().joined(separator: "/")
+        let above = parts.dropLast(2).joined(separator: "/")
+        var isDirectory: ObjCBool = false
+        _ = FileManager.default.fileExists(atPath: "\(root)/\(path)", isDirectory: &isDirectory)
+        ahead.note(
+            isDirectory.boolValue ? .directories : .files, try inode(path),
+            in: try inode(directory),
+            below: try inode(above), waited: waited
+        ) {
+            let descriptor = Glibc.open("\(root)/\(directory)", O_RDONLY | O_DIRECTORY)
+            return descriptor < 0 ? nil : (descriptor, Closing(descriptor))
+        }
+        ahead.drain()
+    }
+
+    @Test("two files of a directory that waited for the disk bring those beside them")
+    func files() throws {
+        defer { remove() }
+        try make("d", files: 12)
+        try use("d/f0", waited: Self.cold)
+        #expect(storage.took() == [], "one file alone")
+        try use("d/f0", waited: Self.cold)
+        #expect(storage.took() == [], "and again")
+        try use("d/f1", waited: Self.cold)
+        #expect(Set(storage.took()).count == 11, "all but the one that was just used")
+        for number in 2..<12 { try use("d/f\(number)", waited: 0) }
+        #expect(storage.took() == [])
+    }
+
+    @Test("files that were in memory bring nothing, and neither do those that come one by one")
+    func warm() throws {
+        defer { remove() }
+        try make("d", files: 12)
+        for number in 0..<12 { try use("d/f\(number)", waited: Self.cold - 1) }
+        #expect(storage.took() == [])
+        for number in 0..<12 {
+            try use("d/f\(number)", waited: Self.cold)
+            storage.advance(TreeReadAhead.togetherNanoseconds + 1)
+        }
+        #expect(storage.took() == [])
+    }
+
+    @Test("where what was fetched is in memory already, no more is")
+    func inMemory() throws {
+        defer { remove() }
+        try make("d", files: 100)
+        storage.isInMemory.store(true, ordering: .relaxed)
+        try use("d/f0", waited: Self.cold)
+        try use("d/f1", waited: Self.cold)
+        #expect(storage.took().count == 18)
+        for number in 2..<100 { try use("d/f\(number)", waited: Self.cold) }
+        #expect(storage.took() == [])
+    }
+
+    @Test("directories: names and inodes, and files only where files are read")
+    func directories() throws {
+        defer { remove() }
+        for number in 0..<30 { try make("t/d\(number)", files: 20) }
+        try use("t/d0", waited: Self.cold)
+        try use("t/d1", waited: Self.cold)
+        #expect(storage.tookListed() >= 5)
+        #expect(storage.took() == [])
+        // Two directories in which files are read.
+        for directory in 0..<2 {
+            for file in 0..<2 { try use("t/d\(directory)/f\(file)", waited: Self.cold) }
+        }
+        _ = storage.took()
+        for number in 2..<30 { try use("t/d\(number)", waited: 0) }
+        let fetched = storage.took()
+        #expect(!fetched.isEmpty, "the first files of directories that nobody has come to yet")
+    }
+
+    @Test("what is not used any more is forgotten, with its descriptors")
+    func forgotten() throws {
+        defer { remove() }
+        try make("d", files: 30)
+        try make("e", files: 1)
+        try use("d/f0", waited: Self.cold)
+        try use("d/f1", waited: Self.cold)
+        let open = try #require(storage.keeper)
+        #expect(open.isOpen)
+        storage.keeper = nil
+        storage.advance(TreeReadAhead.patienceNanoseconds + 1)
+        try use("e/f0", waited: 0)
+        #expect(!open.isOpen)
+    }
+
+    @Test("of many directories those that were used last are known, and not too many names")
+    func many() throws {
+        defer { remove() }
+        let count = TreeReadAhead.mostPlans + 1
+        for number in 0..<count { try make("t/d\(number)", files: 3) }
+        for number in 0..<count {
+            storage.advance(1)
+            for file in 0..<2 { try use("t/d\(number)/f\(file)", waited: Self.cold) }
+            #expect(storage.took().count == 2, "the two that were not just used")
+        }
+        // The first one has gone, and begins anew; the last one is known and has nothing left.
+        for (number, fetched) in [(count - 1, 0), (0, 2)] {
+            for file in 0..<2 { try use("t/d\(number)/f\(file)", waited: Self.cold) }
+            #expect(storage.took().count == fetched)
+        }
+    }
+
+    @Test("programs that ask for several things at once are left alone")
+    func parallel() throws {
+        func use(_ wait: UInt64, _ inner: () throws(Errno) -> Void = {}) throws -> UInt64? {
+            try ahead.time { () throws(Errno) in
+                try inner()
+                storage.advance(wait)
+            }.waited
+        }
+        #expect(try use(Self.cold - 1) == nil, "in memory, and nothing is known")
+        #expect(try use(Self.cold) == Self.cold)
+        var inner: UInt64??
+        let outer = try use(Self.cold) { inner = try? use(Self.cold) }
+        #expect(inner == .some(nil) && outer == nil)
+        #expect(try use(Self.cold) == nil, "for a while")
+        storage.advance(TreeReadAhead.parallelNanoseconds)
+        #expect(try use(Self.cold) == Self.cold)
+        #expect(throws: Errno.self) {
+            try ahead.time { () throws(Errno) -> Void in throw .ioError }
+        }
+        #expect(try use(Self.cold) == Self.cold, "what failed is under way no more")
+    }
+
+    @Test("nothing where nothing is on a disk, and nothing after the end")
+    func stopped() throws {
+        defer { remove() }
+        try make("d", files: 30)
+        ahead.stop()
+        #expect(try ahead.time { () throws(Errno) in storage.advance(Self.cold) }.waited == nil)
+        try use("d/f0", waited: Self.cold)
+        try use("d/f1", waited: Self.cold)
+        #expect(storage.took() == [])
+    }
+
+    @Test("a volume on a slow disk: files are read right, and most before they are asked for")
+    func volume() throws {
+        defer { remove() }
+        let harness = try VolumeHarness(storage: storage)
+        func content(_ number: Int) -> [UInt8] { Array("file \(number)".utf8) }
+        for number in 0..<40 {
+            let (node, handle) = try harness.create("f\(number)")
+            try harness.write(handle, 0, content(number))
+            harness.volume.release(handle, harness.context)
+            harness.volume.forget(node, lookups: 1)
+        }
+        try harness.reopen(storage: storage)
+        storage.isSlow.store(true, ordering: .relaxed)
+        for number in 0..<40 {
+            let node = try harness.lookup("f\(number)").node
+            let handle = try harness.open(node, O_RDONLY)
+            // A disk takes as long as it takes, and so does a program.
+            harness.volume.ahead.drain()
+            #expect(try harness.read(handle, 0, 100) == content(number))
+            harness.volume.release(handle, harness.context)
+        }
+        storage.isSlow.store(false, ordering: .relaxed)
+        #expect(storage.took().count >= 30)
+    }
+}
+
+/// Keeps a descriptor open, as whoever lends one does.
+private final class Closing: Sendable {
+    let descriptor: Int32
+    init(_ descriptor: Int32) { self.descriptor = descriptor }
+    deinit { close(descriptor) }
+}
+
+/// The real store, with nothing in memory, which writes down what it is told to fetch.
+private final class AheadStorage: PosixStorage, @unchecked Sendable {
+    // Sendable: what it adds are atomics, and what is behind a mutex.
+    let isInMemory = Atomic<Bool>(false)
+    let isSlow = Atomic<Bool>(false)
+    private let time = Atomic<UInt64>(1_000_000_000_000)
+    private struct State {
+        var fetched: [UInt64] = []
+        var listed = 0
+    }
+    private let state = Mutex(State())
+
+    /// A descriptor of a directory that was listed last.
+    final class Keeper {
+        fileprivate let path: String
+        init(_ path: String) { self.path = path }
+        /// Whether this process has the directory open.
+        var isOpen: Bool {
+            let names =
+                (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
+            return names.contains {
+                (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)"))
+                    == path
+            }
+        }
+    }
+    private let kept = Mutex<String?>(nil)
+    var keeper: Keeper? {
+        get { kept.withLock { $0 }.map(Keeper.init) }
+        set { kept.withLock { $0 = newValue?.path } }
+    }
+
+    override func nanoseconds() -> UInt64 { time.load(ordering: .relaxed) }
+    func advance(_ nanoseconds: UInt64) { time.wrappingAdd(nanoseconds, ordering: .relaxed) }
+
+    /// Inodes, since it was last asked.
+    func took() -> [UInt64] {
+        state.withLock { state in
+            defer { state.fetched = [] }
+            return state.fetched
+        }
+    }
+    func tookListed() -> Int {
+        state.withLock { state in
+            defer { state.listed = 0 }
+            return state.listed
+        }
+    }
+
+    override func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool {
+        var status = Glibc.stat()
+        _ = Glibc.fstat(descriptor, &status)
+        let inode = UInt64(status.st_ino)
+        state.withLock { $0.fetched.append(inode) }
+        _ = super.readAhead(descriptor, bytes)
+        return isInMemory.load(ordering: .relaxed)
+    }
+    override func list(_ directory: Int32, _ body: (DirectoryEntry) -> Void) throws(Errno) {
+        state.withLock { $0.listed += 1 }
+        let path = try? FileManager.default.destinationOfSymbolicLink(
+            atPath: "/proc/self/fd/\(directory)")
+        kept.withLock { $0 = path }
+        try super.list(directory, body)
+    }
+    override func pread(_ d: Int32, _ b: UnsafeMutableRawPointer, _ c: Int, at o: Int)
+        throws(Errno) -> Int
+    {
+        if isSlow.load(ordering: .relaxed) { advance(TreeReadAhead.coldNanoseconds) }
+        return try super.pread(d, b, c, at: o)
+    }
+}
