@@ -314,10 +314,14 @@ final class DirectoryHandle: @unchecked Sendable {
     /// Where the store goes on after `names`, and whether nothing is there.
     private var end: UInt64 = 0
     private var hasEnded = false
+    /// Fetches what comes next of a long directory; nil where that is of no use.
+    private let ahead: TreeReadAhead?
+    private var listingAhead: ListingAhead?
 
-    init(node: Node, storage: any Storage) {
+    init(node: Node, storage: any Storage, ahead: TreeReadAhead?) {
         self.node = node
         self.storage = storage
+        self.ahead = ahead
     }
 
     deinit { if descriptor >= 0 { storage.close(descriptor) } }
@@ -344,19 +348,28 @@ final class DirectoryHandle: @unchecked Sendable {
         while index == names.count {
             if hasEnded { return nil }
             if descriptor < 0 { descriptor = try open() }
+            let begin = storage.nanoseconds()
             let entries = try storage.entries(descriptor, from: end)
+            if end == 0, ahead != nil,
+                storage.nanoseconds() &- begin >= ListingAhead.coldNanoseconds
+            {
+                listingAhead = ListingAhead(bytes: storedBytes)
+            }
             names = try convert(entries)
             index = 0
             hasEnded = entries.isEmpty
-            if let last = entries.last { end = last.next }
+            if let last = entries.last {
+                end = last.next
+                if let parts = listingAhead?.reach(end) {
+                    ahead?.fetch(parts, ofListing: descriptor)
+                }
+            }
         }
         return names[index]
     }
 
-    /// Whether the store's directory takes as much room itself, bytes. After a name was read.
-    func takes(atLeast bytes: Int) -> Bool {
-        ((try? storage.fstat(descriptor))?.st_size ?? 0) >= bytes
-    }
+    /// What the store's directory takes itself. After a name was read.
+    var storedBytes: Int { Int((try? storage.fstat(descriptor))?.st_size ?? 0) }
 
     /// The name at the position was given.
     func advance() {

@@ -318,6 +318,32 @@ final class TreeReadAhead: Sendable {
         fetchFiles(adopt(plan, for: place, directory, usedLast: nil), of: place, directory)
     }
 
+    /// Reads parts of a long directory, each on a thread of its own. `descriptor`: of the directory, open for as long as this takes
+    /// to return.
+    func fetch(_ parts: [Range<UInt64>], ofListing descriptor: Int32) {
+        guard !parts.isEmpty, !isStopped.load(ordering: .relaxed) else { return }
+        for part in parts {
+            // Each has a position of its own.
+            guard
+                let rawValue = try? storage.openat(descriptor, ".", O_RDONLY | O_DIRECTORY, mode: 0)
+            else { return }
+            let own = Descriptor(rawValue, storage)
+            run { ahead in
+                withExtendedLifetime(own) { ahead.read(part, of: own.rawValue) }
+            }
+        }
+    }
+
+    private func read(_ part: Range<UInt64>, of descriptor: Int32) {
+        var offset = part.lowerBound
+        while offset < part.upperBound, !isStopped.load(ordering: .relaxed),
+            let last = (try? storage.entries(descriptor, from: offset))?.last
+        {
+            guard last.next > offset else { return }
+            offset = last.next
+        }
+    }
+
     /// Nil where there are too many, or the store does not say.
     private func entries(
         of descriptor: Int32

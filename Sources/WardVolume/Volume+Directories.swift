@@ -9,7 +9,8 @@ extension Volume {
         let node = node(id)
         if node.directory == nil { _ = try enter(node) }
         _ = try directoryDescriptor(of: node)
-        return .handle(DirectoryHandle(node: node, storage: storage))
+        return .handle(
+            DirectoryHandle(node: node, storage: storage, ahead: readsListingsAhead ? ahead : nil))
     }
 
     /// From this size on of what a store's directory takes itself, bytes, its listing begins with few look-ups: some two thousand
@@ -44,7 +45,7 @@ extension Volume {
             var entry: Entry?
             if lookup, !name.stored.isEmpty {
                 if offset == 0, lookups == Volume.firstLookups,
-                    handle.takes(atLeast: Volume.longListingBytes)
+                    handle.storedBytes >= Volume.longListingBytes
                 {
                     return
                 }

@@ -138,6 +138,8 @@ public final class Volume: @unchecked Sendable {
     public let keepsListings: Bool
     let streaming = Streaming()
     let ahead: TreeReadAhead
+    /// Offsets in the store's directories are hashes of names, and reading them may wait for a disk.
+    let readsListingsAhead: Bool
     /// The kernel keeps what it has read and written of a file when it is opened again. Set before requests are served.
     let kernelKeepsContent = Atomic<Bool>(true)
     /// Whether a sync of the whole store reaches the disk: else each file is synced.
@@ -170,6 +172,7 @@ public final class Volume: @unchecked Sendable {
         servesOthers = geteuid() == 0
         let fileSystem = BackingFileSystem(of: backingPath)
         keepsListings = fileSystem?.hasStableOffsets ?? false
+        readsListingsAhead = fileSystem == .ext4 && storage.waitsForDisk
         syncsWhole = fileSystem?.syncsWhole ?? true
         stagingPrefix = ".ward-\(Base64URL.encode(SystemRandom.bytes(6)))-"
         var limit = rlimit()
