@@ -36,7 +36,8 @@ int ward_syncfs(int fd) { return syncfs(fd); }
 int ward_is_in_memory(int fd, off_t offset) {
     char byte;
     struct iovec one = {&byte, 1};
-    return preadv2(fd, &one, 1, offset, RWF_NOWAIT) == 1;
+    ssize_t got = preadv2(fd, &one, 1, offset, RWF_NOWAIT);
+    return got == 1 ? 1 : got < 0 && errno == EAGAIN ? 0 : -1;
 }
 int ward_begin_writing(int fd, off_t offset, off_t count) {
     return sync_file_range(fd, offset, count, SYNC_FILE_RANGE_WRITE);

@@ -49,7 +49,8 @@ final class MountedService: @unchecked Sendable {
             volume = try Volume(
                 backingPath: placement.volumePath, parameters: store.parameters,
                 volumeKey: opened.volumeKey, keyring: opened.keyring, readOnly: options.readOnly,
-                isCopy: options.acceptsOlderGeneration, observer: hub,
+                isCopy: options.acceptsOlderGeneration,
+                kernelKeepsContent: !options.sharedStorage, observer: hub,
                 storage: fillable ?? PosixStorage())
         } catch {
             log.stop()
@@ -69,7 +70,7 @@ final class MountedService: @unchecked Sendable {
             log.stop()
             throw DaemonError(error)
         }
-        volume.setNotifier(connection, keepsContent: !options.sharedStorage)
+        volume.setNotifier(connection)
         let noteHelper: @Sendable (String) -> Void = { [log] in log.write(.warning, $0) }
         watchdog =
             options.usesWatchdog

@@ -25,6 +25,9 @@ enum BackingFileSystem: Int {
     /// Offsets in directories stay what they are while names come and go; tmpfs and overlayfs count entries.
     var hasStableOffsets: Bool { self != .tmpfs && self != .fuse }
 
+    /// On a disk of this machine, of which it tells what is in memory (preadv2(2), `RWF_NOWAIT`).
+    var isLocal: Bool { self == .ext4 || self == .xfs || self == .btrfs }
+
     /// syncfs(2) reaches the disk. Of FUSE, virtiofs's alone does (fs/fuse/inode.c, `fuse_sync_fs`).
     var syncsWhole: Bool { self != .fuse }
 }

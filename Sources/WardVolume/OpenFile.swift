@@ -127,6 +127,8 @@ final class OpenFile: @unchecked Sendable {
         set { mayHavePrivilegeBitsValue.store(newValue, ordering: .relaxed) }
     }
     private let mayHavePrivilegeBitsValue = Atomic<Bool>(true)
+    /// Growth by large writes that the store has not been told of.
+    let growth = Mutex(StreamedGrowth())
     /// Written since the last `fsync`.
     var isUnsynced = false
     /// Every sync of the descriptor goes through it.

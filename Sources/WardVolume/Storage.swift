@@ -28,16 +28,16 @@ public protocol Storage: AnyObject, Sendable {
     /// Forgets what memory holds of the file and need not: the next read is of what the store has (posix_fadvise(2),
     /// `POSIX_FADV_DONTNEED`).
     func forgetCached(_ descriptor: Int32)
-    /// The same of some bytes of it. Only of what is not to be written any more, or being written.
+    /// The same of some bytes of it. Only of what is written, or being written (`beginWriting`).
     func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>)
-    /// Has the store bring these bytes into memory and waits for nothing (posix_fadvise(2), `POSIX_FADV_WILLNEED`). True where the first
-    /// of them was there already.
+    /// Has the store bring these bytes into memory and waits for nothing (posix_fadvise(2), `POSIX_FADV_WILLNEED`). True where that is of
+    /// no use: the first of them is there already, or there are none, or the store can't tell.
     func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool
     /// Whether reading may wait for something that is far from memory.
     var waitsForDisk: Bool { get }
-    /// Has the store begin to write these bytes to the disk and waits for nothing (sync_file_range(2), `SYNC_FILE_RANGE_WRITE`). It
-    /// promises nothing: what fails is told by the next sync.
-    func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>)
+    /// Has the store begin to write these bytes to the disk (sync_file_range(2), `SYNC_FILE_RANGE_WRITE`); waits where it has more
+    /// to write than it takes. What is thrown the next sync may not be told: the pages are lost.
+    func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno)
     func fdatasync(_ descriptor: Int32) throws(Errno)
     func syncfs(_ descriptor: Int32) throws(Errno)
     func fstat(_ descriptor: Int32) throws(Errno) -> FileStatus
@@ -109,7 +109,7 @@ public protocol Storage: AnyObject, Sendable {
 
 extension Storage {
     public func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>) {}
-    public func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) {}
+    public func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno) {}
     public func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool { true }
     public var waitsForDisk: Bool { false }
     public func nanoseconds() -> UInt64 { SystemClock.nanoseconds() }
@@ -178,13 +178,19 @@ public class PosixStorage: Storage, @unchecked Sendable {
         _ = posix_fadvise(descriptor, bytes.lowerBound, bytes.count, POSIX_FADV_DONTNEED)
     }
     public func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool {
-        if ward_is_in_memory(descriptor, off_t(bytes.lowerBound)) != 0 { return true }
+        guard ward_is_in_memory(descriptor, off_t(bytes.lowerBound)) == 0 else { return true }
         _ = posix_fadvise(descriptor, bytes.lowerBound, bytes.count, POSIX_FADV_WILLNEED)
         return false
     }
     public var waitsForDisk: Bool { true }
-    public func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) {
-        _ = ward_begin_writing(descriptor, off_t(bytes.lowerBound), off_t(bytes.count))
+    public func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno) {
+        do throws(Errno) {
+            _ = try Syscall.check {
+                ward_begin_writing(descriptor, off_t(bytes.lowerBound), off_t(bytes.count))
+            }
+        } catch .invalidArgument, .noFunction, .notPermitted, .illegalSeek {
+            // A store, or a machine, that does not know the call.
+        }
     }
     public func fsync(_ descriptor: Int32) throws(Errno) { try Syscall.fsync(descriptor) }
     public func fdatasync(_ descriptor: Int32) throws(Errno) { try Syscall.fdatasync(descriptor) }

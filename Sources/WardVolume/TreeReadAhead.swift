@@ -10,7 +10,8 @@ import WardSystem
 /// where it happened with two directories, those beside them, while the program is busy with the first. Only ciphertext is
 /// touched, nothing waits for it, and whatever of it fails is left: who asks then is told.
 ///
-/// Concurrency: any thread. `state` is held for a few steps in memory; all calls to the store are made by threads of its own.
+/// Concurrency: any thread. `state` is held for a few steps in memory; the store is called by threads of its own, but for the
+/// opening of a directory that is open already.
 final class TreeReadAhead: Sendable {
     enum Kind { case files, directories }
 
@@ -24,14 +25,17 @@ final class TreeReadAhead: Sendable {
     static let patienceNanoseconds: UInt64 = 2_000_000_000
     /// Of each file: what is larger is read ahead by the kernel.
     static let fileBytes = 64 << 10
-    /// Directories that take more than this of the store themselves, bytes, are not listed for it.
-    static let largestDirectoryBytes = 256 << 10
+    /// Directories with more names are left alone.
+    static let mostNames = 4_096
     /// Inodes with neighbouring numbers lie in one block of the store (ext4, XFS), and come with the first that is asked for.
     static let inodesTogether: UInt64 = 16
     /// Directories of which something is known, and names in all of them: some two megabytes.
     static let mostPlans = 64
     static let mostEntries = 16_384
     static let threads = 4
+    static let mostJobs = 64
+    /// `O_NOATIME` of open(2): a file that nobody has read keeps its time of access.
+    private static let reading = O_RDONLY | O_NOFOLLOW | Int32(0o1000000)
     private static let filesPerJob = 8
 
     private struct Place: Equatable {
@@ -123,21 +127,19 @@ final class TreeReadAhead: Sendable {
     private let usesUnderWay = Atomic<Int>(0)
     /// When two uses waited at once.
     private let lastParallel = Atomic<UInt64>(0)
-    private let queues: [BackgroundQueue]
-    private let turn = Atomic<Int>(0)
+    private let pool = JobPool(name: "ward-ahead", threads: threads, mostWaiting: mostJobs)
 
-    /// Does nothing where the store keeps nothing on a disk.
-    init(_ storage: any Storage) {
+    /// Does nothing where it is of no use, or the store keeps nothing on a disk.
+    init(_ storage: any Storage, isUseful: Bool = true) {
         self.storage = storage
-        isStopped = Atomic(!storage.waitsForDisk)
-        queues = (0..<TreeReadAhead.threads).map { _ in BackgroundQueue(name: "ward-ahead") }
+        isStopped = Atomic(!isUseful || !storage.waitsForDisk)
     }
 
     /// For the volume's end: nothing further is begun.
     func stop() { isStopped.store(true, ordering: .relaxed) }
 
     /// Waits until all that was begun is fetched. For tests.
-    func drain() { for queue in queues + queues { queue.drain() } }
+    func drain() { pool.drain() }
 
     /// Runs what uses an entry of a directory, and tells how long it took, nanoseconds, where that says something to `note`.
     @inline(__always)
@@ -160,10 +162,10 @@ final class TreeReadAhead: Sendable {
         return (result, isParallel ? nil : waited)
     }
 
-    /// An entry of a directory, which is one of `parent`'s, was used, and waited for so long. `open`: the backing directory, and
-    /// what keeps it open.
+    /// An entry of a directory was used, and waited for so long. `parent`: of that directory; nil for the root. `open`: the
+    /// backing directory, and what keeps it open.
     func note(
-        _ kind: Kind, _ inode: UInt64, in directory: UInt64, below parent: UInt64, waited: UInt64,
+        _ kind: Kind, _ inode: UInt64, in directory: UInt64, below parent: UInt64?, waited: UInt64,
         open: () -> (descriptor: Int32, keeper: AnyObject)?
     ) {
         let time = storage.nanoseconds()
@@ -175,7 +177,7 @@ final class TreeReadAhead: Sendable {
         defer { withExtendedLifetime(dropped) {} }
         let (entries, from): ([ReadAheadPlan.Entry], Directory?) = state.withLock { state in
             dropped = state.expire(time)
-            if isCold, kind == .files { state.noteFile(in: directory, below: parent) }
+            if isCold, kind == .files, let parent { state.noteFile(in: directory, below: parent) }
             defer { isActive.store(!state.known.isEmpty, ordering: .relaxed) }
             if let index = state.index(of: place) {
                 state.known[index].lastUse = time
@@ -209,8 +211,7 @@ final class TreeReadAhead: Sendable {
     // MARK: On threads of its own
 
     private func run(_ body: @escaping @Sendable (TreeReadAhead) -> Void) {
-        let next = turn.wrappingAdd(1, ordering: .relaxed).newValue & Int.max
-        queues[next % queues.count].run { [self] in
+        pool.run { [self] in
             if !isStopped.load(ordering: .relaxed) { body(self) }
         }
     }
@@ -223,12 +224,22 @@ final class TreeReadAhead: Sendable {
     }
 
     private func list(_ place: Place, _ directory: Directory, usedLast inode: UInt64) {
-        guard let entries = entries(of: directory.descriptor) else { return forget(place) }
+        guard let own = open(".", in: directory.descriptor, O_DIRECTORY),
+            let entries = entries(of: own)
+        else { return forget(place) }
         let type = UInt8(place.kind == .files ? DT_REG : DT_DIR)
         let plan = ReadAheadPlan(
             entries.filter { $0.type == type }.map(\.entry),
             place.kind == .files ? .files : .directories)
         fetch(adopt(plan, for: place, directory, usedLast: inode), of: place, directory)
+    }
+
+    private func open(
+        _ name: UnsafePointer<CChar>, in directory: Int32, _ flags: Int32
+    ) -> Descriptor? {
+        let opened = try? storage.openat(
+            directory, name, TreeReadAhead.reading | flags, mode: 0)
+        return opened.map { Descriptor($0, storage) }
     }
 
     /// What is to be fetched first.
@@ -238,18 +249,24 @@ final class TreeReadAhead: Sendable {
         let time = storage.nanoseconds()
         var plan = plan
         let first = inode.map { plan.use($0) } ?? plan.take()
-        let dropped: [Known] = state.withLock { state in
+        // What it replaces is closed after the lock.
+        var dropped: [Known] = []
+        defer { withExtendedLifetime(dropped) {} }
+        return state.withLock { state in
             isActive.store(true, ordering: .relaxed)
             guard let index = state.index(of: place) else {
-                return state.add(
+                dropped = state.add(
                     Known(place: place, plan: plan, directory: directory, lastUse: time))
+                return first
             }
+            // Two threads listed it at once.
+            guard state.known[index].plan == nil else { return [] }
+            dropped.append(state.known[index])
             state.known[index].plan = plan
             state.known[index].directory = directory
-            return state.shrink(keeping: place)
+            dropped += state.shrink(keeping: place)
+            return first
         }
-        withExtendedLifetime(dropped) {}
-        return first
     }
 
     private func fetch(
@@ -273,32 +290,35 @@ final class TreeReadAhead: Sendable {
     private func fetchFiles(
         _ entries: [ReadAheadPlan.Entry], of place: Place, _ directory: Directory
     ) {
-        var inMemory = 0
+        guard isKnown(place) else { return }
+        var idle = 0
         for entry in entries {
-            guard
-                let descriptor = try? storage.openat(
-                    directory.descriptor, entry.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
-            else { continue }
-            if storage.readAhead(descriptor, 0..<TreeReadAhead.fileBytes) { inMemory += 1 }
-            storage.close(descriptor)
+            let file = open(entry.name, in: directory.descriptor, O_NONBLOCK)
+            let isFetched = withExtendedLifetime(file) {
+                file.map { !storage.readAhead($0.rawValue, 0..<TreeReadAhead.fileBytes) }
+            }
+            if isFetched != true { idle += 1 }
         }
-        guard inMemory * 2 > entries.count else { return }
+        guard idle * 2 > entries.count else { return }
         state.withLock { state in
             if let index = state.index(of: place) { state.known[index].plan?.stop() }
         }
+    }
+
+    private func isKnown(_ place: Place) -> Bool {
+        state.withLock { $0.index(of: place) != nil }
     }
 
     /// Names and inodes of a directory, and where files are being read, the first of those in it.
     private func fetchDirectory(
         _ entry: ReadAheadPlan.Entry, of parentPlace: Place, _ parent: Directory
     ) {
-        guard
-            let rawValue = try? storage.openat(
-                parent.descriptor, entry.name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
+        guard isKnown(parentPlace),
+            let descriptor = open(entry.name, in: parent.descriptor, O_DIRECTORY),
+            let found = entries(of: descriptor)
         else { return }
-        let descriptor = Descriptor(rawValue, storage)
+        let rawValue = descriptor.rawValue
         defer { withExtendedLifetime(descriptor) {} }
-        guard let found = entries(of: rawValue) else { return }
         // Directories are not looked at: they lie far from each other, and have a plan of their own where they are wanted.
         let files = found.filter { $0.type == UInt8(DT_REG) }.map(\.entry)
         var last: UInt64?
@@ -324,10 +344,7 @@ final class TreeReadAhead: Sendable {
         guard !parts.isEmpty, !isStopped.load(ordering: .relaxed) else { return }
         for part in parts {
             // Each has a position of its own.
-            guard
-                let rawValue = try? storage.openat(descriptor, ".", O_RDONLY | O_DIRECTORY, mode: 0)
-            else { return }
-            let own = Descriptor(rawValue, storage)
+            guard let own = open(".", in: descriptor, O_DIRECTORY) else { return }
             run { ahead in
                 withExtendedLifetime(own) { ahead.read(part, of: own.rawValue) }
             }
@@ -346,17 +363,22 @@ final class TreeReadAhead: Sendable {
 
     /// Nil where there are too many, or the store does not say.
     private func entries(
-        of descriptor: Int32
+        of directory: Descriptor
     ) -> [(entry: ReadAheadPlan.Entry, type: UInt8)]? {
-        guard let status = try? storage.fstat(descriptor),
-            status.st_size <= TreeReadAhead.largestDirectoryBytes
-        else { return nil }
         var found: [(entry: ReadAheadPlan.Entry, type: UInt8)] = []
-        let isListed: Void? = try? storage.list(descriptor) { entry in
-            var name = entry.name.map { CChar(bitPattern: $0) }
-            name.append(0)
-            found.append((ReadAheadPlan.Entry(inode: entry.inode, name: name), entry.type))
+        var offset: UInt64 = 0
+        while found.count <= TreeReadAhead.mostNames {
+            guard let some = try? storage.entries(directory.rawValue, from: offset) else {
+                return nil
+            }
+            guard let last = some.last else { return found }
+            for (entry, _) in some where entry.name.first != UInt8(ascii: ".") {
+                var name = entry.name.map { CChar(bitPattern: $0) }
+                name.append(0)
+                found.append((ReadAheadPlan.Entry(inode: entry.inode, name: name), entry.type))
+            }
+            offset = last.next
         }
-        return isListed == nil ? nil : found
+        return nil
     }
 }

@@ -154,6 +154,7 @@ extension Volume {
             noteFailedStoreSync()
             throw error
         }
+        streaming.settle()
         guard syncFailures.load(ordering: .acquiring) == failures else { throw .ioError }
         guard !lastDurablePointFailed.load(ordering: .relaxed) else { return }
         for (files, notes) in remembered { files.forget(through: notes) }

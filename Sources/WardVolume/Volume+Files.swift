@@ -160,10 +160,11 @@ extension Volume {
         let oldSize = file.sizeBytes
         defer {
             context.forgetExcuses()
+            let newSize = file.sizeBytes
             file.lock.unlock()
-            if data.count >= Streaming.smallestRequestBytes {
-                noteWritten(file, Int(offsetBytes), data.count, oldSize)
-            }
+            noteWritten(
+                file, offset: Int(offsetBytes), count: data.count, oldSize: oldSize,
+                newSize: newSize)
         }
         if flags.contains(.fromPageCache) {
             // A mapped page never makes a file longer. What lies behind the end was written back while an open(O_TRUNC)
@@ -190,18 +191,6 @@ extension Volume {
             }
         }
         if flags.contains(.dropPrivilegeBits) { try dropPrivileges(file) }
-    }
-
-    /// A large write was served, or failed.
-    private func noteWritten(_ file: OpenFile, _ offset: Int, _ count: Int, _ oldSize: Int) {
-        guard offset + count > oldSize, !file.isKnownDatabase,
-            kernelKeepsContent.load(ordering: .relaxed)
-        else { return }
-        let pageBytes = layout.pageBytes
-        streaming.noteGrowth(
-            layout.page(at: offset) * pageBytes..<(layout.page(at: offset + count - 1) + 1)
-                * pageBytes,
-            pageBytes: pageBytes, of: file.descriptor, storage)
     }
 
     // MARK: Syncing and closing

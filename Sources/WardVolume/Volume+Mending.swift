@@ -158,7 +158,7 @@ extension Volume {
         // Of one that is open, too: a failed sync may have left in memory what is not on the disk. Where that is another first
         // page, nothing can be said of the rest before it is closed.
         if !wasNew {
-            storage.forgetCached(file.descriptor)
+            forgetCached(file)
             guard hasOwnFirstPage(file) else { return false }
         }
         do throws(Errno) {

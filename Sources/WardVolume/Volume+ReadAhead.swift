@@ -21,10 +21,11 @@ extension Volume {
 
     private func noteUse(_ kind: TreeReadAhead.Kind, of node: Node, _ waited: UInt64) {
         guard let parent = node.link?.parent else { return }
-        let above = parent.link?.parent ?? root
-        ahead.note(kind, node.inode, in: parent.inode, below: above.inode, waited: waited) {
-            guard let opened = try? directoryDescriptor(of: parent) else { return nil }
-            return (opened.rawValue, opened)
+        ahead.note(
+            kind, node.inode, in: parent.inode, below: parent.link?.parent.inode, waited: waited
+        ) {
+            // One that is open now: nothing is asked of the store for this.
+            parent.directory?.openDescriptor.map { ($0.rawValue, $0) }
         }
     }
 }

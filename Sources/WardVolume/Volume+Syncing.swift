@@ -30,6 +30,8 @@ extension Volume {
                 } else {
                     try storage.fdatasync(file.descriptor)
                 }
+                // What it could not see: told to who began to write, and noted before this returns.
+                streaming.settle()
             } catch {
                 noteFailedSync(of: file)
                 file.noteSyncFailure(error)
@@ -44,7 +46,7 @@ extension Volume {
     }
 
     /// What the file may look like now is excused, until it was read from the disk and mended.
-    private func noteFailedSync(of file: OpenFile) {
+    func noteFailedSync(of file: OpenFile) {
         syncFailures.add(1, ordering: .acquiringAndReleasing)
         noteHalfDone(file, "a sync failed")
     }

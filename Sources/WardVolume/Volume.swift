@@ -140,8 +140,8 @@ public final class Volume: @unchecked Sendable {
     let ahead: TreeReadAhead
     /// Offsets in the store's directories are hashes of names, and reading them may wait for a disk.
     let readsListingsAhead: Bool
-    /// The kernel keeps what it has read and written of a file when it is opened again. Set before requests are served.
-    let kernelKeepsContent = Atomic<Bool>(true)
+    /// The kernel keeps what it has read and written of a file when it is opened again.
+    let kernelKeepsContent: Bool
     /// Whether a sync of the whole store reaches the disk: else each file is synced.
     let syncsWhole: Bool
 
@@ -152,10 +152,12 @@ public final class Volume: @unchecked Sendable {
     ///
     /// `volumeKey` is the 32-byte key of names and metadata (from the keybag). The caller holds the exclusive lock.
     /// `isCopy`: a backup was put in the volume's place; one that was made in use is taken as `acceptCopyInUse` says.
+    /// `kernelKeepsContent`: what the kernel has read and written of a file stays in its cache when the file is opened again.
     /// Throws `VolumeOpenError` with what is wrong with which file.
     public init(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
         keyring: ClassKeyring, readOnly: Bool, isCopy: Bool = false,
+        kernelKeepsContent: Bool = true,
         observer: (any VolumeObserver)?, storage: any Storage = PosixStorage()
     ) throws(VolumeOpenError) {
         self.backingPath = backingPath
@@ -163,7 +165,6 @@ public final class Volume: @unchecked Sendable {
         self.keyring = keyring
         self.observer = observer
         self.storage = storage
-        ahead = TreeReadAhead(storage)
         uuid = parameters.uuid
         isReadOnly = readOnly
         layout = PageLayout(pageBytes: parameters.pageBytes)
@@ -172,6 +173,8 @@ public final class Volume: @unchecked Sendable {
         servesOthers = geteuid() == 0
         let fileSystem = BackingFileSystem(of: backingPath)
         keepsListings = fileSystem?.hasStableOffsets ?? false
+        self.kernelKeepsContent = kernelKeepsContent
+        ahead = TreeReadAhead(storage, isUseful: fileSystem?.isLocal ?? false)
         readsListingsAhead = fileSystem == .ext4 && storage.waitsForDisk
         syncsWhole = fileSystem?.syncsWhole ?? true
         stagingPrefix = ".ward-\(Base64URL.encode(SystemRandom.bytes(6)))-"
@@ -210,10 +213,8 @@ public final class Volume: @unchecked Sendable {
 
     // MARK: Surroundings
 
-    /// Set once before requests are served. `keepsContent`: what the kernel has read and written of a file stays in its cache
-    /// when the file is opened again.
-    public func setNotifier(_ notifier: any KernelNotifier, keepsContent: Bool = true) {
-        kernelKeepsContent.store(keepsContent, ordering: .relaxed)
+    /// Set once before requests are served.
+    public func setNotifier(_ notifier: any KernelNotifier) {
         registryLock.lockNow()
         self.notifier = notifier
         registryLock.unlock()

@@ -22,22 +22,36 @@ import WardSystem
             if offset == 0, !start.isEmpty { data.replaceSubrange(0..<start.count, with: start) }
             try harness.write(handle, offset, data)
         }
+        harness.volume.streaming.drain()
     }
 
-    @Test("what is forgotten lies behind what was just written", arguments: [0, 1, 4_095, 123_456])
-    func passed(offset: Int) {
+    @Test(
+        "what is told is all that grew, and what is forgotten lies behind it",
+        arguments: [1, 3, 50])
+    func ranges(requestsAtOnce: Int) throws {
         let step = Streaming.stepBytes
-        var forgotten = 0
-        for start in stride(from: offset, to: 10 * step, by: Streaming.smallestRequestBytes) {
-            let request = start..<start + Streaming.smallestRequestBytes
-            guard let passed = Streaming.passed(by: request) else { continue }
-            #expect(passed.lowerBound == forgotten, "each step once, none left out")
-            #expect(passed.upperBound + step <= request.upperBound, "one step stays")
+        var growth = StreamedGrowth()
+        var written = Streaming.beginBytes
+        var forgotten = step
+        var end = Streaming.beginBytes
+        #expect(growth.take() == nil)
+        for _ in 0..<40 {
+            for request in 0..<requestsAtOnce {
+                #expect(growth.note(end..<end + 1_234_567) == (request == 0), "told once")
+                end += 1_234_567
+            }
+            let taken = growth.take()
+            let told = try #require(taken)
+            #expect(told.written == written..<end)
+            written = end
+            guard let passed = told.passed else { continue }
+            #expect(passed.lowerBound == forgotten && passed.upperBound + step <= end)
             forgotten = passed.upperBound
         }
-        #expect(forgotten >= 8 * step)
-        let small = 3 * step - 1..<3 * step + Streaming.smallestRequestBytes - 2
-        #expect(Streaming.passed(by: small) == nil, "a small request is no stream")
+        #expect(forgotten + 2 * step > end)
+        // Cut, and written again.
+        _ = growth.note(Streaming.beginBytes..<Streaming.beginBytes + 3 * step)
+        #expect(growth.take()?.passed == Streaming.beginBytes..<Streaming.beginBytes + 2 * step)
     }
 
     @Test("a large file goes to the disk while it is written, and can be read all the same")
@@ -47,18 +61,17 @@ import WardSystem
         #expect(storage.took() == [], "its beginning is like any other file")
         try grow(handle, from: Streaming.beginBytes, to: 24 * Self.mebibyte)
         let calls = storage.took()
-        let begun = calls.filter { $0.kind == .begin }.map(\.bytes)
         let forgotten = calls.filter { $0.kind == .forget }.map(\.bytes)
-        #expect(begun.count == 16)
-        for (one, next) in zip(begun, begun.dropFirst()) {
-            #expect(one.upperBound == next.lowerBound, "the last page is written again by the next")
-        }
         let layout = harness.volume.layout
         let end = layout.pageCount(forSize: 24 * Self.mebibyte) * layout.pageBytes
-        #expect(begun.last?.upperBound == end - harness.volume.pageBytes)
-        #expect(
-            forgotten.count >= 2
-                && forgotten.allSatisfy { $0.upperBound <= end - Streaming.stepBytes })
+        #expect(calls.map(\.bytes.upperBound).max() == end - layout.pageBytes, "not the last page")
+        #expect(!forgotten.isEmpty)
+        for one in forgotten {
+            #expect(one.upperBound + Streaming.stepBytes <= end)
+            #expect(
+                calls.contains { $0.kind == .begin && $0.bytes == one },
+                "nothing is forgotten that is not being written")
+        }
         for offset in [0, 5 * Self.mebibyte, 23 * Self.mebibyte] {
             #expect(try harness.read(handle, offset, 8192) == [UInt8](repeating: 7, count: 8192))
         }
@@ -88,50 +101,76 @@ import WardSystem
 
     @Test("where the kernel does not keep content, the store does")
     func sharedStorage() throws {
-        let kernel = FakeKernel(harness)
-        harness.volume.setNotifier(kernel, keepsContent: false)
+        try harness.reopen(storage: storage, kernelKeepsContent: false)
         let (_, handle) = try harness.create("large")
         try grow(handle, to: 20 * Self.mebibyte)
         #expect(storage.took() == [])
         harness.volume.release(handle, harness.context)
     }
 
-    @Test("a store that can't keep up is left alone for a second")
-    func pause() throws {
-        let streaming = Streaming()
-        let request = 4 * Streaming.beginBytes..<4 * Streaming.beginBytes + Self.mebibyte
-        func note() -> Int {
-            streaming.noteGrowth(request, pageBytes: 4096, of: -1, storage)
-            return storage.took().filter { $0.kind == .begin }.count
+    @Test("what the store answers to being told is told by the next fsync, once")
+    func failure() throws {
+        let (_, handle) = try harness.create("large")
+        try grow(handle, to: 10 * Self.mebibyte)
+        try harness.volume.fsync(handle, dataOnly: false, harness.context)
+        storage.failure.withLock { $0 = .noSpace }
+        try grow(handle, from: 10 * Self.mebibyte, to: 11 * Self.mebibyte)
+        storage.failure.withLock { $0 = nil }
+        #expect(harness.volume.isInDoubt, "as after any sync that failed")
+        #expect(throws: Errno.noSpace) {
+            try harness.volume.fsync(handle, dataOnly: false, harness.context)
         }
-        #expect(note() == 1)
-        storage.whenTold.withLock {
-            $0 = { [storage] in storage.advance(Streaming.slowNanoseconds + 1) }
+        try harness.volume.fsync(handle, dataOnly: false, harness.context)
+        #expect(throws: Errno.self, "the whole store") {
+            storage.failure.withLock { $0 = .noSpace }
+            try grow(handle, from: 11 * Self.mebibyte, to: 12 * Self.mebibyte)
+            try harness.volume.syncBackingStore(
+                since: harness.volume.syncFailures.load(ordering: .relaxed) - 1)
         }
-        #expect(note() == 1, "which takes long")
-        storage.whenTold.withLock { $0 = {} }
-        #expect(note() == 0)
-        storage.advance(Streaming.pauseNanoseconds - 1)
-        #expect(note() == 0)
-        storage.advance(1)
-        #expect(note() == 1)
+        harness.volume.release(handle, harness.context)
+    }
+
+    @Test("a sync waits until the answer is noted, and for nothing else")
+    func order() throws {
+        let (_, handle) = try harness.create("large")
+        try grow(handle, to: 10 * Self.mebibyte)
+        storage.hanging.lockNow()
+        storage.failure.withLock { $0 = .noSpace }
+        try harness.write(handle, 10 * Self.mebibyte, [UInt8](repeating: 7, count: Self.mebibyte))
+        while storage.isTold.load(ordering: .acquiring) == false { usleep(100) }
+        // Programs go on.
+        try harness.write(handle, 11 * Self.mebibyte, [UInt8](repeating: 7, count: Self.mebibyte))
+        let volume = harness.volume
+        let result = Mutex<Errno?>(nil)
+        let other = SystemThread.start("sync") {
+            let context = WorkerContext(volume: volume)
+            do throws(Errno) {
+                try volume.fsync(handle, dataOnly: false, context)
+            } catch {
+                result.withLock { $0 = error }
+            }
+        }
+        usleep(20_000)
+        storage.hanging.unlock()
+        other.join()
+        #expect(result.withLock { $0 } == .noSpace)
+        harness.volume.release(handle, harness.context)
     }
 }
 
 /// The real store, which writes down what it is told about large files.
 private final class StreamStorage: PosixStorage, @unchecked Sendable {
-    // Sendable: what it adds is behind mutexes.
+    // Sendable: what it adds are atomics, or behind mutexes.
     struct Call: Equatable {
         enum Kind { case begin, forget }
         var kind: Kind
         var bytes: Range<Int>
     }
     private let calls = Mutex<[Call]>([])
-    let whenTold = Mutex<@Sendable () -> Void>({})
-    private let time = Atomic<UInt64>(1_000_000_000_000)
-
-    override func nanoseconds() -> UInt64 { time.load(ordering: .relaxed) }
-    func advance(_ nanoseconds: UInt64) { time.wrappingAdd(nanoseconds, ordering: .relaxed) }
+    let failure = Mutex<Errno?>(nil)
+    /// While somebody holds it, the store does not answer.
+    let hanging = TryableLock()
+    let isTold = Atomic<Bool>(false)
 
     /// Since it was last asked.
     func took() -> [Call] {
@@ -145,9 +184,15 @@ private final class StreamStorage: PosixStorage, @unchecked Sendable {
         calls.withLock { $0.append(Call(kind: .forget, bytes: bytes)) }
         super.forgetCached(descriptor, bytes)
     }
-    override func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) {
-        calls.withLock { $0.append(Call(kind: .begin, bytes: bytes)) }
-        whenTold.withLock { $0 }()
-        super.beginWriting(descriptor, bytes)
+    override func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno) {
+        if bytes.upperBound < .max {
+            calls.withLock { $0.append(Call(kind: .begin, bytes: bytes)) }
+        }
+        let failure = failure.withLock { $0 }
+        if failure != nil { isTold.store(true, ordering: .releasing) }
+        hanging.lockNow()
+        hanging.unlock()
+        if let failure { throw failure }
+        try super.beginWriting(descriptor, bytes)
     }
 }

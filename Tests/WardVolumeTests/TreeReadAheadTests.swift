@@ -37,7 +37,7 @@ import WardSystem
     }
 
     /// A program used `path`, and waited so long.
-    private func use(_ path: String, waited: UInt64) throws {
+    private func use(_ path: String, waited: UInt64, andWaits: Bool = true) throws {
         let parts = path.split(separator: "/")
         let directory = parts.dropLast().joined(separator: "/")
         let above = parts.dropLast(2).joined(separator: "/")
@@ -51,7 +51,7 @@ import WardSystem
             let descriptor = Glibc.open("\(root)/\(directory)", O_RDONLY | O_DIRECTORY)
             return descriptor < 0 ? nil : (descriptor, Closing(descriptor))
         }
-        ahead.drain()
+        if andWaits { ahead.drain() }
     }
 
     @Test("two files of a directory that waited for the disk bring those beside them")
@@ -143,8 +143,82 @@ import WardSystem
         }
     }
 
+    @Test("a store that hangs: no more than a few jobs wait, and nothing stays open for the rest")
+    func hanging() throws {
+        defer { remove() }
+        for number in 0..<200 { try make("t/d\(number)", files: 3) }
+        storage.hanging.lockNow()
+        for number in 0..<200 {
+            storage.advance(1)
+            for file in 0..<2 {
+                try use("t/d\(number)/f\(file)", waited: Self.cold, andWaits: false)
+            }
+        }
+        storage.advance(TreeReadAhead.patienceNanoseconds + 1)
+        try make("e", files: 1)
+        try use("e/f0", waited: 0, andWaits: false)
+        let names = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")
+        let open = names.compactMap {
+            try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")
+        }.filter { $0.hasPrefix(root) }
+        #expect(open.count <= TreeReadAhead.mostJobs + 2 * TreeReadAhead.threads)
+        storage.hanging.unlock()
+        ahead.drain()
+    }
+
+    @Test("empty files, and those that don't open, are no reason to go on")
+    func nothingToFetch() throws {
+        defer { remove() }
+        try make("d", files: 0)
+        for number in 0..<100 {
+            try Data().write(to: URL(fileURLWithPath: "\(root)/d/f\(number)"))
+        }
+        let plain = PosixStorage()
+        let descriptor = try plain.openat(AT_FDCWD, "\(root)/d/f0", O_RDONLY, mode: 0)
+        #expect(plain.readAhead(descriptor, 0..<4096), "of no use")
+        plain.close(descriptor)
+        storage.isInMemory.store(true, ordering: .relaxed)
+        for number in 0..<100 { try use("d/f\(number)", waited: Self.cold) }
+        #expect(storage.took().count == 18)
+    }
+
+    @Test("what is fetched keeps its time of access")
+    func accessTimes() throws {
+        defer { remove() }
+        try make("d", files: 12)
+        let old = [
+            timespec(tv_sec: 1_000_000, tv_nsec: 0), timespec(tv_sec: 1_000_000, tv_nsec: 0),
+        ]
+        for path in (0..<12).map({ "d/f\($0)" }) + ["d"] {
+            try #require(utimensat(AT_FDCWD, "\(root)/\(path)", old, 0) == 0)
+        }
+        for number in 0..<2 { try use("d/f\(number)", waited: Self.cold) }
+        #expect(Set(storage.took()).count == 11)
+        for path in (0..<12).map({ "d/f\($0)" }) + ["d"] {
+            var status = stat()
+            try #require(lstat("\(root)/\(path)", &status) == 0)
+            #expect(status.st_atim.tv_sec == 1_000_000, "\(path)")
+        }
+    }
+
+    @Test("a directory of very many names is left alone")
+    func tooMany() throws {
+        defer { remove() }
+        try make("d", files: TreeReadAhead.mostNames + 1)
+        for number in 0..<3 { try use("d/f\(number)", waited: Self.cold) }
+        #expect(storage.took() == [])
+    }
+
+    @Test("nothing where it is of no use")
+    func useless() throws {
+        defer { remove() }
+        let none = TreeReadAhead(storage, isUseful: false)
+        #expect(try none.time { () throws(Errno) in storage.advance(Self.cold) }.waited == nil)
+    }
+
     @Test("programs that ask for several things at once are left alone")
     func parallel() throws {
+        defer { remove() }
         func use(_ wait: UInt64, _ inner: () throws(Errno) -> Void = {}) throws -> UInt64? {
             try ahead.time { () throws(Errno) in
                 try inner()
@@ -214,6 +288,8 @@ private final class AheadStorage: PosixStorage, @unchecked Sendable {
     // Sendable: what it adds are atomics, and what is behind a mutex.
     let isInMemory = Atomic<Bool>(false)
     let isSlow = Atomic<Bool>(false)
+    /// While somebody holds it, the store fetches nothing.
+    let hanging = TryableLock()
     private let time = Atomic<UInt64>(1_000_000_000_000)
     private struct State {
         var fetched: [UInt64] = []
@@ -263,15 +339,21 @@ private final class AheadStorage: PosixStorage, @unchecked Sendable {
         _ = Glibc.fstat(descriptor, &status)
         let inode = UInt64(status.st_ino)
         state.withLock { $0.fetched.append(inode) }
+        hanging.lockNow()
+        hanging.unlock()
         _ = super.readAhead(descriptor, bytes)
         return isInMemory.load(ordering: .relaxed)
     }
-    override func list(_ directory: Int32, _ body: (DirectoryEntry) -> Void) throws(Errno) {
-        state.withLock { $0.listed += 1 }
-        let path = try? FileManager.default.destinationOfSymbolicLink(
-            atPath: "/proc/self/fd/\(directory)")
-        kept.withLock { $0 = path }
-        try super.list(directory, body)
+    override func entries(
+        _ directory: Int32, from offset: UInt64
+    ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
+        if offset == 0 {
+            state.withLock { $0.listed += 1 }
+            let path = try? FileManager.default.destinationOfSymbolicLink(
+                atPath: "/proc/self/fd/\(directory)")
+            kept.withLock { $0 = path }
+        }
+        return try super.entries(directory, from: offset)
     }
     override func pread(_ d: Int32, _ b: UnsafeMutableRawPointer, _ c: Int, at o: Int)
         throws(Errno) -> Int

@@ -56,7 +56,7 @@ final class VolumeHarness {
     private static func open(
         _ directory: String, _ parameters: VolumeParameters, _ volumeKey: borrowing SecretBytes,
         _ classKeys: [ProtectionClass: Data], _ events: EventLog, _ storage: any Storage,
-        isCopy: Bool = false
+        isCopy: Bool = false, kernelKeepsContent: Bool = true
     ) throws -> Volume {
         let b = try secret(classKeys[.completeUnlessOpen]!)
         let keyring = ClassKeyring(classBPublicKey: publicKey(b))
@@ -65,15 +65,18 @@ final class VolumeHarness {
         }
         return try Volume(
             backingPath: directory, parameters: parameters, volumeKey: volumeKey,
-            keyring: keyring, readOnly: false, isCopy: isCopy, observer: events,
-            storage: storage)
+            keyring: keyring, readOnly: false, isCopy: isCopy,
+            kernelKeepsContent: kernelKeepsContent, observer: events, storage: storage)
     }
 
     /// Closes cleanly (or not) and opens again, as an unmount and a mount do.
-    func reopen(clean: Bool = true, storage: any Storage = PosixStorage()) throws {
+    func reopen(
+        clean: Bool = true, storage: any Storage = PosixStorage(), kernelKeepsContent: Bool = true
+    ) throws {
         if clean { try volume.close() }
         volume = try VolumeHarness.open(
-            directory, parameters, volumeKey, classKeys, events, storage)
+            directory, parameters, volumeKey, classKeys, events, storage,
+            kernelKeepsContent: kernelKeepsContent)
         context = WorkerContext(volume: volume)
     }
 

@@ -88,7 +88,8 @@ static inline long ward_file_system_type(const char *path) {
 /* Declared by glibc only under _GNU_SOURCE, which the importer does not set. */
 int ward_fallocate(int fd, int mode, off_t offset, off_t length);
 int ward_syncfs(int fd);
-/* preadv2(2) of one byte with RWF_NOWAIT: 1 where the page cache has it, 0 where it would have to be waited for, or who knows. */
+/* preadv2(2) of one byte with RWF_NOWAIT: 1 where the page cache has it, 0 where it would have to be waited for, -1 where there is
+ * no such byte, or the file system can't tell. */
 int ward_is_in_memory(int fd, off_t offset);
 /* sync_file_range(2) with SYNC_FILE_RANGE_WRITE alone: the kernel begins to write a range, nobody waits for it. */
 int ward_begin_writing(int fd, off_t offset, off_t count);

@@ -1,0 +1,57 @@
+import Synchronization
+import WardSystem
+
+/// Runs jobs on a few threads of its own, each on the first that is free, and drops those that come while too many wait: for what is
+/// of use, and need not be done. A job that hangs takes its thread with it and holds up no other.
+///
+/// Concurrency: any thread.
+final class JobPool: Sendable {
+    typealias Job = @Sendable () -> Void
+
+    private struct State {
+        var waiting: [Job] = []
+        /// Threads without a job.
+        var idle: [Int]
+    }
+
+    private let queues: [BackgroundQueue]
+    private let mostWaiting: Int
+    private let state: Mutex<State>
+
+    /// `name`: at most 15 bytes, what `ps -L` shows.
+    init(name: String, threads: Int, mostWaiting: Int) {
+        queues = (0..<threads).map { _ in BackgroundQueue(name: name) }
+        self.mostWaiting = mostWaiting
+        state = Mutex(State(idle: Array(0..<threads)))
+    }
+
+    func run(_ job: @escaping Job) {
+        let thread: Int? = state.withLock { state in
+            guard state.waiting.count < mostWaiting else { return nil }
+            state.waiting.append(job)
+            return state.idle.popLast()
+        }
+        if let thread { queues[thread].run { [self] in work(thread) } }
+    }
+
+    private func work(_ thread: Int) {
+        while let job = next(for: thread) { job() }
+    }
+
+    private func next(for thread: Int) -> Job? {
+        state.withLock { state in
+            if state.waiting.isEmpty {
+                state.idle.append(thread)
+                return nil
+            }
+            return state.waiting.removeFirst()
+        }
+    }
+
+    /// Waits until no job is left, and none runs. For tests.
+    func drain() {
+        repeat {
+            for queue in queues { queue.drain() }
+        } while state.withLock { $0.idle.count < queues.count || !$0.waiting.isEmpty }
+    }
+}
