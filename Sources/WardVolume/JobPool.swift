@@ -25,13 +25,20 @@ final class JobPool: Sendable {
         state = Mutex(State(idle: Array(0..<threads)))
     }
 
-    func run(_ job: @escaping Job) {
-        let thread: Int? = state.withLock { state in
-            guard state.waiting.count < mostWaiting else { return nil }
+    /// False where the job was dropped.
+    func run(_ job: @escaping Job) -> Bool {
+        let (isTaken, thread): (Bool, Int?) = state.withLock { state in
+            guard state.waiting.count < mostWaiting else { return (false, nil) }
             state.waiting.append(job)
-            return state.idle.popLast()
+            return (true, state.idle.popLast())
         }
-        if let thread { queues[thread].run { [self] in work(thread) } }
+        if let thread {
+            queues[thread].run { [self] in work(thread) }
+        } else {
+            // None may have been free because none could be started.
+            for queue in queues { queue.retry() }
+        }
+        return isTaken
     }
 
     private func work(_ thread: Int) {

@@ -127,8 +127,10 @@ final class OpenFile: @unchecked Sendable {
         set { mayHavePrivilegeBitsValue.store(newValue, ordering: .relaxed) }
     }
     private let mayHavePrivilegeBitsValue = Atomic<Bool>(true)
-    /// Growth by large writes that the store has not been told of.
-    let growth = Mutex(StreamedGrowth())
+    /// Growth by large writes that the store was told of.
+    var growth = StreamedGrowth()
+    /// Held while the store is told to write, until what it answers is noted (`Streaming`).
+    let storeIsTold = TryableLock()
     /// Written since the last `fsync`.
     var isUnsynced = false
     /// Every sync of the descriptor goes through it.

@@ -33,8 +33,8 @@ public protocol Storage: AnyObject, Sendable {
     /// Has the store bring these bytes into memory and waits for nothing (posix_fadvise(2), `POSIX_FADV_WILLNEED`). True where that is of
     /// no use: the first of them is there already, or there are none, or the store can't tell.
     func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool
-    /// Whether reading may wait for something that is far from memory.
-    var waitsForDisk: Bool { get }
+    /// Whether reading below `path` may wait for a disk of this machine, and the store tells what is in memory.
+    func waitsForDisk(at path: String) -> Bool
     /// Has the store begin to write these bytes to the disk (sync_file_range(2), `SYNC_FILE_RANGE_WRITE`); waits where it has more
     /// to write than it takes. What is thrown the next sync may not be told: the pages are lost.
     func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno)
@@ -111,7 +111,7 @@ extension Storage {
     public func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>) {}
     public func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno) {}
     public func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool { true }
-    public var waitsForDisk: Bool { false }
+    public func waitsForDisk(at path: String) -> Bool { false }
     public func nanoseconds() -> UInt64 { SystemClock.nanoseconds() }
     /// For stores in memory: all that is left at once, counted. Such offsets mean nothing once a name is gone.
     public func entries(
@@ -182,7 +182,9 @@ public class PosixStorage: Storage, @unchecked Sendable {
         _ = posix_fadvise(descriptor, bytes.lowerBound, bytes.count, POSIX_FADV_WILLNEED)
         return false
     }
-    public var waitsForDisk: Bool { true }
+    public func waitsForDisk(at path: String) -> Bool {
+        BackingFileSystem(of: path)?.isLocal ?? false
+    }
     public func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno) {
         do throws(Errno) {
             _ = try Syscall.check {

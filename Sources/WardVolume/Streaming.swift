@@ -1,3 +1,4 @@
+import Glibc
 import Synchronization
 import WardSystem
 
@@ -8,9 +9,8 @@ import WardSystem
 /// to the disk at once, which the next `fsync` will find done, and what was written some megabytes ago is forgotten: its
 /// pages are used again for what comes.
 ///
-/// The store is told on a thread of its own: where it is slow, that waits, and programs go on. What it answers is what a sync
-/// would have been told (ext4 tells of blocks that it could not find to whoever began to write, and to nobody else), so that
-/// no sync is believed before the answer is noted: `settle`.
+/// Whoever has the store begin to write is told, alone, of blocks that ext4 could not find, and then the pages are lost: no
+/// sync may be believed before that is noted (`settle`).
 ///
 /// Concurrency: any thread.
 final class Streaming: Sendable {
@@ -20,65 +20,69 @@ final class Streaming: Sendable {
     static let beginBytes = 8 << 20
     /// What is forgotten at a time, bytes, and how much of what was just written stays.
     static let stepBytes = 4 << 20
+    /// A store that takes longer for being told has more to write than it can: it is left alone for a while, so that
+    /// programs go on as fast as memory takes what they write.
+    static let slowNanoseconds: UInt64 = 2_000_000
+    static let pauseNanoseconds: UInt64 = 1_000_000_000
 
-    private let queue = BackgroundQueue(name: "ward-stream")
-    /// Held from before the store is told until its answer is noted.
-    private let turn = TryableLock()
+    private let pausedUntil = Atomic<UInt64>(0)
+    /// Held, shared, from before the store is told of any file until its answer is noted.
+    private let turn = ReadWriteLock()
 
-    /// Runs `body` later, and no sync is believed in the middle of it.
-    func tell(_ body: @escaping @Sendable () -> Void) {
-        queue.run { [self] in
-            turn.lockNow()
-            body()
+    /// Whether the store has less to write than it can.
+    func isWelcome(at now: UInt64) -> Bool { now >= pausedUntil.load(ordering: .relaxed) }
+
+    /// Being told took from `begin` to `end`.
+    func noteTime(_ begin: UInt64, _ end: UInt64) {
+        guard end &- begin > Streaming.slowNanoseconds else { return }
+        pausedUntil.store(end &+ Streaming.pauseNanoseconds, ordering: .relaxed)
+    }
+
+    /// Runs `body`, which tells the store of `file` and notes what it answers.
+    func telling(of file: OpenFile, _ body: () throws(Errno) -> Void) throws(Errno) {
+        turn.lockRead()
+        file.storeIsTold.lockNow()
+        defer {
+            file.storeIsTold.unlock()
             turn.unlock()
         }
+        try body()
     }
 
-    /// Runs `body` now, likewise.
-    func telling<R>(_ body: () -> R) -> R {
-        turn.lockNow()
-        defer { turn.unlock() }
-        return body()
-    }
-
-    /// Waits until the answer to what the store is being told is noted. After a sync that seems to have succeeded.
+    /// Waits until what the store is being told of a file is noted. After a sync of it that seems to have succeeded. Another
+    /// file for which the store hangs does not matter.
     @inline(__always)
+    func settle(_ file: OpenFile) {
+        file.storeIsTold.lockNow()
+        file.storeIsTold.unlock()
+    }
+
+    /// Of all files, after a sync of the store.
     func settle() {
-        turn.lockNow()
+        turn.lockWrite()
         turn.unlock()
     }
-
-    /// Waits until nothing is left to tell. For tests.
-    func drain() { queue.drain() }
 }
 
-/// How a file grew that the store has not been told of, in bytes of the backing file.
+/// How far the store was told to write a file that grows, in bytes of the backing file.
 struct StreamedGrowth {
-    private var pending: Range<Int>?
-    /// Where what was not forgotten yet begins. Page 0 stays.
-    private var kept = Streaming.stepBytes
+    private var begun = 0..<0
+    /// Where what was not forgotten yet begins.
+    private var kept = 0
 
-    /// `range` was written behind the end. True where the store is to be told, which `take` does for all that came until then.
-    mutating func note(_ range: Range<Int>) -> Bool {
-        defer {
-            pending =
-                pending.map {
-                    min($0.lowerBound, range.lowerBound)..<max($0.upperBound, range.upperBound)
-                } ?? range
-        }
-        return pending == nil
-    }
-
-    /// What to write, and what to forget.
-    mutating func take() -> (written: Range<Int>, passed: Range<Int>?)? {
-        guard let written = pending else { return nil }
-        pending = nil
+    /// The store has begun to write `range`. Returns what can be forgotten: of what it was told of without a gap, all but the
+    /// last whole step.
+    mutating func note(_ range: Range<Int>) -> Range<Int>? {
         let step = Streaming.stepBytes
-        // It was cut, and grows again.
-        if written.lowerBound < kept { kept = max(step, written.lowerBound / step * step) }
-        let end = (written.upperBound / step - 1) * step
-        guard end > kept else { return (written, nil) }
+        if range.lowerBound == begun.upperBound {
+            begun = begun.lowerBound..<range.upperBound
+        } else {
+            begun = range
+            kept = (range.lowerBound + step - 1) / step * step
+        }
+        let end = (begun.upperBound / step - 1) * step
+        guard end > kept else { return nil }
         defer { kept = end }
-        return (written, kept..<end)
+        return kept..<end
     }
 }

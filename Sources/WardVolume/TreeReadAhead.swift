@@ -129,14 +129,21 @@ final class TreeReadAhead: Sendable {
     private let lastParallel = Atomic<UInt64>(0)
     private let pool = JobPool(name: "ward-ahead", threads: threads, mostWaiting: mostJobs)
 
-    /// Does nothing where it is of no use, or the store keeps nothing on a disk.
-    init(_ storage: any Storage, isUseful: Bool = true) {
+    /// Does nothing where it is of no use.
+    init(_ storage: any Storage, isUseful: Bool) {
         self.storage = storage
-        isStopped = Atomic(!isUseful || !storage.waitsForDisk)
+        isStopped = Atomic(!isUseful)
     }
 
-    /// For the volume's end: nothing further is begun.
-    func stop() { isStopped.store(true, ordering: .relaxed) }
+    /// For the volume's end: nothing further is begun, and all is forgotten.
+    func stop() {
+        isStopped.store(true, ordering: .sequentiallyConsistent)
+        let dropped = state.withLock { state in
+            defer { state = State() }
+            return state.known
+        }
+        withExtendedLifetime(dropped) {}
+    }
 
     /// Waits until all that was begun is fetched. For tests.
     func drain() { pool.drain() }
@@ -198,11 +205,13 @@ final class TreeReadAhead: Sendable {
         if isNew {
             guard let opened = open() else { return forget(place) }
             let directory = Directory(descriptor: opened.descriptor, keeper: opened.keeper)
-            run { ahead in
+            let isTaken = run { ahead in
                 withExtendedLifetime(directory.keeper) {
                     ahead.list(place, directory, usedLast: inode)
                 }
             }
+            // Tried again when it is used the next time.
+            if !isTaken { forget(place) }
         } else if let from {
             fetch(entries, of: place, from)
         }
@@ -210,7 +219,9 @@ final class TreeReadAhead: Sendable {
 
     // MARK: On threads of its own
 
-    private func run(_ body: @escaping @Sendable (TreeReadAhead) -> Void) {
+    /// False where too much is waiting already.
+    @discardableResult
+    private func run(_ body: @escaping @Sendable (TreeReadAhead) -> Void) -> Bool {
         pool.run { [self] in
             if !isStopped.load(ordering: .relaxed) { body(self) }
         }
@@ -324,6 +335,7 @@ final class TreeReadAhead: Sendable {
         var last: UInt64?
         for file in files.sorted(by: { $0.inode < $1.inode }) {
             let group = file.inode / TreeReadAhead.inodesTogether
+            if isStopped.load(ordering: .relaxed) { return }
             if group != last { _ = try? storage.fstatat(rawValue, file.name) }
             last = group
         }
@@ -367,7 +379,7 @@ final class TreeReadAhead: Sendable {
     ) -> [(entry: ReadAheadPlan.Entry, type: UInt8)]? {
         var found: [(entry: ReadAheadPlan.Entry, type: UInt8)] = []
         var offset: UInt64 = 0
-        while found.count <= TreeReadAhead.mostNames {
+        while found.count <= TreeReadAhead.mostNames, !isStopped.load(ordering: .relaxed) {
             guard let some = try? storage.entries(directory.rawValue, from: offset) else {
                 return nil
             }

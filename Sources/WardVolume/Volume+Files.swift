@@ -160,11 +160,7 @@ extension Volume {
         let oldSize = file.sizeBytes
         defer {
             context.forgetExcuses()
-            let newSize = file.sizeBytes
             file.lock.unlock()
-            noteWritten(
-                file, offset: Int(offsetBytes), count: data.count, oldSize: oldSize,
-                newSize: newSize)
         }
         if flags.contains(.fromPageCache) {
             // A mapped page never makes a file longer. What lies behind the end was written back while an open(O_TRUNC)
@@ -189,6 +185,7 @@ extension Volume {
                 if !isAdmitted(file, .write) { dropRefused(file.node) }
                 throw error
             }
+            try stream(file, offset: Int(offsetBytes), count: data.count, oldSize: oldSize)
         }
         if flags.contains(.dropPrivilegeBits) { try dropPrivileges(file) }
     }

@@ -158,7 +158,7 @@ extension Volume {
         // Of one that is open, too: a failed sync may have left in memory what is not on the disk. Where that is another first
         // page, nothing can be said of the rest before it is closed.
         if !wasNew {
-            forgetCached(file)
+            storage.forgetCached(file.descriptor)
             guard hasOwnFirstPage(file) else { return false }
         }
         do throws(Errno) {

@@ -122,7 +122,7 @@ extension Volume {
         file.hasUnsyncedKey = unsyncedKeys.contains(node.inode)
         file.mayHavePrivilegeBits = status.st_mode & (S_ISUID | S_ISGID) != 0
         // Pages that a failed sync has dropped are still in memory: what may be in doubt is judged by what is on the disk.
-        if !isBeyondDoubt { forgetCached(file) }
+        if !isBeyondDoubt { storage.forgetCached(descriptor) }
         let backingBytes = Int(status.st_size)
         let page0 = context.sealed
         let got = try storage.pread(descriptor, page0, min(pageBytes, backingBytes), at: 0)

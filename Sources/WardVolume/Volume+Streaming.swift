@@ -4,53 +4,42 @@ import WardSystem
 
 // Large files that grow (decision 0069).
 extension Volume {
-    /// A write was served, or failed; the file had `oldSize` bytes before, and has `newSize`.
+    /// After a write that made the file longer, before it is acknowledged: what the store could not take of it is this
+    /// write's error, and the next sync's. The file's lock is held for writing.
     @inline(__always)
-    func noteWritten(_ file: OpenFile, offset: Int, count: Int, oldSize: Int, newSize: Int) {
-        guard count >= Streaming.smallestRequestBytes, newSize > oldSize, !file.isKnownDatabase,
-            kernelKeepsContent
+    func stream(
+        _ file: OpenFile, offset: Int, count: Int, oldSize: Int
+    ) throws(Errno) {
+        guard count >= Streaming.smallestRequestBytes, offset >= Streaming.beginBytes,
+            file.sizeBytes > oldSize, kernelKeepsContent, !file.isKnownDatabase
         else { return }
+        try tellStore(of: file, offset, count)
+    }
+
+    private func tellStore(of file: OpenFile, _ offset: Int, _ count: Int) throws(Errno) {
+        // A lock waits for requests on the files that it closes, and must not wait for a store that hangs.
+        guard ![.complete, .completeUnlessOpen].contains(file.protectionClass) else { return }
         let pageBytes = layout.pageBytes
         // The last page is written again by the next request, which would wait for the disk.
-        noteGrowth(
-            layout.page(at: offset) * pageBytes..<layout.page(at: offset + count - 1) * pageBytes,
-            of: file)
-    }
-
-    private func noteGrowth(_ range: Range<Int>, of file: OpenFile) {
-        guard range.lowerBound >= Streaming.beginBytes, !range.isEmpty,
-            file.growth.withLock({ $0.note(range) })
-        else { return }
-        streaming.tell { [self] in
-            guard let (written, passed) = file.growth.withLock({ $0.take() }) else { return }
+        let range =
+            layout.page(at: offset) * pageBytes..<layout.page(at: offset + count - 1) * pageBytes
+        let begin = storage.nanoseconds()
+        guard streaming.isWelcome(at: begin) else { return }
+        try streaming.telling(of: file) { () throws(Errno) in
             do throws(Errno) {
-                try storage.beginWriting(file.descriptor, written)
-                guard let passed else { return }
-                // Forgetting what is still to be written would begin to write it, and tell nobody how that went.
+                try storage.beginWriting(file.descriptor, range)
+                guard let passed = file.growth.note(range) else { return }
+                // What a program has written over since: forgetting it would begin to write it, and tell nobody how that went.
                 try storage.beginWriting(file.descriptor, passed)
                 storage.forgetCached(file.descriptor, passed)
+            } catch .noMemory, .wouldBlock {
+                // Not begun, and not lost.
             } catch {
-                noteFailedWriting(of: file, error)
+                noteFailedSync(of: file)
+                file.noteSyncFailure(error)
+                throw error
             }
         }
-    }
-
-    /// Forgets what memory holds of a file in doubt, so that what is read next is what is on the disk.
-    func forgetCached(_ file: OpenFile) {
-        streaming.telling {
-            do throws(Errno) {
-                try storage.beginWriting(file.descriptor, 0..<Int.max)
-            } catch {
-                noteFailedWriting(of: file, error)
-            }
-            storage.forgetCached(file.descriptor)
-        }
-    }
-
-    /// What the next sync would have been told.
-    private func noteFailedWriting(of file: OpenFile, _ error: Errno) {
-        noteFailedSync(of: file)
-        file.noteSyncFailure(error)
-        report(.lost(path: path(of: file.node), reason: "writing to the disk: \(error)"))
+        streaming.noteTime(begin, storage.nanoseconds())
     }
 }

@@ -31,7 +31,7 @@ extension Volume {
                     try storage.fdatasync(file.descriptor)
                 }
                 // What it could not see: told to who began to write, and noted before this returns.
-                streaming.settle()
+                streaming.settle(file)
             } catch {
                 noteFailedSync(of: file)
                 file.noteSyncFailure(error)

@@ -174,8 +174,9 @@ public final class Volume: @unchecked Sendable {
         let fileSystem = BackingFileSystem(of: backingPath)
         keepsListings = fileSystem?.hasStableOffsets ?? false
         self.kernelKeepsContent = kernelKeepsContent
-        ahead = TreeReadAhead(storage, isUseful: fileSystem?.isLocal ?? false)
-        readsListingsAhead = fileSystem == .ext4 && storage.waitsForDisk
+        let waitsForDisk = storage.waitsForDisk(at: backingPath)
+        ahead = TreeReadAhead(storage, isUseful: waitsForDisk)
+        readsListingsAhead = fileSystem == .ext4 && waitsForDisk
         syncsWhole = fileSystem?.syncsWhole ?? true
         stagingPrefix = ".ward-\(Base64URL.encode(SystemRandom.bytes(6)))-"
         var limit = rlimit()

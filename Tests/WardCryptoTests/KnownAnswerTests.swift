@@ -6,13 +6,8 @@ import WardSystem
 
 @Suite("Published vectors")
 struct KnownAnswerTests {
-    @Test("the self-test passes and takes a few milliseconds at most")
-    func selfTest() throws {
-        try SelfTest.run()
-        let start = SystemClock.monotonic()
-        try SelfTest.run()
-        #expect(SystemClock.monotonic() - start < .milliseconds(50))
-    }
+    @Test("the self-test passes")
+    func selfTest() throws { try SelfTest.run() }
 
     struct Wrap: Sendable {
         let name: String

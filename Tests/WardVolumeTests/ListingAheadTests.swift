@@ -49,7 +49,7 @@ import WardSystem
     @Test("parts are read from their beginning to their end, and no further than the store goes")
     func reading() throws {
         let storage = HashedStorage()
-        let ahead = TreeReadAhead(storage)
+        let ahead = TreeReadAhead(storage, isUseful: true)
         ahead.fetch([100..<200, 200..<300, 900..<1000], ofListing: -1)
         ahead.drain()
         let offsets = storage.offsets.withLock { $0 }

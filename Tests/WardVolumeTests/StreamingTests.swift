@@ -22,36 +22,29 @@ import WardSystem
             if offset == 0, !start.isEmpty { data.replaceSubrange(0..<start.count, with: start) }
             try harness.write(handle, offset, data)
         }
-        harness.volume.streaming.drain()
     }
 
-    @Test(
-        "what is told is all that grew, and what is forgotten lies behind it",
-        arguments: [1, 3, 50])
-    func ranges(requestsAtOnce: Int) throws {
+    @Test("what is forgotten lies behind what was just written, and was told of")
+    func ranges() throws {
         let step = Streaming.stepBytes
         var growth = StreamedGrowth()
-        var written = Streaming.beginBytes
-        var forgotten = step
+        var forgotten = 2 * step
         var end = Streaming.beginBytes
-        #expect(growth.take() == nil)
-        for _ in 0..<40 {
-            for request in 0..<requestsAtOnce {
-                #expect(growth.note(end..<end + 1_234_567) == (request == 0), "told once")
-                end += 1_234_567
-            }
-            let taken = growth.take()
-            let told = try #require(taken)
-            #expect(told.written == written..<end)
-            written = end
-            guard let passed = told.passed else { continue }
+        for _ in 0..<60 {
+            let passed = growth.note(end..<end + 1_234_567)
+            end += 1_234_567
+            guard let passed else { continue }
             #expect(passed.lowerBound == forgotten && passed.upperBound + step <= end)
             forgotten = passed.upperBound
         }
         #expect(forgotten + 2 * step > end)
+        // After a gap, of which the store was told nothing.
+        let next = end + 100
+        let afterGap = growth.note(next..<next + 4 * step)
+        #expect(afterGap?.lowerBound == (next + step - 1) / step * step)
         // Cut, and written again.
-        _ = growth.note(Streaming.beginBytes..<Streaming.beginBytes + 3 * step)
-        #expect(growth.take()?.passed == Streaming.beginBytes..<Streaming.beginBytes + 2 * step)
+        let again = growth.note(Streaming.beginBytes..<Streaming.beginBytes + 3 * step)
+        #expect(again == Streaming.beginBytes..<Streaming.beginBytes + 2 * step)
     }
 
     @Test("a large file goes to the disk while it is written, and can be read all the same")
@@ -108,54 +101,108 @@ import WardSystem
         harness.volume.release(handle, harness.context)
     }
 
-    @Test("what the store answers to being told is told by the next fsync, once")
+    @Test("a file that a lock closes is left to the kernel", arguments: ["A", "B", "C", "D"])
+    func classes(_ spelling: String) throws {
+        let (node, handle) = try harness.create("large")
+        try harness.setClass(node, spelling)
+        try grow(handle, to: 12 * Self.mebibyte)
+        #expect(storage.took().isEmpty == ["A", "B"].contains(spelling))
+        harness.volume.release(handle, harness.context)
+    }
+
+    @Test("what the store could not take is told by the write and by the next fsync, once")
     func failure() throws {
         let (_, handle) = try harness.create("large")
         try grow(handle, to: 10 * Self.mebibyte)
         try harness.volume.fsync(handle, dataOnly: false, harness.context)
         storage.failure.withLock { $0 = .noSpace }
-        try grow(handle, from: 10 * Self.mebibyte, to: 11 * Self.mebibyte)
+        #expect(throws: Errno.noSpace) {
+            try grow(handle, from: 10 * Self.mebibyte, to: 11 * Self.mebibyte)
+        }
         storage.failure.withLock { $0 = nil }
         #expect(harness.volume.isInDoubt, "as after any sync that failed")
         #expect(throws: Errno.noSpace) {
             try harness.volume.fsync(handle, dataOnly: false, harness.context)
         }
         try harness.volume.fsync(handle, dataOnly: false, harness.context)
-        #expect(throws: Errno.self, "the whole store") {
-            storage.failure.withLock { $0 = .noSpace }
-            try grow(handle, from: 11 * Self.mebibyte, to: 12 * Self.mebibyte)
-            try harness.volume.syncBackingStore(
-                since: harness.volume.syncFailures.load(ordering: .relaxed) - 1)
-        }
+        storage.failure.withLock { $0 = .noMemory }
+        try grow(handle, from: 11 * Self.mebibyte, to: 12 * Self.mebibyte)
+        try harness.volume.fsync(handle, dataOnly: false, harness.context)
         harness.volume.release(handle, harness.context)
     }
 
-    @Test("a sync waits until the answer is noted, and for nothing else")
-    func order() throws {
+    @Test("no sync is believed before the answer is noted", arguments: [true, false])
+    func order(ofTheStore: Bool) throws {
         let (_, handle) = try harness.create("large")
+        let (_, small) = try harness.create("small")
         try grow(handle, to: 10 * Self.mebibyte)
         storage.hanging.lockNow()
         storage.failure.withLock { $0 = .noSpace }
-        try harness.write(handle, 10 * Self.mebibyte, [UInt8](repeating: 7, count: Self.mebibyte))
-        while storage.isTold.load(ordering: .acquiring) == false { usleep(100) }
-        // Programs go on.
-        try harness.write(handle, 11 * Self.mebibyte, [UInt8](repeating: 7, count: Self.mebibyte))
         let volume = harness.volume
-        let result = Mutex<Errno?>(nil)
-        let other = SystemThread.start("sync") {
+        let caller = harness.caller
+        let writer = SystemThread.start("write") {
             let context = WorkerContext(volume: volume)
-            do throws(Errno) {
-                try volume.fsync(handle, dataOnly: false, context)
-            } catch {
-                result.withLock { $0 = error }
+            let data = [UInt8](repeating: 7, count: Self.mebibyte)
+            _ = data.withUnsafeBytes { bytes in
+                try? volume.write(
+                    handle, offsetBytes: UInt64(10 * Self.mebibyte), bytes, flags: [],
+                    caller: caller, context)
             }
         }
-        usleep(20_000)
+        while !storage.isTold.load(ordering: .acquiring) { usleep(100) }
+        // Other files are synced meanwhile.
+        try harness.write(small, 0, [1])
+        try harness.volume.fsync(small, dataOnly: false, harness.context)
+        let sync = SyncAttempt()
+        let other = SystemThread.start("sync") {
+            let file = handle.object(as: FileHandle.self).file
+            sync.hasBegun.store(true, ordering: .releasing)
+            do throws(Errno) {
+                if ofTheStore {
+                    try volume.syncBackingStore()
+                } else {
+                    try volume.sync(file, dataOnly: true)
+                    if file.syncFailures > 0 { throw file.lastSyncFailure }
+                }
+            } catch {
+                sync.failure.withLock { $0 = error }
+            }
+        }
+        while !sync.hasBegun.load(ordering: .acquiring) { usleep(100) }
+        usleep(50_000)
         storage.hanging.unlock()
         other.join()
-        #expect(result.withLock { $0 } == .noSpace)
+        writer.join()
+        #expect(sync.failure.withLock { $0 } == (ofTheStore ? .ioError : .noSpace))
+        for one in [handle, small] { harness.volume.release(one, harness.context) }
+    }
+
+    @Test("a store that can't keep up is left alone for a second")
+    func pause() throws {
+        let (_, handle) = try harness.create("large")
+        var end = Streaming.beginBytes
+        try grow(handle, to: end)
+        func grows() throws -> Bool {
+            try grow(handle, from: end, to: end + Self.mebibyte)
+            end += Self.mebibyte
+            return storage.took().contains { $0.kind == .begin }
+        }
+        #expect(try grows())
+        storage.delay.store(Streaming.slowNanoseconds + 1, ordering: .relaxed)
+        #expect(try grows(), "which takes long")
+        storage.delay.store(0, ordering: .relaxed)
+        #expect(try !grows())
+        storage.advance(Streaming.pauseNanoseconds - 1)
+        #expect(try !grows())
+        storage.advance(1)
+        #expect(try grows())
         harness.volume.release(handle, harness.context)
     }
+}
+
+private final class SyncAttempt: Sendable {
+    let hasBegun = Atomic<Bool>(false)
+    let failure = Mutex<Errno?>(nil)
 }
 
 /// The real store, which writes down what it is told about large files.
@@ -171,6 +218,12 @@ private final class StreamStorage: PosixStorage, @unchecked Sendable {
     /// While somebody holds it, the store does not answer.
     let hanging = TryableLock()
     let isTold = Atomic<Bool>(false)
+    /// How long being told takes, nanoseconds.
+    let delay = Atomic<UInt64>(0)
+    private let time = Atomic<UInt64>(1_000_000_000_000)
+
+    override func nanoseconds() -> UInt64 { time.load(ordering: .relaxed) }
+    func advance(_ nanoseconds: UInt64) { time.wrappingAdd(nanoseconds, ordering: .relaxed) }
 
     /// Since it was last asked.
     func took() -> [Call] {
@@ -185,9 +238,8 @@ private final class StreamStorage: PosixStorage, @unchecked Sendable {
         super.forgetCached(descriptor, bytes)
     }
     override func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno) {
-        if bytes.upperBound < .max {
-            calls.withLock { $0.append(Call(kind: .begin, bytes: bytes)) }
-        }
+        calls.withLock { $0.append(Call(kind: .begin, bytes: bytes)) }
+        advance(delay.load(ordering: .relaxed))
         let failure = failure.withLock { $0 }
         if failure != nil { isTold.store(true, ordering: .releasing) }
         hanging.lockNow()

@@ -14,7 +14,7 @@ import WardSystem
     private let root: String
 
     init() throws {
-        ahead = TreeReadAhead(storage)
+        ahead = TreeReadAhead(storage, isUseful: true)
         root = NSTemporaryDirectory() + "ward-ahead-" + UUID().uuidString
         try FileManager.default.createDirectory(
             atPath: root, withIntermediateDirectories: true)
@@ -317,6 +317,7 @@ private final class AheadStorage: PosixStorage, @unchecked Sendable {
         set { kept.withLock { $0 = newValue?.path } }
     }
 
+    override func waitsForDisk(at path: String) -> Bool { true }
     override func nanoseconds() -> UInt64 { time.load(ordering: .relaxed) }
     func advance(_ nanoseconds: UInt64) { time.wrappingAdd(nanoseconds, ordering: .relaxed) }
 

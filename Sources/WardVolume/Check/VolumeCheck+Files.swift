@@ -72,7 +72,7 @@ extension VolumeCheck {
         }
         let path = path(of: task)
         // Of one that was open, too: a failed sync may have left in memory what is not on the disk.
-        if volume.isInDoubt { volume.forgetCached(file) }
+        if volume.isInDoubt { volume.storage.forgetCached(file.descriptor) }
         guard checkHeader(file, task, path, context) else { return }
         if file.header == nil, file.hasUnsyncedCut {
             add(
