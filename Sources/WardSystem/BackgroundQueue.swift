@@ -12,10 +12,12 @@ public final class BackgroundQueue: @unchecked Sendable {
     private var isRunning = false
     private var isBusy = false
     private let name: String
+    private let stackBytes: Int
 
     /// `name`: at most 15 bytes, what `ps -L` shows.
-    public init(name: String) {
+    public init(name: String, stackBytes: Int = SystemThread.stackBytes) {
         self.name = name
+        self.stackBytes = stackBytes
         pthread_mutex_init(mutex, nil)
         pthread_cond_init(condition, nil)
     }
@@ -44,7 +46,9 @@ public final class BackgroundQueue: @unchecked Sendable {
 
     /// The mutex is held.
     private func startThread() {
-        guard !isRunning, let thread = try? SystemThread(name, { self.serve() }) else { return }
+        guard !isRunning,
+            let thread = try? SystemThread(name, stackBytes: stackBytes, { self.serve() })
+        else { return }
         thread.detach()
         isRunning = true
     }

@@ -7,7 +7,8 @@ import Glibc
 /// gives way to nobody, though the thread that starts it may.
 public struct SystemThread: @unchecked Sendable {
     // Sendable: a thread's handle means the same in every thread.
-    private static let stackBytes = 1 << 20
+    /// Of a thread's stack, unless it says otherwise.
+    public static let stackBytes = 1 << 20
     private let handle: pthread_t
 
     private final class Start {
@@ -23,10 +24,13 @@ public struct SystemThread: @unchecked Sendable {
 
     /// Starts `body`; `name`, at most 15 bytes, is what ps(1) shows. It must be joined or detached. Throws `EAGAIN` where
     /// there can't be more threads.
-    public init(_ name: String, _ body: @escaping @Sendable () -> Void) throws(Errno) {
+    public init(
+        _ name: String, stackBytes: Int = SystemThread.stackBytes,
+        _ body: @escaping @Sendable () -> Void
+    ) throws(Errno) {
         var attributes = pthread_attr_t()
         pthread_attr_init(&attributes)
-        pthread_attr_setstacksize(&attributes, SystemThread.stackBytes)
+        pthread_attr_setstacksize(&attributes, stackBytes)
         defer { pthread_attr_destroy(&attributes) }
         if ward_gives_way() != 0 {
             pthread_attr_setinheritsched(&attributes, Int32(PTHREAD_EXPLICIT_SCHED))

@@ -14,13 +14,17 @@ final class JobPool: Sendable {
         var idle: [Int]
     }
 
+    /// Of each thread: what is of use and no more must not take the memory of what is needed.
+    private static let stackBytes = 256 << 10
     private let queues: [BackgroundQueue]
     private let mostWaiting: Int
     private let state: Mutex<State>
 
     /// `name`: at most 15 bytes, what `ps -L` shows.
     init(name: String, threads: Int, mostWaiting: Int) {
-        queues = (0..<threads).map { _ in BackgroundQueue(name: name) }
+        queues = (0..<threads).map { _ in
+            BackgroundQueue(name: name, stackBytes: JobPool.stackBytes)
+        }
         self.mostWaiting = mostWaiting
         state = Mutex(State(idle: Array(0..<threads)))
     }
