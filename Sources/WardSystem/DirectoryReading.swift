@@ -108,9 +108,20 @@ public struct NodeName: Sendable {
     public func withCString<R>(
         _ body: (UnsafePointer<CChar>) throws(Errno) -> R
     ) throws(Errno) -> R {
-        let terminated = bytes.map { CChar(bitPattern: $0) } + [0]
+        let terminated = bytes.zeroTerminated
         return try terminated.withUnsafeBufferPointer { buffer throws(Errno) in
             try body(buffer.baseAddress!)
+        }
+    }
+}
+
+extension [UInt8] {
+    /// A name as system calls take it.
+    package var zeroTerminated: [CChar] {
+        [CChar](unsafeUninitializedCapacity: count + 1) { terminated, initialized in
+            for (index, byte) in enumerated() { terminated[index] = CChar(bitPattern: byte) }
+            terminated[count] = 0
+            initialized = count + 1
         }
     }
 }

@@ -29,18 +29,15 @@ final class NameChanges: Sendable {
 
 /// A descriptor of a file that has no name any more, for whoever found it by the one it had.
 final class KeptDescriptor: Sendable {
-    let rawValue: Int32
+    private let descriptor: StoreDescriptor
+    var rawValue: Int32 { descriptor.rawValue }
     /// In which it had that name.
     let directory: DirectoryState
-    private let storage: any Storage
 
     init(_ rawValue: Int32, in directory: DirectoryState, _ storage: any Storage) {
-        self.rawValue = rawValue
+        descriptor = StoreDescriptor(rawValue, storage)
         self.directory = directory
-        self.storage = storage
     }
-
-    deinit { storage.close(rawValue) }
 }
 
 /// Files and directories that got another name while somebody walks through all of them, and may so miss them.

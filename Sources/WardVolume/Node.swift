@@ -314,18 +314,15 @@ final class DirectoryState: Sendable {
 
 /// An open backing directory, shared by everybody who uses it now, closed with the last of them.
 final class DirectoryDescriptor: Sendable {
-    let rawValue: Int32
-    private let storage: any Storage
+    let descriptor: StoreDescriptor
+    var rawValue: Int32 { descriptor.rawValue }
     /// Whose it is, so that it can be taken away when there are too many.
     let owner: WeakDirectory
 
     init(_ rawValue: Int32, storage: any Storage, owner: WeakDirectory) {
-        self.rawValue = rawValue
-        self.storage = storage
+        descriptor = StoreDescriptor(rawValue, storage)
         self.owner = owner
     }
-
-    deinit { storage.close(rawValue) }
 }
 
 struct WeakDirectory: @unchecked Sendable {

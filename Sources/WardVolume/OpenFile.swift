@@ -352,24 +352,27 @@ final class DirectoryHandle: @unchecked Sendable {
         while index == names.count {
             if hasEnded { return nil }
             if descriptor < 0 { descriptor = try open() }
-            let begin = storage.nanoseconds()
-            let entries = try storage.entries(descriptor, from: end)
-            if end == 0, ahead != nil,
-                storage.nanoseconds() &- begin >= ListingAhead.coldNanoseconds
-            {
-                listingAhead = ListingAhead(bytes: storedBytes)
-            }
+            let entries = try read()
             names = try convert(entries)
             index = 0
             hasEnded = entries.isEmpty
-            if let last = entries.last {
-                end = last.next
-                if let parts = listingAhead?.reach(end) {
-                    ahead?.fetch(parts, ofListing: descriptor)
-                }
-            }
+            if let last = entries.last { end = last.next }
         }
         return names[index]
+    }
+
+    /// What the store has from `end` on, while what comes after that is fetched.
+    private func read() throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
+        guard let ahead else { return try storage.entries(descriptor, from: end) }
+        let begin = storage.nanoseconds()
+        let entries = try storage.entries(descriptor, from: end)
+        if end == 0, storage.nanoseconds() &- begin >= ListingAhead.coldNanoseconds {
+            listingAhead = ListingAhead(bytes: storedBytes)
+        }
+        if let last = entries.last, let parts = listingAhead?.reach(last.next) {
+            ahead.fetch(parts, ofListing: descriptor)
+        }
+        return entries
     }
 
     /// What the store's directory takes itself. After a name was read.

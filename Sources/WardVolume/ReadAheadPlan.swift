@@ -24,34 +24,27 @@ struct ReadAheadPlan {
 
     private enum Mark { case untouched, fetched, used }
 
-    let limits: Limits
-    private let entries: [Entry]
+    private let limits: Limits
+    /// In the order of inodes, each once.
+    let entries: [Entry]
     private var marks: [Mark]
     private var left: Int
     /// Fetched and not used yet.
     private(set) var outstanding = 0
-    var count: Int { entries.count }
     private var uses = 0
     /// Where to look for what comes next.
     private var position = 0
     /// What was fetched proved to be in memory already.
-    private(set) var isStopped = false
+    private var isStopped = false
 
     init(_ entries: [Entry], _ limits: Limits) {
         self.limits = limits
-        var sorted = entries.sorted { $0.inode < $1.inode }
-        if !sorted.isEmpty {
-            // Of a file with several names in the directory, one.
-            var last = 0
-            for index in sorted.indices where sorted[index].inode != sorted[last].inode {
-                last += 1
-                sorted[last] = sorted[index]
-            }
-            sorted.removeLast(sorted.count - last - 1)
+        // Of a file with several names in the directory, one.
+        self.entries = entries.sorted { $0.inode < $1.inode }.reduce(into: []) { distinct, entry in
+            if distinct.last?.inode != entry.inode { distinct.append(entry) }
         }
-        self.entries = sorted
-        marks = Array(repeating: .untouched, count: sorted.count)
-        left = sorted.count
+        marks = Array(repeating: .untouched, count: self.entries.count)
+        left = self.entries.count
     }
 
     /// Notes that an inode of the directory is being used, and takes what to fetch now. What the directory got since it was

@@ -33,8 +33,6 @@ public protocol Storage: AnyObject, Sendable {
     /// Has the store bring these bytes into memory and waits for nothing (posix_fadvise(2), `POSIX_FADV_WILLNEED`). True where that is of
     /// no use: the first of them is there already, or there are none, or the store can't tell.
     func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool
-    /// Whether reading below `path` may wait for a disk of this machine, and the store tells what is in memory.
-    func waitsForDisk(at path: String) -> Bool
     /// Has the store begin to write these bytes to the disk (sync_file_range(2), `SYNC_FILE_RANGE_WRITE`); waits where it has more
     /// to write than it takes. What is thrown the next sync may not be told: the pages are lost.
     func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno)
@@ -101,6 +99,8 @@ public protocol Storage: AnyObject, Sendable {
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)]
     /// Whether a power cut leaves a beginning of the changes of names that were made, whatever was synced of them.
     func ordersChanges(_ descriptor: Int32) -> Bool
+    /// Whether reading may wait for a disk of this machine, and the store tells what is in memory.
+    func waitsForDisk(_ descriptor: Int32) -> Bool
     /// Nanoseconds of a clock that tells how long a call took.
     func nanoseconds() -> UInt64
     /// Nanoseconds of a clock that ticks no finer than the times of its files; never goes back.
@@ -111,7 +111,7 @@ extension Storage {
     public func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>) {}
     public func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno) {}
     public func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool { true }
-    public func waitsForDisk(at path: String) -> Bool { false }
+    public func waitsForDisk(_ descriptor: Int32) -> Bool { false }
     public func nanoseconds() -> UInt64 { SystemClock.nanoseconds() }
     /// For stores in memory: all that is left at once, counted. Such offsets mean nothing once a name is gone.
     public func entries(
@@ -181,9 +181,6 @@ public class PosixStorage: Storage, @unchecked Sendable {
         guard ward_is_in_memory(descriptor, off_t(bytes.lowerBound)) == 0 else { return true }
         _ = posix_fadvise(descriptor, bytes.lowerBound, bytes.count, POSIX_FADV_WILLNEED)
         return false
-    }
-    public func waitsForDisk(at path: String) -> Bool {
-        BackingFileSystem(of: path)?.isLocal ?? false
     }
     public func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno) {
         do throws(Errno) {
@@ -318,14 +315,20 @@ public class PosixStorage: Storage, @unchecked Sendable {
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
         try DirectoryReading.entries(of: directory, from: offset)
     }
-    public func ordersChanges(_ descriptor: Int32) -> Bool {
+    private func fileSystem(of descriptor: Int32) -> BackingFileSystem? {
         do throws(Errno) {
             return try withProcPath(descriptor) { path throws(Errno) in
-                BackingFileSystem(of: path)?.ordersChanges ?? false
+                BackingFileSystem(of: path)
             }
         } catch {
-            return false
+            return nil
         }
+    }
+    public func ordersChanges(_ descriptor: Int32) -> Bool {
+        fileSystem(of: descriptor)?.ordersChanges ?? false
+    }
+    public func waitsForDisk(_ descriptor: Int32) -> Bool {
+        fileSystem(of: descriptor)?.isLocal ?? false
     }
     public func nanoseconds() -> UInt64 { SystemClock.nanoseconds() }
     public func coarseNanoseconds() -> UInt64 { SystemClock.coarseNanoseconds() }

@@ -38,89 +38,10 @@ final class TreeReadAhead: Sendable {
     private static let reading = O_RDONLY | O_NOFOLLOW | Int32(0o1000000)
     private static let filesPerJob = 8
 
-    private struct Place: Equatable {
-        var directory: UInt64
-        var kind: Kind
-    }
-
-    /// An open directory of the store, for as long as `keeper` is held.
-    private struct Directory: @unchecked Sendable {
-        // Sendable: a number, and a reference that is only held.
-        let descriptor: Int32
-        let keeper: AnyObject
-    }
-
-    private final class Descriptor: Sendable {
-        let rawValue: Int32
-        private let storage: any Storage
-        init(_ rawValue: Int32, _ storage: any Storage) {
-            self.rawValue = rawValue
-            self.storage = storage
-        }
-        deinit { storage.close(rawValue) }
-    }
-
-    private struct Known {
-        var place: Place
-        /// Nil until it was listed.
-        var plan: ReadAheadPlan?
-        var directory: Directory?
-        var lastUse: UInt64
-        /// Of directories: the one in which somebody waited for a file, and whether that happened in another one, too.
-        var readDirectory: UInt64?
-        var readsFiles = false
-    }
-
-    private struct State {
-        var known: [Known] = []
-        /// Who waited, and nothing is known of its directory yet.
-        var waited: [(place: Place, inode: UInt64, time: UInt64)] = []
-
-        func index(of place: Place) -> Int? { known.firstIndex { $0.place == place } }
-
-        /// Somebody waited for a file: the next directories beside this one may be wanted with their files.
-        mutating func noteFile(in directory: UInt64, below parent: UInt64) {
-            guard let index = index(of: Place(directory: parent, kind: .directories)) else {
-                return
-            }
-            if let other = known[index].readDirectory, other != directory {
-                known[index].readsFiles = true
-            }
-            known[index].readDirectory = directory
-        }
-
-        /// Returns what has to go for it.
-        mutating func add(_ new: Known) -> [Known] {
-            known.append(new)
-            return shrink(keeping: new.place)
-        }
-
-        /// Takes out those that were not used for the longest time, until the rest is not too much.
-        mutating func shrink(keeping place: Place) -> [Known] {
-            var dropped: [Known] = []
-            while known.count > TreeReadAhead.mostPlans
-                || known.reduce(0, { $0 + ($1.plan?.count ?? 0) }) > TreeReadAhead.mostEntries,
-                let oldest = known.indices.filter({ known[$0].place != place })
-                    .min(by: { known[$0].lastUse < known[$1].lastUse })
-            {
-                dropped.append(known.remove(at: oldest))
-            }
-            return dropped
-        }
-
-        /// Takes out those that nobody used any more.
-        mutating func expire(_ time: UInt64) -> [Known] {
-            func isOld(_ one: Known) -> Bool {
-                time &- one.lastUse > TreeReadAhead.patienceNanoseconds
-            }
-            guard known.contains(where: isOld) else { return [] }
-            defer { known.removeAll(where: isOld) }
-            return known.filter(isOld)
-        }
-    }
+    private typealias Place = KnownDirectories.Place
 
     private let storage: any Storage
-    private let state = Mutex(State())
+    private let state = Mutex(KnownDirectories())
     /// Something is known: uses that waited for nothing are noted, too.
     private let isActive = Atomic<Bool>(false)
     private let isStopped: Atomic<Bool>
@@ -138,11 +59,17 @@ final class TreeReadAhead: Sendable {
     /// For the volume's end: nothing further is begun, and all is forgotten.
     func stop() {
         isStopped.store(true, ordering: .sequentiallyConsistent)
-        let dropped = state.withLock { state in
-            defer { state = State() }
-            return state.known
+        withState { $0.forgetAll() }
+    }
+
+    private func withState<R: Sendable>(_ body: (inout KnownDirectories) -> R) -> R {
+        let (result, dropped) = state.withLock { state in
+            let result = body(&state)
+            isActive.store(!state.isEmpty, ordering: .relaxed)
+            return (result, state.takeDropped())
         }
         withExtendedLifetime(dropped) {}
+        return result
     }
 
     /// Waits until all that was begun is fetched. For tests.
@@ -170,50 +97,26 @@ final class TreeReadAhead: Sendable {
     }
 
     /// An entry of a directory was used, and waited for so long. `parent`: of that directory; nil for the root. `open`: the
-    /// backing directory, and what keeps it open.
+    /// backing directory.
     func note(
         _ kind: Kind, _ inode: UInt64, in directory: UInt64, below parent: UInt64?, waited: UInt64,
-        open: () -> (descriptor: Int32, keeper: AnyObject)?
+        open: () -> StoreDescriptor?
     ) {
-        let time = storage.nanoseconds()
         let place = Place(directory: directory, kind: kind)
         let isCold = waited >= TreeReadAhead.coldNanoseconds
-        var isNew = false
-        // Their descriptors are closed after the lock.
-        var dropped: [Known] = []
-        defer { withExtendedLifetime(dropped) {} }
-        let (entries, from): ([ReadAheadPlan.Entry], Directory?) = state.withLock { state in
-            dropped = state.expire(time)
-            if isCold, kind == .files, let parent { state.noteFile(in: directory, below: parent) }
-            defer { isActive.store(!state.known.isEmpty, ordering: .relaxed) }
-            if let index = state.index(of: place) {
-                state.known[index].lastUse = time
-                return (state.known[index].plan?.use(inode) ?? [], state.known[index].directory)
+        let time = storage.nanoseconds()
+        switch withState({
+            $0.use(inode, of: place, below: parent, isCold: isCold, at: time)
+        }) {
+        case .nothing: break
+        case .entries(let entries, let directory): fetch(entries, of: place, directory)
+        case .listing:
+            guard let directory = open(),
+                run({ ahead in ahead.list(place, directory, usedLast: inode) })
+            else {
+                // Tried again when it is used the next time.
+                return withState { $0.forget(place) }
             }
-            guard isCold else { return ([], nil) }
-            state.waited.removeAll { time &- $0.time > TreeReadAhead.togetherNanoseconds }
-            guard state.waited.contains(where: { $0.place == place && $0.inode != inode }) else {
-                if state.waited.count >= TreeReadAhead.mostPlans { state.waited.removeFirst() }
-                state.waited.append((place, inode, time))
-                return ([], nil)
-            }
-            state.waited.removeAll { $0.place == place }
-            dropped += state.add(Known(place: place, plan: nil, directory: nil, lastUse: time))
-            isNew = true
-            return ([], nil)
-        }
-        if isNew {
-            guard let opened = open() else { return forget(place) }
-            let directory = Directory(descriptor: opened.descriptor, keeper: opened.keeper)
-            let isTaken = run { ahead in
-                withExtendedLifetime(directory.keeper) {
-                    ahead.list(place, directory, usedLast: inode)
-                }
-            }
-            // Tried again when it is used the next time.
-            if !isTaken { forget(place) }
-        } else if let from {
-            fetch(entries, of: place, from)
         }
     }
 
@@ -227,128 +130,103 @@ final class TreeReadAhead: Sendable {
         }
     }
 
-    private func forget(_ place: Place) {
-        let dropped = state.withLock { state in
-            state.index(of: place).map { state.known.remove(at: $0) }
-        }
-        withExtendedLifetime(dropped) {}
-    }
-
-    private func list(_ place: Place, _ directory: Directory, usedLast inode: UInt64) {
-        guard let own = open(".", in: directory.descriptor, O_DIRECTORY),
-            let entries = entries(of: own)
-        else { return forget(place) }
-        let type = UInt8(place.kind == .files ? DT_REG : DT_DIR)
-        let plan = ReadAheadPlan(
-            entries.filter { $0.type == type }.map(\.entry),
-            place.kind == .files ? .files : .directories)
-        fetch(adopt(plan, for: place, directory, usedLast: inode), of: place, directory)
-    }
-
     private func open(
         _ name: UnsafePointer<CChar>, in directory: Int32, _ flags: Int32
-    ) -> Descriptor? {
+    ) -> StoreDescriptor? {
         let opened = try? storage.openat(
             directory, name, TreeReadAhead.reading | flags, mode: 0)
-        return opened.map { Descriptor($0, storage) }
+        return opened.map { StoreDescriptor($0, storage) }
     }
 
-    /// What is to be fetched first.
+    private func list(_ place: Place, _ directory: StoreDescriptor, usedLast inode: UInt64) {
+        guard let own = directory.with({ open(".", in: $0, O_DIRECTORY) }),
+            let entries = entries(of: own, place.kind)
+        else { return withState { $0.forget(place) } }
+        let plan = ReadAheadPlan(entries, place.kind == .files ? .files : .directories)
+        fetch(adopt(plan, of: place, directory, usedLast: inode), of: place, directory)
+    }
+
     private func adopt(
-        _ plan: ReadAheadPlan, for place: Place, _ directory: Directory, usedLast inode: UInt64?
+        _ plan: ReadAheadPlan, of place: Place, _ directory: StoreDescriptor,
+        usedLast inode: UInt64?
     ) -> [ReadAheadPlan.Entry] {
         let time = storage.nanoseconds()
-        var plan = plan
-        let first = inode.map { plan.use($0) } ?? plan.take()
-        // What it replaces is closed after the lock.
-        var dropped: [Known] = []
-        defer { withExtendedLifetime(dropped) {} }
-        return state.withLock { state in
-            isActive.store(true, ordering: .relaxed)
-            guard let index = state.index(of: place) else {
-                dropped = state.add(
-                    Known(place: place, plan: plan, directory: directory, lastUse: time))
-                return first
-            }
-            // Two threads listed it at once.
-            guard state.known[index].plan == nil else { return [] }
-            dropped.append(state.known[index])
-            state.known[index].plan = plan
-            state.known[index].directory = directory
-            dropped += state.shrink(keeping: place)
-            return first
-        }
+        let listing = KnownDirectories.Listing(plan: plan, directory: directory)
+        return withState { $0.adopt(listing, of: place, usedLast: inode, at: time) }
     }
 
     private func fetch(
-        _ entries: [ReadAheadPlan.Entry], of place: Place, _ directory: Directory
+        _ entries: [ReadAheadPlan.Entry], of place: Place, _ directory: StoreDescriptor
     ) {
         let size = place.kind == .files ? TreeReadAhead.filesPerJob : 1
         for start in stride(from: 0, to: entries.count, by: size) {
             let part = Array(entries[start..<min(start + size, entries.count)])
             run { ahead in
-                withExtendedLifetime(directory.keeper) {
-                    if place.kind == .files {
-                        ahead.fetchFiles(part, of: place, directory)
-                    } else {
-                        ahead.fetchDirectory(part[0], of: place, directory)
-                    }
+                guard ahead.withState({ $0.contains(place) }) else { return }
+                switch place.kind {
+                case .files: ahead.fetchFiles(part, of: place, directory)
+                case .directories: ahead.fetchDirectory(part[0], of: place, directory)
                 }
             }
         }
     }
 
     private func fetchFiles(
-        _ entries: [ReadAheadPlan.Entry], of place: Place, _ directory: Directory
+        _ entries: [ReadAheadPlan.Entry], of place: Place, _ directory: StoreDescriptor
     ) {
-        guard isKnown(place) else { return }
-        var idle = 0
-        for entry in entries {
-            let file = open(entry.name, in: directory.descriptor, O_NONBLOCK)
-            let isFetched = withExtendedLifetime(file) {
-                file.map { !storage.readAhead($0.rawValue, 0..<TreeReadAhead.fileBytes) }
-            }
-            if isFetched != true { idle += 1 }
+        let fetched = entries.count { entry in
+            let file = directory.with { open(entry.name, in: $0, O_NONBLOCK) }
+            return file?.with { !storage.readAhead($0, 0..<TreeReadAhead.fileBytes) } ?? false
         }
-        guard idle * 2 > entries.count else { return }
-        state.withLock { state in
-            if let index = state.index(of: place) { state.known[index].plan?.stop() }
-        }
-    }
-
-    private func isKnown(_ place: Place) -> Bool {
-        state.withLock { $0.index(of: place) != nil }
+        if fetched * 2 < entries.count { withState { $0.stop(place) } }
     }
 
     /// Names and inodes of a directory, and where files are being read, the first of those in it.
     private func fetchDirectory(
-        _ entry: ReadAheadPlan.Entry, of parentPlace: Place, _ parent: Directory
+        _ entry: ReadAheadPlan.Entry, of parentPlace: Place, _ parent: StoreDescriptor
     ) {
-        guard isKnown(parentPlace),
-            let descriptor = open(entry.name, in: parent.descriptor, O_DIRECTORY),
-            let found = entries(of: descriptor)
+        guard let directory = parent.with({ open(entry.name, in: $0, O_DIRECTORY) }),
+            let files = entries(of: directory, .files)
         else { return }
-        let rawValue = descriptor.rawValue
-        defer { withExtendedLifetime(descriptor) {} }
+        let plan = ReadAheadPlan(files, .files)
         // Directories are not looked at: they lie far from each other, and have a plan of their own where they are wanted.
-        let files = found.filter { $0.type == UInt8(DT_REG) }.map(\.entry)
         var last: UInt64?
-        for file in files.sorted(by: { $0.inode < $1.inode }) {
-            let group = file.inode / TreeReadAhead.inodesTogether
+        for file in plan.entries {
             if isStopped.load(ordering: .relaxed) { return }
-            if group != last { _ = try? storage.fstatat(rawValue, file.name) }
+            let group = file.inode / TreeReadAhead.inodesTogether
+            if group != last { directory.with { _ = try? storage.fstatat($0, file.name) } }
             last = group
         }
         let place = Place(directory: entry.inode, kind: .files)
-        let readsFiles = state.withLock { state in
-            state.index(of: place) == nil
-                && state.index(of: parentPlace).map { state.known[$0].readsFiles } ?? false
-        }
-        guard readsFiles else { return }
-        let plan = ReadAheadPlan(files, .files)
-        let directory = Directory(descriptor: rawValue, keeper: descriptor)
-        fetchFiles(adopt(plan, for: place, directory, usedLast: nil), of: place, directory)
+        guard withState({ !$0.contains(place) && $0.readsFiles(in: parentPlace) }) else { return }
+        fetchFiles(adopt(plan, of: place, directory, usedLast: nil), of: place, directory)
     }
+
+    /// Those of one kind; nil where there are too many names, or the store does not say.
+    private func entries(
+        of directory: StoreDescriptor, _ kind: Kind
+    ) -> [ReadAheadPlan.Entry]? {
+        let type = UInt8(kind == .files ? DT_REG : DT_DIR)
+        var found: [ReadAheadPlan.Entry] = []
+        var names = 0
+        var offset: UInt64 = 0
+        while names <= TreeReadAhead.mostNames, !isStopped.load(ordering: .relaxed) {
+            guard let some = directory.with({ try? storage.entries($0, from: offset) }) else {
+                return nil
+            }
+            guard let last = some.last else { return found }
+            for (entry, _) in some where entry.name.first != UInt8(ascii: ".") {
+                names += 1
+                guard entry.type == type else { continue }
+                found.append(
+                    ReadAheadPlan.Entry(inode: entry.inode, name: entry.name.zeroTerminated))
+            }
+            offset = last.next
+        }
+        return nil
+    }
+
+    // MARK: Long listings
 
     /// Reads parts of a long directory, each on a thread of its own. `descriptor`: of the directory, open for as long as this takes
     /// to return.
@@ -357,40 +235,17 @@ final class TreeReadAhead: Sendable {
         for part in parts {
             // Each has a position of its own.
             guard let own = open(".", in: descriptor, O_DIRECTORY) else { return }
-            run { ahead in
-                withExtendedLifetime(own) { ahead.read(part, of: own.rawValue) }
-            }
+            run { ahead in ahead.read(part, of: own) }
         }
     }
 
-    private func read(_ part: Range<UInt64>, of descriptor: Int32) {
+    private func read(_ part: Range<UInt64>, of directory: StoreDescriptor) {
         var offset = part.lowerBound
         while offset < part.upperBound, !isStopped.load(ordering: .relaxed),
-            let last = (try? storage.entries(descriptor, from: offset))?.last
+            let last = directory.with({ try? storage.entries($0, from: offset) })?.last,
+            last.next > offset
         {
-            guard last.next > offset else { return }
             offset = last.next
         }
-    }
-
-    /// Nil where there are too many, or the store does not say.
-    private func entries(
-        of directory: Descriptor
-    ) -> [(entry: ReadAheadPlan.Entry, type: UInt8)]? {
-        var found: [(entry: ReadAheadPlan.Entry, type: UInt8)] = []
-        var offset: UInt64 = 0
-        while found.count <= TreeReadAhead.mostNames, !isStopped.load(ordering: .relaxed) {
-            guard let some = try? storage.entries(directory.rawValue, from: offset) else {
-                return nil
-            }
-            guard let last = some.last else { return found }
-            for (entry, _) in some where entry.name.first != UInt8(ascii: ".") {
-                var name = entry.name.map { CChar(bitPattern: $0) }
-                name.append(0)
-                found.append((ReadAheadPlan.Entry(inode: entry.inode, name: name), entry.type))
-            }
-            offset = last.next
-        }
-        return nil
     }
 }

@@ -210,7 +210,7 @@ extension Volume {
         try storage.list(directory.rawValue) { entry in
             if entry.type != UInt8(DT_REG), entry.type != UInt8(DT_UNKNOWN) { return }
             guard isOurs(entry.name, in: state) else { return }
-            candidates.append(entry.name.map { CChar(bitPattern: $0) } + [0])
+            candidates.append(entry.name.zeroTerminated)
         }
         for stored in candidates {
             var inode: UInt64?

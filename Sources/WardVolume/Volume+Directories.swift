@@ -7,7 +7,7 @@ import WardSystem
 extension Volume {
     public func openDirectory(_ id: NodeID, _ context: WorkerContext) throws(Errno) -> HandleID {
         let node = node(id)
-        if node.directory == nil { _ = try enter(node) }
+        _ = try enter(node)
         _ = try directoryDescriptor(of: node)
         return .handle(
             DirectoryHandle(node: node, storage: storage, ahead: readsListingsAhead ? ahead : nil))
@@ -99,13 +99,7 @@ extension Volume {
             if isOwn {
                 name.inode = plain.count == 1 ? node.inode : (node.link?.parent ?? root).inode
             } else {
-                name.stored = [CChar](unsafeUninitializedCapacity: entry.name.count + 1) {
-                    for (index, byte) in entry.name.enumerated() {
-                        $0[index] = CChar(bitPattern: byte)
-                    }
-                    $0[entry.name.count] = 0
-                    $1 = entry.name.count + 1
-                }
+                name.stored = entry.name.zeroTerminated
             }
             names.append(name)
         }
@@ -135,7 +129,7 @@ extension Volume {
                 let directory = try directoryDescriptor(of: node)
                 stored =
                     try readLongName(
-                        directory.rawValue, entry.name.map { CChar(bitPattern: $0) } + [0]) ?? []
+                        directory.rawValue, entry.name.zeroTerminated) ?? []
             } catch .noSuchFileOrDirectory, .invalidArgument {
                 // Its link is gone, or no link.
                 stored = []

@@ -106,7 +106,7 @@ extension Volume {
                 descriptor.rawValue,
                 { entry in
                     guard entry.type != UInt8(DT_LNK), isOurs(entry.name, in: state) else { return }
-                    stored.append(entry.name.map { CChar(bitPattern: $0) } + [0])
+                    stored.append(entry.name.zeroTerminated)
                 })) != nil
         else { return false }
         for name in stored {

@@ -10,7 +10,7 @@ extension Volume {
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
     ) throws(Errno) -> Entry {
         let parent = node(parent)
-        let state = if let known = parent.directory { known } else { try enter(parent) }
+        let state = try enter(parent)
         try encryptName(name, in: state.id, to: context.nameA)
         return try lookup(parent, stored: context.nameA, context)
     }
@@ -186,8 +186,7 @@ extension Volume {
 
     /// Takes away what an interrupted operation left.
     func sweep(_ directory: Int32, _ name: [UInt8]) {
-        var stored = name.map { CChar(bitPattern: $0) }
-        stored.append(0)
+        let stored = name.zeroTerminated
         if (try? storage.unlinkat(directory, stored, 0)) == nil {
             try? withOpenDirectory(directory, stored) { descriptor throws(Errno) in
                 var isEmpty = true

@@ -1,10 +1,10 @@
-import Glibc
 import WardSystem
 
 // What programs do that tells what they will ask for next.
 extension Volume {
     /// `directoryState`, for a program that comes to a directory.
     func enter(_ node: Node) throws(Errno) -> DirectoryState {
+        if let known = node.directory { return known }
         let (state, waited) = try ahead.time { () throws(Errno) in try directoryState(of: node) }
         if let waited { noteUse(.directories, of: node, waited) }
         return state
@@ -25,7 +25,7 @@ extension Volume {
             kind, node.inode, in: parent.inode, below: parent.link?.parent.inode, waited: waited
         ) {
             // One that is open now: nothing is asked of the store for this.
-            parent.directory?.openDescriptor.map { ($0.rawValue, $0) }
+            parent.directory?.openDescriptor?.descriptor
         }
     }
 }

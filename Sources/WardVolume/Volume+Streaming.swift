@@ -1,4 +1,3 @@
-import Glibc
 import WardFormat
 import WardSystem
 
@@ -35,8 +34,7 @@ extension Volume {
             } catch .noMemory, .wouldBlock {
                 // Not begun, and not lost.
             } catch {
-                noteFailedSync(of: file)
-                file.noteSyncFailure(error)
+                noteFailedSync(of: file, error)
                 throw error
             }
         }

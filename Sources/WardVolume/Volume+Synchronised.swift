@@ -223,7 +223,7 @@ extension Volume {
             else { continue }
             try? storage.list(descriptor.rawValue) { entry in
                 guard entry.type != UInt8(DT_LNK), isOurs(entry.name, in: state) else { return }
-                stored.append(entry.name.map { CChar(bitPattern: $0) } + [0])
+                stored.append(entry.name.zeroTerminated)
             }
             for name in stored {
                 guard let status = try? storage.fstatat(descriptor.rawValue, name) else { continue }

@@ -33,8 +33,7 @@ extension Volume {
                 // What it could not see: told to who began to write, and noted before this returns.
                 streaming.settle(file)
             } catch {
-                noteFailedSync(of: file)
-                file.noteSyncFailure(error)
+                noteFailedSync(of: file, error)
                 throw error
             }
         }
@@ -45,10 +44,11 @@ extension Volume {
         file.mendedSyncFailures != syncFailures.load(ordering: .acquiring)
     }
 
-    /// What the file may look like now is excused, until it was read from the disk and mended.
-    func noteFailedSync(of file: OpenFile) {
+    /// What the file may look like now is excused, until it was read from the disk and mended, and each handle is told once.
+    func noteFailedSync(of file: OpenFile, _ error: Errno) {
         syncFailures.add(1, ordering: .acquiringAndReleasing)
         noteHalfDone(file, "a sync failed")
+        file.noteSyncFailure(error)
     }
 
     /// Of the whole store, of whatever file: no epoch is known to be durable from now on, in this mount. What it dropped shows

@@ -174,9 +174,6 @@ public final class Volume: @unchecked Sendable {
         let fileSystem = BackingFileSystem(of: backingPath)
         keepsListings = fileSystem?.hasStableOffsets ?? false
         self.kernelKeepsContent = kernelKeepsContent
-        let waitsForDisk = storage.waitsForDisk(at: backingPath)
-        ahead = TreeReadAhead(storage, isUseful: waitsForDisk)
-        readsListingsAhead = fileSystem == .ext4 && waitsForDisk
         syncsWhole = fileSystem?.syncsWhole ?? true
         stagingPrefix = ".ward-\(Base64URL.encode(SystemRandom.bytes(6)))-"
         var limit = rlimit()
@@ -190,6 +187,9 @@ public final class Volume: @unchecked Sendable {
         rootDevice = opened.status.st_dev
         blockBytes = max(4096, Int(opened.status.st_blksize))
         keepsOrder = storage.ordersChanges(opened.descriptor)
+        let waitsForDisk = storage.waitsForDisk(opened.descriptor)
+        ahead = TreeReadAhead(storage, isUseful: waitsForDisk)
+        readsListingsAhead = fileSystem == .ext4 && waitsForDisk
         root = Node(inode: UInt64(opened.status.st_ino), type: S_IFDIR, generation: 1)
         let state = DirectoryState(record: opened.record)
         hasMarks = Atomic(opened.record.isSynchronised)

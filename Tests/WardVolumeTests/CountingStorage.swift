@@ -17,7 +17,7 @@ final class CountingStorage: PosixStorage, @unchecked Sendable {
     }
 
     /// Only what requests ask for is counted.
-    override func waitsForDisk(at path: String) -> Bool { false }
+    override func waitsForDisk(_ descriptor: Int32) -> Bool { false }
 
     private func note(_ function: String = #function) {
         let name = String(function.prefix { $0 != "(" })

@@ -206,7 +206,7 @@ private final class SyncAttempt: Sendable {
 }
 
 /// The real store, which writes down what it is told about large files.
-private final class StreamStorage: PosixStorage, @unchecked Sendable {
+private final class StreamStorage: ManualStorage, @unchecked Sendable {
     // Sendable: what it adds are atomics, or behind mutexes.
     struct Call: Equatable {
         enum Kind { case begin, forget }
@@ -215,15 +215,9 @@ private final class StreamStorage: PosixStorage, @unchecked Sendable {
     }
     private let calls = Mutex<[Call]>([])
     let failure = Mutex<Errno?>(nil)
-    /// While somebody holds it, the store does not answer.
-    let hanging = TryableLock()
     let isTold = Atomic<Bool>(false)
     /// How long being told takes, nanoseconds.
     let delay = Atomic<UInt64>(0)
-    private let time = Atomic<UInt64>(1_000_000_000_000)
-
-    override func nanoseconds() -> UInt64 { time.load(ordering: .relaxed) }
-    func advance(_ nanoseconds: UInt64) { time.wrappingAdd(nanoseconds, ordering: .relaxed) }
 
     /// Since it was last asked.
     func took() -> [Call] {
@@ -242,8 +236,7 @@ private final class StreamStorage: PosixStorage, @unchecked Sendable {
         advance(delay.load(ordering: .relaxed))
         let failure = failure.withLock { $0 }
         if failure != nil { isTold.store(true, ordering: .releasing) }
-        hanging.lockNow()
-        hanging.unlock()
+        waitWhileHanging()
         if let failure { throw failure }
         try super.beginWriting(descriptor, bytes)
     }

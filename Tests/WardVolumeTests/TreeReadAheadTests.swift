@@ -36,6 +36,13 @@ import WardSystem
         return UInt64(status.st_ino)
     }
 
+    /// Those below the root that this process has open.
+    private func openPaths() throws -> [String] {
+        try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").compactMap {
+            try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")
+        }.filter { $0.hasPrefix(root) }
+    }
+
     /// A program used `path`, and waited so long.
     private func use(_ path: String, waited: UInt64, andWaits: Bool = true) throws {
         let parts = path.split(separator: "/")
@@ -48,8 +55,9 @@ import WardSystem
             in: try inode(directory),
             below: try inode(above), waited: waited
         ) {
-            let descriptor = Glibc.open("\(root)/\(directory)", O_RDONLY | O_DIRECTORY)
-            return descriptor < 0 ? nil : (descriptor, Closing(descriptor))
+            let opened = try? storage.openat(
+                AT_FDCWD, "\(root)/\(directory)", O_RDONLY | O_DIRECTORY, mode: 0)
+            return opened.map { StoreDescriptor($0, storage) }
         }
         if andWaits { ahead.drain() }
     }
@@ -118,12 +126,10 @@ import WardSystem
         try make("e", files: 1)
         try use("d/f0", waited: Self.cold)
         try use("d/f1", waited: Self.cold)
-        let open = try #require(storage.keeper)
-        #expect(open.isOpen)
-        storage.keeper = nil
+        #expect(try openPaths() == ["\(root)/d"])
         storage.advance(TreeReadAhead.patienceNanoseconds + 1)
         try use("e/f0", waited: 0)
-        #expect(!open.isOpen)
+        #expect(try openPaths() == [])
     }
 
     @Test("of many directories those that were used last are known, and not too many names")
@@ -157,29 +163,31 @@ import WardSystem
         storage.advance(TreeReadAhead.patienceNanoseconds + 1)
         try make("e", files: 1)
         try use("e/f0", waited: 0, andWaits: false)
-        let names = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")
-        let open = names.compactMap {
-            try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")
-        }.filter { $0.hasPrefix(root) }
-        #expect(open.count <= TreeReadAhead.mostJobs + 2 * TreeReadAhead.threads)
+        #expect(try openPaths().count <= TreeReadAhead.mostJobs + 2 * TreeReadAhead.threads)
         storage.hanging.unlock()
         ahead.drain()
     }
 
-    @Test("empty files, and those that don't open, are no reason to go on")
-    func nothingToFetch() throws {
+    @Test("files that don't open are no reason to go on")
+    func forbidden() throws {
         defer { remove() }
-        try make("d", files: 0)
-        for number in 0..<100 {
-            try Data().write(to: URL(fileURLWithPath: "\(root)/d/f\(number)"))
-        }
-        let plain = PosixStorage()
-        let descriptor = try plain.openat(AT_FDCWD, "\(root)/d/f0", O_RDONLY, mode: 0)
-        #expect(plain.readAhead(descriptor, 0..<4096), "of no use")
-        plain.close(descriptor)
-        storage.isInMemory.store(true, ordering: .relaxed)
+        try make("d", files: 100)
+        storage.isForbidden.store(true, ordering: .relaxed)
         for number in 0..<100 { try use("d/f\(number)", waited: Self.cold) }
-        #expect(storage.took().count == 18)
+        #expect(storage.refused == 18)
+    }
+
+    @Test("an empty file, and one that was just written, need not be fetched")
+    func inMemoryAlready() throws {
+        defer { remove() }
+        try make("d", files: 1)
+        try Data().write(to: URL(fileURLWithPath: "\(root)/d/empty"))
+        let plain = PosixStorage()
+        for name in ["empty", "f0"] {
+            let descriptor = try plain.openat(AT_FDCWD, "\(root)/d/\(name)", O_RDONLY, mode: 0)
+            #expect(plain.readAhead(descriptor, 0..<4096), "\(name)")
+            plain.close(descriptor)
+        }
     }
 
     @Test("what is fetched keeps its time of access")
@@ -276,50 +284,21 @@ import WardSystem
     }
 }
 
-/// Keeps a descriptor open, as whoever lends one does.
-private final class Closing: Sendable {
-    let descriptor: Int32
-    init(_ descriptor: Int32) { self.descriptor = descriptor }
-    deinit { close(descriptor) }
-}
-
 /// The real store, with nothing in memory, which writes down what it is told to fetch.
-private final class AheadStorage: PosixStorage, @unchecked Sendable {
+private final class AheadStorage: ManualStorage, @unchecked Sendable {
     // Sendable: what it adds are atomics, and what is behind a mutex.
     let isInMemory = Atomic<Bool>(false)
     let isSlow = Atomic<Bool>(false)
-    /// While somebody holds it, the store fetches nothing.
-    let hanging = TryableLock()
-    private let time = Atomic<UInt64>(1_000_000_000_000)
+    /// No file of it can be opened.
+    let isForbidden = Atomic<Bool>(false)
     private struct State {
         var fetched: [UInt64] = []
         var listed = 0
+        var refused = 0
     }
     private let state = Mutex(State())
 
-    /// A descriptor of a directory that was listed last.
-    final class Keeper {
-        fileprivate let path: String
-        init(_ path: String) { self.path = path }
-        /// Whether this process has the directory open.
-        var isOpen: Bool {
-            let names =
-                (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
-            return names.contains {
-                (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)"))
-                    == path
-            }
-        }
-    }
-    private let kept = Mutex<String?>(nil)
-    var keeper: Keeper? {
-        get { kept.withLock { $0 }.map(Keeper.init) }
-        set { kept.withLock { $0 = newValue?.path } }
-    }
-
-    override func waitsForDisk(at path: String) -> Bool { true }
-    override func nanoseconds() -> UInt64 { time.load(ordering: .relaxed) }
-    func advance(_ nanoseconds: UInt64) { time.wrappingAdd(nanoseconds, ordering: .relaxed) }
+    override func waitsForDisk(_ descriptor: Int32) -> Bool { true }
 
     /// Inodes, since it was last asked.
     func took() -> [UInt64] {
@@ -335,26 +314,31 @@ private final class AheadStorage: PosixStorage, @unchecked Sendable {
         }
     }
 
+    var refused: Int { state.withLock { $0.refused } }
+
     override func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool {
         var status = Glibc.stat()
         _ = Glibc.fstat(descriptor, &status)
         let inode = UInt64(status.st_ino)
         state.withLock { $0.fetched.append(inode) }
-        hanging.lockNow()
-        hanging.unlock()
+        waitWhileHanging()
         _ = super.readAhead(descriptor, bytes)
         return isInMemory.load(ordering: .relaxed)
     }
     override func entries(
         _ directory: Int32, from offset: UInt64
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
-        if offset == 0 {
-            state.withLock { $0.listed += 1 }
-            let path = try? FileManager.default.destinationOfSymbolicLink(
-                atPath: "/proc/self/fd/\(directory)")
-            kept.withLock { $0 = path }
-        }
+        if offset == 0 { state.withLock { $0.listed += 1 } }
         return try super.entries(directory, from: offset)
+    }
+    override func openat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, mode: mode_t
+    ) throws(Errno) -> Int32 {
+        if flags & O_DIRECTORY == 0, isForbidden.load(ordering: .relaxed) {
+            state.withLock { $0.refused += 1 }
+            throw .permissionDenied
+        }
+        return try super.openat(directory, path, flags, mode: mode)
     }
     override func pread(_ d: Int32, _ b: UnsafeMutableRawPointer, _ c: Int, at o: Int)
         throws(Errno) -> Int

@@ -13,7 +13,7 @@ extension VolumeCheck {
     ) throws(Errno) -> Bool {
         if try corrected(entry.name, directory, state.id) != nil { return true }
         guard !entry.name.contains(UInt8(ascii: ".")) else { return false }
-        let stored = entry.name.map { CChar(bitPattern: $0) } + [0]
+        let stored = entry.name.zeroTerminated
         do throws(Errno) {
             let status = try volume.storage.fstatat(directory, stored)
             guard status.st_dev == volume.rootDevice else { return false }
@@ -54,7 +54,7 @@ extension VolumeCheck {
         } else {
             found = try corrected(stored, directory, state.id)
         }
-        guard let name = found.map({ $0.map { CChar(bitPattern: $0) } + [0] }) else { return nil }
+        guard let name = found.map(\.zeroTerminated) else { return nil }
         return exists(name, in: parent) ? nil : name
     }
 

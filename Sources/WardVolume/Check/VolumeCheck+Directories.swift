@@ -29,7 +29,7 @@ struct LongNameHalf: Sendable {
     let name: [UInt8]
 
     /// Zero-terminated, as the other half.
-    var link: [CChar] { name.map { CChar(bitPattern: $0) } + [0] }
+    var link: [CChar] { name.zeroTerminated }
     var stored: [CChar] { [CChar(bitPattern: Volume.longNamePrefix)] + link.dropFirst(2) }
 }
 
@@ -102,7 +102,7 @@ extension VolumeCheck {
                     tally.withLock { $0.report.foreign.append(place(node, entry.name)) }
                 }
             } catch {
-                let stored = entry.name.map { CChar(bitPattern: $0) } + [0]
+                let stored = entry.name.zeroTerminated
                 if !isGone(error, nil, node, stored) {
                     note(unreachable: place(node, entry.name), error)
                 }
@@ -319,7 +319,7 @@ extension VolumeCheck {
     private func hasLongName(
         _ entry: DirectoryEntry, _ descriptor: Int32, _ state: DirectoryState
     ) throws(Errno) -> Bool {
-        let stored = entry.name.map { CChar(bitPattern: $0) } + [0]
+        let stored = entry.name.zeroTerminated
         func isSound() throws(Errno) -> Bool {
             do throws(Errno) {
                 return try volume.readLongName(descriptor, stored).map { opens($0, in: state.id) }
@@ -340,7 +340,7 @@ extension VolumeCheck {
         _ entry: DirectoryEntry, hasName: Bool, _ parent: Node, _ descriptor: Int32,
         _ visit: inout Visit
     ) {
-        let stored = entry.name.map { CChar(bitPattern: $0) } + [0]
+        let stored = entry.name.zeroTerminated
         var looks = 0
         var found: FileStatus?
         while found == nil {
@@ -396,7 +396,7 @@ extension VolumeCheck {
     // MARK: Leftovers
 
     private func checkLeftover(_ name: [UInt8], _ node: Node, _ descriptor: Int32) {
-        let stored = name.map { CChar(bitPattern: $0) } + [0]
+        let stored = name.zeroTerminated
         do throws(Errno) {
             _ = try volume.storage.fstatat(descriptor, stored)
         } catch {

@@ -120,7 +120,7 @@ extension VolumeCheck {
                     || (entry.name.count == 44 && entry.name[0] == Volume.longNamePrefix)
             else { return }
             contents.names.append(entry.name)
-            files.append(entry.name.map { CChar(bitPattern: $0) } + [0])
+            files.append(entry.name.zeroTerminated)
         }
         for stored in files {
             let header: FileHeader
@@ -159,7 +159,7 @@ extension VolumeCheck {
     ) throws(Errno) -> Bool {
         guard stored.first == Volume.longNamePrefix, stored.count == 44 else { return false }
         do throws(Errno) {
-            let name = stored.map { CChar(bitPattern: $0) } + [0]
+            let name = stored.zeroTerminated
             return try volume.readLongName(descriptor, name).map { opens($0, in: id) } ?? false
         } catch {
             if error == .noSuchFileOrDirectory || error == .invalidArgument { return false }

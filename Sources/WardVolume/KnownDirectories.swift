@@ -1,0 +1,141 @@
+/// The directories in which programs waited for the disk lately, and what of each is fetched (decision 0070).
+///
+/// A value. What it no longer knows it holds until `takeDropped`: descriptors are closed with that, which is no business of whoever
+/// holds the lock around it.
+struct KnownDirectories {
+    struct Place: Equatable {
+        var directory: UInt64
+        var kind: TreeReadAhead.Kind
+    }
+
+    struct Listing {
+        var plan: ReadAheadPlan
+        let directory: StoreDescriptor
+    }
+
+    /// What is to be done for a use.
+    enum Wish {
+        case nothing
+        /// The directory is to be listed: `adopt`, or `forget` where that can't be.
+        case listing
+        case entries([ReadAheadPlan.Entry], in: StoreDescriptor)
+    }
+
+    struct Known {
+        fileprivate let place: Place
+        fileprivate var listing: Listing?
+        fileprivate var lastUse: UInt64
+        /// Of directories: the one in which somebody waited for a file, and whether that happened in another one, too.
+        fileprivate var readDirectory: UInt64?
+        fileprivate var readsFiles = false
+    }
+
+    private var known: [Known] = []
+    /// Who waited, and nothing is known of its directory yet.
+    private var waited: [(place: Place, inode: UInt64, time: UInt64)] = []
+    private var dropped: [Known] = []
+
+    var isEmpty: Bool { known.isEmpty }
+
+    func contains(_ place: Place) -> Bool { index(of: place) != nil }
+
+    /// Of directories: whether programs read the files in them, too.
+    func readsFiles(in place: Place) -> Bool {
+        index(of: place).map { known[$0].readsFiles } ?? false
+    }
+
+    private func index(of place: Place) -> Int? { known.firstIndex { $0.place == place } }
+
+    // MARK: Uses
+
+    /// An entry of the directory was used; `isCold`: it waited for the disk. `parent`: of the directory; nil for the root.
+    mutating func use(
+        _ inode: UInt64, of place: Place, below parent: UInt64?, isCold: Bool, at time: UInt64
+    ) -> Wish {
+        drop { time &- $0.lastUse > TreeReadAhead.patienceNanoseconds }
+        if isCold, place.kind == .files, let parent {
+            noteFile(in: place.directory, below: parent)
+        }
+        if let index = index(of: place) {
+            known[index].lastUse = time
+            guard let entries = known[index].listing?.plan.use(inode), !entries.isEmpty else {
+                return .nothing
+            }
+            return .entries(entries, in: known[index].listing!.directory)
+        }
+        guard isCold else { return .nothing }
+        waited.removeAll { time &- $0.time > TreeReadAhead.togetherNanoseconds }
+        guard waited.contains(where: { $0.place == place && $0.inode != inode }) else {
+            if waited.count >= TreeReadAhead.mostPlans { waited.removeFirst() }
+            waited.append((place, inode, time))
+            return .nothing
+        }
+        waited.removeAll { $0.place == place }
+        known.append(Known(place: place, lastUse: time))
+        shrink(keeping: place)
+        return .listing
+    }
+
+    /// Somebody waited for a file: the next directories beside this one may be wanted with their files.
+    private mutating func noteFile(in directory: UInt64, below parent: UInt64) {
+        guard let index = index(of: Place(directory: parent, kind: .directories)) else { return }
+        if let other = known[index].readDirectory, other != directory {
+            known[index].readsFiles = true
+        }
+        known[index].readDirectory = directory
+    }
+
+    /// The directory was listed. Returns what to fetch first: nothing where another one was faster. `inode`: which was used last.
+    mutating func adopt(
+        _ listing: Listing, of place: Place, usedLast inode: UInt64?, at time: UInt64
+    ) -> [ReadAheadPlan.Entry] {
+        var listing = listing
+        let first = inode.map { listing.plan.use($0) } ?? listing.plan.take()
+        if let index = index(of: place) {
+            guard known[index].listing == nil else { return [] }
+            known[index].listing = listing
+        } else {
+            known.append(Known(place: place, listing: listing, lastUse: time))
+        }
+        shrink(keeping: place)
+        return first
+    }
+
+    /// What was fetched of it was in memory already.
+    mutating func stop(_ place: Place) {
+        if let index = index(of: place) { known[index].listing?.plan.stop() }
+    }
+
+    // MARK: Forgetting
+
+    mutating func forget(_ place: Place) { drop { $0.place == place } }
+
+    mutating func forgetAll() {
+        drop { _ in true }
+        waited = []
+    }
+
+    mutating func takeDropped() -> [Known] {
+        if dropped.isEmpty { return [] }
+        defer { dropped = [] }
+        return dropped
+    }
+
+    private mutating func drop(_ isMeant: (Known) -> Bool) {
+        guard known.contains(where: isMeant) else { return }
+        dropped += known.filter(isMeant)
+        known.removeAll(where: isMeant)
+    }
+
+    /// Those that were not used for the longest time go, until the rest is not too much.
+    private mutating func shrink(keeping place: Place) {
+        while known.count > TreeReadAhead.mostPlans
+            || known.reduce(0, { $0 + ($1.listing?.plan.entries.count ?? 0) })
+                > TreeReadAhead.mostEntries,
+            let oldest = known.indices.filter({ known[$0].place != place })
+                .min(by: { known[$0].lastUse < known[$1].lastUse })
+        {
+            dropped.append(known.remove(at: oldest))
+        }
+    }
+}
