@@ -61,6 +61,8 @@ extension Volume {
         do throws(Errno) {
             context.beginClassDecision()
             if state.gives(protectionClass), !backing.needsRecord {
+                creations.begin()
+                defer { creations.end() }
                 let descriptor = try asCaller(caller) { () throws(Errno) in
                     try storage.openat(
                         directory.rawValue, stored, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW,
@@ -105,6 +107,25 @@ extension Volume {
             throw error
         }
     }
+
+    /// For who walks through the files of the store and has opened one: whether a program was making it just then, and so has
+    /// another node of it, and another open file, of which this one knows nothing. There is nothing to find or to mend in it.
+    /// Nil where the store takes too long to say so.
+    func isNewborn(_ file: OpenFile) -> Bool? {
+        file.lock.lockRead()
+        let mayBe = file.header == nil && file.sizeBytes == 0
+        file.lock.unlock()
+        guard mayBe else { return false }
+        // A creation that made the name which the walk has found began before this.
+        let end = SystemClock.monotonic() + Volume.creationPatience
+        while creations.areUnderWay {
+            if SystemClock.monotonic() > end { return nil }
+            usleep(100)
+        }
+        return table.find(inode: file.node.inode) !== file.node
+    }
+
+    private static let creationPatience = Duration.seconds(10)
 
     /// Removes the name of a file whose creation failed half-way.
     private func takeBack(_ stored: UnsafePointer<CChar>, _ parent: Node, _ directory: Int32) {

@@ -112,6 +112,8 @@ public final class Volume: @unchecked Sendable {
     /// Files that came from a directory of another class, on a store that may keep them there.
     let movedFiles = UnsyncedFiles()
     let nameChanges = NameChanges()
+    /// Between the store's new name and its node.
+    let creations = NameChanges()
     let movedNodes = MovedNodes()
     /// Held over a sync of the store until its failure is noted: each is told to one of those who share the descriptor.
     let storeSyncLock = TryableLock()

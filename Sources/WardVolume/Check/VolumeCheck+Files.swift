@@ -46,6 +46,7 @@ extension VolumeCheck {
             do throws(Errno) {
                 let file = try volume.acquire(node, context).file
                 defer { volume.release(file, context) }
+                if volume.isNewborn(file) ?? true { return }
                 return checkOpen(file, task, context)
             } catch .ioError {
                 if salvage(task, node, context) { return }
@@ -457,24 +458,6 @@ extension VolumeCheck {
 
     // MARK: Attributes
 
-    private func unsoundAttributes(
-        _ descriptor: Int32, _ owner: () -> [UInt8]?
-    ) throws(Errno) -> [(name: String, value: [UInt8])] {
-        var found: [(name: String, value: [UInt8])] = []
-        for name in try volume.storedNames(descriptor) {
-            do throws(Errno) {
-                found.append((name, try volume.storedValue(descriptor, name)))
-            } catch .noData {
-            }
-        }
-        let owner = owner()
-        var bad: [(name: String, value: [UInt8])] = []
-        for (name, value) in found where !(try isSound(name, value, owner)) {
-            bad.append((name, value))
-        }
-        return bad
-    }
-
     /// Attributes that do not authenticate with the owner's ID, and the record of a mode that is none. `owner` is asked after
     /// they were read: a file gets its ID before its first attribute.
     func checkAttributes(
@@ -482,12 +465,17 @@ extension VolumeCheck {
         owner: () -> [UInt8]?
     ) {
         do throws(Errno) {
-            var bad = try unsoundAttributes(descriptor, owner)
-            if !bad.isEmpty {
-                // Of a file that a program gave another ID in between: looked at again.
-                usleep(1000)
-                bad = try unsoundAttributes(descriptor, owner)
+            var bad: [(name: String, value: [UInt8])] = []
+            for name in try volume.storedNames(descriptor) {
+                do throws(Errno) {
+                    bad.append((name, try volume.storedValue(descriptor, name)))
+                } catch .noData {
+                }
             }
+            let owner = owner()
+            var isSound: [Bool] = []
+            for (name, value) in bad { isSound.append(try self.isSound(name, value, owner)) }
+            bad = zip(bad, isSound).filter { !$0.1 }.map(\.0)
             guard !bad.isEmpty else { return }
             let isExcused = node.isRegular && volume.isInDoubt
             add(

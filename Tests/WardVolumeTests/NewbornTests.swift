@@ -1,0 +1,82 @@
+import Glibc
+import Synchronization
+import Testing
+import WardSystem
+
+@testable import WardVolume
+
+/// Who walks through all files meets one that a program is making at that moment: between the store's name and the program's node
+/// of it, the walk has another node, and knows nothing of what the program does then.
+@Suite struct NewbornTests {
+    private let storage = CreatingStorage()
+
+    @Test("what a program gives a file that it is making is not taken away by the mending pass")
+    func mending() throws {
+        let harness = try VolumeHarness(storage: storage)
+        let volume = harness.volume
+        let walk = WorkerContext(volume: volume)
+        let met = Mutex<Node?>(nil)
+        storage.afterCreation.withLock {
+            $0 = { descriptor in
+                // As the pass does with a name that it has listed.
+                guard
+                    let inode = (try? volume.storage.fstat(descriptor)).map({ UInt64($0.st_ino) }),
+                    let root = try? volume.directoryDescriptor(of: volume.root)
+                else { return }
+                var stored: [CChar] = []
+                try? volume.storage.list(root.rawValue) { entry in
+                    if entry.inode == inode { stored = entry.name.zeroTerminated }
+                }
+                let node = volume.table.retain(inode: inode, type: S_IFREG)
+                node.addLink(volume.root, stored)
+                _ = try? volume.acquire(node, walk)
+                met.withLock { $0 = node }
+            }
+        }
+        let (node, handle) = try harness.create("new")
+        let name = Array("user.a".utf8)
+        try name.withUnsafeBytes { name throws in
+            try Array("1".utf8).withUnsafeBytes { value throws in
+                try volume.setExtendedAttribute(
+                    of: node, name, value: value, flags: 0, dropSetGroupID: false,
+                    caller: harness.caller, harness.context)
+            }
+        }
+        let other = try #require(met.withLock { $0 })
+        let file = try #require(other.file)
+        #expect(other.id != node, "the program's is another one")
+        #expect(volume.isNewborn(file) == true)
+        #expect(volume.mendFile(other, walk, { false }))
+        try name.withUnsafeBytes { name throws in
+            #expect(
+                try volume.extendedAttribute(of: node, name, harness.context) == Array("1".utf8))
+        }
+        volume.release(file, walk)
+        volume.table.release(other, lookups: 1)
+        harness.volume.release(handle, harness.context)
+        // An empty file that nobody is making.
+        let (_, empty) = try harness.create("empty")
+        #expect(volume.isNewborn(empty.object(as: FileHandle.self).file) == false)
+        harness.volume.release(empty, harness.context)
+    }
+}
+
+/// The real store, and somebody who comes between a new file's name and whoever made it.
+private final class CreatingStorage: PosixStorage, @unchecked Sendable {
+    // Sendable: what it adds is behind a mutex.
+    let afterCreation = Mutex<(@Sendable (Int32) -> Void)?>(nil)
+
+    override func openat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, mode: mode_t
+    ) throws(Errno) -> Int32 {
+        let descriptor = try super.openat(directory, path, flags, mode: mode)
+        if flags & O_CREAT != 0 {
+            let body = afterCreation.withLock { body in
+                defer { body = nil }
+                return body
+            }
+            body?(descriptor)
+        }
+        return descriptor
+    }
+}
