@@ -53,8 +53,14 @@ final class CheckRunner: Sendable {
         let shouldStop: @Sendable () -> Bool = { [self] in
             isStopping.load(ordering: .sequentiallyConsistent) || !call.isAlive
         }
+        let context: WorkerContext
+        do throws(Errno) {
+            context = try WorkerContext(allocatingFor: volume)
+        } catch {
+            return call.fail(.failed(what: repairs ? "repair" : "check", why: "\(error)"))
+        }
         let check = VolumeCheck(
-            volume, repairs: repairs, name: CheckRunner.name(),
+            volume, repairs: repairs, name: CheckRunner.name(), context: context,
             onFinding: { found.add($0) }, shouldStop: shouldStop)
         var told = SystemClock.monotonic()
         let report = check.run { progress in

@@ -151,11 +151,12 @@ final class MountedService: @unchecked Sendable {
     /// Returns when the kernel has ended the connection.
     func serve() {
         connection.serve(volume, threads: options.threads ?? FUSEConnection.usualThreads)
-        if let error = connection.protocolError {
-            log.write(
-                .error,
-                "FUSE over io_uring: the kernel says \(error); the mount is cut off: unmount it, and mount it with --transport device"
-            )
+        if let error = connection.servingError {
+            let (cause, remedy) =
+                connection.transport == .ioUring
+                ? ("FUSE over io_uring: the kernel says \(error)", "with --transport device")
+                : ("requests can't be served: \(error)", "again")
+            log.write(.error, "\(cause); the mount is cut off: unmount it, and mount it \(remedy)")
         }
         served.signal()
     }

@@ -8,8 +8,9 @@ extension FUSEConnection {
     /// What requests come by; until `serve` is called, what was agreed on.
     public var transport: FUSETransport { usesRing.load(ordering: .relaxed) ? .ioUring : .device }
 
-    /// What the kernel answered that the protocol does not foresee; the connection was aborted for it.
-    public var protocolError: Errno? {
+    /// What the kernel answered that the protocol does not foresee, or why there is nobody to serve; the connection was aborted
+    /// for it.
+    public var servingError: Errno? {
         let result = strangeResult.load(ordering: .relaxed)
         return result == 0 ? nil : Errno(rawValue: 0 &- result)
     }
@@ -21,24 +22,27 @@ extension FUSEConnection {
         do throws(Errno) {
             refusal = try RingRefusal()
         } catch {
-            return cutOff(error)
+            cutOff(error)
+            return false
         }
         guard let cpus = CPUs.read() else { return decline(refusal) }
         let syncs = SyncPool<RingChannel>(onTheSpot: volume)
         let ring = RingWorkers(device: share.device, queues: cpus.count) {
-            [self] transport, willSync in
-            let context = WorkerContext(volume: volume)
+            [self] transport, willSync throws(Errno) in
+            let context = try WorkerContext(allocatingFor: volume)
             transport.willRest = { context.scrub() }
             let server = RequestServer<RingChannel>(
                 volume, context, policy, hasExtendedSetxattr: negotiation.hasExtendedSetxattr,
                 syncs, counts)
             server.willSync = willSync
-            while let (request, channel) = transport.nextRequest() {
-                server.serve(request, channel)
-            }
-            if transport.strangeResult != 0 {
-                strangeResult.store(transport.strangeResult, ordering: .relaxed)
-                abort()
+            return { [self] in
+                while let (request, channel) = transport.nextRequest() {
+                    server.serve(request, channel)
+                }
+                if transport.strangeResult != 0 {
+                    strangeResult.store(transport.strangeResult, ordering: .relaxed)
+                    abort()
+                }
             }
         }
         self.ring.withLock { $0 = ring }
@@ -53,17 +57,17 @@ extension FUSEConnection {
     private func decline(_ refusal: RingRefusal) -> Bool {
         do throws(Errno) {
             try refusal.refuse(share.device)
-            return false
         } catch {
-            return cutOff(error)
+            // The kernel has neither rings nor a refusal, and holds every request back.
+            cutOff(error)
         }
+        return false
     }
 
-    /// The kernel has neither rings nor a refusal, and holds every request back: so that nobody waits for ever, the connection ends.
-    private func cutOff(_ error: Errno) -> Bool {
+    /// So that nobody waits for ever, the connection ends.
+    func cutOff(_ error: Errno) {
         strangeResult.store(0 &- error.rawValue, ordering: .relaxed)
         abort()
-        return false
     }
 
     /// What still comes by the device: FORGET and INTERRUPT, and what was asked before the rings were there.

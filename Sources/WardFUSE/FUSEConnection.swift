@@ -236,11 +236,16 @@ public final class FUSEConnection: Sendable {
         _ progress: WipeProgress, isAside: Bool = false
     ) {
         defer { progress.end() }
-        guard
-            let transport = try? DeviceTransport(
+        let (transport, context): (DeviceTransport, WorkerContext)
+        do throws(Errno) {
+            transport = try DeviceTransport(
                 share, number: number, progress, maySpin: !isAside, gathersForgets: isAside)
-        else { return }
-        let context = WorkerContext(volume: volume)
+            context = try WorkerContext(allocatingFor: volume)
+        } catch {
+            // Others do what this one can't; without the first, programs would wait for ever.
+            if number == 0 { cutOff(error) }
+            return
+        }
         transport.willSleep = { context.scrub() }
         let server = RequestServer<DeviceChannel>(
             volume, context, policy, hasExtendedSetxattr: negotiation.hasExtendedSetxattr, syncs,

@@ -15,9 +15,13 @@ final class RingWorkers: @unchecked Sendable {
     /// For each CPU that is there.
     static let firstWorkers = 2
     static let mostWorkers = 8
+    /// What one takes, with its stack and its context.
+    private static let workerBytes = 6 << 20
 
-    /// What a worker does with its transport until there are no more requests.
-    typealias Work = @Sendable (RingTransport, _ willSync: @escaping () -> Void) -> Void
+    /// Makes ready what a worker needs beside its transport, before the kernel knows that one; what it returns serves until there
+    /// are no more requests. Throws `ENOMEM`.
+    typealias Work =
+        @Sendable (RingTransport, _ willSync: @escaping () -> Void) throws(Errno) -> () -> Void
 
     private struct State {
         var threads: [SystemThread] = []
@@ -124,11 +128,7 @@ final class RingWorkers: @unchecked Sendable {
             ? RingPlacement(cpu: worker.queues[0]) : nil
         do throws(Errno) {
             let transport = try RingTransport(share, worker, placement)
-            state.withLock { $0.workers.append(worker) }
-            defer { state.withLock { $0.workers.removeAll { $0 === worker } } }
-            try transport.register()
-            start.report(true)
-            work(transport) { [unowned self, unowned transport] in
+            let serveRequests = try work(transport) { [unowned self, unowned transport] in
                 for queue in worker.queues
                 where share.queues[Int(queue)].idle.load(ordering: .relaxed) == 0 {
                     // Others wait for what it holds meanwhile, the watch among them.
@@ -136,6 +136,11 @@ final class RingWorkers: @unchecked Sendable {
                     needOthers(queue)
                 }
             }
+            state.withLock { $0.workers.append(worker) }
+            defer { state.withLock { $0.workers.removeAll { $0 === worker } } }
+            try transport.register()
+            start.report(true)
+            serveRequests()
         } catch {
             start.report(false)
         }
@@ -143,7 +148,9 @@ final class RingWorkers: @unchecked Sendable {
 
     /// Nobody waits for the requests of this queue any more, or is about to.
     private func needOthers(_ queue: UInt16) {
-        guard state.withLock({ $0.counts[Int(queue)] }) < RingWorkers.mostWorkers else { return }
+        guard state.withLock({ $0.counts[Int(queue)] }) < RingWorkers.mostWorkers,
+            TransferMemory.hasRoom(for: RingWorkers.workerBytes)
+        else { return }
         _ = add(queues: [queue])
     }
 

@@ -45,6 +45,8 @@ struct SyncJob<Channel: ReplyChannel>: Sendable {
 final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
     // Sendable: `signal` is made for sharing, the rest is constant, atomic or behind the mutex.
     private static var mostThreads: Int { 4 }
+    /// What one takes, with its stack and its context.
+    private static var threadBytes: Int { 4 << 20 }
 
     private struct State {
         var queue: [SyncJob<Channel>] = []
@@ -102,8 +104,10 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
             let waiting = state.queue.count + 1
             if state.threads.count - state.busyThreads < waiting,
                 state.threads.count < SyncPool.mostThreads,
+                TransferMemory.hasRoom(for: SyncPool.threadBytes),
+                let context = try? WorkerContext(allocatingFor: volume),
                 let thread = try? SystemThread(
-                    "ward-fsync-\(state.threads.count + 1)", { self.work() })
+                    "ward-fsync-\(state.threads.count + 1)", { self.work(context) })
             {
                 state.threads.append(thread)
             }
@@ -115,8 +119,7 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
         return isQueued
     }
 
-    private func work() {
-        let context = WorkerContext(volume: volume)
+    private func work(_ context: WorkerContext) {
         while true {
             while sem_wait(signal) != 0 {}
             let job: SyncJob<Channel>? = state.withLock { state in

@@ -48,6 +48,19 @@ public enum TransferMemory {
         return memory
     }
 
+    /// Whether `count` bytes are to be had now, and as much again as the rest of the process may need meanwhile: for what it can do
+    /// without, such as one more thread. Small allocations have no way to fail but its end.
+    public static func hasRoom(for count: Int) -> Bool {
+        let (bytes, isTooMuch) = count.addingReportingOverflow(spareBytes)
+        guard !isTooMuch else { return false }
+        let memory = mmap(nil, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        guard let memory, memory != MAP_FAILED else { return false }
+        munmap(memory, bytes)
+        return true
+    }
+
+    private static let spareBytes = 8 << 20
+
     /// Gives back what `map` gave, wiped by its owner.
     public static func unmap(_ memory: UnsafeMutableRawPointer, _ count: Int) {
         locked.withLock { locked in

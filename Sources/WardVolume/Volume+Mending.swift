@@ -10,7 +10,9 @@ extension Volume {
     /// that can be read now, or when `shouldStop` says so. The intervals end when every file could be seen.
     public func mendDoubtfulFiles(shouldStop: () -> Bool) {
         guard !isReadOnly, hasDoubt.load(ordering: .acquiring) else { return }
-        let context = WorkerContext(volume: self)
+        guard let context = try? WorkerContext(allocatingFor: self) else {
+            return noteMendingDue(true)
+        }
         noteMendingDue(false)
         let before = halfDoneChanges
         let intervals = doubtful

@@ -181,7 +181,14 @@ extension Volume {
         arrivalsWaiting.add(1, ordering: .relaxed)
         arrivals.run { [self] in
             defer { arrivalsWaiting.subtract(1, ordering: .relaxed) }
-            let found = protectedFiles(below: node)
+            guard let context = try? WorkerContext(allocatingFor: self) else {
+                report(
+                    .note(
+                        "\(path(of: marked)) is synchronised: there is too little memory to look at "
+                            + "\(path(of: node)), which was moved into it; ward audit does"))
+                return table.release(node, lookups: 1)
+            }
+            let found = protectedFiles(below: node, context)
             if let strongest = found.strongest {
                 report(
                     .arrivedInSynchronised(
@@ -207,8 +214,7 @@ extension Volume {
         }
     }
 
-    private func protectedFiles(below top: Node) -> ProtectedFiles {
-        let context = WorkerContext(volume: self)
+    private func protectedFiles(below top: Node, _ context: WorkerContext) -> ProtectedFiles {
         var found = ProtectedFiles()
         // Retained to the end: a directory's node has to stay in the table while there are nodes below it.
         var directories: [Node] = [top]

@@ -46,17 +46,24 @@ public final class WorkerContext: @unchecked Sendable {
     private var noncesLeft = 0
     private static let noncePoolBytes = 3072
 
-    public init(volume: Volume) {
+    /// Throws `ENOMEM`.
+    public init(allocatingFor volume: Volume) throws(Errno) {
+        sealed = try TransferMemory.map(2 * WorkerContext.bufferBytes)
+        plain = sealed + WorkerContext.bufferBytes
         self.volume = volume
-        guard let memory = try? TransferMemory.map(2 * WorkerContext.bufferBytes) else {
-            preconditionFailure("no memory for a request buffer")
-        }
-        sealed = memory
-        plain = memory + WorkerContext.bufferBytes
         nameA = .allocate(capacity: 512)
         nameB = .allocate(capacity: 512)
         nonces = .allocate(byteCount: WorkerContext.noncePoolBytes, alignment: 16)
         volume.register(self)
+    }
+
+    /// Where there is no going on without: too little memory ends the process.
+    package convenience init(volume: Volume) {
+        do throws(Errno) {
+            try self.init(allocatingFor: volume)
+        } catch {
+            preconditionFailure("no memory for a request buffer")
+        }
     }
 
     deinit {

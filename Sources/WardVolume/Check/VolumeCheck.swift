@@ -57,9 +57,11 @@ public final class VolumeCheck: Sendable {
     }
     let tally = Mutex(Tally())
 
-    /// `name`: when it began, as part of a file's name. `onFinding` is called by any thread.
+    /// `name`: when it began, as part of a file's name. `context`: with which it can go on where there is no memory for others.
+    /// `onFinding` is called by any thread.
     public init(
         _ volume: Volume, repairs: Bool, name: String, threads: Int = 4,
+        context: WorkerContext? = nil,
         onFinding: @escaping @Sendable (CheckFinding) -> Void = { _ in },
         shouldStop: @escaping @Sendable () -> Bool = { false }
     ) {
@@ -70,7 +72,7 @@ public final class VolumeCheck: Sendable {
         self.onFinding = onFinding
         self.shouldStop = shouldStop
         quarantine = Quarantine(volume, name: name)
-        contexts = ContextPool(volume)
+        contexts = ContextPool(volume, context ?? WorkerContext(volume: volume))
     }
 
     /// `onProgress` is called on this thread, often.
@@ -225,17 +227,20 @@ extension Errno {
     var mayMeanGone: Bool { Errno.gone.contains(self) }
 }
 
-/// Contexts for as many threads as there are; one thread after the other uses each.
+/// Contexts for as many threads as there are and memory lasts; one thread after the other uses each.
 final class ContextPool: Sendable {
     private let volume: Volume
-    private let free = Mutex<[WorkerContext]>([])
+    private let free: Mutex<[WorkerContext]>
 
-    init(_ volume: Volume) { self.volume = volume }
+    init(_ volume: Volume, _ first: WorkerContext) {
+        self.volume = volume
+        free = Mutex([first])
+    }
 
     func with<R>(_ body: (WorkerContext) -> R) -> R { withTyped(body) }
 
     func withTyped<R, E: Error>(_ body: (WorkerContext) throws(E) -> R) throws(E) -> R {
-        let context = free.withLock { $0.popLast() } ?? WorkerContext(volume: volume)
+        let context = take()
         defer {
             context.scrub()
             free.withLock { $0.append(context) }
@@ -243,6 +248,15 @@ final class ContextPool: Sendable {
         return try body(context)
     }
 
-    /// Frees them. None is in use.
+    private func take() -> WorkerContext {
+        while true {
+            if let context = free.withLock({ $0.popLast() }) { return context }
+            if let context = try? WorkerContext(allocatingFor: volume) { return context }
+            // Other threads have those that there are.
+            usleep(1000)
+        }
+    }
+
+    /// Frees them. None is in use, nor will be.
     func drain() { free.withLock { $0 = [] } }
 }
