@@ -96,12 +96,14 @@ def main():
     ended = None
 
     def read(seconds):
+        """Says whether there was something."""
         ready, _, _ = select.select([master], [], [], seconds)
         if ready:
             try:
                 screen.feed(os.read(master, 65536))
             except OSError:
-                pass
+                return False
+        return bool(ready)
 
     def has_ended():
         nonlocal ended
@@ -133,7 +135,9 @@ def main():
             while not has_ended() and time.monotonic() < until:
                 read(0.05)
             ok = has_ended()
-            read(0.05)
+            # The last of its output comes in pieces.
+            while read(0.05):
+                pass
         answer = {"ok": ok, "lines": screen.lines(), "bytes": screen.bytes}
         if ended is not None:
             answer["status"] = ended
