@@ -15,15 +15,15 @@ extension FUSEConnection {
         return result == 0 ? nil : Errno(rawValue: 0 &- result)
     }
 
-    /// Returns when the kernel has ended the connection; false where the rings can't be had, at once: the kernel sends
-    /// requests to the device then.
+    /// Returns when the kernel has ended the connection, or it was cut off; false where the rings can't be had, at once: the kernel
+    /// sends requests to the device then.
     func serveByRing(_ volume: Volume) -> Bool {
         let refusal: RingRefusal
         do throws(Errno) {
             refusal = try RingRefusal()
         } catch {
             cutOff(error)
-            return false
+            return true
         }
         guard let cpus = CPUs.read() else { return decline(refusal) }
         let syncs = SyncPool<RingChannel>(onTheSpot: volume)
@@ -53,15 +53,16 @@ extension FUSEConnection {
         return true
     }
 
-    /// Makes the kernel send requests to the device.
+    /// Makes the kernel send requests to the device; as `serveByRing` where it doesn't.
     private func decline(_ refusal: RingRefusal) -> Bool {
         do throws(Errno) {
             try refusal.refuse(share.device)
+            return false
         } catch {
             // The kernel has neither rings nor a refusal, and holds every request back.
             cutOff(error)
+            return true
         }
-        return false
     }
 
     /// So that nobody waits for ever, the connection ends.

@@ -205,6 +205,16 @@ public final class FUSEConnection: Sendable {
         let count = max(threads, 1)
         let progress = (0..<count).map { _ in WipeProgress() }
         workers.withLock { $0 = progress }
+        // The first worker has a thread of its own too: its name and its deafness to signals; if there are no threads
+        // to be had, this one serves. Its memory comes before that of the others.
+        let start = WorkerStart()
+        let first = try? SystemThread("ward-fuse-0") { [self] in
+            work(volume, syncs, 0, progress[0], start)
+        }
+        if let first, !start.wait() {
+            first.join()
+            return cutOff(.noMemory)
+        }
         var others: [SystemThread] = []
         for number in 1..<max(count, 2) where number < count {
             let mine = progress[number]
@@ -217,14 +227,11 @@ public final class FUSEConnection: Sendable {
                 mine.met.store(.max, ordering: .relaxed)
             }
         }
-        // The first worker has a thread of its own too: its name and its deafness to signals; if there are no threads
-        // to be had, this one serves.
-        if let first = try? SystemThread(
-            "ward-fuse-0", { [self] in work(volume, syncs, 0, progress[0]) })
-        {
-            others.append(first)
+        if let first {
+            first.join()
         } else {
-            work(volume, syncs, 0, progress[0])
+            work(volume, syncs, 0, progress[0], start)
+            if others.isEmpty, !start.wait() { cutOff(.noMemory) }
         }
         for thread in others { thread.join() }
         syncs.end()
@@ -233,7 +240,7 @@ public final class FUSEConnection: Sendable {
 
     func work(
         _ volume: Volume, _ syncs: SyncPool<DeviceChannel>, _ number: Int,
-        _ progress: WipeProgress, isAside: Bool = false
+        _ progress: WipeProgress, _ start: WorkerStart? = nil, isAside: Bool = false
     ) {
         defer { progress.end() }
         let (transport, context): (DeviceTransport, WorkerContext)
@@ -242,10 +249,10 @@ public final class FUSEConnection: Sendable {
                 share, number: number, progress, maySpin: !isAside, gathersForgets: isAside)
             context = try WorkerContext(allocatingFor: volume)
         } catch {
-            // Others do what this one can't; without the first, programs would wait for ever.
-            if number == 0 { cutOff(error) }
+            start?.report(false)
             return
         }
+        start?.report(true)
         transport.willSleep = { context.scrub() }
         let server = RequestServer<DeviceChannel>(
             volume, context, policy, hasExtendedSetxattr: negotiation.hasExtendedSetxattr, syncs,

@@ -106,7 +106,7 @@ final class RingWorkers: @unchecked Sendable {
     /// One more worker; false where the kernel or the machine refuses.
     private func add(queues: [UInt16]) -> Bool {
         let worker = RingWorker(queues: queues)
-        let start = Start()
+        let start = WorkerStart()
         let isStarted = state.withLock { state in
             for queue in queues { state.counts[Int(queue)] += 1 }
             guard !state.isEnding,
@@ -119,7 +119,7 @@ final class RingWorkers: @unchecked Sendable {
         return isStarted && start.wait()
     }
 
-    private func serve(_ worker: RingWorker, _ start: Start) {
+    private func serve(_ worker: RingWorker, _ start: WorkerStart) {
         worker.wipeProgress.begin()
         defer { worker.wipeProgress.end() }
         worker.thread.store(ward_gettid(), ordering: .relaxed)
@@ -142,6 +142,10 @@ final class RingWorkers: @unchecked Sendable {
             start.report(true)
             serveRequests()
         } catch {
+            // For want of memory it is tried again: there may be some later.
+            if error == .noMemory {
+                state.withLock { for queue in worker.queues { $0.counts[Int(queue)] -= 1 } }
+            }
             start.report(false)
         }
     }
@@ -152,23 +156,6 @@ final class RingWorkers: @unchecked Sendable {
             TransferMemory.hasRoom(for: RingWorkers.workerBytes)
         else { return }
         _ = add(queues: [queue])
-    }
-
-    /// Whether a worker came so far that the kernel knows it.
-    private final class Start: Sendable {
-        private let word = FutexWord()
-        private let isReady = Atomic<Bool>(false)
-
-        func report(_ ready: Bool) {
-            isReady.store(ready, ordering: .sequentiallyConsistent)
-            word.increment()
-            word.wakeAll()
-        }
-
-        func wait() -> Bool {
-            while word.value == 0 { word.wait(while: 0) }
-            return isReady.load(ordering: .sequentiallyConsistent)
-        }
     }
 
     // MARK: Wiping

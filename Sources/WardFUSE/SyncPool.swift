@@ -52,6 +52,8 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
         var queue: [SyncJob<Channel>] = []
         var busyThreads = 0
         var threads: [SystemThread] = []
+        /// Those, and what is being started.
+        var reserved = 0
     }
 
     private let volume: Volume
@@ -100,23 +102,40 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
     }
 
     private func enqueue(_ job: SyncJob<Channel>) -> Bool {
+        if let number = reserve() { start(number) }
         let isQueued = state.withLock { state in
-            let waiting = state.queue.count + 1
-            if state.threads.count - state.busyThreads < waiting,
-                state.threads.count < SyncPool.mostThreads,
-                TransferMemory.hasRoom(for: SyncPool.threadBytes),
-                let context = try? WorkerContext(allocatingFor: volume),
-                let thread = try? SystemThread(
-                    "ward-fsync-\(state.threads.count + 1)", { self.work(context) })
-            {
-                state.threads.append(thread)
-            }
             guard !state.threads.isEmpty else { return false }
             state.queue.append(job)
             return true
         }
         if isQueued { sem_post(signal) }
         return isQueued
+    }
+
+    /// The number of a thread that is to be started; nil where those that there are will do, or there is no memory for more.
+    private func reserve() -> Int? {
+        state.withLock { state in
+            guard state.reserved - state.busyThreads <= state.queue.count,
+                state.reserved < SyncPool.mostThreads,
+                TransferMemory.hasRoom(for: SyncPool.threadBytes)
+            else { return nil }
+            state.reserved += 1
+            return state.reserved
+        }
+    }
+
+    private func start(_ number: Int) {
+        let context = try? WorkerContext(allocatingFor: volume)
+        let thread = context.flatMap { context in
+            try? SystemThread("ward-fsync-\(number)") { self.work(context) }
+        }
+        state.withLock { state in
+            if let thread {
+                state.threads.append(thread)
+            } else {
+                state.reserved -= 1
+            }
+        }
     }
 
     private func work(_ context: WorkerContext) {

@@ -55,6 +55,7 @@ final class Node: @unchecked Sendable {
     }
     private let forgottenEpochValue = Atomic<UInt32>(0)
     private let severalNames = Atomic<Bool>(false)
+    private let superseded = Atomic<Bool>(false)
 
     /// Held while a file is being opened or closed for the last time: `file` changes only under it.
     let openLock = TryableLock()
@@ -196,6 +197,11 @@ final class Node: @unchecked Sendable {
         get { forgottenEpochValue.load(ordering: .acquiring) }
         set { forgottenEpochValue.store(newValue, ordering: .releasing) }
     }
+
+    /// Its inode has another node: this one is of a file that is gone, or was made by who walked through the store and met the name of
+    /// a file that a program was making. It knows nothing of what is done to the file, and must change nothing of it.
+    var isSuperseded: Bool { superseded.load(ordering: .acquiring) }
+    func supersede() { superseded.store(true, ordering: .releasing) }
 
     /// It was seen with several names: some may be such that nobody looked up.
     var hasSeveralNames: Bool { severalNames.load(ordering: .relaxed) }
@@ -397,6 +403,20 @@ final class NodeTable: Sendable {
             return true
         }
         if isGone { Unmanaged.passUnretained(node).release() }
+    }
+
+    /// The node of a file that was just made, with one look-up and its open lock held: whoever meets it in the table waits until it has
+    /// its open file. Another one of that inode is superseded.
+    func replace(inode: UInt64, type: mode_t) -> Node {
+        let node = Node(inode: inode, type: type, generation: nextGeneration)
+        node.lookups = 1
+        node.openLock.lockNow()
+        _ = Unmanaged.passRetained(node)
+        box(inode).lock.withLock { shard in
+            shard.nodes[inode]?.supersede()
+            shard.nodes[inode] = node
+        }
+        return node
     }
 
     /// The inode was freed: its number may come back as another file. The node lives on by its address.

@@ -58,7 +58,9 @@ extension Volume {
     /// Puts the size hint back, so that a `stat` of the closed file reads nothing. Its own change of the file's times
     /// is taken back where somebody could notice.
     func putHint(_ file: OpenFile) {
-        guard file.needsHint, file.isWritable, !file.needsMending else { return }
+        guard file.needsHint, file.isWritable, !file.needsMending, !file.node.isSuperseded else {
+            return
+        }
         file.needsHint = false
         let size = layout.backingSize(forSize: file.sizeBytes)
         if size == 0, !file.hasHint { return }

@@ -110,19 +110,19 @@ extension Volume {
 
     /// For who walks through the files of the store and has opened one: whether a program was making it just then, and so has
     /// another node of it, and another open file, of which this one knows nothing. There is nothing to find or to mend in it.
-    /// Nil where the store takes too long to say so.
-    func isNewborn(_ file: OpenFile) -> Bool? {
+    /// Nil where `shouldStop` says so, or the store takes too long to tell.
+    func isNewborn(_ file: OpenFile, _ shouldStop: () -> Bool) -> Bool? {
         file.lock.lockRead()
-        let mayBe = file.header == nil && file.sizeBytes == 0
+        // One that has a header, or content, has its node since before that.
+        let mayBeUnderWay = file.header == nil && file.sizeBytes == 0
         file.lock.unlock()
-        guard mayBe else { return false }
         // A creation that made the name which the walk has found began before this.
         let end = SystemClock.monotonic() + Volume.creationPatience
-        while creations.areUnderWay {
-            if SystemClock.monotonic() > end { return nil }
+        while mayBeUnderWay, !file.node.isSuperseded, creations.areUnderWay {
+            if shouldStop() || SystemClock.monotonic() > end { return nil }
             usleep(100)
         }
-        return table.find(inode: file.node.inode) !== file.node
+        return file.node.isSuperseded
     }
 
     private static let creationPatience = Duration.seconds(10)
@@ -143,8 +143,8 @@ extension Volume {
             storage.close(descriptor)
             throw error
         }
-        detachReused(status)
-        let node = table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
+        let node = table.replace(inode: UInt64(status.st_ino), type: S_IFREG)
+        defer { node.openLock.unlock() }
         let file = OpenFile(
             node: node, storage: storage, descriptor: descriptor, isWritable: true,
             protectionClass: protectionClass, header: nil, directoryID: state.id)

@@ -157,7 +157,7 @@ extension Volume {
             return error == .ioError && isDamaged(node, context, shouldStop)
         }
         defer { release(file, context) }
-        guard let isNew = isNewborn(file) else { return false }
+        guard let isNew = isNewborn(file, shouldStop) else { return false }
         if isNew { return true }
         // Of one that is open, too: a failed sync may have left in memory what is not on the disk. Where that is another first
         // page, nothing can be said of the rest before it is closed.

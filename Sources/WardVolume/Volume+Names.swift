@@ -554,6 +554,9 @@ extension Volume {
 
     /// A node of the same inode number as something new is of something that is gone.
     func detachReused(_ status: FileStatus) {
-        if let stale = table.find(inode: UInt64(status.st_ino)) { table.detach(stale) }
+        if let stale = table.find(inode: UInt64(status.st_ino)) {
+            stale.supersede()
+            table.detach(stale)
+        }
     }
 }

@@ -72,7 +72,7 @@ extension Volume {
         file.lock.lockWrite()
         putHint(file)
         // The next one to open it would not know.
-        if file.hasUnsyncedCut, !isReadOnly, (try? settleCut(file)) == nil {
+        if file.hasUnsyncedCut, !isReadOnly, !node.isSuperseded, (try? settleCut(file)) == nil {
             unsyncedCuts.note(node.inode)
         }
         if file.hasUnsyncedKey, !unsyncedKeys.noteIfRoom(node.inode), (try? syncData(file)) == nil {

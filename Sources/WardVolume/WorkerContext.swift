@@ -6,7 +6,7 @@ import WardFormat
 import WardSystem
 
 /// What one thread needs to serve requests: page buffers, the cipher context of the file it last served, and its lock
-/// in the class gate. Created by the thread that uses it, used by no other, but for the wiping.
+/// in the class gate. Used by one thread and no other, but for the wiping.
 public final class WorkerContext: @unchecked Sendable {
     // Sendable: everything is the owning thread's, but `cipher` and the plaintext buffer, which the lock thread wipes;
     // both sides hold `contentLock` then.

@@ -10,15 +10,12 @@ import WardSystem
 @Suite struct NewbornTests {
     private let storage = CreatingStorage()
 
-    @Test("what a program gives a file that it is making is not taken away by the mending pass")
-    func mending() throws {
-        let harness = try VolumeHarness(storage: storage)
-        let volume = harness.volume
-        let walk = WorkerContext(volume: volume)
-        let met = Mutex<Node?>(nil)
+    /// The node that a walk makes of the name of the next file, as the pass does with one that it has listed; `then` is what the walk
+    /// does before the program goes on.
+    private func meet(_ volume: Volume, then: @escaping @Sendable (Node) -> Void) -> Met {
+        let met = Met()
         storage.afterCreation.withLock {
             $0 = { descriptor in
-                // As the pass does with a name that it has listed.
                 guard
                     let inode = (try? volume.storage.fstat(descriptor)).map({ UInt64($0.st_ino) }),
                     let root = try? volume.directoryDescriptor(of: volume.root)
@@ -29,10 +26,19 @@ import WardSystem
                 }
                 let node = volume.table.retain(inode: inode, type: S_IFREG)
                 node.addLink(volume.root, stored)
-                _ = try? volume.acquire(node, walk)
-                met.withLock { $0 = node }
+                then(node)
+                met.node.withLock { $0 = node }
             }
         }
+        return met
+    }
+
+    @Test("what a program gives a file that it is making is not taken away by the mending pass")
+    func mending() throws {
+        let harness = try VolumeHarness(storage: storage)
+        let volume = harness.volume
+        let walk = WorkerContext(volume: volume)
+        let met = meet(volume) { node in _ = try? volume.acquire(node, walk) }
         let (node, handle) = try harness.create("new")
         let name = Array("user.a".utf8)
         try name.withUnsafeBytes { name throws in
@@ -42,10 +48,10 @@ import WardSystem
                     caller: harness.caller, harness.context)
             }
         }
-        let other = try #require(met.withLock { $0 })
+        let other = try #require(met.node.withLock { $0 })
         let file = try #require(other.file)
         #expect(other.id != node, "the program's is another one")
-        #expect(volume.isNewborn(file) == true)
+        #expect(volume.isNewborn(file, { false }) == true)
         #expect(volume.mendFile(other, walk, { false }))
         try name.withUnsafeBytes { name throws in
             #expect(
@@ -56,9 +62,36 @@ import WardSystem
         harness.volume.release(handle, harness.context)
         // An empty file that nobody is making.
         let (_, empty) = try harness.create("empty")
-        #expect(volume.isNewborn(empty.object(as: FileHandle.self).file) == false)
+        #expect(volume.isNewborn(empty.object(as: FileHandle.self).file, { false }) == false)
         harness.volume.release(empty, harness.context)
     }
+
+    @Test("a walk that opens such a file late takes nothing of it away when it closes it")
+    func late() throws {
+        let harness = try VolumeHarness(storage: storage)
+        let volume = harness.volume
+        let walk = WorkerContext(volume: volume)
+        let met = meet(volume) { _ in }
+        let (_, handle) = try harness.create("new")
+        let other = try #require(met.node.withLock { $0 })
+        let content = (0..<100_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }
+        try harness.write(handle, 0, Array(content[..<10_000]))
+        let file = try volume.acquire(other, walk).file
+        #expect(file.header != nil)
+        try harness.write(handle, 10_000, Array(content[10_000...]))
+        #expect(volume.isNewborn(file, { false }) == true)
+        volume.release(file, walk)
+        volume.table.release(other, lookups: 1)
+        #expect(try harness.read(handle, 0, 200_000) == content)
+        harness.volume.release(handle, harness.context)
+        try harness.reopen()
+        let again = try harness.open(try harness.lookup("new").node)
+        #expect(try harness.read(again, 0, 200_000) == content)
+    }
+}
+
+private final class Met: Sendable {
+    let node = Mutex<Node?>(nil)
 }
 
 /// The real store, and somebody who comes between a new file's name and whoever made it.

@@ -35,10 +35,12 @@ extension VolumeCheck {
     private static let batch = 64
 
     func check(_ task: FileTask) {
-        let node = volume.table.retain(inode: task.inode, type: S_IFREG)
-        node.addLink(task.parent, task.stored)
-        defer { volume.table.release(node, lookups: 1) }
-        contexts.with { context in check(task, node, context) }
+        contexts.with { context in
+            let node = volume.table.retain(inode: task.inode, type: S_IFREG)
+            node.addLink(task.parent, task.stored)
+            defer { volume.table.release(node, lookups: 1) }
+            check(task, node, context)
+        }
     }
 
     private func check(_ task: FileTask, _ node: Node, _ context: WorkerContext) {
@@ -46,8 +48,10 @@ extension VolumeCheck {
             do throws(Errno) {
                 let file = try volume.acquire(node, context).file
                 defer { volume.release(file, context) }
-                if volume.isNewborn(file) ?? true { return }
-                return checkOpen(file, task, context)
+                guard let isNewborn = volume.isNewborn(file, shouldStop) else {
+                    return note(unreachable: path(of: task), .wouldBlock)
+                }
+                return isNewborn ? () : checkOpen(file, task, context)
             } catch .ioError {
                 if salvage(task, node, context) { return }
             } catch {
