@@ -205,6 +205,7 @@ public final class FUSEConnection: Sendable {
         let count = max(threads, 1)
         let progress = (0..<count).map { _ in WipeProgress() }
         workers.withLock { $0 = progress }
+        defer { workers.withLock { $0 = [] } }
         // The first worker has a thread of its own too: its name and its deafness to signals; if there are no threads
         // to be had, this one serves. Its memory comes before that of the others.
         let start = WorkerStart()
@@ -235,7 +236,6 @@ public final class FUSEConnection: Sendable {
         }
         for thread in others { thread.join() }
         syncs.end()
-        workers.withLock { $0 = [] }
     }
 
     func work(
