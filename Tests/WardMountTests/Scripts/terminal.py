@@ -113,16 +113,22 @@ def main():
                 ended = os.waitstatus_to_exitcode(status)
         return ended is not None
 
+    def drain():
+        """After the program's end: the last of its output comes in pieces."""
+        while read(0.05):
+            pass
+
     for request in sys.stdin:
         name, *arguments = json.loads(request)
         ok = True
         if name == "wait":
             until = time.monotonic() + arguments[1]
-            while not any(arguments[0] in line for line in screen.lines()):
-                ok = time.monotonic() < until and not has_ended()
-                if not ok:
-                    break
+            shows = lambda: any(arguments[0] in line for line in screen.lines())
+            while not shows() and time.monotonic() < until and not has_ended():
                 read(0.1)
+            if has_ended():
+                drain()
+            ok = shows()
         elif name == "type":
             os.write(master, arguments[0].encode())
         elif name == "resize":
@@ -135,9 +141,7 @@ def main():
             while not has_ended() and time.monotonic() < until:
                 read(0.05)
             ok = has_ended()
-            # The last of its output comes in pieces.
-            while read(0.05):
-                pass
+            drain()
         answer = {"ok": ok, "lines": screen.lines(), "bytes": screen.bytes}
         if ended is not None:
             answer["status"] = ended
