@@ -140,7 +140,7 @@ public struct FileSurvey: Sendable {
             { index -> Look in
                 let (directory, name) = found[index]
                 let parent = directories[directory]
-                let path = parent.rawPath + [47] + name.map { CChar(bitPattern: $0) } + [0]
+                let path = parent.rawPath + [47] + name.zeroTerminated
                 return FileSurvey.look(
                     path, FileSurvey.joined(parent.path, name), directory: directory)
             })

@@ -27,17 +27,21 @@ public enum TransferMemory {
     /// Those that are locked, by address.
     private static let locked = Mutex<(bytes: Int, sizes: [UInt: Int])>((0, [:]))
 
-    private static func mayLock(_ count: Int) -> Bool {
+    /// Zero bytes that nobody has touched; nil where there are none to be had.
+    private static func reserve(_ count: Int) -> UnsafeMutableRawPointer? {
         let memory = mmap(nil, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-        guard let memory, memory != MAP_FAILED else { return false }
+        return memory == MAP_FAILED ? nil : memory
+    }
+
+    private static func mayLock(_ count: Int) -> Bool {
+        guard let memory = reserve(count) else { return false }
         defer { munmap(memory, count) }
         return ward_mlock_on_fault(memory, count) == 0
     }
 
     /// `count` zero bytes, page-aligned; to be given back with `unmap`. Throws `ENOMEM`.
     public static func map(_ count: Int) throws(Errno) -> UnsafeMutableRawPointer {
-        let memory = mmap(nil, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-        guard let memory, memory != MAP_FAILED else { throw .noMemory }
+        guard let memory = reserve(count) else { throw .noMemory }
         _ = madvise(memory, count, MADV_DONTDUMP)
         locked.withLock { locked in
             guard locked.bytes <= lockableBytes - count, ward_mlock_on_fault(memory, count) == 0
@@ -53,8 +57,7 @@ public enum TransferMemory {
     public static func hasRoom(for count: Int) -> Bool {
         let (bytes, isTooMuch) = count.addingReportingOverflow(spareBytes)
         guard !isTooMuch else { return false }
-        let memory = mmap(nil, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-        guard let memory, memory != MAP_FAILED else { return false }
+        guard let memory = reserve(bytes) else { return false }
         munmap(memory, bytes)
         return true
     }

@@ -412,11 +412,13 @@ final class NodeTable: Sendable {
         node.lookups = 1
         node.openLock.lockNow()
         _ = Unmanaged.passRetained(node)
-        box(inode).lock.withLock { shard in
-            shard.nodes[inode]?.supersede()
-            shard.nodes[inode] = node
-        }
+        box(inode).lock.withLock { $0.nodes.updateValue(node, forKey: inode)?.supersede() }
         return node
+    }
+
+    /// Something new has this inode: a node of it is of something that is gone.
+    func supersede(inode: UInt64) {
+        box(inode).lock.withLock { $0.nodes.removeValue(forKey: inode)?.supersede() }
     }
 
     /// The inode was freed: its number may come back as another file. The node lives on by its address.

@@ -531,7 +531,8 @@ extension Volume {
         }
         isDirty.store(true, ordering: .relaxed)
         do throws(Errno) {
-            detachReused(try storage.fstatat(directory.rawValue, context.nameA))
+            let status = try storage.fstatat(directory.rawValue, context.nameA)
+            table.supersede(inode: UInt64(status.st_ino))
             let entry = try lookup(parent, stored: context.nameA, context)
             noteNewName(of: node(entry.node))
             return entry
@@ -550,13 +551,5 @@ extension Volume {
     func noteNewName(of node: Node) {
         node.noteUnsyncedName()
         namesMade.wrappingAdd(1, ordering: .releasing)
-    }
-
-    /// A node of the same inode number as something new is of something that is gone.
-    func detachReused(_ status: FileStatus) {
-        if let stale = table.find(inode: UInt64(status.st_ino)) {
-            stale.supersede()
-            table.detach(stale)
-        }
     }
 }

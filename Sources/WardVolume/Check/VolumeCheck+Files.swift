@@ -51,7 +51,8 @@ extension VolumeCheck {
                 guard let isNewborn = volume.isNewborn(file, shouldStop) else {
                     return note(unreachable: path(of: task), .wouldBlock)
                 }
-                return isNewborn ? () : checkOpen(file, task, context)
+                if !isNewborn { checkOpen(file, task, context) }
+                return
             } catch .ioError {
                 if salvage(task, node, context) { return }
             } catch {
