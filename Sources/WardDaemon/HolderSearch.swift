@@ -41,16 +41,11 @@ final class HolderSearch: Sendable {
             return state.threads <= HolderSearch.maximumThreads
         }
         let thread = try? SystemThread("ward-holders") { [self] in
-            scan.lookAtDescriptors()
-            if mayWait {
-                scan.lookAtMappings { pid, look in
-                    guard state.withLock({ $0.stuck.insert(pid).inserted }) else { return false }
-                    look()
-                    state.withLock { _ = $0.stuck.remove(pid) }
-                    return true
-                }
-            } else {
-                scan.leaveOut()
+            scan.look(mappings: mayWait) { pid, look in
+                guard state.withLock({ $0.stuck.insert(pid).inserted }) else { return false }
+                look()
+                state.withLock { _ = $0.stuck.remove(pid) }
+                return true
             }
             state.withLock { $0.threads -= 1 }
             scan.finish()
@@ -145,58 +140,87 @@ final class HolderScan: Sendable {
 
     // MARK: The scan's thread
 
-    /// Descriptors, working and root directories: none of it waits for a process.
-    func lookAtDescriptors() {
+    /// Looks at all processes; where `mappings` are not looked at, says so. `guarded` runs the look at the mappings of one
+    /// process, or returns false where that would wait behind another.
+    ///
+    /// A process that was just forked has every file of its parent open until it runs a program of its own: what began not
+    /// long ago is looked at again once it has.
+    func look(mappings: Bool, guarded: (Int32, () -> Void) -> Bool) {
+        let processes = ProcessDirectory.all().filter { $0.pid != getpid() }
         var tables: [String: MountTable] = [:]
-        for process in ProcessDirectory.all() where process.pid != getpid() {
+        var begun: [ProcessDirectory] = []
+        for process in processes {
             guard isWanted else { return }
-            guard let descriptors = process.descriptors() else {
-                found.withLock { _ = $0.unreadable.insert(process.pid) }
-                continue
-            }
-            // One that has ended, and waits to be noticed, has none any more.
-            guard let space = process.link("ns/mnt") else { continue }
-            let table = tables[space] ?? process.mounts()
-            guard let table else { continue }
-            tables[space] = table
-            let mounts = Set(table.entries.filter(isOurs).map(\.id))
-            if mounts.isEmpty { continue }
-            for (name, use) in [
-                ("cwd", Holder.Use.workingDirectory), ("root", Holder.Use.rootDirectory),
-            ] {
-                if let path = process.link(name).flatMap({ inside($0, table) }) {
-                    add(Usage(pid: process.pid, path: path, use: use))
-                }
-            }
-            for number in descriptors {
+            let usages = descriptors(of: process, &tables)
+            if !usages.isEmpty, process.isNew { begun.append(process) } else { add(usages) }
+        }
+        if !mappings { leaveOut() }
+        for process in processes
+        where mappings && !begun.contains(where: { $0.pid == process.pid }) {
+            guard isWanted else { return }
+            let usages = self.mappings(of: process, guarded)
+            if !usages.isEmpty, process.isNew { begun.append(process) } else { add(usages) }
+        }
+        for process in begun {
+            var wasForked: Bool
+            repeat {
                 guard isWanted else { return }
-                // Sockets, pipes and the like have no path; this is asked first because it costs least.
-                guard let target = process.target(ofDescriptor: number), target.hasPrefix("/"),
-                    target != "/dev/null", let descriptor = process.descriptor(number),
-                    mounts.contains(descriptor.mountID)
-                else { continue }
-                add(
-                    Usage(
-                        pid: process.pid, inode: descriptor.inode, path: inside(target, table),
-                        use: descriptor.use))
-            }
+                wasForked = process.isForked && process.isNew
+                // Once more after it is none: what closes with a new program is closed shortly after.
+                usleep(10_000)
+            } while wasForked
+            add(descriptors(of: process, &tables))
+            if mappings { add(self.mappings(of: process, guarded)) }
         }
     }
 
-    /// `guarded` runs the look at one process, or returns false where that would wait behind another.
-    func lookAtMappings(guarded: (Int32, () -> Void) -> Bool) {
-        for process in ProcessDirectory.all() where process.pid != getpid() {
-            guard isWanted else { return }
-            if found.withLock({ $0.unreadable.contains(process.pid) }) { continue }
-            var mappings: Set<MappingInformation> = []
-            let wasLookedAt = guarded(process.pid) {
-                mappings =
-                    process.mappings(onDeviceMinor: deviceMinor, isWanted: { isWanted }) ?? []
+    /// Descriptors, working and root directories: none of it waits for a process. `tables`: of mount namespaces seen already.
+    private func descriptors(
+        of process: ProcessDirectory, _ tables: inout [String: MountTable]
+    ) -> [Usage] {
+        guard let descriptors = process.descriptors() else {
+            found.withLock { _ = $0.unreadable.insert(process.pid) }
+            return []
+        }
+        // One that has ended, and waits to be noticed, has none any more.
+        guard let space = process.link("ns/mnt") else { return [] }
+        guard let table = tables[space] ?? process.mounts() else { return [] }
+        tables[space] = table
+        let mounts = Set(table.entries.filter(isOurs).map(\.id))
+        if mounts.isEmpty { return [] }
+        var usages: [Usage] = []
+        for (name, use) in [
+            ("cwd", Holder.Use.workingDirectory), ("root", Holder.Use.rootDirectory),
+        ] {
+            if let path = process.link(name).flatMap({ inside($0, table) }) {
+                usages.append(Usage(pid: process.pid, path: path, use: use))
             }
-            if !wasLookedAt { leaveOut() }
-            for mapping in mappings {
-                add(Usage(pid: process.pid, inode: mapping.inode, path: nil, use: mapping.use))
-            }
+        }
+        for number in descriptors where isWanted {
+            // Sockets, pipes and the like have no path; this is asked first because it costs least.
+            guard let target = process.target(ofDescriptor: number), target.hasPrefix("/"),
+                target != "/dev/null", let descriptor = process.descriptor(number),
+                mounts.contains(descriptor.mountID)
+            else { continue }
+            usages.append(
+                Usage(
+                    pid: process.pid, inode: descriptor.inode, path: inside(target, table),
+                    use: descriptor.use))
+        }
+        return usages
+    }
+
+    private func mappings(
+        of process: ProcessDirectory, _ guarded: (Int32, () -> Void) -> Bool
+    ) -> [Usage] {
+        if found.withLock({ $0.unreadable.contains(process.pid) }) { return [] }
+        var mappings: Set<MappingInformation> = []
+        let wasLookedAt = guarded(process.pid) {
+            mappings = process.mappings(onDeviceMinor: deviceMinor, isWanted: { isWanted }) ?? []
+        }
+        if !wasLookedAt { leaveOut() }
+        return mappings.map {
+            Usage(pid: process.pid, inode: $0.inode, path: nil, use: $0.use)
         }
     }
 
@@ -214,16 +238,21 @@ final class HolderScan: Sendable {
         return whole.isEmpty ? "/" : whole
     }
 
-    private func add(_ usage: Usage) {
-        guard let process = ProcessInformation.read(Int(usage.pid)) else { return }
-        let node = usage.inode.flatMap { volume.heldNode(inode: $0) }
-        let holder = Holder(
-            pid: process.pid, uid: process.uid, program: process.program,
-            path: node?.path ?? usage.path ?? "?", protectionClass: node?.protectionClass?.letter,
-            use: usage.use)
-        found.withLock { found in
-            found.holders.insert(holder)
-            if let inode = usage.inode { found.inodes.insert(inode) }
+    /// All that one process uses.
+    private func add(_ usages: [Usage]) {
+        guard let pid = usages.first?.pid, let process = ProcessInformation.read(Int(pid)) else {
+            return
+        }
+        for usage in usages {
+            let node = usage.inode.flatMap { volume.heldNode(inode: $0) }
+            let holder = Holder(
+                pid: process.pid, uid: process.uid, program: process.program,
+                path: node?.path ?? usage.path ?? "?",
+                protectionClass: node?.protectionClass?.letter, use: usage.use)
+            found.withLock { found in
+                found.holders.insert(holder)
+                if let inode = usage.inode { found.inodes.insert(inode) }
+            }
         }
     }
 }

@@ -88,6 +88,29 @@ struct MappingInformation: Hashable {
     }
 }
 
+/// How a process began, proc_pid_stat(5).
+struct ProcessStart: Equatable {
+    /// Since boot.
+    var began: Duration
+    /// The kernel's `PF_FORKNOEXEC` (include/linux/sched.h).
+    var isForked: Bool
+
+    /// Nil where the fields 9 (flags) and 22 (start, in ticks of the clock) are not there. The name, field 2, is in
+    /// parentheses and may have anything in it.
+    init?(parsing text: [UInt8]) {
+        guard let end = text.lastIndex(of: UInt8(ascii: ")")) else { return nil }
+        let fields = text[(end + 1)...].split(separator: UInt8(ascii: " "))
+        guard fields.count > 19, let flags = UInt32(String(decoding: fields[6], as: UTF8.self)),
+            let ticks = UInt64(String(decoding: fields[19], as: UTF8.self)),
+            let perSecond = UInt64(exactly: sysconf(Int32(_SC_CLK_TCK))), perSecond > 0
+        else { return nil }
+        began =
+            .seconds(Int64(clamping: ticks / perSecond))
+            + .milliseconds(Int64(ticks % perSecond * 1000 / perSecond))
+        isForked = flags & 0x40 != 0
+    }
+}
+
 /// The directory of one process in /proc. Nothing here opens or asks for attributes of a file that the process uses; of
 /// links only the text is read, which the kernel makes from names it knows (d_path).
 struct ProcessDirectory {
@@ -122,6 +145,20 @@ struct ProcessDirectory {
             else { return nil }
             return String(decoding: buffer[0..<count], as: UTF8.self)
         }
+    }
+
+    /// Whether it was forked and has not run a program of its own since. Then its files are its parent's, those that close
+    /// with a new program (`O_CLOEXEC`) among them. False of one that has ended.
+    var isForked: Bool { start?.isForked ?? false }
+
+    /// Whether it began less than two seconds ago: a child between fork(2) and execve(2) has, and who works on as a fork
+    /// soon is older.
+    var isNew: Bool {
+        start.map { SystemClock.sinceBoot() - $0.began < .seconds(2) } ?? false
+    }
+
+    private var start: ProcessStart? {
+        ProcessDirectory.contents(of: path + "/stat").flatMap(ProcessStart.init(parsing:))
     }
 
     func mounts() -> MountTable? { try? MountTable(path: path + "/mountinfo") }

@@ -53,6 +53,23 @@ import WardControl
         #expect(ProcessInformation(parsing: Array("Name:\tx\n".utf8)) == nil)
     }
 
+    @Test("proc_pid_stat(5): a fork that runs no program of its own, and when it began")
+    func start() throws {
+        func parse(_ text: String) -> ProcessStart? { ProcessStart(parsing: Array(text.utf8)) }
+        let rest = "0 0 0 0 0 0 0 0 20 0 1 0"
+        let ticks = sysconf(Int32(_SC_CLK_TCK))
+        let forked = parse("12 (a) S 1 (b) S 1 1 1 0 -1 4194368 \(rest) \(3 * ticks + ticks / 2) 0")
+        #expect(forked?.isForked == true && forked?.began == .milliseconds(3500))
+        #expect(parse("12 (a) S 1 1 1 0 -1 4194304 \(rest) 0 0\n")?.isForked == false)
+        for damaged in ["", "12", "12 (a", "12 (a)", "12 (a) S 1 1 1 0 -1 4194304 \(rest)"] {
+            #expect(parse(damaged) == nil)
+        }
+        #expect(parse("12 (a) S 1 1 1 0 -1 x \(rest) 0 0") == nil)
+        #expect(parse("12 (a) S 1 1 1 0 -1 64 \(rest) 18446744073709551615 0") != nil)
+        #expect(!ProcessDirectory(pid: .max).isNew && !ProcessDirectory(pid: .max).isForked)
+        #expect(!ProcessDirectory(pid: 1).isForked)
+    }
+
     @Test("this very process")
     func own() throws {
         let process = try #require(ProcessInformation.read(Int(getpid())))

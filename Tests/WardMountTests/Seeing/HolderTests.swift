@@ -89,6 +89,35 @@ extension MountSuite {
             #expect(try holders(volume).isEmpty)
         }
 
+        @Test("a child that is about to run another program holds nothing; one that works on does")
+        func forks() throws {
+            let volume = try MountedVolume(as: User.available[0])
+            let probe = try volume.probe()
+            try StateWalk.makeDirectory(of: .complete, with: probe)
+            let starter = try python(
+                volume,
+                """
+                f = open("A/f")
+                if os.fork() == 0:
+                    os.chdir("/")
+                    time.sleep(0.3)
+                    os.execvp("sleep", ["sleep", "120"])
+                """)
+            #expect(lines(try holders(volume), of: starter.process).count == 2)
+            #expect(try holders(volume).count == 2)
+            starter.kill()
+            let worker = try python(
+                volume,
+                """
+                f = open("A/f")
+                if os.fork() == 0: time.sleep(120)
+                f.close()
+                """)
+            let open = try holders(volume).filter { $0["path"] as? String == "/A/f" }
+            #expect(open.count == 1 && open[0]["pid"] as? Int != Int(worker.process))
+            worker.kill()
+        }
+
         @Test("a process in another mount namespace, by another path", .enabled(if: geteuid() == 0))
         func namespace() throws {
             let volume = try MountedVolume(as: .root)
