@@ -8,6 +8,9 @@ import WardSystem
 // Changing content. Everything here, in `Volume+Size.swift` and in `Volume+Holes.swift` runs with the file's lock held
 // for writing.
 extension Volume {
+    /// A change of so many pages reads all of them where it needs the first and the last: 16 KiB, which databases write, are five.
+    static let pagesReadAtOnce = 8
+
     /// Where new bytes come from.
     enum Source {
         case data(UnsafeRawPointer)
@@ -105,8 +108,9 @@ extension Volume {
         let sealed = context.sealed
         let readsFirst = needsOld(first)
         let readsLast = last != first && needsOld(last)
-        if readsFirst, readsLast, count == 2 {
-            try readPages(file, first, count: 2, to: sealed)
+        if readsFirst, readsLast, count <= Volume.pagesReadAtOnce {
+            // One wait for a disk instead of two; what lies between them costs less.
+            try readPages(file, first, count: count, to: sealed)
         } else {
             if readsFirst { try readPages(file, first, count: 1, to: sealed) }
             if readsLast {

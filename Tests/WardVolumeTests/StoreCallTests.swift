@@ -102,6 +102,13 @@ import WardSystem
         try expect("fsync", ["fsync": 1]) { () throws(Errno) in
             try harness.volume.fsync(handle, dataOnly: false, harness.context)
         }
+        // Its two ends are needed: a disk is waited for once.
+        try expect("16 KiB inside", ["pread": 1, "pwrite": 1]) { () throws(Errno) in
+            try harness.write(handle, 98_304, Array(large[..<16_384]))
+        }
+        try expect("1 MiB inside", ["pread": 2, "pwrite": 1]) { () throws(Errno) in
+            try harness.write(handle, 100_000, large)
+        }
         release(handle)
     }
 
