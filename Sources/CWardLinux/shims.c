@@ -5,6 +5,8 @@
 #include <linux/futex.h>
 #include <limits.h>
 #include <malloc.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -60,6 +62,39 @@ int ward_removexattr(const char *path, const char *name) { return removexattr(pa
 ssize_t ward_listxattr(const char *path, void *list, size_t size) { return listxattr(path, list, size); }
 ssize_t ward_lgetxattr(const char *path, const char *name, void *value, size_t size) {
     return lgetxattr(path, name, value, size);
+}
+/* struct xattr_args and the numbers of linux/xattr.h and asm-generic/unistd.h, which libc of Debian 12 is older than. */
+struct ward_xattr_args { uint64_t value; uint32_t size, flags; };
+enum { WARD_GETXATTRAT = 464, WARD_LISTXATTRAT = 465 };
+
+/* Whether the machine has no such call. One that is forbidden (seccomp) says EPERM, as an attribute may: asked once more, the long way. */
+static int is_without(atomic_int *known, ssize_t result) {
+    if (result >= 0 || (errno != ENOSYS && errno != EPERM)) return 0;
+    if (errno == ENOSYS) atomic_store_explicit(known, 1, memory_order_relaxed);
+    return 1;
+}
+static const char *place_of(char place[static 320], int directory, const char *file) {
+    snprintf(place, 320, "/proc/self/fd/%d/%s", directory, file);
+    return place;
+}
+ssize_t ward_getxattrat(int directory, const char *file, const char *name, void *value, size_t size) {
+    static atomic_int is_missing;
+    if (!atomic_load_explicit(&is_missing, memory_order_relaxed)) {
+        struct ward_xattr_args args = {(uintptr_t)value, (uint32_t)size, 0};
+        ssize_t result = syscall(WARD_GETXATTRAT, directory, file, AT_SYMLINK_NOFOLLOW, name, &args, sizeof args);
+        if (!is_without(&is_missing, result)) return result;
+    }
+    char place[320];
+    return lgetxattr(place_of(place, directory, file), name, value, size);
+}
+ssize_t ward_listxattrat(int directory, const char *file, void *list, size_t size) {
+    static atomic_int is_missing;
+    if (!atomic_load_explicit(&is_missing, memory_order_relaxed)) {
+        ssize_t result = syscall(WARD_LISTXATTRAT, directory, file, AT_SYMLINK_NOFOLLOW, list, size);
+        if (!is_without(&is_missing, result)) return result;
+    }
+    char place[320];
+    return llistxattr(place_of(place, directory, file), list, size);
 }
 int ward_gettid(void) { return (int)syscall(SYS_gettid); }
 int ward_futex_wait(const uint32_t *word, uint32_t known, const struct timespec *timeout) {

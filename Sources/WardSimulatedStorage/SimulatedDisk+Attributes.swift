@@ -42,14 +42,34 @@ extension SimulatedDisk {
         _ descriptor: Int32, _ name: String, _ buffer: UnsafeMutableRawBufferPointer
     ) throws(Errno) -> Int {
         try look { (state) throws(Errno) -> Int in
-            guard let value = try SimulatedDisk.inode(descriptor, state).attributes[name] else {
-                throw .noData
-            }
-            if buffer.isEmpty { return value.count }
-            guard value.count <= buffer.count else { throw .outOfRange }
-            buffer.copyBytes(from: value)
-            return value.count
+            try SimulatedDisk.value(name, of: SimulatedDisk.inode(descriptor, state), buffer)
         }
+    }
+
+    package func getxattrat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ name: String,
+        _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        try look { (state) throws(Errno) -> Int in
+            try SimulatedDisk.value(name, of: existing(directory, path, state), buffer)
+        }
+    }
+
+    private static func value(
+        _ name: String, of inode: DiskImage.Inode, _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        guard let value = inode.attributes[name] else { throw .noData }
+        return try fill(buffer, value)
+    }
+
+    /// An empty buffer asks for the size.
+    private static func fill(
+        _ buffer: UnsafeMutableRawBufferPointer, _ bytes: [UInt8]
+    ) throws(Errno) -> Int {
+        if buffer.isEmpty { return bytes.count }
+        guard bytes.count <= buffer.count else { throw .outOfRange }
+        buffer.copyBytes(from: bytes)
+        return bytes.count
     }
 
     package func setxattr(
@@ -80,13 +100,21 @@ extension SimulatedDisk {
         _ descriptor: Int32, _ buffer: UnsafeMutableRawBufferPointer
     ) throws(Errno) -> Int {
         try look { (state) throws(Errno) -> Int in
-            let names = try SimulatedDisk.inode(descriptor, state).attributes.keys.sorted()
-            var bytes: [UInt8] = []
-            for name in names { bytes += Array(name.utf8) + [0] }
-            if buffer.isEmpty { return bytes.count }
-            guard bytes.count <= buffer.count else { throw .outOfRange }
-            buffer.copyBytes(from: bytes)
-            return bytes.count
+            try SimulatedDisk.names(of: SimulatedDisk.inode(descriptor, state), buffer)
         }
+    }
+
+    package func listxattrat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        try look { (state) throws(Errno) -> Int in
+            try SimulatedDisk.names(of: existing(directory, path, state), buffer)
+        }
+    }
+
+    private static func names(
+        of inode: DiskImage.Inode, _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        try fill(buffer, inode.attributes.keys.sorted().flatMap { Array($0.utf8) + [0] })
     }
 }

@@ -81,6 +81,14 @@ public protocol Storage: AnyObject, Sendable {
     func getxattr(
         _ descriptor: Int32, _ name: String, _ buffer: UnsafeMutableRawBufferPointer
     ) throws(Errno) -> Int
+    /// Of what has this name in a directory, a link itself (getxattrat(2)).
+    func getxattrat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ name: String,
+        _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int
+    func listxattrat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int
     func setxattr(
         _ descriptor: Int32, _ name: String, _ value: UnsafeRawBufferPointer, flags: Int32
     ) throws(Errno)
@@ -281,6 +289,19 @@ public class PosixStorage: Storage, @unchecked Sendable {
         try withProcPath(descriptor) { path throws(Errno) in
             try Syscall.check { ward_getxattr(path, name, buffer.baseAddress, buffer.count) }
         }
+    }
+    public func getxattrat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ name: String,
+        _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        try Syscall.check {
+            ward_getxattrat(directory, path, name, buffer.baseAddress, buffer.count)
+        }
+    }
+    public func listxattrat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        try Syscall.check { ward_listxattrat(directory, path, buffer.baseAddress, buffer.count) }
     }
     public func setxattr(
         _ descriptor: Int32, _ name: String, _ value: UnsafeRawBufferPointer, flags: Int32

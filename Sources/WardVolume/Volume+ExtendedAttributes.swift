@@ -69,9 +69,7 @@ extension Volume {
                 throw .noData
             }
             do throws(Errno) {
-                let value = try withPathDescriptor(of: node) { descriptor throws(Errno) in
-                    try storedValue(descriptor, text)
-                }
+                let value = try storedValue(of: node, text)
                 return text == Volume.accessACLName ? try withTrueOwner(value, node) : value
             } catch .noData where text == Volume.labelName {
                 throw .notSupported
@@ -79,9 +77,7 @@ extension Volume {
         case .sealed(let prefix):
             guard let owner = try ownerID(of: node, context) else { throw .noData }
             let stored = storedName(name, prefix)
-            let sealed = try withPathDescriptor(of: node) { descriptor throws(Errno) in
-                try storedValue(descriptor, stored)
-            }
+            let sealed = try storedValue(of: node, stored)
             guard let opened = openAttribute(sealed, owner, stored), opened.name.elementsEqual(name)
             else {
                 try judgeAttribute(of: node)
@@ -99,16 +95,11 @@ extension Volume {
         let node = node(id)
         var result: [UInt8] = []
         if node.isRegular || node.isDirectory { result += Volume.className + [0] }
-        let names = try withPathDescriptor(of: node) { descriptor throws(Errno) in
-            try storedNames(descriptor)
-        }
-        for name in names {
+        for name in try storedNames(of: node) {
             if name.hasPrefix("user.w.") || name.hasPrefix("trusted.w.") {
                 guard let owner = try ownerID(of: node, context) else { continue }
-                let sealed = try withPathDescriptor(of: node) { descriptor throws(Errno) in
-                    try storedValue(descriptor, name)
-                }
-                guard let opened = openAttribute(sealed, owner, name) else {
+                guard let opened = openAttribute(try storedValue(of: node, name), owner, name)
+                else {
                     try judgeAttribute(of: node)
                     continue
                 }
@@ -145,13 +136,43 @@ extension Volume {
     }
 
     func storedNames(_ descriptor: Int32) throws(Errno) -> [String] {
+        try names { buffer throws(Errno) in try storage.listxattr(descriptor, buffer) }
+    }
+
+    private func storedNames(of node: Node) throws(Errno) -> [String] {
+        let answer = byName(node) { directory, file throws(Errno) in
+            try names { buffer throws(Errno) in
+                try storage.listxattrat(directory, file, buffer)
+            }
+        }
+        if let answer { return try answer.get() }
+        return try withPathDescriptor(of: node) { descriptor throws(Errno) in
+            try storedNames(descriptor)
+        }
+    }
+
+    private func names(
+        _ body: (UnsafeMutableRawBufferPointer) throws(Errno) -> Int
+    ) throws(Errno) -> [String] {
         let list: [UInt8]
         do throws(Errno) {
-            list = try growing { buffer throws(Errno) in try storage.listxattr(descriptor, buffer) }
+            list = try growing(body)
         } catch .notSupported {
             return []
         }
         return list.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    private func storedValue(of node: Node, _ name: String) throws(Errno) -> [UInt8] {
+        let answer = byName(node) { directory, file throws(Errno) in
+            try growing { buffer throws(Errno) in
+                try storage.getxattrat(directory, file, name, buffer)
+            }
+        }
+        if let answer { return try answer.get() }
+        return try withPathDescriptor(of: node) { descriptor throws(Errno) in
+            try storedValue(descriptor, name)
+        }
     }
 
     func storedValue(_ descriptor: Int32, _ name: String) throws(Errno) -> [UInt8] {

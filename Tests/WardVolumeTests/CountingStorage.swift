@@ -110,6 +110,18 @@ final class CountingStorage: PosixStorage, @unchecked Sendable {
         note()
         try super.setxattr(d, n, v, flags: flags)
     }
+    override func getxattrat(
+        _ d: Int32, _ p: UnsafePointer<CChar>, _ n: String, _ b: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        note()
+        return try super.getxattrat(d, p, n, b)
+    }
+    override func listxattrat(
+        _ d: Int32, _ p: UnsafePointer<CChar>, _ b: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        note()
+        return try super.listxattrat(d, p, b)
+    }
     override func listxattr(_ d: Int32, _ b: UnsafeMutableRawBufferPointer) throws(Errno) -> Int {
         note()
         return try super.listxattr(d, b)

@@ -26,6 +26,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
     private var knowsHoles = true
     private var keepsOrder = true
     private var statusHook: (@Sendable (FileStatus) -> Void)?
+    private var attributeHook: (@Sendable () -> Void)?
     private var readLinkHook: (@Sendable () -> Void)?
     private var makeDirectoryHook: (@Sendable () -> Void)?
 
@@ -55,6 +56,10 @@ final class FailingStorage: Storage, @unchecked Sendable {
     }
 
     /// Called before each symbolic link is read.
+    /// Before an attribute is asked for by a name.
+    func onAttributeByName(_ hook: (@Sendable () -> Void)?) {
+        lock.withLock { attributeHook = hook }
+    }
     func onReadLink(_ hook: (@Sendable () -> Void)?) { lock.withLock { readLinkHook = hook } }
 
     /// The `n`-th change from now (0: the next one) fails, once.
@@ -297,6 +302,19 @@ final class FailingStorage: Storage, @unchecked Sendable {
     {
         try call()
         return try real.getxattr(d, n, b)
+    }
+    func getxattrat(
+        _ d: Int32, _ p: UnsafePointer<CChar>, _ n: String, _ b: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        try call()
+        lock.withLock { attributeHook }?()
+        return try real.getxattrat(d, p, n, b)
+    }
+    func listxattrat(
+        _ d: Int32, _ p: UnsafePointer<CChar>, _ b: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        try call()
+        return try real.listxattrat(d, p, b)
     }
     func listxattr(_ d: Int32, _ b: UnsafeMutableRawBufferPointer) throws(Errno) -> Int {
         try call()

@@ -79,6 +79,9 @@ int ward_setxattr(const char *path, const char *name, const void *value, size_t 
 int ward_removexattr(const char *path, const char *name);
 ssize_t ward_listxattr(const char *path, void *list, size_t size);
 ssize_t ward_lgetxattr(const char *path, const char *name, void *value, size_t size);
+/* getxattrat(2) and listxattrat(2), no link followed, of one name in `directory`: Linux 6.13; before, by a path in /proc. */
+ssize_t ward_getxattrat(int directory, const char *file, const char *name, void *value, size_t size);
+ssize_t ward_listxattrat(int directory, const char *file, void *list, size_t size);
 int ward_gettid(void);
 /* statfs(2): the type (a magic number of linux/magic.h), -1 on failure. Type and call share a name. */
 static inline long ward_file_system_type(const char *path) {

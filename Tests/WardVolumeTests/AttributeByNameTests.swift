@@ -1,0 +1,105 @@
+import Glibc
+import Synchronization
+import Testing
+import WardSystem
+
+@testable import WardVolume
+
+/// Extended attributes of a file that nobody has open are read by its name: `ls -l` asks for those of each.
+@Suite struct AttributeByNameTests {
+    private static let accessACL = "system.posix_acl_access"
+
+    private func value(
+        _ harness: VolumeHarness, _ node: NodeID, _ name: String
+    ) throws(Errno) -> [UInt8]? {
+        do throws(Errno) {
+            return try harness.withName(name) { bytes throws(Errno) in
+                try harness.volume.extendedAttribute(of: node, bytes, harness.context)
+            }
+        } catch .noData {
+            return nil
+        }
+    }
+
+    private func makeFile(
+        _ harness: VolumeHarness, _ name: String, attribute: String
+    ) throws -> NodeID {
+        let (node, handle) = try harness.create(name)
+        try harness.write(handle, 0, [1])
+        try harness.withName("user.a") { name throws(Errno) in
+            try harness.withName(attribute) { value throws(Errno) in
+                try harness.volume.setExtendedAttribute(
+                    of: node, name, value: value, flags: 0, dropSetGroupID: false,
+                    caller: harness.caller, harness.context)
+            }
+        }
+        harness.volume.release(handle, harness.context)
+        harness.volume.forget(node, lookups: 1)
+        return try harness.lookup(name).node
+    }
+
+    @Test("two calls of the store for each, one where the file is open")
+    func calls() throws {
+        let storage = CountingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let node = try makeFile(harness, "f", attribute: "1")
+        var calls = try storage.calls { () throws(Errno) in
+            #expect(try value(harness, node, Self.accessACL) == nil)
+        }
+        #expect(calls == ["getxattrat": 1, "fstatat": 1])
+        calls = try storage.calls { () throws(Errno) in
+            #expect(
+                try harness.volume.extendedAttributeNames(of: node, harness.context)
+                    .split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
+                    .contains("user.a"))
+        }
+        #expect(calls["listxattrat"] == 1 && calls["getxattrat"] == 1)
+        let handle = try harness.open(node, O_RDONLY)
+        calls = try storage.calls { () throws(Errno) in
+            #expect(try value(harness, node, Self.accessACL) == nil)
+        }
+        #expect(calls == ["getxattr": 1])
+        harness.volume.release(handle, harness.context)
+    }
+
+    @Test("a name that goes to another file meanwhile does not answer for it", arguments: [1, 2])
+    func moved(renames: Int) throws {
+        let storage = FailingStorage()
+        // Used by one thread at a time.
+        nonisolated(unsafe) let harness = try VolumeHarness(storage: storage)
+        let node = try makeFile(harness, "f", attribute: "of f")
+        _ = try makeFile(harness, "g", attribute: "of g")
+        let asked = Atomic(0)
+        storage.onAttributeByName {
+            guard asked.add(1, ordering: .relaxed).oldValue == 0 else { return }
+            try! harness.rename("f", 1, "h", 1)
+            if renames == 2 { try! harness.rename("g", 1, "f", 1) }
+        }
+        #expect(try value(harness, node, "user.a") == Array("of f".utf8))
+        #expect(asked.load(ordering: .relaxed) >= 1)
+        storage.onAttributeByName(nil)
+        // Moved back, and so the same name before and after.
+        if renames == 2 { try harness.rename("f", 1, "g", 1) }
+        storage.onAttributeByName {
+            try! harness.rename("h", 1, "i", 1)
+            try! harness.rename("g", 1, "h", 1)
+            try! harness.rename("h", 1, "g", 1)
+            try! harness.rename("i", 1, "h", 1)
+        }
+        #expect(try value(harness, node, "user.a") == Array("of f".utf8))
+    }
+
+    @Test("what somebody put in the store by that name, behind ward's back, does not answer either")
+    func replacedBehind() throws {
+        let storage = FailingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        let node = try makeFile(harness, "f", attribute: "of f")
+        let link = try #require(harness.volume.node(node).link)
+        let stored = link.name.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
+        let place = harness.directory + "/" + stored
+        #expect(rename(place, place + "-away") == 0 && mkdir(place, 0o700) == 0)
+        #expect(throws: Errno.self) { try value(harness, node, "user.a") }
+        #expect(rmdir(place) == 0 && rename(place + "-away", place) == 0)
+        #expect(try value(harness, node, "user.a") == Array("of f".utf8))
+    }
+}
