@@ -58,6 +58,8 @@ struct UnmountCommand: ParsableCommand {
     ) throws(CommandFailure) {
         do throws(ControlError) {
             try connection.client.unmount(force: force)
+        } catch where error.code == .connectionLost {
+            // It ends before it can answer where the kernel takes long for what programs have used: `waitUntilGone` tells.
         } catch {
             var failure = CommandFailure(UnmountCommand.what, status.mountpoint, error)
             if case .volume(.busy) = error.code {

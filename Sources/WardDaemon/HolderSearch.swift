@@ -142,85 +142,98 @@ final class HolderScan: Sendable {
 
     /// Looks at all processes; where `mappings` are not looked at, says so. `guarded` runs the look at the mappings of one
     /// process, or returns false where that would wait behind another.
-    ///
-    /// A process that was just forked has every file of its parent open until it runs a program of its own: what began not
-    /// long ago is looked at again once it has.
     func look(mappings: Bool, guarded: (Int32, () -> Void) -> Bool) {
-        let processes = ProcessDirectory.all().filter { $0.pid != getpid() }
         var tables: [String: MountTable] = [:]
-        var begun: [ProcessDirectory] = []
-        for process in processes {
-            guard isWanted else { return }
-            let usages = descriptors(of: process, &tables)
-            if !usages.isEmpty, process.isNew { begun.append(process) } else { add(usages) }
-        }
-        if !mappings { leaveOut() }
-        for process in processes
-        where mappings && !begun.contains(where: { $0.pid == process.pid }) {
-            guard isWanted else { return }
-            let usages = self.mappings(of: process, guarded)
-            if !usages.isEmpty, process.isNew { begun.append(process) } else { add(usages) }
-        }
-        for process in begun {
-            var wasForked: Bool
-            repeat {
+        lookAtAll { process, use in findDescriptors(of: process, &tables, use) }
+        guard mappings else { return leaveOut() }
+        lookAtAll { process, use in findMappings(of: process, guarded, use) }
+    }
+
+    /// What a process uses is told at once, but for one that was just forked: it has every file of its parent open until it runs
+    /// a program of its own, and is looked at again once it has, or is no longer new.
+    private func lookAtAll(_ find: (ProcessDirectory, (Usage) -> Void) -> Void) {
+        var seen: Set<Int32> = [getpid()]
+        var forks: [Fork] = []
+        func lookAtUnseen() {
+            for process in ProcessDirectory.all() where seen.insert(process.pid).inserted {
                 guard isWanted else { return }
-                wasForked = process.isForked && process.isNew
-                // Once more after it is none: what closes with a new program is closed shortly after.
-                usleep(10_000)
-            } while wasForked
-            add(descriptors(of: process, &tables))
-            if mappings { add(self.mappings(of: process, guarded)) }
+                var usages: [Usage] = []
+                var isFork: Bool?
+                find(process) { usage in
+                    if isFork == nil { isFork = process.isNewFork }
+                    if isFork == true { usages.append(usage) } else { add(usage) }
+                }
+                if isFork == true { forks.append(Fork(process: process, usages: usages)) }
+            }
         }
+        lookAtUnseen()
+        let end = SystemClock.monotonic() + ProcessDirectory.newFor
+        while !forks.isEmpty, isWanted, SystemClock.monotonic() < end {
+            usleep(10_000)
+            // Once more after it is none: what closes with a new program is closed shortly after.
+            let settled = forks.filter(\.isSettled)
+            forks.removeAll(where: \.isSettled)
+            for index in forks.indices { forks[index].isSettled = !forks[index].process.isNewFork }
+            for fork in settled { find(fork.process, add) }
+            // It may have left its files to a child of its own.
+            if settled.contains(where: { $0.process.hasEnded }) { lookAtUnseen() }
+        }
+        for fork in forks { fork.usages.forEach(add) }
+    }
+
+    private struct Fork {
+        var process: ProcessDirectory
+        /// As long as it has run no program of its own.
+        var usages: [Usage]
+        var isSettled = false
     }
 
     /// Descriptors, working and root directories: none of it waits for a process. `tables`: of mount namespaces seen already.
-    private func descriptors(
-        of process: ProcessDirectory, _ tables: inout [String: MountTable]
-    ) -> [Usage] {
+    private func findDescriptors(
+        of process: ProcessDirectory, _ tables: inout [String: MountTable], _ use: (Usage) -> Void
+    ) {
         guard let descriptors = process.descriptors() else {
             found.withLock { _ = $0.unreadable.insert(process.pid) }
-            return []
+            return
         }
         // One that has ended, and waits to be noticed, has none any more.
-        guard let space = process.link("ns/mnt") else { return [] }
-        guard let table = tables[space] ?? process.mounts() else { return [] }
+        guard let space = process.link("ns/mnt") else { return }
+        guard let table = tables[space] ?? process.mounts() else { return }
         tables[space] = table
         let mounts = Set(table.entries.filter(isOurs).map(\.id))
-        if mounts.isEmpty { return [] }
-        var usages: [Usage] = []
-        for (name, use) in [
+        if mounts.isEmpty { return }
+        for (name, kind) in [
             ("cwd", Holder.Use.workingDirectory), ("root", Holder.Use.rootDirectory),
         ] {
             if let path = process.link(name).flatMap({ inside($0, table) }) {
-                usages.append(Usage(pid: process.pid, path: path, use: use))
+                use(Usage(pid: process.pid, path: path, use: kind))
             }
         }
-        for number in descriptors where isWanted {
+        for number in descriptors {
+            guard isWanted else { return }
             // Sockets, pipes and the like have no path; this is asked first because it costs least.
             guard let target = process.target(ofDescriptor: number), target.hasPrefix("/"),
                 target != "/dev/null", let descriptor = process.descriptor(number),
                 mounts.contains(descriptor.mountID)
             else { continue }
-            usages.append(
+            use(
                 Usage(
                     pid: process.pid, inode: descriptor.inode, path: inside(target, table),
                     use: descriptor.use))
         }
-        return usages
     }
 
-    private func mappings(
-        of process: ProcessDirectory, _ guarded: (Int32, () -> Void) -> Bool
-    ) -> [Usage] {
-        if found.withLock({ $0.unreadable.contains(process.pid) }) { return [] }
+    private func findMappings(
+        of process: ProcessDirectory, _ guarded: (Int32, () -> Void) -> Bool, _ use: (Usage) -> Void
+    ) {
+        if found.withLock({ $0.unreadable.contains(process.pid) }) { return }
         var mappings: Set<MappingInformation> = []
         let wasLookedAt = guarded(process.pid) {
             mappings = process.mappings(onDeviceMinor: deviceMinor, isWanted: { isWanted }) ?? []
         }
         if !wasLookedAt { leaveOut() }
-        return mappings.map {
-            Usage(pid: process.pid, inode: $0.inode, path: nil, use: $0.use)
+        for mapping in mappings {
+            use(Usage(pid: process.pid, inode: mapping.inode, path: nil, use: mapping.use))
         }
     }
 
@@ -238,21 +251,16 @@ final class HolderScan: Sendable {
         return whole.isEmpty ? "/" : whole
     }
 
-    /// All that one process uses.
-    private func add(_ usages: [Usage]) {
-        guard let pid = usages.first?.pid, let process = ProcessInformation.read(Int(pid)) else {
-            return
-        }
-        for usage in usages {
-            let node = usage.inode.flatMap { volume.heldNode(inode: $0) }
-            let holder = Holder(
-                pid: process.pid, uid: process.uid, program: process.program,
-                path: node?.path ?? usage.path ?? "?",
-                protectionClass: node?.protectionClass?.letter, use: usage.use)
-            found.withLock { found in
-                found.holders.insert(holder)
-                if let inode = usage.inode { found.inodes.insert(inode) }
-            }
+    private func add(_ usage: Usage) {
+        guard let process = ProcessInformation.read(Int(usage.pid)) else { return }
+        let node = usage.inode.flatMap { volume.heldNode(inode: $0) }
+        let holder = Holder(
+            pid: process.pid, uid: process.uid, program: process.program,
+            path: node?.path ?? usage.path ?? "?", protectionClass: node?.protectionClass?.letter,
+            use: usage.use)
+        found.withLock { found in
+            found.holders.insert(holder)
+            if let inode = usage.inode { found.inodes.insert(inode) }
         }
     }
 }

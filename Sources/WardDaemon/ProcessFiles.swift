@@ -147,15 +147,18 @@ struct ProcessDirectory {
         }
     }
 
-    /// Whether it was forked and has not run a program of its own since. Then its files are its parent's, those that close
-    /// with a new program (`O_CLOEXEC`) among them. False of one that has ended.
-    var isForked: Bool { start?.isForked ?? false }
+    /// How long a child between fork(2) and execve(2) is waited for; who works on as a fork is soon older.
+    static let newFor = Duration.seconds(1)
 
-    /// Whether it began less than two seconds ago: a child between fork(2) and execve(2) has, and who works on as a fork
-    /// soon is older.
-    var isNew: Bool {
-        start.map { SystemClock.sinceBoot() - $0.began < .seconds(2) } ?? false
+    /// Whether it was forked not long ago and has not run a program of its own since. Then its files are its parent's, those
+    /// that close with a new program (`O_CLOEXEC`) among them. False of one that has ended.
+    var isNewFork: Bool {
+        guard let start, start.isForked else { return false }
+        return SystemClock.sinceBoot() - start.began < ProcessDirectory.newFor
     }
+
+    /// Also of one that waits to be noticed.
+    var hasEnded: Bool { link("ns/mnt") == nil }
 
     private var start: ProcessStart? {
         ProcessDirectory.contents(of: path + "/stat").flatMap(ProcessStart.init(parsing:))

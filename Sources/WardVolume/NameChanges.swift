@@ -1,7 +1,7 @@
 import Synchronization
 import WardSystem
 
-/// Removals and moves of names that are under way, or creations. Between the store's name and what nodes know of it there is a
+/// Removals and moves of names by programs that are under way. Between the store's name and what nodes know of it there is a
 /// moment, longer on a machine with much to do: who met it, waits for its end or looks again.
 final class NameChanges: Sendable {
     private let begun = Atomic<UInt64>(0)

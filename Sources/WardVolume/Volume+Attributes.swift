@@ -87,17 +87,34 @@ extension Volume {
     /// The mode as it was set, for nodes whose backing mode is marked.
     func trueMode(of node: Node, _ status: FileStatus) throws(Errno) -> mode_t {
         guard BackingMode.isMarked(status.st_mode) else { return status.st_mode }
-        let record = try withPathDescriptor(of: node) { descriptor throws(Errno) in
+        return BackingMode.trueMode(ofMarked: status.st_mode, record: try modeRecord(of: node))
+    }
+
+    private func modeRecord(of node: Node) throws(Errno) -> UInt16? {
+        let answer = byName(node) { directory, file throws(Errno) in
+            try modeRecord { buffer throws(Errno) in
+                try storage.getxattrat(directory, file, BackingMode.attributeName, buffer)
+            }
+        }
+        if let answer { return try answer.get() }
+        return try withPathDescriptor(of: node) { descriptor throws(Errno) in
             try modeRecord(descriptor)
         }
-        return BackingMode.trueMode(ofMarked: status.st_mode, record: record)
     }
 
     func modeRecord(_ descriptor: Int32) throws(Errno) -> UInt16? {
+        try modeRecord { buffer throws(Errno) in
+            try storage.getxattr(descriptor, BackingMode.attributeName, buffer)
+        }
+    }
+
+    private func modeRecord(
+        _ body: (UnsafeMutableRawBufferPointer) throws(Errno) -> Int
+    ) throws(Errno) -> UInt16? {
         var value: UInt16 = 0
         do throws(Errno) {
             let count = try withUnsafeMutableBytes(of: &value) { buffer throws(Errno) in
-                try storage.getxattr(descriptor, BackingMode.attributeName, buffer)
+                try body(buffer)
             }
             return count == 2 ? UInt16(littleEndian: value) : nil
         } catch .noData, .notSupported {

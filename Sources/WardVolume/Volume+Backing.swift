@@ -185,9 +185,11 @@ extension Volume {
         return try body(descriptor)
     }
 
-    /// Runs `body` with a directory descriptor and stored name of the node: a question about its backing file that changes nothing,
-    /// and costs two calls less than one by a descriptor. Nil where the answer, or error, may be another file's, or names
-    /// change meanwhile, or the file is open anyway: `withPathDescriptor` asks then.
+    /// Runs `body` with a directory descriptor and stored name of the node: it asks for an attribute of its backing file, changes
+    /// nothing, and costs two calls less than one by a descriptor.
+    ///
+    /// Nil where that is no answer: it may be another file's, or a name was removed or moved meanwhile, or the store could not
+    /// tell, or the file is open anyway. Then `withPathDescriptor` asks.
     func byName<R>(
         _ node: Node, _ body: (Int32, UnsafePointer<CChar>) throws(Errno) -> R
     ) -> Result<R, Errno>? {
@@ -200,7 +202,10 @@ extension Volume {
                 let answer = Result { () throws(Errno) in
                     try body(parent.rawValue, name.baseAddress!)
                 }
-                // No name has changed from before to after, so what has this one now had it then.
+                if case .failure(let error) = answer, error != .noData, error != .notSupported {
+                    return nil
+                }
+                // The node's name since before, and this inode's now: only a removal or a move could have made it another's between.
                 guard let status = try? storage.fstatat(parent.rawValue, name.baseAddress!),
                     UInt64(status.st_ino) == node.inode, status.st_dev == rootDevice,
                     nameChanges.isQuiet(since: quiet)

@@ -108,10 +108,12 @@ extension Volume {
         let sealed = context.sealed
         let readsFirst = needsOld(first)
         let readsLast = last != first && needsOld(last)
-        if readsFirst, readsLast, count <= Volume.pagesReadAtOnce {
-            // One wait for a disk instead of two; what lies between them costs less.
-            try readPages(file, first, count: count, to: sealed)
-        } else {
+        // Both at once, which is one wait for a disk instead of two: what lies between them costs less. Where that can't be
+        // read it need not be: it is written over.
+        let readsAll =
+            readsFirst && readsLast && count <= Volume.pagesReadAtOnce
+            && (try? readPages(file, first, count: count, to: sealed)) != nil
+        if !readsAll {
             if readsFirst { try readPages(file, first, count: 1, to: sealed) }
             if readsLast {
                 try readPages(file, last, count: 1, to: sealed + (count - 1) * pageBytes)

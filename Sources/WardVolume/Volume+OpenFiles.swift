@@ -100,6 +100,9 @@ extension Volume {
         return kept.directory
     }
 
+    /// Files of up to so many pages are read whole when they are opened: their header and their end are needed.
+    private static let pagesReadAtOpen = 4
+
     private func load(
         _ node: Node, _ descriptor: Int32, _ status: FileStatus, _ isWritable: Bool,
         _ context: WorkerContext
@@ -125,9 +128,20 @@ extension Volume {
         if !isBeyondDoubt { storage.forgetCached(descriptor) }
         let backingBytes = Int(status.st_size)
         let page0 = context.sealed
-        let got = try storage.pread(descriptor, page0, min(pageBytes, backingBytes), at: 0)
-        if got < pageBytes {
-            (page0 + got).initializeMemory(as: UInt8.self, repeating: 0, count: pageBytes - got)
+        // Both ends of a small file at once. What lies between them need not be readable.
+        var isWhole = backingBytes / pageBytes <= Volume.pagesReadAtOpen
+        let got: Int
+        do throws(Errno) {
+            got = try storage.pread(
+                descriptor, page0, isWhole ? backingBytes : pageBytes, at: 0)
+        } catch {
+            guard isWhole, backingBytes > pageBytes else { throw error }
+            isWhole = false
+            got = try storage.pread(descriptor, page0, pageBytes, at: 0)
+        }
+        let filled = isWhole ? max(pageBytes, backingBytes) : pageBytes
+        if got < filled {
+            (page0 + got).initializeMemory(as: UInt8.self, repeating: 0, count: filled - got)
         }
         if backingBytes == 0 { return adoptEmpty(file) }
         if isZero(page0, pageBytes) {
@@ -173,8 +187,10 @@ extension Volume {
         var last = pages - 1
         var offset = 0
         if last > 0 {
-            offset = pageBytes
-            _ = try storage.pread(descriptor, page0 + offset, pageBytes, at: last * pageBytes)
+            offset = isWhole ? last * pageBytes : pageBytes
+            if !isWhole {
+                _ = try storage.pread(descriptor, page0 + offset, pageBytes, at: last * pageBytes)
+            }
             if isZero(page0 + offset, pageBytes) {
                 // A power cut can leave zero pages after the end.
                 guard let found = try lastPageWithData(descriptor, before: last) else {
@@ -186,6 +202,8 @@ extension Volume {
                 last = max(found, 0)
                 if last == 0 {
                     offset = 0
+                } else if isWhole {
+                    offset = last * pageBytes
                 } else {
                     _ = try storage.pread(
                         descriptor, page0 + offset, pageBytes, at: last * pageBytes)

@@ -66,8 +66,9 @@ import WardControl
         }
         #expect(parse("12 (a) S 1 1 1 0 -1 x \(rest) 0 0") == nil)
         #expect(parse("12 (a) S 1 1 1 0 -1 64 \(rest) 18446744073709551615 0") != nil)
-        #expect(!ProcessDirectory(pid: .max).isNew && !ProcessDirectory(pid: .max).isForked)
-        #expect(!ProcessDirectory(pid: 1).isForked)
+        #expect(!ProcessDirectory(pid: .max).isNewFork && ProcessDirectory(pid: .max).hasEnded)
+        #expect(!ProcessDirectory(pid: getpid()).isNewFork)
+        #expect(!ProcessDirectory(pid: getpid()).hasEnded)
     }
 
     @Test("this very process")

@@ -62,6 +62,25 @@ import WardSystem
         harness.volume.release(handle, harness.context)
     }
 
+    @Test("a file that its owner may not write: its mode is looked at beside it")
+    func readOnly() throws {
+        let storage = CountingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        for mode in [0o444, 0o200, 0o644] {
+            let node = try makeFile(harness, "f\(mode)", attribute: "1")
+            var change = AttributeChange()
+            change.mode = UInt32(mode)
+            _ = try harness.volume.setAttributes(
+                of: node, handle: nil, change, caller: harness.caller, harness.context)
+            let calls = try storage.calls { () throws(Errno) in
+                let found = try harness.volume.attributes(
+                    of: node, handle: nil, caller: harness.caller, harness.context)
+                #expect(found.mode & 0o7777 == UInt32(mode))
+            }
+            #expect(calls == (mode == 0o644 ? ["fstatat": 1] : ["fstatat": 2, "getxattrat": 1]))
+        }
+    }
+
     @Test("a name that goes to another file meanwhile does not answer for it", arguments: [1, 2])
     func moved(renames: Int) throws {
         let storage = FailingStorage()
@@ -87,6 +106,24 @@ import WardSystem
             try! harness.rename("i", 1, "h", 1)
         }
         #expect(try value(harness, node, "user.a") == Array("of f".utf8))
+    }
+
+    @Test("a store that says once that a file is gone is asked again")
+    func passing() throws {
+        let storage = FailingStorage()
+        // Used by one thread at a time.
+        nonisolated(unsafe) let harness = try VolumeHarness(storage: storage)
+        let node = try makeFile(harness, "f", attribute: "of f")
+        let link = try #require(harness.volume.node(node).link)
+        let place =
+            harness.directory + "/"
+            + link.name.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
+        storage.onAttributeByName { _ = rename(place, place + "-away") }
+        let back = SystemThread.start("back") {
+            while rename(place + "-away", place) != 0 { usleep(200) }
+        }
+        #expect(try value(harness, node, "user.a") == Array("of f".utf8))
+        back.join()
     }
 
     @Test("what somebody put in the store by that name, behind ward's back, does not answer either")

@@ -13,6 +13,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
     private var countdown = Int.max
     private var error = Errno.noSpace
     private var failsAlways = false
+    private var badOffset: Int?
     private var callCountdown = Int.max
     private var callError = Errno.ioError
     private var callsFailOn = false
@@ -55,12 +56,15 @@ final class FailingStorage: Storage, @unchecked Sendable {
         lock.withLock { makeDirectoryHook = hook }
     }
 
-    /// Called before each symbolic link is read.
-    /// Before an attribute is asked for by a name.
+    /// Called before an attribute is asked for by a name.
     func onAttributeByName(_ hook: (@Sendable () -> Void)?) {
         lock.withLock { attributeHook = hook }
     }
+    /// Called before each symbolic link is read.
     func onReadLink(_ hook: (@Sendable () -> Void)?) { lock.withLock { readLinkHook = hook } }
+
+    /// Reads of the byte at this offset, of any file, fail: a bad block.
+    func spoil(offset: Int?) { lock.withLock { badOffset = offset } }
 
     /// The `n`-th change from now (0: the next one) fails, once.
     func failAfter(_ n: Int, _ error: Errno) {
@@ -256,6 +260,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
     func close(_ d: Int32) { real.close(d) }
     func pread(_ d: Int32, _ b: UnsafeMutableRawPointer, _ c: Int, at o: Int) throws(Errno) -> Int {
         try call()
+        if let bad = lock.withLock({ badOffset }), (o..<o + c).contains(bad) { throw .ioError }
         // As `PosixStorage` does it, with the kernel in between.
         return try Syscall.readWhole(c) { done throws(Errno) in
             let most = self.answer(c - done)
