@@ -58,7 +58,7 @@ struct UnmountCommand: ParsableCommand {
     ) throws(CommandFailure) {
         do throws(ControlError) {
             try connection.client.unmount(force: force)
-        } catch where error.code == .connectionLost {
+        } catch  where error.code == .connectionLost {
             // It ends before it can answer where the kernel takes long for what programs have used: `waitUntilGone` tells.
         } catch {
             var failure = CommandFailure(UnmountCommand.what, status.mountpoint, error)
