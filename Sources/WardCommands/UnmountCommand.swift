@@ -58,9 +58,9 @@ struct UnmountCommand: ParsableCommand {
     ) throws(CommandFailure) {
         do throws(ControlError) {
             try connection.client.unmount(force: force)
-        } catch  where error.code == .connectionLost {
-            // It ends before it can answer where the kernel takes long for what programs have used: `waitUntilGone` tells.
         } catch {
+            // It ends before it can answer where the kernel takes long for what programs have used: `waitUntilGone` tells.
+            if error.code == .connectionLost { return }
             var failure = CommandFailure(UnmountCommand.what, status.mountpoint, error)
             if case .volume(.busy) = error.code {
                 let users = ProcessTable.users(of: status.mountpoint)
