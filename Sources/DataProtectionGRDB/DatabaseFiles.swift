@@ -59,13 +59,27 @@ enum DatabaseFiles {
         defer { free(canonical) }
         let place = String(cString: canonical)
         guard let mount = try? MountTable().covering(place), let socket = socket(of: path),
-            let report = try? ControlClient(socketPath: socket, timeout: .seconds(30)).holders()
+            let report = holders(socket)
         else { return [] }
         let inside =
             (mount.root == "/" ? "" : mount.root) + place.dropFirst(mount.mountPoint.count)
         let files = Set(["", "-wal", "-shm", "-journal"].map { bare(inside + $0) })
         let found = report.holders.filter { files.contains(bare($0.path)) }
         return Set(found.map { "\($0.program) (\($0.pid))" }).sorted()
+    }
+
+    /// Nil where the daemon does not say. One that answers others is asked again for two seconds.
+    private static func holders(_ socket: String) -> HolderReport? {
+        var attempts = 40
+        while true {
+            do throws(ControlError) {
+                return try ControlClient(socketPath: socket, timeout: .seconds(30)).holders()
+            } catch {
+                attempts -= 1
+                guard case .volume(.busy) = error.code, attempts > 0 else { return nil }
+                usleep(50_000)
+            }
+        }
     }
 
     /// Holders are named with and without a slash in front.

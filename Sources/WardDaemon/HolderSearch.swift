@@ -178,7 +178,9 @@ final class HolderScan: Sendable {
             // It may have left its files to a child of its own.
             if settled.contains(where: { $0.process.hasEnded }) { lookAtUnseen() }
         }
-        for fork in forks { fork.usages.forEach(add) }
+        for fork in forks {
+            if fork.isSettled { find(fork.process, add) } else { fork.usages.forEach(add) }
+        }
     }
 
     private struct Fork {
