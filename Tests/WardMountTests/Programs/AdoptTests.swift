@@ -505,7 +505,7 @@ extension MountSuite {
             try refuse(64, machine.mountPoint)
             try refuse(64, machine.mountPoint + "/A", "--replace")
             transcript.remark("while another volume of the same UUID is mounted")
-            try machine.shell("cp -a '\(original.volume)' $OUT/third")
+            try original.copyStore(to: machine.directory + "/home/third")
             try refuse(75, out + "/third", "--replace")
             try transcript.check("adopt")
             try machine.unlock()
@@ -647,7 +647,7 @@ extension MountSuite {
             try transcript.check("recovery-kit")
             // A machine that has no keys of the volume compares all the same, and remembers nothing.
             let machine = try makeMachine(user, kitOf: volume)
-            try machine.shell("cp -a '\(volume.volume)' '\(machine.volume)'")
+            try volume.copyStore(to: machine.volume)
             let done = try machine.ward(
                 "recovery", "verify", machine.directory + "/home/kit", "--code-file",
                 machine.directory + "/home/code", "--volume", machine.volume, "--json")

@@ -127,7 +127,7 @@ extension MountSuite {
             let volume = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .complete, with: volume.probe())
             try volume.lockNow()
-            try volume.shell("cp -a '\(volume.volume)' $OUT/copy")
+            try volume.copyStore(to: volume.directory + "/home/copy")
             try spend(1...10, volume)
             for round in ["at once", "after a restart", "with an older copy of the volume"] {
                 let right = try unlock(volume, MountedVolume.passcode)
@@ -160,7 +160,7 @@ extension MountSuite {
             let shown = try volume.ward("policy", volume.mountPoint)
             #expect(shown.output.contains("erases the volume"), "\(shown.everything)")
             try volume.lockNow()
-            try volume.shell("cp -a '\(volume.volume)' $OUT/copy")
+            try volume.copyStore(to: volume.directory + "/home/copy")
             try spend(1...9, volume)
             let daemon = try #require(volume.daemonProcess())
             let tenth = try unlock(volume, "wrong 10")
@@ -229,7 +229,7 @@ extension MountSuite {
             #expect(probe.open("D/f", "r", as: "fd") == .ok)
             #expect(probe.mmap("fd", 4, "r", as: "map") == .ok)
             #expect(probe.touch("map", 4) == .data("cont"))
-            try volume.shell("cp -a '\(volume.volume)' $OUT/copy")
+            try volume.copyStore(to: volume.directory + "/home/copy")
             let daemon = try #require(volume.daemonProcess())
 
             let refused = try volume.ward("erase", volume.mountPoint)

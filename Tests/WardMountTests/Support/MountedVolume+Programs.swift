@@ -19,6 +19,19 @@ extension MountedVolume {
         return done.output
     }
 
+    /// Copies the store, mounted or not, to `path`. Mounted, the daemon puts `ward.state` in its place by a rename at any
+    /// time: where cp(1) has listed the name of the new one and finds it gone, the copy is begun anew.
+    func copyStore(to path: String, sourceLocation: SourceLocation = #_sourceLocation) throws {
+        try shell(
+            """
+            for _ in 1 2 3 4; do
+                cp -a '\(volume)' '\(path)' && exit
+                rm -rf '\(path)'
+            done
+            exec cp -a '\(volume)' '\(path)'
+            """, sourceLocation: sourceLocation)
+    }
+
     /// A probe of this volume's user at the mount point.
     func probe() throws -> Probe { try Probe(as: user, base: mountPoint) }
 }
