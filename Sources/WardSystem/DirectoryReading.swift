@@ -59,34 +59,51 @@ public enum DirectoryReading {
     public static func entries(
         of directory: Int32, from offset: UInt64
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
+        var entries: [(entry: DirectoryEntry, next: UInt64)] = []
+        try records(of: directory, from: offset) { record, next in
+            let name = record.baseAddress! + nameOffset
+            let count = strlen(name.assumingMemoryBound(to: CChar.self))
+            entries.append(
+                (
+                    DirectoryEntry(
+                        name: [UInt8](UnsafeRawBufferPointer(start: name, count: count)),
+                        inode: record.loadUnaligned(as: UInt64.self), type: record[18]),
+                    next
+                ))
+        }
+        return entries
+    }
+
+    /// Reads as many, tells none of them: only where the next ones begin; nil at the end.
+    public static func pass(of directory: Int32, from offset: UInt64) throws(Errno) -> UInt64? {
+        var last: UInt64?
+        try records(of: directory, from: offset) { _, next in last = next }
+        return last
+    }
+
+    /// Where the name begins in struct linux_dirent64: inode 8, offset behind it 8, length of the record 2, type 1; a zero byte
+    /// ends it.
+    private static let nameOffset = 19
+
+    private static func records(
+        of directory: Int32, from offset: UInt64,
+        _ body: (_ record: UnsafeRawBufferPointer, _ next: UInt64) -> Void
+    ) throws(Errno) {
         let start = Int(Int64(bitPattern: offset))
         if try Syscall.lseek(directory, 0, SEEK_CUR) != start {
             _ = try Syscall.lseek(directory, start, SEEK_SET)
         }
-        return try withUnsafeTemporaryAllocation(byteCount: chunkBytes, alignment: 8) {
+        try withUnsafeTemporaryAllocation(byteCount: chunkBytes, alignment: 8) {
             buffer throws(Errno) in
             let count = try Syscall.check {
                 ward_getdents64(directory, buffer.baseAddress!, buffer.count)
             }
-            var entries: [(entry: DirectoryEntry, next: UInt64)] = []
             var at = 0
-            // struct linux_dirent64: inode 8, offset 8, length of the record 2, type 1, name and a zero byte.
-            while at + 19 < count {
+            while at + nameOffset < count {
                 let record = UnsafeRawBufferPointer(rebasing: buffer[at..<count])
-                let name = record.baseAddress! + 19
-                entries.append(
-                    (
-                        DirectoryEntry(
-                            name: [UInt8](
-                                UnsafeRawBufferPointer(
-                                    start: name,
-                                    count: strlen(name.assumingMemoryBound(to: CChar.self)))),
-                            inode: record.loadUnaligned(as: UInt64.self), type: record[18]),
-                        record.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
-                    ))
+                body(record, record.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
                 at += Int(record.loadUnaligned(fromByteOffset: 16, as: UInt16.self))
             }
-            return entries
         }
     }
 
@@ -119,7 +136,7 @@ extension [UInt8] {
     /// A name as system calls take it.
     package var zeroTerminated: [CChar] {
         [CChar](unsafeUninitializedCapacity: count + 1) { terminated, initialized in
-            for (index, byte) in enumerated() { terminated[index] = CChar(bitPattern: byte) }
+            withUnsafeBytes { UnsafeMutableRawBufferPointer(terminated).copyMemory(from: $0) }
             terminated[count] = 0
             initialized = count + 1
         }

@@ -298,7 +298,8 @@ final class DirectoryHandle: @unchecked Sendable {
     // Sendable: what changes is guarded by `lock`.
     struct Name {
         var plain: [UInt8]
-        var stored: [CChar]
+        /// Empty for "." and "..".
+        var stored: [UInt8]
         var inode: UInt64
         var type: UInt8
         /// Where the next one begins.

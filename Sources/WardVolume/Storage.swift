@@ -105,6 +105,8 @@ public protocol Storage: AnyObject, Sendable {
     func entries(
         _ directory: Int32, from offset: UInt64
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)]
+    /// Has the store read as many entries as `entries` would give, and says where the next ones begin; nil at the end.
+    func passEntries(_ directory: Int32, from offset: UInt64) throws(Errno) -> UInt64?
     /// Whether a power cut leaves a beginning of the changes of names that were made, whatever was synced of them.
     func ordersChanges(_ descriptor: Int32) -> Bool
     /// Whether reading may wait for a disk of this machine, and the store tells what is in memory.
@@ -121,6 +123,9 @@ extension Storage {
     public func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool { true }
     public func waitsForDisk(_ descriptor: Int32) -> Bool { false }
     public func nanoseconds() -> UInt64 { SystemClock.nanoseconds() }
+    public func passEntries(_ directory: Int32, from offset: UInt64) throws(Errno) -> UInt64? {
+        try entries(directory, from: offset).last?.next
+    }
     /// For stores in memory: all that is left at once, counted. Such offsets mean nothing once a name is gone.
     public func entries(
         _ directory: Int32, from offset: UInt64
@@ -335,6 +340,9 @@ public class PosixStorage: Storage, @unchecked Sendable {
         _ directory: Int32, from offset: UInt64
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
         try DirectoryReading.entries(of: directory, from: offset)
+    }
+    public func passEntries(_ directory: Int32, from offset: UInt64) throws(Errno) -> UInt64? {
+        try DirectoryReading.pass(of: directory, from: offset)
     }
     private func fileSystem(of descriptor: Int32) -> BackingFileSystem? {
         do throws(Errno) {

@@ -242,10 +242,10 @@ final class TreeReadAhead: Sendable {
     private func read(_ part: Range<UInt64>, of directory: StoreDescriptor) {
         var offset = part.lowerBound
         while offset < part.upperBound, !isStopped.load(ordering: .relaxed),
-            let last = directory.with({ try? storage.entries($0, from: offset) })?.last,
-            last.next > offset
+            let next = directory.with({ (try? storage.passEntries($0, from: offset)) ?? nil }),
+            next > offset
         {
-            offset = last.next
+            offset = next
         }
     }
 }

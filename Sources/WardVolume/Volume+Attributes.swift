@@ -91,30 +91,18 @@ extension Volume {
     }
 
     private func modeRecord(of node: Node) throws(Errno) -> UInt16? {
-        let answer = byName(node) { directory, file throws(Errno) in
-            try modeRecord { buffer throws(Errno) in
-                try storage.getxattrat(directory, file, BackingMode.attributeName, buffer)
-            }
-        }
-        if let answer { return try answer.get() }
-        return try withPathDescriptor(of: node) { descriptor throws(Errno) in
-            try modeRecord(descriptor)
-        }
+        try asking(node) { place throws(Errno) in try modeRecord(at: place) }
     }
 
     func modeRecord(_ descriptor: Int32) throws(Errno) -> UInt16? {
-        try modeRecord { buffer throws(Errno) in
-            try storage.getxattr(descriptor, BackingMode.attributeName, buffer)
-        }
+        try modeRecord(at: .descriptor(descriptor))
     }
 
-    private func modeRecord(
-        _ body: (UnsafeMutableRawBufferPointer) throws(Errno) -> Int
-    ) throws(Errno) -> UInt16? {
+    private func modeRecord(at place: BackingPlace) throws(Errno) -> UInt16? {
         var value: UInt16 = 0
         do throws(Errno) {
             let count = try withUnsafeMutableBytes(of: &value) { buffer throws(Errno) in
-                try body(buffer)
+                try place.getxattr(BackingMode.attributeName, in: storage, buffer)
             }
             return count == 2 ? UInt16(littleEndian: value) : nil
         } catch .noData, .notSupported {

@@ -185,13 +185,21 @@ extension Volume {
         return try body(descriptor)
     }
 
-    /// Runs `body` with a directory descriptor and stored name of the node: it asks for an attribute of its backing file, changes
-    /// nothing, and costs two calls less than one by a descriptor.
-    ///
-    /// Nil where that is no answer: it may be another file's, or a name was removed or moved meanwhile, or the store could not
-    /// tell, or the file is open anyway. Then `withPathDescriptor` asks.
-    func byName<R>(
-        _ node: Node, _ body: (Int32, UnsafePointer<CChar>) throws(Errno) -> R
+    /// Runs `body` where attributes of the node's backing file can be asked for, which is all it may do: by name where nobody has
+    /// the file open, which costs two calls less, and again by a descriptor where that gave no answer.
+    func asking<R>(
+        _ node: Node, _ body: (BackingPlace) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        if let answer = byName(node, body) { return try answer.get() }
+        return try withPathDescriptor(of: node) { descriptor throws(Errno) in
+            try body(.descriptor(descriptor))
+        }
+    }
+
+    /// Nil where a name gives no answer: it may be another file's, or a name was removed or moved meanwhile, or the store could not
+    /// tell, or the file is open anyway.
+    private func byName<R>(
+        _ node: Node, _ body: (BackingPlace) throws(Errno) -> R
     ) -> Result<R, Errno>? {
         guard node !== root, node.file == nil, node.directory?.openDescriptor == nil,
             let quiet = nameChanges.quietState, let link = node.link,
@@ -200,7 +208,7 @@ extension Volume {
         return withExtendedLifetime(parent) {
             link.name.withUnsafeBufferPointer { name in
                 let answer = Result { () throws(Errno) in
-                    try body(parent.rawValue, name.baseAddress!)
+                    try body(.name(name.baseAddress!, in: parent.rawValue))
                 }
                 if case .failure(let error) = answer, error != .noData, error != .notSupported {
                     return nil
@@ -288,4 +296,32 @@ extension Volume {
 
     /// For what the volume does by itself.
     static let ownCaller = Caller(uid: 0, gid: 0, pid: 0)
+}
+
+/// Where a backing file's attributes are asked for.
+enum BackingPlace {
+    /// A stored name in an open directory.
+    case name(UnsafePointer<CChar>, in: Int32)
+    case descriptor(Int32)
+
+    /// Bytes of the value, getxattr(2).
+    func getxattr(
+        _ attribute: String, in storage: any Storage, _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        switch self {
+        case .name(let name, let directory):
+            try storage.getxattrat(directory, name, attribute, buffer)
+        case .descriptor(let descriptor): try storage.getxattr(descriptor, attribute, buffer)
+        }
+    }
+
+    /// Bytes of the list, listxattr(2).
+    func listxattr(
+        in storage: any Storage, _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        switch self {
+        case .name(let name, let directory): try storage.listxattrat(directory, name, buffer)
+        case .descriptor(let descriptor): try storage.listxattr(descriptor, buffer)
+        }
+    }
 }

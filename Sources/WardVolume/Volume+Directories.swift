@@ -51,7 +51,7 @@ extension Volume {
                 }
                 lookups += 1
                 do throws(Errno) {
-                    entry = try self.lookup(node, stored: name.stored, context)
+                    entry = try self.lookup(node, stored: name.stored.zeroTerminated, context)
                 } catch {
                     // Gone meanwhile, or damaged: its own look-up will say so.
                 }
@@ -99,7 +99,7 @@ extension Volume {
             if isOwn {
                 name.inode = plain.count == 1 ? node.inode : (node.link?.parent ?? root).inode
             } else {
-                name.stored = entry.name.zeroTerminated
+                name.stored = entry.name
             }
             names.append(name)
         }

@@ -136,27 +136,17 @@ extension Volume {
     }
 
     func storedNames(_ descriptor: Int32) throws(Errno) -> [String] {
-        try names { buffer throws(Errno) in try storage.listxattr(descriptor, buffer) }
+        try storedNames(at: .descriptor(descriptor))
     }
 
     private func storedNames(of node: Node) throws(Errno) -> [String] {
-        let answer = byName(node) { directory, file throws(Errno) in
-            try names { buffer throws(Errno) in
-                try storage.listxattrat(directory, file, buffer)
-            }
-        }
-        if let answer { return try answer.get() }
-        return try withPathDescriptor(of: node) { descriptor throws(Errno) in
-            try storedNames(descriptor)
-        }
+        try asking(node) { place throws(Errno) in try storedNames(at: place) }
     }
 
-    private func names(
-        _ body: (UnsafeMutableRawBufferPointer) throws(Errno) -> Int
-    ) throws(Errno) -> [String] {
+    private func storedNames(at place: BackingPlace) throws(Errno) -> [String] {
         let list: [UInt8]
         do throws(Errno) {
-            list = try growing(body)
+            list = try growing { buffer throws(Errno) in try place.listxattr(in: storage, buffer) }
         } catch .notSupported {
             return []
         }
@@ -164,19 +154,15 @@ extension Volume {
     }
 
     private func storedValue(of node: Node, _ name: String) throws(Errno) -> [UInt8] {
-        let answer = byName(node) { directory, file throws(Errno) in
-            try growing { buffer throws(Errno) in
-                try storage.getxattrat(directory, file, name, buffer)
-            }
-        }
-        if let answer { return try answer.get() }
-        return try withPathDescriptor(of: node) { descriptor throws(Errno) in
-            try storedValue(descriptor, name)
-        }
+        try asking(node) { place throws(Errno) in try storedValue(at: place, name) }
     }
 
     func storedValue(_ descriptor: Int32, _ name: String) throws(Errno) -> [UInt8] {
-        try growing { buffer throws(Errno) in try storage.getxattr(descriptor, name, buffer) }
+        try storedValue(at: .descriptor(descriptor), name)
+    }
+
+    private func storedValue(at place: BackingPlace, _ name: String) throws(Errno) -> [UInt8] {
+        try growing { buffer throws(Errno) in try place.getxattr(name, in: storage, buffer) }
     }
 
     /// Calls with a larger buffer until the answer fits.

@@ -136,4 +136,8 @@ final class CountingStorage: PosixStorage, @unchecked Sendable {
         note()
         return try super.entries(d, from: offset)
     }
+    override func passEntries(_ d: Int32, from offset: UInt64) throws(Errno) -> UInt64? {
+        note()
+        return try super.passEntries(d, from: offset)
+    }
 }

@@ -82,4 +82,7 @@ private final class HashedStorage: PosixStorage, @unchecked Sendable {
         guard offset < 960 - 20 else { return [] }
         return [(DirectoryEntry(name: [65], inode: 1, type: 8), offset + 40)]
     }
+    override func passEntries(_ directory: Int32, from offset: UInt64) throws(Errno) -> UInt64? {
+        try entries(directory, from: offset).last?.next
+    }
 }
