@@ -93,22 +93,16 @@ extension MountSuite {
             case rsync
             case tar
 
-            /// `$FROM` to `$TO`, which is not there.
+            /// For `MountedVolume.copyStore`.
             var script: String {
                 switch self {
-                case .cp: #"cp -a "$FROM" "$TO""#
+                case .cp: MountedVolume.copyingScript
                 // Else it compares whole seconds, and leaves directories of this second as the copying made them.
                 case .rsync: #"rsync -aHX --modify-window=-1 "$FROM/" "$TO""#
                 case .tar:
                     #"mkdir "$TO"; tar --xattrs -cf - -C "$FROM" . | tar --xattrs -xpf - -C "$TO""#
                 }
             }
-        }
-
-        private func copy(_ original: MountedVolume, to machine: MountedVolume, _ tool: Tool) throws
-        {
-            try machine.shell(
-                "FROM='\(original.volume)' TO='\(machine.volume)'\n" + tool.script)
         }
 
         // MARK: Hostile copies
@@ -120,7 +114,7 @@ extension MountSuite {
             let original = try MountedVolume(as: user)
             try makeKit(original, "kit")
             let machine = try makeMachine(user, kitOf: original)
-            try copy(original, to: machine, .cp)
+            try original.copyStore(to: machine.volume)
             // As the state record is called until it is complete.
             try machine.shell(
                 """
@@ -155,7 +149,7 @@ extension MountSuite {
                 default: break
                 }
                 let machine = try makeMachine(user, kitOf: original)
-                try copy(original, to: machine, tool)
+                try original.copyStore(to: machine.volume, by: tool.script)
                 let done = try adopt(machine)
                 #expect(done.succeeded, "\(state): \(done.everything)")
                 #expect(
@@ -195,18 +189,14 @@ extension MountSuite {
             try original.shell("head -c 40000 /dev/zero | tr '\\0' a >$MNT/C/growing")
             let machine = try makeMachine(user, kitOf: original)
             // The record first; then epochs pass, and a file grows.
-            try machine.shell(
-                "mkdir '\(machine.volume)'; cp -a '\(original.volume)/ward.state' $OUT/state")
+            try machine.shell("cp -a '\(original.volume)/ward.state' $OUT/state")
             for _ in 0..<5 {
                 try original.shell("head -c 4000 /dev/zero | tr '\\0' b >>$MNT/C/growing")
                 try original.lockNow()
                 try original.unlock()
             }
-            try machine.shell(
-                """
-                cp -a '\(original.volume)/.' '\(machine.volume)/'
-                cp -a $OUT/state '\(machine.volume)/ward.state'
-                """)
+            try original.copyStore(to: machine.volume)
+            try machine.shell("cp -a $OUT/state '\(machine.volume)/ward.state'")
             // The page that a tool did not get to see: the file ends without its last one.
             let inode = try original.shell("stat -c %i $MNT/C/growing")
             let name = try original.shell(
@@ -314,7 +304,7 @@ extension MountSuite {
             try makeKit(original, "kit")
             try original.unmount()
             let machine = try makeMachine(user, kitOf: original, passcode: nil)
-            try copy(original, to: machine, .cp)
+            try original.copyStore(to: machine.volume)
             let done = try adopt(machine, "--no-passcode", "--grace", "77s", "--json")
             let json = try #require(
                 try JSONSerialization.jsonObject(with: Data(done.output.utf8)) as? [String: Any],
@@ -520,7 +510,7 @@ extension MountSuite {
             try makeKit(original, "kit")
             try original.unmount()
             let machine = try makeMachine(user, kitOf: original)
-            try copy(original, to: machine, .cp)
+            try original.copyStore(to: machine.volume)
             let code = try machine.shell("cat $OUT/code")
                 .trimmingCharacters(in: .whitespacesAndNewlines)
             var groups = code.split(separator: "-").map(String.init)

@@ -19,16 +19,25 @@ extension MountedVolume {
         return done.output
     }
 
-    /// Copies the store, mounted or not, to `path`. Mounted, the daemon puts `ward.state` in its place by a rename at any
-    /// time: where cp(1) has listed the name of the new one and finds it gone, the copy is begun anew.
-    func copyStore(to path: String, sourceLocation: SourceLocation = #_sourceLocation) throws {
+    /// What `copyStore` does where nothing else is asked for.
+    static let copyingScript = #"cp -a "$FROM" "$TO""#
+
+    /// Copies the store, mounted or not, to `path`, which is not there; `tool`: a script that copies `$FROM` to `$TO`. Mounted,
+    /// the daemon puts `ward.state` in its place by a rename at any time: where the tool has listed the name of the new one and finds
+    /// it gone, the copy is begun anew.
+    func copyStore(
+        to path: String, by tool: String = copyingScript,
+        sourceLocation: SourceLocation = #_sourceLocation
+    ) throws {
         try shell(
             """
+            FROM='\(volume)' TO='\(path)'
+            copy() { \(tool); }
             for _ in 1 2 3 4; do
-                cp -a '\(volume)' '\(path)' && exit
-                rm -rf '\(path)'
+                copy && exit
+                rm -rf "$TO"
             done
-            exec cp -a '\(volume)' '\(path)'
+            copy
             """, sourceLocation: sourceLocation)
     }
 
