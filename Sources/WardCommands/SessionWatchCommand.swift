@@ -34,6 +34,8 @@ struct SessionWatchCommand: ParsableCommand {
         let bus = try SystemBus(sessions: screen)
         var delay = DelayLock("Lock the protected files in \(mountPoint)")
         delay.take(bus)
+        // Most of this process's memory is code that only its start needed.
+        ProgramText.letGo()
         while true {
             while let signal = try bus.next() {
                 switch signal {

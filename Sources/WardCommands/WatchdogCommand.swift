@@ -50,6 +50,8 @@ struct WatchdogCommand: ParsableCommand {
             pollfd(fd: fd, events: Int16(POLLIN), revents: 0),
             pollfd(fd: signals, events: Int16(POLLIN), revents: 0),
         ]
+        // Most of this process's memory is code that only its start needed.
+        ProgramText.letGo()
         while waiting.allSatisfy({ $0.revents == 0 }), !isDying() {
             _ = waiting.withUnsafeMutableBufferPointer {
                 try? Syscall.poll($0, timeoutMilliseconds: 1000)

@@ -1,0 +1,43 @@
+import Glibc
+
+/// The pages of this process's program and libraries that hold code.
+public enum ProgramText {
+    /// Takes them out of this process's memory: each comes back from the page cache when it is executed again. For a
+    /// process that has started and now waits: what the start executed is not executed again. Code is never written, so
+    /// that nothing is lost; mappings that hold data, relocated or not, stay. Returns the size of the mappings, in bytes: 0
+    /// where `/proc` is not there. `proc_pid_maps(5)`, `madvise(2)` `MADV_DONTNEED`.
+    @discardableResult
+    public static func letGo() -> Int {
+        guard let maps = try? OwnedDescriptor(opening: "/proc/self/maps", O_RDONLY) else {
+            return 0
+        }
+        var text: [UInt8] = []
+        var buffer = [UInt8](repeating: 0, count: 1 << 14)
+        while let count = try? Syscall.read(maps.rawValue, &buffer, buffer.count), count > 0 {
+            text += buffer[..<count]
+        }
+        var bytes = 0
+        for line in text.split(separator: UInt8(ascii: "\n")) {
+            guard let range = codeRange(line) else { continue }
+            let start = UnsafeMutableRawPointer(bitPattern: range.lowerBound)
+            if madvise(start, range.count, MADV_DONTNEED) == 0 { bytes += range.count }
+        }
+        return bytes
+    }
+
+    /// The addresses of a line such as `7f64-7f9a r-xp 00026000 fe:00 333151    /usr/lib/libc.so.6`; nil where it is not a
+    /// file's code, or can be written.
+    static func codeRange(_ line: some Sequence<UInt8>) -> Range<UInt>? {
+        let words = line.split(separator: UInt8(ascii: " "), maxSplits: 5)
+        guard words.count == 6, words[1].elementsEqual("r-xp".utf8),
+            words[5].first(where: { $0 != UInt8(ascii: " ") }) == UInt8(ascii: "/")
+        else { return nil }
+        let ends = words[0].split(separator: UInt8(ascii: "-")).map {
+            UInt(String(decoding: $0, as: UTF8.self), radix: 16)
+        }
+        guard ends.count == 2, let start = ends[0], let end = ends[1], start < end else {
+            return nil
+        }
+        return start..<end
+    }
+}
