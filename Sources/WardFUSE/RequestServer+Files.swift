@@ -91,7 +91,8 @@ extension RequestServer {
         // Kept only where offsets mean the same to every handle (decision 0062): who began in a listing that the kernel
         // kept, and is sent back here when a name is removed, goes on at an offset that another handle gave.
         let flags: UInt32 =
-            policy.keepsContent && volume.keepsListings ? FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE : 0
+            policy.keepsContent && volume.keepsListing(of: call.node)
+            ? FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE : 0
         if !send(fuse_open_out(fh: handle, open_flags: flags, backing_id: 0), call) {
             volume.releaseDirectory(handle, context)
         }

@@ -43,9 +43,11 @@ extension CrashRun {
         let node = try node(identity)
         model.nodes[identity]!.classes.append(wanted)
         try volume.setClass(node, wanted, isSynced: isSynced)
-        if isSynced && wanted.isStronger(than: old)
-            || model.nodes[identity]!.kind == .directory
-        {
+        let isDurable =
+            model.nodes[identity]!.kind == .directory
+            ? isSynced || settings.disk.order == .posix
+            : isSynced && wanted.isStronger(than: old)
+        if isDurable {
             model.syncClass(identity)
         }
     }

@@ -3,7 +3,8 @@ import Glibc
 
 /// What a directory says of an entry, readdir(3).
 public struct DirectoryEntry: Sendable {
-    /// As stored, without a slash or a zero byte.
+    /// As stored, without a slash or a zero byte. Empty where a damaged store says that the name begins with one: nothing can be
+    /// opened by it.
     public var name: [UInt8]
     public var inode: UInt64
     /// `DT_*`; `DT_UNKNOWN` where the file system does not say.
@@ -16,9 +17,10 @@ public struct DirectoryEntry: Sendable {
     }
 }
 
-/// The entries of a directory, without "." and "..".
+/// The entries of a directory.
 public enum DirectoryReading {
-    /// Calls `body` with each, in the file system's order. `directory`: open for reading; its read position stays as it is.
+    /// Calls `body` with each but ".", ".." and those without a name, in the file system's order. `directory`: open for reading;
+    /// its read position stays as it is.
     public static func entries(
         of directory: Int32, _ body: (DirectoryEntry) -> Void
     ) throws(Errno) {
@@ -39,9 +41,7 @@ public enum DirectoryReading {
             let name = UnsafeRawPointer(entry) + MemoryLayout<dirent>.offset(of: \.d_name)!
             let count = strlen(name.assumingMemoryBound(to: CChar.self))
             let bytes = UnsafeRawBufferPointer(start: name, count: count)
-            if count <= 2, bytes[0] == UInt8(ascii: "."),
-                count == 1 || bytes[1] == UInt8(ascii: ".")
-            {
+            if bytes.isEmpty || bytes.elementsEqual(".".utf8) || bytes.elementsEqual("..".utf8) {
                 continue
             }
             body(

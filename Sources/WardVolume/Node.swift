@@ -46,6 +46,13 @@ final class Node: @unchecked Sendable {
     /// under way would promise what is not on disk yet.
     private let namesMade = Atomic<UInt32>(0)
     private let namesSynced = Atomic<UInt32>(0)
+    private let unreadableName = Atomic<Bool>(false)
+    /// Of a directory: a listing had to leave a name out. What the kernel keeps of one, and completes with another, would be without it
+    /// and without an error. Stays until the kernel forgets the directory. Needs no lock.
+    var hasUnreadableName: Bool {
+        get { unreadableName.load(ordering: .acquiring) }
+        set { unreadableName.store(newValue, ordering: .releasing) }
+    }
     private let freshness = Atomic<Bool>(false)
     /// Made by us, without an ACL to inherit, and given neither ACL nor capabilities since: the kernel asks for both at the
     /// first write and the first chmod. Needs no lock.

@@ -319,6 +319,9 @@ final class DirectoryHandle: @unchecked Sendable {
     /// Where the store goes on after `names`, and whether nothing is there.
     private var end: UInt64 = 0
     private var hasEnded = false
+    /// Why a name before `end` was left out: said where the listing ends, because programs take a listing without an error for a
+    /// whole one, and what is not in it for removed.
+    private var skipped: Errno?
     /// Fetches what comes next of a long directory; nil where that is of no use.
     private let ahead: TreeReadAhead?
     private var listingAhead: ListingAhead?
@@ -343,18 +346,24 @@ final class DirectoryHandle: @unchecked Sendable {
         index = 0
         end = offset
         hasEnded = false
+        if offset == 0 { skipped = nil }
     }
 
-    /// The name at the position; nil at the end. `open` opens the directory anew; `convert` makes names of what is stored.
+    /// The name at the position; nil at the end. `open` opens the directory anew; `convert` makes names of what is stored, and says
+    /// why it left one out that could not be read.
     func name(
         open: () throws(Errno) -> Int32,
-        convert: ([(entry: DirectoryEntry, next: UInt64)]) throws(Errno) -> [Name]
+        convert: ([(entry: DirectoryEntry, next: UInt64)], _ skipped: inout Errno?) throws(Errno)
+            -> [Name]
     ) throws(Errno) -> Name? {
         while index == names.count {
-            if hasEnded { return nil }
+            if hasEnded {
+                if let skipped { throw skipped }
+                return nil
+            }
             if descriptor < 0 { descriptor = try open() }
             let entries = try read()
-            names = try convert(entries)
+            names = try convert(entries, &skipped)
             index = 0
             hasEnded = entries.isEmpty
             if let last = entries.last { end = last.next }

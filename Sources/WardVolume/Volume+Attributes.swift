@@ -86,17 +86,23 @@ extension Volume {
 
     /// The mode as it was set, for nodes whose backing mode is marked.
     func trueMode(of node: Node, _ status: FileStatus) throws(Errno) -> mode_t {
+        var status = status
+        for _ in 1...Volume.mostLooks where BackingMode.isMarked(status.st_mode) {
+            let (record, after) = try askingWithStatus(node) { place throws(Errno) in
+                try modeRecord(at: place)
+            }
+            // The mark comes after the record and goes before it: without one it counts only where it was there all the time.
+            if record != nil || after.hasSameChange(as: status) {
+                return BackingMode.trueMode(ofMarked: status.st_mode, record: record)
+            }
+            status = after
+        }
         guard BackingMode.isMarked(status.st_mode) else { return status.st_mode }
-        return BackingMode.trueMode(ofMarked: status.st_mode, record: try modeRecord(of: node))
+        return BackingMode.trueMode(ofMarked: status.st_mode, record: nil)
     }
 
-    private func modeRecord(of node: Node) throws(Errno) -> UInt16? {
-        try asking(node) { place throws(Errno) in try modeRecord(at: place) }
-    }
-
-    func modeRecord(_ descriptor: Int32) throws(Errno) -> UInt16? {
-        try modeRecord(at: .descriptor(descriptor))
-    }
+    /// How often something is looked at again that changed while it was looked at: a store may give another answer each time.
+    static let mostLooks = 100
 
     private func modeRecord(at place: BackingPlace) throws(Errno) -> UInt16? {
         var value: UInt16 = 0
@@ -239,5 +245,13 @@ extension Volume {
         case .now: timespec(tv_sec: 0, tv_nsec: ward_utime_now())
         case .at(let value): value
         }
+    }
+}
+
+extension FileStatus {
+    /// Whether the inode's attributes are as they were at `earlier`.
+    fileprivate func hasSameChange(as earlier: FileStatus) -> Bool {
+        st_mode == earlier.st_mode && st_ctim.tv_sec == earlier.st_ctim.tv_sec
+            && st_ctim.tv_nsec == earlier.st_ctim.tv_nsec
     }
 }

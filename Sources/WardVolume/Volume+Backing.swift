@@ -190,9 +190,19 @@ extension Volume {
     func asking<R>(
         _ node: Node, _ body: (BackingPlace) throws(Errno) -> R
     ) throws(Errno) -> R {
-        if let answer = byName(node, body) { return try answer.get() }
+        if let (answer, _) = byName(node, body) { return try answer.get() }
         return try withPathDescriptor(of: node) { descriptor throws(Errno) in
             try body(.descriptor(descriptor))
+        }
+    }
+
+    /// The same, with what the file is after it.
+    func askingWithStatus<R>(
+        _ node: Node, _ body: (BackingPlace) throws(Errno) -> R
+    ) throws(Errno) -> (answer: R, after: FileStatus) {
+        if let (answer, status) = byName(node, body) { return (try answer.get(), status) }
+        return try withPathDescriptor(of: node) { descriptor throws(Errno) in
+            (try body(.descriptor(descriptor)), try storage.fstat(descriptor))
         }
     }
 
@@ -200,7 +210,7 @@ extension Volume {
     /// tell, or the file is open anyway.
     private func byName<R>(
         _ node: Node, _ body: (BackingPlace) throws(Errno) -> R
-    ) -> Result<R, Errno>? {
+    ) -> (answer: Result<R, Errno>, after: FileStatus)? {
         guard node !== root, node.file == nil, node.directory?.openDescriptor == nil,
             let quiet = nameChanges.quietState, let link = node.link,
             let parent = try? directoryDescriptor(of: link.parent)
@@ -218,7 +228,7 @@ extension Volume {
                     UInt64(status.st_ino) == node.inode, status.st_dev == rootDevice,
                     nameChanges.isQuiet(since: quiet)
                 else { return nil }
-                return answer
+                return (answer, status)
             }
         }
     }

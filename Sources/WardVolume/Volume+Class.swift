@@ -27,7 +27,7 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) {
         if node.isDirectory {
-            try setDirectoryClass(of: node, to: wanted, caller, context)
+            try setDirectoryClass(of: node, to: wanted, isSynced: isSynced, caller, context)
         } else if node.isRegular {
             try setFileClass(of: node, to: wanted, isSynced: isSynced, caller, context)
         } else {
@@ -147,7 +147,8 @@ extension Volume {
 
     /// What is created in it from now on (row I4).
     private func setDirectoryClass(
-        of node: Node, to wanted: ProtectionClass, _ caller: Caller, _ context: WorkerContext
+        of node: Node, to wanted: ProtectionClass, isSynced: Bool, _ caller: Caller,
+        _ context: WorkerContext
     ) throws(Errno) {
         let state = try directoryState(of: node)
         state.recordLock.lockNow()
@@ -156,18 +157,29 @@ extension Volume {
         if !wanted.isForSynchronised, let marked = markedDirectory(over: node) {
             throw refused(path(of: node), wanted, marked, .setClass, caller)
         }
-        try writeRecord(of: node, state, wanted, isMarked: state.isMarked, context)
+        try writeRecord(
+            of: node, state, wanted, isMarked: state.isMarked, isSynced: isSynced, context)
     }
 
     /// Writes the directory's record anew; the record lock is held. Where the class changes, empty files in it that have no
     /// header get one first: they keep the class they have. Durable.
+    ///
+    /// Not `isSynced`: a sync of the store does that later, for many directories. Only where the store keeps the order of changes:
+    /// what is made in it meanwhile and synced has its class from this record.
     func writeRecord(
         of node: Node, _ state: DirectoryState, _ wanted: ProtectionClass, isMarked: Bool,
-        _ context: WorkerContext
+        isSynced: Bool = true, _ context: WorkerContext
     ) throws(Errno) {
+        let isSynced = isSynced || !keepsOrder || !syncsWhole
         let old = state.protectionClass
         let wasMarked = state.isMarked
-        if old == wanted, wasMarked == isMarked, !state.isRecordUnsynced { return }
+        // Where a sync failed, or is yet to come, it may be in memory alone.
+        let failures = syncFailures.load(ordering: .acquiring)
+        if old == wanted, wasMarked == isMarked, !state.isRecordUnsynced,
+            failures == 0, !isSynced || unsyncedClasses.areNone
+        {
+            return
+        }
         let directory = try directoryDescriptor(of: node)
         // Files that are made or moved here from now on get a header before their name; those that others are at are waited for.
         if old != wanted {
@@ -175,14 +187,18 @@ extension Volume {
             awaitClassDecisions()
         }
         defer { state.nextClass = nil }
-        let failures = syncFailures.load(ordering: .acquiring)
-        if old != wanted, try keepClassOfEmptyFiles(in: node, state, directory, context) {
+        if old != wanted {
+            let hasFiles = try keepClassOfEmptyFiles(in: node, state, directory, context)
             // A power cut that takes a file's header leaves an empty file of its directory's class: headers first.
-            try syncBackingStore(since: failures)
+            if hasFiles, failures != 0 || !unsyncedHeaders.areNone {
+                try syncBackingStore(since: failures)
+            }
         }
         let record = DirectoryRecord(
             directoryID: state.id, protectionClass: wanted, isSynchronised: isMarked)
         let hidden = stagingName()
+        if !isSynced { unsyncedClasses.begin() }
+        defer { if !isSynced { unsyncedClasses.end() } }
         try storage.symlinkat(
             target: record.linkTarget(macKey: keys.records), directory.rawValue, hidden)
         state.isRecordUnsynced = true
@@ -196,6 +212,11 @@ extension Volume {
         state.protectionClass = wanted
         state.isMarked = isMarked
         if isMarked { hasMarks.store(true, ordering: .sequentiallyConsistent) }
+        guard isSynced else {
+            // `unsyncedClasses` says it from here on, and the failure of a sync.
+            state.isRecordUnsynced = false
+            return
+        }
         // A weaker class, too: a file without a header that is synced from now on has its class from this record alone.
         try storage.fsync(directory.rawValue)
         state.isRecordUnsynced = false

@@ -141,6 +141,9 @@ extension Volume {
         let before = (header: file.header, headerBytes: file.headerBytes)
         let epochNow = beginWrite(context)
         let sealingEpoch = sealingEpoch(file, epochNow)
+        let isFirstHeader = file.header == nil
+        if isFirstHeader { unsyncedHeaders.begin() }
+        defer { if isFirstHeader { unsyncedHeaders.end() } }
         do throws(Errno) {
             if file.header == nil || file.header!.wrappedKey.isEmpty { try makeKey(file) }
             let plain = context.plain

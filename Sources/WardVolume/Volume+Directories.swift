@@ -40,7 +40,10 @@ extension Volume {
                 try storage.openat(
                     try directoryDescriptor(of: node).rawValue, ".", O_RDONLY | O_DIRECTORY,
                     mode: 0)
-            }, convert: { (entries) throws(Errno) in try names(of: entries, in: node) })
+            },
+            convert: { (entries, skipped) throws(Errno) in
+                try names(of: entries, in: node, skipped: &skipped)
+            })
         {
             var entry: Entry?
             if lookup, !name.stored.isEmpty {
@@ -69,6 +72,11 @@ extension Volume {
         }
     }
 
+    /// Whether the kernel may keep what is listed of it.
+    public func keepsListing(of id: NodeID) -> Bool {
+        keepsListings && !node(id).hasUnreadableName
+    }
+
     public func releaseDirectory(_ handle: HandleID, _ context: WorkerContext) {
         handle.releaseObject(as: DirectoryHandle.self)
     }
@@ -83,17 +91,21 @@ extension Volume {
     }
 
     /// Names of what a directory stores, decrypted. Foreign ones are left out and reported once; leftovers of interrupted
-    /// operations are swept.
+    /// operations are swept. `skipped`: why a long name could not be read, which costs the listing that one name, not all the
+    /// others.
     private func names(
-        of entries: [(entry: DirectoryEntry, next: UInt64)], in node: Node
+        of entries: [(entry: DirectoryEntry, next: UInt64)], in node: Node,
+        skipped: inout Errno?
     ) throws(Errno) -> [DirectoryHandle.Name] {
         let state = try directoryState(of: node)
         var names: [DirectoryHandle.Name] = []
         names.reserveCapacity(entries.count)
         for (entry, next) in entries {
-            guard let plain = try plainName(of: entry, in: node, state) else { continue }
+            guard let plain = try plainName(of: entry, in: node, state, skipped: &skipped) else {
+                continue
+            }
             // "." and ".." have no stored form: nothing is looked up for them.
-            let isOwn = entry.name[0] == UInt8(ascii: ".")
+            let isOwn = entry.name.first == UInt8(ascii: ".")
             var name = DirectoryHandle.Name(
                 plain: plain, stored: [], inode: entry.inode, type: entry.type, next: next)
             if isOwn {
@@ -108,9 +120,9 @@ extension Volume {
 
     /// The plaintext of what is stored as `entry`; nil where it is not to be shown.
     private func plainName(
-        of entry: DirectoryEntry, in node: Node, _ state: DirectoryState
+        of entry: DirectoryEntry, in node: Node, _ state: DirectoryState, skipped: inout Errno?
     ) throws(Errno) -> [UInt8]? {
-        if entry.name[0] == UInt8(ascii: ".") {
+        if entry.name.first == UInt8(ascii: ".") {
             if entry.name.count == 1 || entry.name.elementsEqual("..".utf8) { return entry.name }
             if entry.name.starts(with: ".ward-".utf8) {
                 if !isReadOnly, !entry.name.starts(with: stagingPrefix.utf8),
@@ -124,15 +136,19 @@ extension Volume {
             return nil
         }
         var stored = entry.name
-        if entry.name[0] == Volume.longNamePrefix {
+        if entry.name.first == Volume.longNamePrefix {
+            let directory = try directoryDescriptor(of: node)
             do throws(Errno) {
-                let directory = try directoryDescriptor(of: node)
                 stored =
                     try readLongName(
                         directory.rawValue, entry.name.zeroTerminated) ?? []
             } catch .noSuchFileOrDirectory, .invalidArgument {
                 // Its link is gone, or no link.
                 stored = []
+            } catch {
+                skipped = error
+                node.hasUnreadableName = true
+                return nil
             }
         }
         guard let plain = stored.withUnsafeBytes({ decryptName($0, in: state.id) }) else {

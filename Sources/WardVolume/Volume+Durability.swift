@@ -144,12 +144,17 @@ extension Volume {
     func syncBackingStore(since failures: UInt64? = nil) throws(Errno) {
         let failures = failures ?? syncFailures.load(ordering: .acquiring)
         let names = namesMade.load(ordering: .acquiring)
-        let classes = unsyncedClasses.made
+        let (classes, headers) = (unsyncedClasses.made, unsyncedHeaders.made)
         let remembered = [unsyncedKeys, unsyncedCuts, movedFiles].map { ($0, $0.notesMade) }
         storeSyncLock.lockNow()
         defer { storeSyncLock.unlock() }
         do throws(Errno) {
             try storage.syncfs(rootDescriptor)
+            // A file system that gave up, as ext4 does after an error of its journal, is read-only from then on, and syncfs(2) of such a
+            // one does nothing and says so by no error (`sync_filesystem`, fs/sync.c).
+            if try storage.fstatvfs(rootDescriptor).f_flag & UInt(ST_RDONLY) != 0 {
+                throw .readOnlyFileSystem
+            }
         } catch {
             noteFailedStoreSync()
             throw error
@@ -159,6 +164,7 @@ extension Volume {
         guard !lastDurablePointFailed.load(ordering: .relaxed) else { return }
         for (files, notes) in remembered { files.forget(through: notes) }
         unsyncedClasses.noteSync(of: classes)
+        unsyncedHeaders.noteSync(of: headers)
         namesSynced.store(names, ordering: .releasing)
     }
 

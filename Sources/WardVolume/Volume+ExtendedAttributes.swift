@@ -12,7 +12,7 @@ import WardSystem
 extension Volume {
     static let className = Array("user.ward.class".utf8)
     /// To be set as `user.ward.class`, for whoever changes many files: a stronger class is durable when the value that it had
-    /// before the first change was set on any of them afterwards, without an error.
+    /// before the first change was set on any of them afterwards, without an error. Of a directory as well (decision 0065).
     public static let unsyncedClassName = "user.ward.class.unsynced"
     static let defaultACLName = "system.posix_acl_default"
     static let accessACLName = "system.posix_acl_access"
@@ -73,17 +73,13 @@ extension Volume {
                 return text == Volume.accessACLName ? try withTrueOwner(value, node) : value
             } catch .noData where text == Volume.labelName {
                 throw .notSupported
-            }
-        case .sealed(let prefix):
-            guard let owner = try ownerID(of: node, context) else { throw .noData }
-            let stored = storedName(name, prefix)
-            let sealed = try storedValue(of: node, stored)
-            guard let opened = openAttribute(sealed, owner, stored), opened.name.elementsEqual(name)
-            else {
-                try judgeAttribute(of: node)
+            } catch .notSupported where text != Volume.labelName {
+                // A store without ACLs. The kernel, which asks for one at each step of a path, would refuse that with this error.
                 throw .noData
             }
-            return opened.value
+        case .sealed(let prefix):
+            let stored = storedName(name, prefix)
+            return try openedAttribute(of: node, stored, context) { $0.elementsEqual(name) }.value
         case .unsupported: throw .notSupported
         }
     }
@@ -97,18 +93,38 @@ extension Volume {
         if node.isRegular || node.isDirectory { result += Volume.className + [0] }
         for name in try storedNames(of: node) {
             if name.hasPrefix("user.w.") || name.hasPrefix("trusted.w.") {
-                guard let owner = try ownerID(of: node, context) else { continue }
-                guard let opened = openAttribute(try storedValue(of: node, name), owner, name)
-                else {
-                    try judgeAttribute(of: node)
-                    continue
+                do throws(Errno) {
+                    result += try openedAttribute(of: node, name, context) { _ in true }.name + [0]
+                } catch .noData {
+                    // Excused, or removed meanwhile.
                 }
-                result += opened.name + [0]
             } else if name.hasPrefix("security.") || name.hasPrefix("system.posix_acl_") {
                 result += Array(name.utf8) + [0]
             }
         }
         return result
+    }
+
+    /// The attribute that is stored as `stored`. `ENODATA` where it is not there, `EIO` where it is damaged or is not called what it
+    /// must be.
+    private func openedAttribute(
+        of node: Node, _ stored: String, _ context: WorkerContext,
+        isName: ([UInt8]) -> Bool
+    ) throws(Errno) -> (name: [UInt8], value: [UInt8]) {
+        for look in 1...Volume.mostLooks {
+            guard let owner = try ownerID(of: node, context) else { throw .noData }
+            let sealed = try storedValue(of: node, stored)
+            if let opened = openAttribute(sealed, owner, stored), isName(opened.name) {
+                return opened
+            }
+            // A file that lost its attributes and its content meanwhile, and got new ones, has another ID.
+            let ownerNow = try ownerID(of: node, context)
+            let sealedNow = try storedValue(of: node, stored)
+            if look < Volume.mostLooks, ownerNow != owner || sealedNow != sealed { continue }
+            try judgeAttribute(of: node)
+            break
+        }
+        throw .noData
     }
 
     /// An attribute that does not authenticate: `EIO`, or, while a doubt is left, taken for one that is not there. A power cut

@@ -46,6 +46,8 @@ extension Volume {
         guard file.isWritable else { throw .readOnlyFileSystem }
         let before = keepsTimes ? try storage.fstat(file.descriptor) : nil
         let old = (header: file.header, headerBytes: file.headerBytes)
+        if old.header == nil { unsyncedHeaders.begin() }
+        defer { if old.header == nil { unsyncedHeaders.end() } }
         file.header = FileHeader(
             protectionClass: protectionClass,
             fileID: old.header?.fileID ?? SystemRandom.bytes(16),

@@ -67,7 +67,11 @@ public final class Volume: @unchecked Sendable {
     private let recordedEpochValue: Atomic<UInt32>
     /// Counts syncs that failed, of files and of the store.
     let syncFailures = Atomic<UInt64>(0)
-    let unsyncedClasses = UnsyncedClasses()
+    /// Classes set by who changes many and syncs once at the end (`unsyncedClassName`). Who asks for a class that a file or directory
+    /// has already, to be durable, relies on no such change.
+    let unsyncedClasses = UnsyncedChanges()
+    /// Headers of files that had none: what a power cut takes of these leaves an empty file of its directory's class.
+    let unsyncedHeaders = UnsyncedChanges()
     /// No other mount's.
     let classSyncMarkStart =
         Volume.classSyncWord + Base64URL.encode(SystemRandom.bytes(9)) + " "

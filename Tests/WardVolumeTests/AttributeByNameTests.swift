@@ -139,4 +139,130 @@ import WardSystem
         #expect(rmdir(place) == 0 && rename(place + "-away", place) == 0)
         #expect(try value(harness, node, "user.a") == Array("of f".utf8))
     }
+
+    private func remove(
+        _ harness: VolumeHarness, _ node: NodeID, _ name: String
+    ) throws(Errno) {
+        try harness.withName(name) { bytes throws(Errno) in
+            try harness.volume.removeExtendedAttribute(
+                of: node, bytes, caller: harness.caller, harness.context)
+        }
+    }
+
+    private func setMode(_ harness: VolumeHarness, _ node: NodeID, _ mode: UInt32) throws(Errno) {
+        var change = AttributeChange()
+        change.mode = mode
+        _ = try harness.volume.setAttributes(
+            of: node, handle: nil, change, caller: harness.caller, harness.context)
+    }
+
+    @Test("an attribute that is removed while the list is made is not in it, without an error")
+    func removedMeanwhile() throws {
+        let storage = FailingStorage()
+        // Used by one thread at a time.
+        nonisolated(unsafe) let harness = try VolumeHarness(storage: storage)
+        let node = try makeFile(harness, "f", attribute: "of f")
+        let asked = Atomic(0)
+        storage.onAttributeByName {
+            guard asked.add(1, ordering: .relaxed).oldValue == 0 else { return }
+            try! remove(harness, node, "user.a")
+        }
+        let names = try harness.volume.extendedAttributeNames(of: node, harness.context)
+        #expect(names == Volume.className + [0])
+        #expect(asked.load(ordering: .relaxed) == 1)
+    }
+
+    @Test("a file that gets another ID while its attribute is read is not taken for a damaged one")
+    func newIDMeanwhile() throws {
+        let storage = FailingStorage()
+        // Used by one thread at a time.
+        nonisolated(unsafe) let harness = try VolumeHarness(storage: storage)
+        let node = try makeFile(harness, "f", attribute: "of f")
+        let asked = Atomic(0)
+        storage.onAttributeByName {
+            guard asked.add(1, ordering: .relaxed).oldValue == 0 else { return }
+            try! remove(harness, node, "user.a")
+            try! harness.setSize(node, nil, 0)
+            try! harness.withName("user.a") { name throws(Errno) in
+                try harness.withName("later") { value throws(Errno) in
+                    try harness.volume.setExtendedAttribute(
+                        of: node, name, value: value, flags: 0, dropSetGroupID: false,
+                        caller: harness.caller, harness.context)
+                }
+            }
+        }
+        #expect(try value(harness, node, "user.a") == Array("later".utf8))
+        #expect(asked.load(ordering: .relaxed) > 1)
+        #expect(harness.events.integrityFailures.isEmpty)
+    }
+
+    @Test("a mode that is changed while it is looked at is the one of before or the one of after")
+    func modeMeanwhile() throws {
+        let storage = FailingStorage()
+        // Used by one thread at a time.
+        nonisolated(unsafe) let harness = try VolumeHarness(storage: storage)
+        let node = try makeFile(harness, "f", attribute: "of f")
+        for later: UInt32 in [0o644, 0o444, 0o111, 0o200] {
+            try setMode(harness, node, 0o200)
+            let asked = Atomic(0)
+            storage.onAttributeByName {
+                guard asked.add(1, ordering: .relaxed).oldValue == 0 else { return }
+                try! setMode(harness, node, later)
+            }
+            let found = try harness.volume.attributes(
+                of: node, handle: nil, caller: harness.caller, harness.context)
+            #expect([0o200, later].contains(found.mode & 0o7777))
+            #expect(asked.load(ordering: .relaxed) > 0)
+            storage.onAttributeByName(nil)
+        }
+    }
+
+    // The kernel asks for an ACL at each step of a path, and would refuse that.
+    @Test("a store that knows no ACLs has none, which is no error")
+    func withoutACLs() throws {
+        let harness = try VolumeHarness(storage: StorageWithoutACLs())
+        let node = try makeFile(harness, "f", attribute: "of f")
+        #expect(try value(harness, node, Self.accessACL) == nil)
+        #expect(try value(harness, 1, Self.accessACL) == nil)
+        #expect(try value(harness, 1, "system.posix_acl_default") == nil)
+        #expect(throws: Errno.notSupported) { try value(harness, node, "security.selinux") }
+        #expect(throws: Errno.notSupported) {
+            try harness.withName(Self.accessACL) { name throws(Errno) in
+                // Version 2, the owner may read and write.
+                let acl: [UInt8] = [2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255]
+                return try acl.withUnsafeBytesTyped { value throws(Errno) in
+                    try harness.volume.setExtendedAttribute(
+                        of: node, name, value: value, flags: 0, dropSetGroupID: false,
+                        caller: harness.caller, harness.context)
+                }
+            }
+        }
+    }
+}
+
+/// As ext4 mounted with `noacl`.
+private final class StorageWithoutACLs: PosixStorage, @unchecked Sendable {
+    // Sendable: it adds nothing.
+    private func check(_ name: String) throws(Errno) {
+        if name.hasPrefix("system.posix_acl_") { throw .notSupported }
+    }
+    override func getxattr(
+        _ descriptor: Int32, _ name: String, _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        try check(name)
+        return try super.getxattr(descriptor, name, buffer)
+    }
+    override func getxattrat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ name: String,
+        _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(Errno) -> Int {
+        try check(name)
+        return try super.getxattrat(directory, path, name, buffer)
+    }
+    override func setxattr(
+        _ descriptor: Int32, _ name: String, _ value: UnsafeRawBufferPointer, flags: Int32
+    ) throws(Errno) {
+        try check(name)
+        try super.setxattr(descriptor, name, value, flags: flags)
+    }
 }

@@ -1,4 +1,5 @@
 import Foundation
+import Synchronization
 import Testing
 import WardFormat
 import WardSystem
@@ -207,5 +208,30 @@ import WardSystem
         #expect(written.wait(timeout: .now() + 10) == .success)
         #expect(durable.wait(timeout: .now() + 10) == .success)
         if !isInTime { evicted.wait() }
+    }
+
+    @Test("a sync of a store that became read-only is an error: the kernel says that it succeeded")
+    func abortedStore() throws {
+        let storage = AbortingStorage()
+        let harness = try VolumeHarness(storage: storage)
+        try harness.volume.durablePoint()
+        let (_, handle) = try harness.create("f")
+        try harness.write(handle, 0, [1])
+        storage.hasGivenUp.store(true, ordering: .relaxed)
+        #expect(throws: Errno.readOnlyFileSystem) { try harness.volume.durablePoint() }
+        #expect(harness.volume.hasUnsyncedChanges)
+        harness.volume.release(handle, harness.context)
+    }
+}
+
+/// As ext4 mounted with `errors=remount-ro` after its journal failed.
+private final class AbortingStorage: PosixStorage, @unchecked Sendable {
+    // Sendable: what it adds is an atomic.
+    let hasGivenUp = Atomic(false)
+
+    override func fstatvfs(_ descriptor: Int32) throws(Errno) -> FileSystemStatus {
+        var status = try super.fstatvfs(descriptor)
+        if hasGivenUp.load(ordering: .relaxed) { status.f_flag |= UInt(ST_RDONLY) }
+        return status
     }
 }

@@ -18,7 +18,7 @@ struct ClassChange {
     private(set) var failed = 0
     private(set) var onlyFailure: CommandFailure?
     private var progress: ProgressLine
-    /// What sets the class of files below the path.
+    /// What sets the class of the path and of what is below it.
     private var attribute = ExtendedAttribute.wardClass
 
     init(
@@ -60,7 +60,7 @@ struct ClassChange {
                 rekey(name, in: parent.rawValue, path: path)
                 return
             }
-            let mark = isRecursive && !isRekeying ? syncMark(here) : nil
+            let mark = isRecursive && !isRekeying && type == S_IFDIR ? syncMark(here) : nil
             attribute =
                 mark == nil ? ExtendedAttribute.wardClass : ExtendedAttribute.wardClassUnsynced
             if !set(here, path: path) { return }
@@ -79,7 +79,7 @@ struct ClassChange {
         try? ExtendedAttribute.value(of: ExtendedAttribute.wardClassUnsynced, path: here)
     }
 
-    /// Files are not synced one by one: all of them, once. `mark`: from before the first.
+    /// Nothing is synced by itself: all of it, once. `mark`: from before the first.
     private mutating func makeDurable(_ here: String, _ path: String, _ mark: [UInt8]) {
         do throws(Errno) {
             try ExtendedAttribute.set(ExtendedAttribute.wardClassUnsynced, mark, path: here)
@@ -154,8 +154,7 @@ struct ClassChange {
     /// `here` names the node itself, through `/proc/self/fd`, so that nothing exchanged meanwhile is changed instead.
     private mutating func set(_ here: String, path: String) -> Bool {
         do throws(Errno) {
-            try ExtendedAttribute.set(
-                ExtendedAttribute.wardClass, protectionClass.letter, path: here)
+            try ExtendedAttribute.set(attribute, protectionClass.letter, path: here)
             changed += 1
             return true
         } catch {

@@ -1,10 +1,9 @@
 import Synchronization
 
-/// Whether changes of class are not known to be durable: of those who change many files and sync once at the end
-/// (`Volume.unsyncedClassName`). Who asks for a class that a file has already, to be durable, relies on no such change.
-final class UnsyncedClasses: Sendable {
+/// Whether changes of one kind are not known to be durable.
+final class UnsyncedChanges: Sendable {
     private struct State {
-        /// Under way: their headers may not be written yet.
+        /// Under way: their headers or records may not be written yet.
         var begun = 0
         /// That were made; of these, those that a sync came after.
         var made: UInt64 = 0
@@ -14,7 +13,7 @@ final class UnsyncedClasses: Sendable {
 
     var areNone: Bool { state.withLock { $0.begun == 0 && $0.made == $0.synced } }
 
-    /// Before the file is written.
+    /// Before the file or record is written.
     func begin() { state.withLock { $0.begun += 1 } }
 
     func end() {
