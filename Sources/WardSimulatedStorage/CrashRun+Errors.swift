@@ -45,14 +45,15 @@ extension CrashRun {
     }
 
     /// What a failed sync has dropped: the next one does not make it durable, and nobody promised that it would. Whoever opens
-    /// such a file first, and be it for another call, finds it as the disk has it (decision 0054).
-    func noteLost() {
+    /// such a file first, and be it for another call, finds it as the disk has it (decision 0054): `opened` was opened just now,
+    /// and may differ from the disk behind its end still.
+    func noteLost(opened: UInt64? = nil) {
         let image = volume.disk.image
         for identity in model.nodes.keys.sorted() {
             let wasLost = model.nodes[identity]!.hasLostPages
             let isLost = image.hasLost(identity)
             model.nodes[identity]!.hasLostPages = isLost
-            guard wasLost, !isLost, isReachable(identity) else { continue }
+            guard wasLost, !isLost || identity == opened, isReachable(identity) else { continue }
             do {
                 try volume.disk.withoutFaults { try adoptFromDisk(identity) }
             } catch {

@@ -70,7 +70,7 @@ extension CrashRun {
         if let found = handles.first(where: { $0.identity == identity }) { return found.handle }
         let handle = try volume.open(try node(identity))
         handles.append((identity, handle))
-        if model.nodes[identity]!.hasLostPages { noteLost() }
+        if model.nodes[identity]!.hasLostPages { noteLost(opened: identity) }
         while handles.count > 5 { volume.release(handles.removeFirst().handle) }
         return handle
     }

@@ -13,7 +13,7 @@ import WardVolume
         if let text = getenv("WARD_CRASH_SEED"), let seed = UInt64(String(cString: text)) {
             return [seed]
         }
-        return [2, 4, 7, 12, 13, 17, 19]
+        return [2, 4, 7, 12, 13, 17, 19, 1_795_592_866_158]
     }()
 
     @Test(
