@@ -31,6 +31,8 @@ final class RingTransport: RequestTransport {
     /// Something of what was served may be left.
     private var hasServed = false
     private var isServing = false
+    /// When the READ came that is served, monotonic; 0: it is none, or requests don't come one after the other.
+    private var readArrival: UInt64 = 0
     /// When a request of a program came that has just come to this CPU, monotonic; 0: of none.
     private var arrival: UInt64 = 0
     /// The kernel said something that the protocol does not foresee; the negative errno, or 0.
@@ -114,6 +116,8 @@ final class RingTransport: RequestTransport {
             }
             placement?.follow(readBytes: entries[current].readBytes)
             noteCompany(request.header.opcode)
+            readArrival =
+                mix.isSerial && entries[current].readBytes > 0 ? SystemClock.nanoseconds() : 0
             let hasMoved = share.settling.hasMoved(
                 request.header.pid, to: entries[current].queue)
             let staysAwake = hasMoved && !worker.givesWay.load(ordering: .relaxed)
@@ -139,6 +143,10 @@ final class RingTransport: RequestTransport {
         answerLeftOver()
         leaveCompany()
         worker.beat.store(worker.beat.load(ordering: .relaxed) &+ 1, ordering: .releasing)
+        if readArrival != 0 {
+            placement?.noteRead(tookNanoseconds: SystemClock.nanoseconds() &- readArrival)
+            readArrival = 0
+        }
     }
 
     // MARK: Giving way
@@ -146,13 +154,12 @@ final class RingTransport: RequestTransport {
     /// Counts the request that has come, and gives way or not as the company it has says.
     @inline(__always)
     private func noteCompany(_ opcode: UInt32) {
-        guard share.mayGiveWay.load(ordering: .relaxed), opcode != FUSE_RELEASE.rawValue,
-            opcode != FUSE_RELEASEDIR.rawValue
-        else { return }
+        guard opcode != FUSE_RELEASE.rawValue, opcode != FUSE_RELEASEDIR.rawValue else { return }
         let others = share.queues[Int(entries[current].queue)].serving
             .add(1, ordering: .relaxed).oldValue
         isCounted = true
         mix.note(isShared: others > 0)
+        guard share.mayGiveWay.load(ordering: .relaxed) else { return }
         let givesWay = worker.givesWay.load(ordering: .relaxed)
         if mix.isSerial != givesWay { giveWay(!givesWay) }
     }

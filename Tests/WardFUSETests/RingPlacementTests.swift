@@ -43,6 +43,31 @@ import WardSystem
         }
     }
 
+    @Test("a worker that waited for a disk runs anywhere until some others have come")
+    func waits() throws {
+        try onThread { cpu in
+            let all = ward_cpu_count()
+            guard var placement = RingPlacement(cpu: cpu) else {
+                Issue.record("no CPU \(cpu)")
+                return
+            }
+            placement.noteRead(tookNanoseconds: RingPlacement.waitNanoseconds - 1)
+            #expect(ward_cpu_count() == 1)
+            for _ in 0..<3 * RingPlacement.patience {
+                placement.follow(readBytes: 4096)
+                placement.noteRead(tookNanoseconds: RingPlacement.waitNanoseconds)
+                #expect(ward_cpu_count() == all)
+            }
+            for _ in 1..<RingPlacement.patience {
+                placement.follow(readBytes: 4096)
+                placement.noteRead(tookNanoseconds: 5000)
+                #expect(ward_cpu_count() == all)
+            }
+            placement.follow(readBytes: 4096)
+            #expect(ward_cpu_count() == 1)
+        }
+    }
+
     @Test("a CPU that can't be had binds to none")
     func noSuchCPU() throws {
         try onThread { _ in
