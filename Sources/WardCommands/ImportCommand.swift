@@ -117,6 +117,8 @@ struct ImportCommand: ParsableCommand {
         do throws(Errno) {
             let store = try OwnedDescriptor(opening: volume, O_RDONLY | O_DIRECTORY)
             try Syscall.syncfs(store.rawValue)
+            // A file system that gave up says so here (`Volume.syncBackingStore`).
+            try Syscall.fsync(store.rawValue)
         } catch {
             throw CommandFailure(what, mountpoint, errno: error)
         }

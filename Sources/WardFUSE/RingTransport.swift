@@ -33,6 +33,8 @@ final class RingTransport: RequestTransport {
     private var isServing = false
     /// When the READ came that is served, monotonic; 0: it is none, or requests don't come one after the other.
     private var readArrival: UInt64 = 0
+    /// How long one took that was answered, nanoseconds.
+    private var readTook: UInt64 = 0
     /// When a request of a program came that has just come to this CPU, monotonic; 0: of none.
     private var arrival: UInt64 = 0
     /// The kernel said something that the protocol does not foresee; the negative errno, or 0.
@@ -143,9 +145,9 @@ final class RingTransport: RequestTransport {
         answerLeftOver()
         leaveCompany()
         worker.beat.store(worker.beat.load(ordering: .relaxed) &+ 1, ordering: .releasing)
-        if readArrival != 0 {
-            placement?.noteRead(tookNanoseconds: SystemClock.nanoseconds() &- readArrival)
-            readArrival = 0
+        if readTook != 0 {
+            placement?.noteRead(tookNanoseconds: readTook)
+            readTook = 0
         }
     }
 
@@ -212,6 +214,11 @@ final class RingTransport: RequestTransport {
         entries[index].commitID = 0
         entries[index].putReply(header, content)
         leaveCompany()
+        if readArrival != 0 {
+            // Before the program is woken, which goes first.
+            readTook = SystemClock.nanoseconds() &- readArrival
+            readArrival = 0
+        }
         var result = ward_ring_commit(
             &ring, share.device, entries[index].queue, commitID, UInt64(index))
         if result == 0 { result = ward_ring_submit(&ring) }

@@ -9,17 +9,21 @@ final class UnsyncedChanges: Sendable {
         var made: UInt64 = 0
         var synced: UInt64 = 0
     }
-    private let state = Mutex(State())
+    private let state: Mutex<State>
+
+    /// `isKnown`: that there are none yet.
+    init(isKnown: Bool = true) { state = Mutex(State(made: isKnown ? 0 : 1)) }
 
     var areNone: Bool { state.withLock { $0.begun == 0 && $0.made == $0.synced } }
 
     /// Before the file or record is written.
     func begin() { state.withLock { $0.begun += 1 } }
 
-    func end() {
+    /// `isDurable`: it was synced by itself.
+    func end(isDurable: Bool = false) {
         state.withLock {
             $0.begun -= 1
-            $0.made += 1
+            if !isDurable { $0.made += 1 }
         }
     }
 

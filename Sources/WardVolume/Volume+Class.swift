@@ -218,7 +218,12 @@ extension Volume {
             return
         }
         // A weaker class, too: a file without a header that is synced from now on has its class from this record alone.
-        try storage.fsync(directory.rawValue)
+        do throws(Errno) {
+            try storage.fsync(directory.rawValue)
+        } catch {
+            syncFailures.add(1, ordering: .acquiringAndReleasing)
+            throw error
+        }
         state.isRecordUnsynced = false
     }
 
@@ -263,12 +268,8 @@ extension Volume {
         defer { release(file, context) }
         file.lock.lockWrite()
         defer { file.lock.unlock() }
-        if file.header == nil {
-            try makeKeylessHeader(file, file.protectionClass)
-        } else if !mayHaveLostPages(file) {
-            return
-        }
-        try syncData(file)
+        if file.header != nil, !mayHaveLostPages(file) { return }
+        try makeDurableHeader(file, file.protectionClass)
     }
 }
 

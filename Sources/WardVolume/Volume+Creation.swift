@@ -177,8 +177,7 @@ extension Volume {
                 }
             }
             if !state.gives(protectionClass) {
-                try makeKeylessHeader(file, protectionClass)
-                try syncData(file)
+                try makeDurableHeader(file, protectionClass)
             }
         } catch {
             discard(file)

@@ -150,11 +150,10 @@ extension Volume {
         defer { storeSyncLock.unlock() }
         do throws(Errno) {
             try storage.syncfs(rootDescriptor)
-            // A file system that gave up, as ext4 does after an error of its journal, is read-only from then on, and syncfs(2) of such a
-            // one does nothing and says so by no error (`sync_filesystem`, fs/sync.c).
-            if try storage.fstatvfs(rootDescriptor).f_flag & UInt(ST_RDONLY) != 0 {
-                throw .readOnlyFileSystem
-            }
+            // Of a file system that gave up, as ext4 does after an error of its journal, syncfs(2) may do nothing and say so by no error:
+            // it is read-only (`sync_filesystem`, fs/sync.c), or shut down (`ext4_sync_fs` before Linux 6.13). fsync(2) says it, and has
+            // nothing else to do here.
+            try storage.fsync(rootDescriptor)
         } catch {
             noteFailedStoreSync()
             throw error

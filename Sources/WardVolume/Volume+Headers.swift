@@ -42,12 +42,30 @@ extension Volume {
     func makeKeylessHeader(
         _ file: OpenFile, _ protectionClass: ProtectionClass, keepsTimes: Bool = true
     ) throws(Errno) {
+        let isFirst = file.header == nil
+        if isFirst { unsyncedHeaders.begin() }
+        defer { if isFirst { unsyncedHeaders.end() } }
+        try writeKeylessHeader(file, protectionClass, keepsTimes: keepsTimes)
+    }
+
+    /// The same, and synced. A file that has a header keeps it.
+    func makeDurableHeader(_ file: OpenFile, _ protectionClass: ProtectionClass) throws(Errno) {
+        guard file.header == nil else { return try syncData(file) }
+        unsyncedHeaders.begin()
+        var isDurable = false
+        defer { unsyncedHeaders.end(isDurable: isDurable) }
+        try writeKeylessHeader(file, protectionClass, keepsTimes: true)
+        try syncData(file)
+        isDurable = true
+    }
+
+    private func writeKeylessHeader(
+        _ file: OpenFile, _ protectionClass: ProtectionClass, keepsTimes: Bool
+    ) throws(Errno) {
         precondition(file.sizeBytes == 0)
         guard file.isWritable else { throw .readOnlyFileSystem }
         let before = keepsTimes ? try storage.fstat(file.descriptor) : nil
         let old = (header: file.header, headerBytes: file.headerBytes)
-        if old.header == nil { unsyncedHeaders.begin() }
-        defer { if old.header == nil { unsyncedHeaders.end() } }
         file.header = FileHeader(
             protectionClass: protectionClass,
             fileID: old.header?.fileID ?? SystemRandom.bytes(16),

@@ -385,8 +385,7 @@ extension Volume {
         guard needsHeader else { return }
         // A name in a directory of another class may be there after a power cut, the old one or the new.
         if !keepsOrder { movedFiles.note(node.inode, by: context) }
-        if file.header == nil { try makeKeylessHeader(file, file.protectionClass) }
-        try syncData(file)
+        try makeDurableHeader(file, file.protectionClass)
     }
 
     public func link(

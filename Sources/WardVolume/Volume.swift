@@ -70,8 +70,9 @@ public final class Volume: @unchecked Sendable {
     /// Classes set by who changes many and syncs once at the end (`unsyncedClassName`). Who asks for a class that a file or directory
     /// has already, to be durable, relies on no such change.
     let unsyncedClasses = UnsyncedChanges()
-    /// Headers of files that had none: what a power cut takes of these leaves an empty file of its directory's class.
-    let unsyncedHeaders = UnsyncedChanges()
+    /// Headers of files that had none: what a power cut takes of these leaves an empty file of its directory's class. Files may have
+    /// been copied to the store just now.
+    let unsyncedHeaders = UnsyncedChanges(isKnown: false)
     /// No other mount's.
     let classSyncMarkStart =
         Volume.classSyncWord + Base64URL.encode(SystemRandom.bytes(9)) + " "

@@ -133,7 +133,7 @@ import WardSystem
         let hasBegun = Mutex(false)
         bench.disk.onChange { _, name in
             // Between the listing of the directory and its new record.
-            guard "\(name)".hasPrefix("syncfs") else { return }
+            guard "\(name)".hasPrefix("symlinkat") else { return }
             let isFirst = hasBegun.withLock { begun in
                 defer { begun = true }
                 return !begun

@@ -64,11 +64,15 @@ struct ClassChange {
             attribute =
                 mark == nil ? ExtendedAttribute.wardClass : ExtendedAttribute.wardClassUnsynced
             if !set(here, path: path) { return }
-            if type == S_IFDIR && isRecursive {
+            guard type == S_IFDIR && isRecursive else { return }
+            do throws(Errno) {
                 let directory = try OwnedDescriptor(opening: here, O_RDONLY | O_DIRECTORY)
                 walk(directory.rawValue, device: status.st_dev, path: path)
-                if let mark { makeDurable(here, path, mark) }
+            } catch {
+                report(CommandFailure("cannot list", path, errno: error))
             }
+            // Also where nothing but the directory itself was changed.
+            if let mark { makeDurable(here, path, mark) }
         } catch {
             report(FileClass.settingFailure(protectionClass, path, error))
         }
