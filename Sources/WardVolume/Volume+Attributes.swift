@@ -87,7 +87,8 @@ extension Volume {
     /// The mode as it was set, for nodes whose backing mode is marked.
     func trueMode(of node: Node, _ status: FileStatus) throws(Errno) -> mode_t {
         var status = status
-        for _ in 1...Volume.mostLooks where BackingMode.isMarked(status.st_mode) {
+        for _ in 1...Volume.mostLooks {
+            guard BackingMode.isMarked(status.st_mode) else { return status.st_mode }
             let (record, after) = try askingWithStatus(node) { place throws(Errno) in
                 try modeRecord(at: place)
             }
