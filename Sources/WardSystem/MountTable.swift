@@ -23,16 +23,7 @@ public struct MountTable: Sendable {
 
     /// Reads the table as it is now; `path`: another process's, which may be in another mount namespace.
     public init(path: String = "/proc/self/mountinfo") throws(Errno) {
-        let file = try OwnedDescriptor(opening: path, O_RDONLY)
-        var text: [UInt8] = []
-        let chunk = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 16, alignment: 16)
-        defer { chunk.deallocate() }
-        while true {
-            let count = try Syscall.read(file.rawValue, chunk.baseAddress!, chunk.count)
-            if count == 0 { break }
-            text.append(contentsOf: chunk.prefix(count))
-        }
-        self.init(parsing: text)
+        self.init(parsing: try FileReading.bytes(of: path, limit: .max))
     }
 
     /// Lines that are not as the man page says are left out.

@@ -8,16 +8,11 @@ public enum ProgramText {
     /// where `/proc` is not there. `proc_pid_maps(5)`, `madvise(2)` `MADV_DONTNEED`.
     @discardableResult
     public static func letGo() -> Int {
-        guard let maps = try? OwnedDescriptor(opening: "/proc/self/maps", O_RDONLY) else {
+        guard let maps = try? FileReading.bytes(of: "/proc/self/maps", limit: .max) else {
             return 0
         }
-        var text: [UInt8] = []
-        var buffer = [UInt8](repeating: 0, count: 1 << 14)
-        while let count = try? Syscall.read(maps.rawValue, &buffer, buffer.count), count > 0 {
-            text += buffer[..<count]
-        }
         var bytes = 0
-        for line in text.split(separator: UInt8(ascii: "\n")) {
+        for line in maps.split(separator: UInt8(ascii: "\n")) {
             guard let range = codeRange(line) else { continue }
             let start = UnsafeMutableRawPointer(bitPattern: range.lowerBound)
             if madvise(start, range.count, MADV_DONTNEED) == 0 { bytes += range.count }

@@ -21,18 +21,40 @@ import WardSystem
         }
     }
 
-    private func makeFile(
-        _ harness: VolumeHarness, _ name: String, attribute: String
-    ) throws -> NodeID {
-        let (node, handle) = try harness.create(name)
-        try harness.write(handle, 0, [1])
-        try harness.withName("user.a") { name throws(Errno) in
-            try harness.withName(attribute) { value throws(Errno) in
+    private func set(
+        _ harness: VolumeHarness, _ node: NodeID, _ name: String, to value: String
+    ) throws(Errno) {
+        try harness.withName(name) { name throws(Errno) in
+            try harness.withName(value) { value throws(Errno) in
                 try harness.volume.setExtendedAttribute(
                     of: node, name, value: value, flags: 0, dropSetGroupID: false,
                     caller: harness.caller, harness.context)
             }
         }
+    }
+
+    private func remove(
+        _ harness: VolumeHarness, _ node: NodeID, _ name: String
+    ) throws(Errno) {
+        try harness.withName(name) { bytes throws(Errno) in
+            try harness.volume.removeExtendedAttribute(
+                of: node, bytes, caller: harness.caller, harness.context)
+        }
+    }
+
+    private func setMode(_ harness: VolumeHarness, _ node: NodeID, _ mode: UInt32) throws(Errno) {
+        var change = AttributeChange()
+        change.mode = mode
+        _ = try harness.volume.setAttributes(
+            of: node, handle: nil, change, caller: harness.caller, harness.context)
+    }
+
+    private func makeFile(
+        _ harness: VolumeHarness, _ name: String, attribute: String
+    ) throws -> NodeID {
+        let (node, handle) = try harness.create(name)
+        try harness.write(handle, 0, [1])
+        try set(harness, node, "user.a", to: attribute)
         harness.volume.release(handle, harness.context)
         harness.volume.forget(node, lookups: 1)
         return try harness.lookup(name).node
@@ -68,10 +90,7 @@ import WardSystem
         let harness = try VolumeHarness(storage: storage)
         for mode in [0o444, 0o200, 0o644] {
             let node = try makeFile(harness, "f\(mode)", attribute: "1")
-            var change = AttributeChange()
-            change.mode = UInt32(mode)
-            _ = try harness.volume.setAttributes(
-                of: node, handle: nil, change, caller: harness.caller, harness.context)
+            try setMode(harness, node, UInt32(mode))
             let calls = try storage.calls { () throws(Errno) in
                 let found = try harness.volume.attributes(
                     of: node, handle: nil, caller: harness.caller, harness.context)
@@ -140,22 +159,6 @@ import WardSystem
         #expect(try value(harness, node, "user.a") == Array("of f".utf8))
     }
 
-    private func remove(
-        _ harness: VolumeHarness, _ node: NodeID, _ name: String
-    ) throws(Errno) {
-        try harness.withName(name) { bytes throws(Errno) in
-            try harness.volume.removeExtendedAttribute(
-                of: node, bytes, caller: harness.caller, harness.context)
-        }
-    }
-
-    private func setMode(_ harness: VolumeHarness, _ node: NodeID, _ mode: UInt32) throws(Errno) {
-        var change = AttributeChange()
-        change.mode = mode
-        _ = try harness.volume.setAttributes(
-            of: node, handle: nil, change, caller: harness.caller, harness.context)
-    }
-
     @Test("an attribute that is removed while the list is made is not in it, without an error")
     func removedMeanwhile() throws {
         let storage = FailingStorage()
@@ -183,13 +186,7 @@ import WardSystem
             guard asked.add(1, ordering: .relaxed).oldValue == 0 else { return }
             try! remove(harness, node, "user.a")
             try! harness.setSize(node, nil, 0)
-            try! harness.withName("user.a") { name throws(Errno) in
-                try harness.withName("later") { value throws(Errno) in
-                    try harness.volume.setExtendedAttribute(
-                        of: node, name, value: value, flags: 0, dropSetGroupID: false,
-                        caller: harness.caller, harness.context)
-                }
-            }
+            try! set(harness, node, "user.a", to: "later")
         }
         #expect(try value(harness, node, "user.a") == Array("later".utf8))
         #expect(asked.load(ordering: .relaxed) > 1)
