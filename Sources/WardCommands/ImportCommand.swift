@@ -116,9 +116,7 @@ struct ImportCommand: ParsableCommand {
         let volume = try VolumeConnection(what, path: mountpoint).status().volume
         do throws(Errno) {
             let store = try OwnedDescriptor(opening: volume, O_RDONLY | O_DIRECTORY)
-            try Syscall.syncfs(store.rawValue)
-            // A file system that gave up says so here (`Volume.syncBackingStore`).
-            try Syscall.fsync(store.rawValue)
+            try Syscall.syncFileSystem(of: store.rawValue)
         } catch {
             throw CommandFailure(what, mountpoint, errno: error)
         }

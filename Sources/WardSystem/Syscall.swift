@@ -148,6 +148,18 @@ public enum Syscall {
         _ = try check { ward_syncfs(descriptor) }
     }
 
+    /// syncfs(2) of the file system that has this directory, believed only where fsync(2) says so, too. Of one that gave up, as ext4
+    /// does after an error of its journal, syncfs(2) may do nothing and say so by no error: it is read-only (`sync_filesystem`,
+    /// fs/sync.c), or shut down (`ext4_sync_fs` before Linux 6.13). fsync(2) has nothing else to do here, and nothing to say where
+    /// it knows no directories (EINVAL).
+    public static func syncFileSystem(of directory: Int32) throws(Errno) {
+        try syncfs(directory)
+        do throws(Errno) {
+            try fsync(directory)
+        } catch .invalidArgument {
+        }
+    }
+
     // MARK: Attributes
 
     public static func fstat(_ descriptor: Int32) throws(Errno) -> FileStatus {

@@ -150,9 +150,7 @@ extension Volume {
         defer { storeSyncLock.unlock() }
         do throws(Errno) {
             try storage.syncfs(rootDescriptor)
-            // Of a file system that gave up, as ext4 does after an error of its journal, syncfs(2) may do nothing and say so by no error:
-            // it is read-only (`sync_filesystem`, fs/sync.c), or shut down (`ext4_sync_fs` before Linux 6.13). fsync(2) says it, and has
-            // nothing else to do here.
+            // A store that gave up says it here alone (`Syscall.syncFileSystem`).
             try storage.fsync(rootDescriptor)
         } catch {
             noteFailedStoreSync()

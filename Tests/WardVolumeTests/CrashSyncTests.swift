@@ -475,14 +475,14 @@ import WardSystem
             for handle in open[..<3] { try volume.write(handle, 0, bench.content) }
             let weaker = try volume.lookup("weaker", in: directory)
             try volume.setClass(weaker.node, .completeUntilFirstUserAuthentication)
-            var hasClass = false
+            var seen: Set<ProtectionClass> = []
             try bench.crash(seeds: 10) {
                 try volume.setClass(directory, wanted, isSynced: false)
                 try volume.rename("moved", in: directory, to: "moved", in: other)
-                hasClass = true
             } _: { left, place in
                 for parent in ["directory", "other"] {
                     let found = try left.lookup(parent, in: 1)
+                    if parent == "directory" { seen.insert(try left.classOf(found.node)) }
                     for name in try left.names(in: found.node) {
                         let entry = try left.lookup(name, in: found.node)
                         let allowed: [ProtectionClass] =
@@ -496,7 +496,7 @@ import WardSystem
                     left.forget(found.node)
                 }
             }
-            #expect(hasClass)
+            #expect(seen == [.completeUnlessOpen, wanted], "cuts before the change, and after it")
         }
     }
 

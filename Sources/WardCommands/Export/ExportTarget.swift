@@ -69,12 +69,12 @@ final class ExportTarget: TreeTarget {
         try line.withUnsafeBufferPointer { bytes throws(Errno) in
             try Syscall.pwrite(listFile.rawValue, bytes.baseAddress!, bytes.count, at: 0)
         }
-        try Syscall.syncfs(files.rawValue)
+        try Syscall.syncFileSystem(of: files.rawValue)
         try Syscall.renameat(
             staging.rawValue, ExportTarget.listName, AT_FDCWD, path + "/" + ClassList.fileName)
         discard()
         try Syscall.unlinkat(AT_FDCWD, path + "/" + ExportTarget.stagingName, AT_REMOVEDIR)
-        try Syscall.syncfs(files.rawValue)
+        try Syscall.syncFileSystem(of: files.rawValue)
     }
 
     private func append(_ line: JSONValue) {

@@ -339,15 +339,18 @@ extension VolumeCheck {
                 context.beginClassDecision()
                 try volume.keepClass(of: node, movingTo: state, context)
             }
+            // Who looks for it in between finds it by neither name, and looks again.
+            volume.nameChanges.begin()
+            defer { volume.nameChanges.end() }
             try volume.renameToFreeName(
                 from.rawValue, bad.stored, to.rawValue, stored, isDirectory: bad.type == S_IFDIR)
+            let node = volume.table.find(inode: bad.inode)
+            if let node {
+                node.addLink(target, stored)
+                node.removeLink(bad.parent, bad.stored)
+            }
+            volume.movedNodes.note(node, isCounted: false) { volume.table.retain($0) }
         }
-        let node = volume.table.find(inode: bad.inode)
-        if let node {
-            node.addLink(target, stored)
-            node.removeLink(bad.parent, bad.stored)
-        }
-        volume.movedNodes.note(node, isCounted: false) { volume.table.retain($0) }
         try volume.storage.fsync(to.rawValue)
         if from !== to { try volume.storage.fsync(from.rawValue) }
         if let state = target.directory,
