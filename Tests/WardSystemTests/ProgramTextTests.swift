@@ -6,11 +6,15 @@ import Testing
 @Suite struct ProgramTextTests {
     @Test("code is let go of, and comes back when it is executed again")
     func letGo() throws {
-        let before = try residentCode()
-        #expect(before > 0)
-        #expect(ProgramText.letGo() >= before)
-        // Other tests go on meanwhile, and fetch what they execute.
-        #expect(try residentCode() < before)
+        // Other tests go on meanwhile, and fetch what they execute: now and then more than was there before.
+        var isLess = false
+        for _ in 0..<20 where !isLess {
+            let before = try residentCode()
+            #expect(before > 0)
+            #expect(ProgramText.letGo() >= before)
+            isLess = try residentCode() < before
+        }
+        #expect(isLess)
     }
 
     @Test(

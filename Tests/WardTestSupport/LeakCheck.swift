@@ -10,7 +10,7 @@ package struct LeakCheck: SuiteTrait, TestScoping {
         try await function()
         // The watchdog of a daemon that was killed takes a moment to see it.
         var left = TestEnvironment.shared.leaks()
-        for _ in 0..<50 where !left.isEmpty {
+        for _ in 0..<300 where !left.isEmpty {
             usleep(100_000)
             left = TestEnvironment.shared.leaks()
         }

@@ -166,7 +166,7 @@ package final class MountedVolume {
     package func kill() throws {
         guard let daemon = daemonProcess() else { throw SupportError("no daemon to kill") }
         Glibc.kill(daemon, SIGKILL)
-        for _ in 0..<500 where Self.isRunning(daemon) { usleep(10_000) }
+        try Self.waitForEnd(of: daemon)
         isMounted = false
     }
 
@@ -214,9 +214,20 @@ package final class MountedVolume {
         chown(path, user.userID, user.groupID)
     }
 
-    /// Whether a process still runs: one that only waits for its parent to notice does not.
+    /// Whether a process still runs: one that only waits for its parent to notice does not. While one of its threads waits for
+    /// the disk it does: it still has its files, and their locks.
     package static func isRunning(_ process: pid_t) -> Bool {
         let stat = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8)
-        return stat?.split(separator: ")").last.map { !$0.hasPrefix(" Z") } ?? false
+        guard let fields = stat?.split(separator: ")").last?.split(separator: " ") else {
+            return false
+        }
+        // proc_pid_stat(5): the state is the third field, the number of threads the twentieth.
+        return fields.count > 17 && (fields[0] != "Z" || fields[17] != "1")
+    }
+
+    /// Throws where it still runs after a minute.
+    package static func waitForEnd(of process: pid_t) throws {
+        for _ in 0..<6000 where isRunning(process) { usleep(10_000) }
+        if isRunning(process) { throw SupportError("process \(process) does not end") }
     }
 }

@@ -33,6 +33,26 @@ import WardSystem
             kernel.store(node, handle, 0, new)
         }
 
+        /// A program's write, on a thread of its own, which hangs in the store once this returns: `hang` is locked. The
+        /// semaphore tells of its end.
+        func hangingWrite() -> DispatchSemaphore {
+            let (volume, handle, caller) = (harness.volume, self.handle, harness.caller)
+            let isWriting = DispatchSemaphore(value: 0)
+            let isWritten = DispatchSemaphore(value: 0)
+            storage.onHang { isWriting.signal() }
+            Thread.detachNewThread {
+                let context = WorkerContext(volume: volume)
+                [UInt8](repeating: 0xEE, count: 100).withUnsafeBytes {
+                    try? volume.write(
+                        handle, offsetBytes: 0, $0, flags: [], caller: caller, context)
+                }
+                context.finishRequest()
+                isWritten.signal()
+            }
+            #expect(isWriting.wait(timeout: .now() + 30) == .success, "it comes to the store")
+            return isWritten
+        }
+
         /// The lock, on a thread of its own; how long it took, nil where it does not end within `seconds`.
         func lock(deadline: Duration, seconds: Double) -> (report: EvictionReport, took: Double)? {
             let volume = harness.volume
@@ -261,24 +281,14 @@ import WardSystem
         // A program's write to the same file hangs in the store, and the write-backs behind it.
         mapped.storage.hang.lock()
         let volume = harness.volume
-        let (handle, caller) = (mapped.handle, harness.caller)
-        let written = DispatchSemaphore(value: 0)
-        Thread.detachNewThread {
-            let context = WorkerContext(volume: volume)
-            [UInt8](repeating: 0xEE, count: 100).withUnsafeBytes {
-                try? volume.write(handle, offsetBytes: 0, $0, flags: [], caller: caller, context)
-            }
-            context.finishRequest()
-            written.signal()
-        }
-        usleep(200_000)
+        let written = mapped.hangingWrite()
         let outcome = mapped.lock(deadline: .milliseconds(500), seconds: 20)
         #expect(outcome?.report.deadlinePassed == true)
         #expect(volume.keyring.available.isDisjoint(with: [.a, .b]))
-        for _ in 0..<200 where mapped.losses.isEmpty { usleep(10_000) }
+        for _ in 0..<3000 where mapped.losses.isEmpty { usleep(10_000) }
         #expect(mapped.losses.contains { $0.hasPrefix("/mapped: ") }, "\(mapped.losses)")
         mapped.storage.hang.unlock()
-        #expect(written.wait(timeout: .now() + 10) == .success)
+        #expect(written.wait(timeout: .now() + 30) == .success)
     }
 
     @Test("An eviction that an unlock has overtaken touches neither gate nor keys")
@@ -287,21 +297,15 @@ import WardSystem
         let harness = mapped.harness
         let volume = harness.volume
         mapped.storage.hang.lock()
-        let (handle, caller) = (mapped.handle, harness.caller)
-        Thread.detachNewThread {
-            let context = WorkerContext(volume: volume)
-            [UInt8](repeating: 0xEE, count: 100).withUnsafeBytes {
-                try? volume.write(handle, offsetBytes: 0, $0, flags: [], caller: caller, context)
-            }
-            context.finishRequest()
-        }
-        usleep(200_000)
+        _ = mapped.hangingWrite()
         let late = DispatchSemaphore(value: 0)
         Thread.detachNewThread {
             _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(2))
             late.signal()
         }
-        usleep(300_000)
+        // Until the eviction has begun: then it waits for the write.
+        for _ in 0..<30_000 where volume.gate.state(of: .complete) == .open { usleep(1000) }
+        #expect(volume.gate.state(of: .complete) != .open)
         // The lock thread gives it up; the person unlocks again.
         volume.abandonEviction(of: [.a, .b], keepOpenFiles: [.b])
         #expect(
@@ -313,7 +317,7 @@ import WardSystem
             volume.keyring.available.isSuperset(of: [.a, .b]), "the late eviction took the keys")
         #expect(volume.gate.state(of: .complete) == .open)
         mapped.storage.hang.unlock()
-        for _ in 0..<1000 where (try? harness.read(mapped.handle, 0, 10)) == nil { usleep(1000) }
+        for _ in 0..<30_000 where (try? harness.read(mapped.handle, 0, 10)) == nil { usleep(1000) }
         #expect(try harness.read(mapped.handle, 0, 10).count == 10)
     }
 

@@ -153,10 +153,10 @@ import WardSystem
         // Other files are synced meanwhile.
         try harness.write(small, 0, [1])
         try harness.volume.fsync(small, dataOnly: false, harness.context)
-        let sync = SyncAttempt()
+        storage.isSynced.store(false, ordering: .releasing)
+        let told = Mutex<Errno?>(nil)
         let other = SystemThread.start("sync") {
             let file = handle.object(as: FileHandle.self).file
-            sync.hasBegun.store(true, ordering: .releasing)
             do throws(Errno) {
                 if ofTheStore {
                     try volume.syncBackingStore()
@@ -165,15 +165,18 @@ import WardSystem
                     if file.syncFailures > 0 { throw file.lastSyncFailure }
                 }
             } catch {
-                sync.failure.withLock { $0 = error }
+                told.withLock { $0 = error }
             }
         }
-        while !sync.hasBegun.load(ordering: .acquiring) { usleep(100) }
+        // It has counted the failures before it syncs; there is none yet. Then it may be believed too early.
+        for _ in 0..<300_000 where !storage.isSynced.load(ordering: .acquiring) { usleep(100) }
         usleep(50_000)
         storage.hanging.unlock()
         other.join()
         writer.join()
-        #expect(sync.failure.withLock { $0 } == (ofTheStore ? .ioError : .noSpace))
+        let isSynced = storage.isSynced.load(ordering: .acquiring)
+        #expect(isSynced, "the test means a sync that comes to the store first")
+        #expect(told.withLock { $0 } == (ofTheStore ? .ioError : .noSpace))
         for one in [handle, small] { harness.volume.release(one, harness.context) }
     }
 
@@ -200,11 +203,6 @@ import WardSystem
     }
 }
 
-private final class SyncAttempt: Sendable {
-    let hasBegun = Atomic<Bool>(false)
-    let failure = Mutex<Errno?>(nil)
-}
-
 /// The real store, which writes down what it is told about large files.
 private final class StreamStorage: ManualStorage, @unchecked Sendable {
     // Sendable: what it adds are atomics, or behind mutexes.
@@ -216,6 +214,8 @@ private final class StreamStorage: ManualStorage, @unchecked Sendable {
     private let calls = Mutex<[Call]>([])
     let failure = Mutex<Errno?>(nil)
     let isTold = Atomic<Bool>(false)
+    /// The last thing that a sync of a file's content, or of the store, asks for is done.
+    let isSynced = Atomic<Bool>(false)
     /// How long being told takes, nanoseconds.
     let delay = Atomic<UInt64>(0)
 
@@ -230,6 +230,14 @@ private final class StreamStorage: ManualStorage, @unchecked Sendable {
     override func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>) {
         calls.withLock { $0.append(Call(kind: .forget, bytes: bytes)) }
         super.forgetCached(descriptor, bytes)
+    }
+    override func fdatasync(_ descriptor: Int32) throws(Errno) {
+        try super.fdatasync(descriptor)
+        isSynced.store(true, ordering: .releasing)
+    }
+    override func fsync(_ descriptor: Int32) throws(Errno) {
+        try super.fsync(descriptor)
+        isSynced.store(true, ordering: .releasing)
     }
     override func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno) {
         calls.withLock { $0.append(Call(kind: .begin, bytes: bytes)) }

@@ -93,7 +93,7 @@ extension MountSuite {
                     volume.mountPoint,
                 ], environment: volume.environment, errors: log.writing)
             close(log.writing)
-            for _ in 0..<100 where volume.record() == nil { usleep(50_000) }
+            for _ in 0..<600 where volume.record() == nil { usleep(50_000) }
             let done = try volume.ward("unmount", volume.mountPoint, seconds: 20)
             #expect(done.succeeded, "\(done.everything)")
             #expect(daemon.wait(seconds: 10) == 0)

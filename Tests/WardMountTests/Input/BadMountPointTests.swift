@@ -108,12 +108,12 @@ extension MountSuite {
             #expect(try volume.probe().writeFile("f", "kept") == .ok)
             let daemon = try #require(volume.daemonProcess())
             Glibc.kill(daemon, SIGTERM)
-            for _ in 0..<300
+            for _ in 0..<6000
             where !TestEnvironment.shared.mounts().filter({ $0 == volume.mountPoint }).isEmpty {
                 usleep(10_000)
             }
             #expect(TestEnvironment.shared.mounts().filter { $0 == volume.mountPoint }.isEmpty)
-            for _ in 0..<300 where MountedVolume.isRunning(daemon) { usleep(10_000) }
+            try MountedVolume.waitForEnd(of: daemon)
             #expect(volume.record() == nil, "the record beside the socket is gone")
             try volume.mount()
             try volume.unlock()

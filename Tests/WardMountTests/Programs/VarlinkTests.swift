@@ -47,7 +47,7 @@ extension MountSuite {
 
                 """
             #expect(done.output == expected, "\(done.output)")
-            for _ in 0..<300 where volume.record() != nil { usleep(10_000) }
+            for _ in 0..<6000 where volume.record() != nil { usleep(10_000) }
             #expect(volume.record() == nil, "the record is removed at unmount")
         }
 

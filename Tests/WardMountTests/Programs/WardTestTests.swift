@@ -232,8 +232,7 @@ extension MountSuite {
             kill(child.process, SIGKILL)
             #expect(child.wait(seconds: 20) == 137)
             place.expectNothingLeft()
-            for _ in 0..<200 where MountedVolume.isRunning(command) { usleep(20_000) }
-            #expect(!MountedVolume.isRunning(command))
+            try MountedVolume.waitForEnd(of: command)
         }
 
         @Test("the examples: a Python and a C program", arguments: User.available)

@@ -58,11 +58,26 @@ extension MountSuite {
             let volume = try MountedVolume(as: user, backing: store.path + "/volume")
             let probe = try volume.probe()
             try StateWalk.makeDirectory(of: .complete, with: probe)
+            let connection = connectionNumber(probe)
+            // What comes late of the calls before is not to be taken for the write.
+            var isIdle = false
+            for _ in 0..<3000 where !isIdle {
+                usleep(10_000)
+                isIdle = requestsWaiting(connection) == 0
+            }
+            try #require(isIdle)
             try store.freeze(true)
             let writer = try Child(
                 user.prefix + ["sh", "-c", "echo more >> \(volume.mountPoint)/A/f"],
                 environment: volume.environment)
-            usleep(300_000)
+            // Before the write has come to the store there is nothing that could hold up the lock. What it asks before that is
+            // answered: a request that hangs is there whenever one looks.
+            var looks = 0
+            for _ in 0..<3000 where looks < 30 {
+                usleep(10_000)
+                looks = requestsWaiting(connection) ?? 0 > 0 ? looks + 1 : 0
+            }
+            try #require(looks == 30, "no write hangs")
             let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 30)
             #expect(!locked.timedOut, "\(locked.everything)")
             // Nothing can be had from the mount, and programs that wait for it can be ended.
@@ -76,6 +91,18 @@ extension MountSuite {
             try volume.unlock()
             let content = try volume.probe().readFile("A/f").text
             #expect(content.hasPrefix("content of A"), "\(content)")
+        }
+
+        /// The directory of a probe's mount below `/sys/fs/fuse/connections`: the minor number of its device.
+        private func connectionNumber(_ probe: Probe) -> UInt64 {
+            let device = UInt64(probe.stat("", "dev").text) ?? 0
+            return device & 0xff | (device >> 12) & ~0xff
+        }
+
+        /// Requests that the daemon has not answered yet; only the mount's user and root may know.
+        private func requestsWaiting(_ connection: UInt64) -> Int? {
+            let path = "/sys/fs/fuse/connections/\(connection)/waiting"
+            return Int(TestEnvironment.contents(ofKernelFile: path).filter { !$0.isWhitespace })
         }
 
         @Test(
@@ -196,12 +223,20 @@ extension MountSuite {
                 #expect(probe.write("synced", content) == .number(content.count))
                 #expect(probe.fsync("synced") == .ok)
                 synced[name] = content
+                let outputs = try (0..<3).map { _ in try Child.pipe() }
                 let writers = try ["mapped", "mapped", "append"].enumerated().map { number, how in
                     try Child(
                         user.prefix + [
                             environment.python, environment.script("writer.py"),
                             volume.mountPoint + "/A/\(number)", how,
-                        ], environment: volume.environment)
+                        ], environment: volume.environment, output: outputs[number].writing)
+                }
+                for output in outputs { close(output.writing) }
+                let files = outputs.map {
+                    FileHandle(fileDescriptor: $0.reading, closeOnDealloc: true)
+                }
+                for file in files {
+                    #expect(try file.read(upToCount: 8) == Data("started\n".utf8))
                 }
                 usleep(250_000)
                 let locking = try Child(
@@ -244,8 +279,7 @@ extension MountSuite {
             let probe = try volume.probe()
             #expect(probe.writeFile("f", "content") == .ok)
             #expect(probe.open("f", "r", as: "fd") == .ok)
-            let device = probe.stat("", "dev").text
-            let number = (UInt64(device) ?? 0) & 0xff | ((UInt64(device) ?? 0) >> 12) & ~0xff
+            let number = connectionNumber(probe)
             let daemon = try #require(volume.daemonProcess())
             let pipe = try Child.pipe()
             let watchdog = try Child(

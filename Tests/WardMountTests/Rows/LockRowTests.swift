@@ -112,16 +112,22 @@ extension MountSuite {
                     volume.mountPoint + "/A/log", how,
                 ], environment: volume.environment, output: output.writing)
             close(output.writing)
-            defer { close(output.reading) }
+            let file = FileHandle(fileDescriptor: output.reading, closeOnDealloc: true)
+            try #require(try file.read(upToCount: 8) == Data("started\n".utf8))
+            var size = 0
+            for _ in 0..<3000 where size == 0 {
+                usleep(10_000)
+                size = Int(probe.stat("A/log", "size").text) ?? 0
+            }
+            #expect(size > 0, "nothing was written in half a minute")
             usleep(700_000)
             try volume.lockNow()
             #expect(writer.wait(seconds: 20) == 0)
-            var buffer = [UInt8](repeating: 0, count: 1000)
-            let count = read(output.reading, &buffer, buffer.count)
-            let said = String(decoding: buffer[..<max(0, count)], as: UTF8.self)
+            writer.kill()
+            let said = String(decoding: file.readDataToEndOfFile(), as: UTF8.self)
                 .split(whereSeparator: \.isWhitespace)
             #expect(said.last == "EPERM", "the writer said \(said)")
-            let acknowledged = said.count == 3 ? Int(said[1]) ?? -1 : -1
+            let acknowledged = said.count == 2 ? Int(said[0]) ?? -1 : -1
             #expect(acknowledged > 0)
 
             try volume.kill()
@@ -151,12 +157,20 @@ extension MountSuite {
                     try volume.mount()
                     try volume.unlock()
                 }
+                let outputs = try (0..<3).map { _ in try Child.pipe() }
                 let writers = try ["mapped", "mapped", "append"].enumerated().map { number, how in
                     try Child(
                         user.prefix + [
                             environment.python, environment.script("writer.py"),
                             volume.mountPoint + "/A/\(number)", how,
-                        ], environment: volume.environment)
+                        ], environment: volume.environment, output: outputs[number].writing)
+                }
+                for output in outputs { close(output.writing) }
+                let files = outputs.map {
+                    FileHandle(fileDescriptor: $0.reading, closeOnDealloc: true)
+                }
+                for file in files {
+                    #expect(try file.read(upToCount: 8) == Data("started\n".utf8))
                 }
                 usleep(250_000)
                 let locking = try Child(

@@ -285,7 +285,8 @@ extension MountSuite {
             for fileClass in FileClass.allCases {
                 try StateWalk.makeDirectory(of: fileClass, with: probe)
             }
-            // A durable point may write the state record anew meanwhile: its staged file has gone before it is opened.
+            // A durable point may write the state record anew meanwhile: its staged file has gone before it is opened,
+            // and tar finds that the directory has changed.
             for state in LockState.walk {
                 try volume.enter(state)
                 let copy = try Child.run(
@@ -294,7 +295,13 @@ extension MountSuite {
                         ".",
                     ],
                     environment: volume.environment)
-                #expect(copy.succeeded, "in \(state.rawValue): \(copy.everything)")
+                let changed = copy.errors.split(separator: "\n").allSatisfy {
+                    $0 == "tar: .: file changed as we read it"
+                        || $0 == "tar: ./ward.state: file changed as we read it"
+                }
+                #expect(
+                    copy.succeeded || copy.status == 1 && changed,
+                    "in \(state.rawValue): \(copy.everything)")
                 // GNU tar reads nothing where it sees that it writes to /dev/null.
                 try volume.shell(
                     "find '\(volume.volume)' -type f ! -name '.ward-new-*' -exec cat {} + | wc -c")

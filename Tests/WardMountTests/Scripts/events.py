@@ -7,7 +7,7 @@ import socket
 import sys
 
 channel = socket.socket(socket.AF_UNIX)
-channel.settimeout(5)
+channel.settimeout(30)
 channel.connect(sys.argv[1])
 parameters = {"last": 1000, "follow": False}
 call = {"method": "org.ward.Volume.Monitor", "parameters": parameters, "more": True}

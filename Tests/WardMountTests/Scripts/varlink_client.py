@@ -24,19 +24,24 @@ with client.open("org.varlink.service") as service:
     print("described", "method Monitor" in description and "interface org.ward.Volume" in description)
 
 events = []
+subscribed = threading.Event()
 
 
 def listen():
     with varlink.Client("unix:" + socket).open("org.ward.Volume") as ward:
         try:
-            for reply in ward.Monitor(last=0, _more=True):
+            replies = ward.Monitor(status=True, _more=True)
+            next(replies)  # The status: nothing that happens after it goes unheard.
+            subscribed.set()
+            for reply in replies:
                 events.append(reply["event"]["kind"])
         except Exception:
             pass  # The daemon ends the stream when it ends.
 
 
 threading.Thread(target=listen, daemon=True).start()
-time.sleep(0.3)
+if not subscribed.wait(20):
+    sys.exit("Monitor does not answer")
 
 with client.open("org.ward.Volume") as ward:
     print("status", ward.Status()["status"]["state"])
@@ -62,7 +67,7 @@ with client.open("org.ward.Volume") as ward:
     except varlink.VarlinkError as error:
         print("remove with a wrong one", name(error))
 
-for line in range(20):
+for _ in range(300):
     if events.count("didBecomeAvailable") >= 3:
         break
     time.sleep(0.1)

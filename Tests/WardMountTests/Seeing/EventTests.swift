@@ -102,7 +102,7 @@ extension MountSuite {
                 ], environment: volume.environment, output: output)
             close(output)
             // The last event that concerns the class is there already: then it listens.
-            for _ in 0..<500 where (try? Data(contentsOf: URL(filePath: path)))?.isEmpty != false {
+            for _ in 0..<3000 where (try? Data(contentsOf: URL(filePath: path)))?.isEmpty != false {
                 usleep(10_000)
             }
             try volume.lock()
@@ -186,7 +186,8 @@ extension MountSuite {
             let locks = all.filter { $0["kind"] as? String == "locked" }
             let others = all.filter { $0["kind"] as? String != "denied" }
             #expect(locks.count == 6, "denials pushed none out: \(others)")
-            #expect(locks.allSatisfy { $0["seconds"] as? Double ?? 9 < 3 }, "\(locks)")
+            // `LockKeeper.evictionDeadline`: past it the mount is cut off.
+            #expect(locks.allSatisfy { $0["seconds"] as? Double ?? 9 < 5 }, "\(locks)")
             #expect(all.count < 1100)
             let denied = all.filter { $0["kind"] as? String == "denied" }
             #expect(denied.contains { ($0["program"] as? String)?.hasPrefix("python") == true })

@@ -12,7 +12,7 @@ struct ControlEvent: CustomStringConvertible {
         let environment = TestEnvironment.shared
         let done = try Child.run(
             volume.user.prefix + [environment.python, environment.script("events.py"), socket],
-            environment: volume.environment, seconds: 10)
+            environment: volume.environment, seconds: 60)
         guard done.succeeded else { throw SupportError("events: \(done.everything)") }
         return try done.output.split(separator: "\n").map { line in
             let object = try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any]

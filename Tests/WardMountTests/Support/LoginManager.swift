@@ -28,7 +28,7 @@ final class LoginManager {
         bus = try Child(
             user.prefix + ["dbus-daemon", "--nofork", "--config-file", configuration],
             environment: environment.variables)
-        for _ in 0..<500 where access(socket, F_OK) != 0 { usleep(10_000) }
+        for _ in 0..<3000 where access(socket, F_OK) != 0 { usleep(10_000) }
         guard access(socket, F_OK) == 0 else {
             throw SupportError("no message bus: run `scripts/setup test` (dbus-daemon)")
         }
