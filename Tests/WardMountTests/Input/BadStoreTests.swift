@@ -117,31 +117,14 @@ extension MountSuite {
             let environment = TestEnvironment.shared
             let volume = try MountedVolume(as: user)
             for round in 0..<5 {
-                let outputs = try (0..<2).map { _ in try Child.pipe() }
-                let writers = try ["append", "write"].enumerated().map { number, how in
-                    try Child(
-                        user.prefix + [
-                            environment.python, environment.script("writer.py"),
-                            volume.mountPoint + "/\(round)-\(how)", how,
-                        ], environment: volume.environment, output: outputs[number].writing)
-                }
-                for output in outputs { close(output.writing) }
-                let files = outputs.map {
-                    FileHandle(fileDescriptor: $0.reading, closeOnDealloc: true)
-                }
-                for file in files {
-                    #expect(try file.read(upToCount: 8) == Data("started\n".utf8))
-                }
+                let writers = try Writers(
+                    on: volume, ["append", "write"].map { ("\(round)-\($0)", $0) })
                 usleep(UInt32(100_000 + round * 37_000))
                 try volume.kill()
-                for writer in writers { #expect(writer.wait(seconds: 20) != nil, "a writer hangs") }
-                var acknowledged: [Int] = []
-                for file in files {
-                    let said = String(decoding: file.readDataToEndOfFile(), as: UTF8.self)
-                        .split(whereSeparator: \.isWhitespace)
-                    #expect(said.count == 2, "\(said)")
-                    acknowledged.append(said.count == 2 ? Int(said[0]) ?? -1 : -1)
+                for writer in writers.programs {
+                    #expect(writer.wait(seconds: 20) != nil, "a writer hangs")
                 }
+                let acknowledged = writers.results().map { $0?.acknowledged ?? -1 }
                 try volume.mount()
                 try volume.unlock()
                 for (how, count) in zip(["append", "write"], acknowledged) {

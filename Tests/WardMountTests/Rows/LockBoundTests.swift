@@ -223,21 +223,8 @@ extension MountSuite {
                 #expect(probe.write("synced", content) == .number(content.count))
                 #expect(probe.fsync("synced") == .ok)
                 synced[name] = content
-                let outputs = try (0..<3).map { _ in try Child.pipe() }
-                let writers = try ["mapped", "mapped", "append"].enumerated().map { number, how in
-                    try Child(
-                        user.prefix + [
-                            environment.python, environment.script("writer.py"),
-                            volume.mountPoint + "/A/\(number)", how,
-                        ], environment: volume.environment, output: outputs[number].writing)
-                }
-                for output in outputs { close(output.writing) }
-                let files = outputs.map {
-                    FileHandle(fileDescriptor: $0.reading, closeOnDealloc: true)
-                }
-                for file in files {
-                    #expect(try file.read(upToCount: 8) == Data("started\n".utf8))
-                }
+                let writers = try Writers(
+                    on: volume, [("A/0", "mapped"), ("A/1", "mapped"), ("A/2", "append")])
                 usleep(250_000)
                 let locking = try Child(
                     user.prefix + [environment.ward, "lock", volume.mountPoint, "--now"],
@@ -247,8 +234,8 @@ extension MountSuite {
                 let daemon = try #require(volume.daemonProcess())
                 try volume.kill()
                 #expect(locking.wait(seconds: 10) != nil, "`ward lock` hangs, round \(round)")
-                for writer in writers {
-                    kill(-writer.process, SIGKILL)
+                writers.kill()
+                for writer in writers.programs {
                     #expect(
                         writer.wait(seconds: 10) != nil, "a writer can't be killed, round \(round)")
                 }

@@ -104,16 +104,7 @@ extension MountSuite {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
             try StateWalk.makeDirectory(of: .complete, with: probe)
-            let environment = TestEnvironment.shared
-            let output = try Child.pipe()
-            let writer = try Child(
-                user.prefix + [
-                    environment.python, environment.script("writer.py"),
-                    volume.mountPoint + "/A/log", how,
-                ], environment: volume.environment, output: output.writing)
-            close(output.writing)
-            let file = FileHandle(fileDescriptor: output.reading, closeOnDealloc: true)
-            try #require(try file.read(upToCount: 8) == Data("started\n".utf8))
+            let writers = try Writers(on: volume, [("A/log", how)])
             var size = 0
             for _ in 0..<3000 where size == 0 {
                 usleep(10_000)
@@ -122,12 +113,10 @@ extension MountSuite {
             #expect(size > 0, "nothing was written in half a minute")
             usleep(700_000)
             try volume.lockNow()
-            #expect(writer.wait(seconds: 20) == 0)
-            writer.kill()
-            let said = String(decoding: file.readDataToEndOfFile(), as: UTF8.self)
-                .split(whereSeparator: \.isWhitespace)
-            #expect(said.last == "EPERM", "the writer said \(said)")
-            let acknowledged = said.count == 2 ? Int(said[0]) ?? -1 : -1
+            #expect(writers.programs[0].wait(seconds: 20) == 0)
+            let result = try #require(writers.results()[0])
+            #expect(result.error == "EPERM")
+            let acknowledged = result.acknowledged
             #expect(acknowledged > 0)
 
             try volume.kill()
@@ -157,21 +146,8 @@ extension MountSuite {
                     try volume.mount()
                     try volume.unlock()
                 }
-                let outputs = try (0..<3).map { _ in try Child.pipe() }
-                let writers = try ["mapped", "mapped", "append"].enumerated().map { number, how in
-                    try Child(
-                        user.prefix + [
-                            environment.python, environment.script("writer.py"),
-                            volume.mountPoint + "/A/\(number)", how,
-                        ], environment: volume.environment, output: outputs[number].writing)
-                }
-                for output in outputs { close(output.writing) }
-                let files = outputs.map {
-                    FileHandle(fileDescriptor: $0.reading, closeOnDealloc: true)
-                }
-                for file in files {
-                    #expect(try file.read(upToCount: 8) == Data("started\n".utf8))
-                }
+                let writers = try Writers(
+                    on: volume, [("A/0", "mapped"), ("A/1", "mapped"), ("A/2", "append")])
                 usleep(250_000)
                 let locking = try Child(
                     user.prefix + [environment.ward, "lock", volume.mountPoint, "--now"],
@@ -180,8 +156,8 @@ extension MountSuite {
                 let daemon = try #require(volume.daemonProcess())
                 try volume.kill()
                 #expect(locking.wait(seconds: 10) != nil, "`ward lock` hangs")
-                for writer in writers {
-                    kill(-writer.process, SIGKILL)
+                writers.kill()
+                for writer in writers.programs {
                     #expect(writer.wait(seconds: 10) != nil, "a writer can't be killed")
                 }
                 #expect(!MountedVolume.isRunning(daemon), "the daemon can't be killed")
