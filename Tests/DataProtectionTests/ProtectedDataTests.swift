@@ -43,7 +43,7 @@ extension DataProtectionSuite {
 
         @Test(
             "events: what holds first, then lock, expiry, unlock, reboot and passcodes",
-            .timeLimit(.minutes(60)))
+            .timeLimit(.minutes(10)))
         func events() async throws {
             let volume = try MountedVolume.mine()
             let data = ProtectedData(at: volume.url(""))
@@ -94,7 +94,7 @@ extension DataProtectionSuite {
 
         @Test(
             "register first, then look: nothing is missed, however the two race",
-            .timeLimit(.minutes(60)))
+            .timeLimit(.minutes(10)))
         func noRace() async throws {
             let volume = try MountedVolume.mine()
             let data = ProtectedData(at: volume.url(""))
@@ -112,7 +112,7 @@ extension DataProtectionSuite {
         }
 
         @Test(
-            "several readers share one connection; it ends with the last", .timeLimit(.minutes(60)))
+            "several readers share one connection; it ends with the last", .timeLimit(.minutes(10)))
         func sharing() async throws {
             let volume = try MountedVolume.mine()
             let data = ProtectedData(at: volume.url(""))
@@ -142,7 +142,7 @@ extension DataProtectionSuite {
 
         @Test(
             "the daemon dies and comes back: ended, began, and events go on",
-            .timeLimit(.minutes(60)))
+            .timeLimit(.minutes(10)))
         func reconnecting() async throws {
             let volume = try MountedVolume.mine()
             let data = ProtectedData(at: volume.url(""))
@@ -165,7 +165,7 @@ extension DataProtectionSuite {
 
         @Test(
             "performWhenAvailable: at once, after the unlock, not at all when cancelled",
-            .timeLimit(.minutes(60)))
+            .timeLimit(.minutes(10)))
         func performing() async throws {
             let volume = try MountedVolume.mine()
             let data = ProtectedData(at: volume.url(""))
@@ -195,7 +195,7 @@ extension DataProtectionSuite {
 
         @Test(
             "notifications have UIKit's names, and come as UIKit posts them",
-            .timeLimit(.minutes(60)))
+            .timeLimit(.minutes(10)))
         func notifications() async throws {
             #expect(
                 ProtectedData.protectedDataWillBecomeUnavailableNotification.rawValue

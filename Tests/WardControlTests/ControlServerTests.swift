@@ -7,7 +7,7 @@ import WardSystem
 @testable import WardControl
 
 /// Real sockets, a handler that knows little.
-@Suite(.timeLimit(.minutes(60))) struct ControlServerTests {
+@Suite(.timeLimit(.minutes(10))) struct ControlServerTests {
     /// Answers what a volume would; keeps what it was given.
     private final class Handler: ControlHandler {
         let passcodes = Mutex<[[UInt8]]>([])

@@ -7,7 +7,7 @@ import WardSystem
 @testable import WardControl
 
 /// The connection of a trusted host at the control socket: it stands while its client does, and its secret crosses it once.
-@Suite(.timeLimit(.minutes(60))) struct HostCallTests {
+@Suite(.timeLimit(.minutes(10))) struct HostCallTests {
     private final class Handler: ControlHandler {
         let calls = Mutex<[ControlCall]>([])
         let gone = Mutex(0)

@@ -33,22 +33,28 @@ import WardSystem
             kernel.store(node, handle, 0, new)
         }
 
-        /// A program's write, on a thread of its own, which hangs in the store once this returns: `hang` is locked. The
-        /// semaphore tells of its end.
-        func hangingWrite() -> DispatchSemaphore {
+        /// A program's write of this many bytes 0xEE, on a thread of its own. The semaphore tells of its end.
+        func beginWrite(_ count: Int, at offsetBytes: UInt64) -> DispatchSemaphore {
             let (volume, handle, caller) = (harness.volume, self.handle, harness.caller)
-            let isWriting = DispatchSemaphore(value: 0)
             let isWritten = DispatchSemaphore(value: 0)
-            storage.onHang { isWriting.signal() }
             Thread.detachNewThread {
                 let context = WorkerContext(volume: volume)
-                [UInt8](repeating: 0xEE, count: 100).withUnsafeBytes {
+                [UInt8](repeating: 0xEE, count: count).withUnsafeBytes {
                     try? volume.write(
-                        handle, offsetBytes: 0, $0, flags: [], caller: caller, context)
+                        handle, offsetBytes: offsetBytes, $0, flags: [], caller: caller, context)
                 }
                 context.finishRequest()
                 isWritten.signal()
             }
+            return isWritten
+        }
+
+        /// A write, which hangs in the store once this returns: `hang` is locked. The
+        /// semaphore tells of its end.
+        func hangingWrite() -> DispatchSemaphore {
+            let isWriting = DispatchSemaphore(value: 0)
+            storage.onHang { isWriting.signal() }
+            let isWritten = beginWrite(100, at: 0)
             #expect(isWriting.wait(timeout: .now() + 30) == .success, "it comes to the store")
             return isWritten
         }
@@ -171,18 +177,7 @@ import WardSystem
         mapped.storage.hang.lock()
         #expect(mapped.lock(deadline: .seconds(5), seconds: 30) != nil)
         try harness.unlock()
-        let volume = harness.volume
-        let (handle, caller) = (mapped.handle, harness.caller)
-        let written = DispatchSemaphore(value: 0)
-        Thread.detachNewThread {
-            let context = WorkerContext(volume: volume)
-            [UInt8](repeating: 0xEE, count: 9000).withUnsafeBytes {
-                try? volume.write(
-                    handle, offsetBytes: 1000, $0, flags: [], caller: caller, context)
-            }
-            context.finishRequest()
-            written.signal()
-        }
+        let written = mapped.beginWrite(9000, at: 1000)
         #expect(written.wait(timeout: .now() + 0.3) == .timedOut, "it waits for the store")
         mapped.storage.hang.unlock()
         #expect(written.wait(timeout: .now() + 30) == .success)

@@ -60,7 +60,7 @@ extension MountSuite {
             // Unlocked. Keys are where they should be, and nowhere else; what led to them is gone, and no thread sleeps
             // with content.
             #expect(probe.pread("A small", 96).succeeded)
-            var scan = try settled(everything, daemon) { !$0.isInSecretMemory }
+            var scan = try MemoryScan.settled(everything, of: daemon) { !$0.isInSecretMemory }
             var inSecret = scan.namesInSecretMemory
             for name in [
                 "class key A", "class key B", "class key C", "class key CX", "class key D",
@@ -133,18 +133,6 @@ extension MountSuite {
         /// Whether a finding's name is one of these sets'.
         private func isGone(_ name: String, in sets: [SecretPatterns]) -> Bool {
             sets.contains { $0.names.contains(name) }
-        }
-
-        /// A scan without what threads still have in their hands: repeated while something is found that should not be.
-        private func settled(
-            _ patterns: SecretPatterns, _ daemon: pid_t, _ isWrong: (Finding) -> Bool
-        ) throws -> MemoryScan {
-            for _ in 0..<20 {
-                let scan = try MemoryScan(patterns, of: daemon)
-                if !scan.findings.contains(where: isWrong) { return scan }
-                usleep(50_000)
-            }
-            return try MemoryScan(patterns, of: daemon)
         }
 
         private func eventuallyNothing(

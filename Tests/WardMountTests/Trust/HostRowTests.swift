@@ -576,7 +576,7 @@ extension MountSuite {
             let connection = try host.connect()
             try volume.lockNow()
             #expect(probe.readFile("A/f") == .data("content of A"))
-            let scan = try settled(all, daemon) {
+            let scan = try MemoryScan.settled(all, of: daemon) {
                 $0.name.hasPrefix("host secret") || !$0.isInSecretMemory
             }
             #expect(
@@ -589,20 +589,7 @@ extension MountSuite {
             connection.signal(SIGKILL)
             #expect(probe.secondsUntilRefused("A/f") != nil)
             #expect(try volume.reaches("locked"))
-            expectNone(try settled(all, daemon) { _ in true }.findings)
-        }
-
-        /// A scan without what threads still have in their hands, which they scrub before they sleep: repeated while something
-        /// is found that should not be.
-        private func settled(
-            _ patterns: SecretPatterns, _ daemon: pid_t, _ isWrong: (Finding) -> Bool
-        ) throws -> MemoryScan {
-            for _ in 0..<100 {
-                let scan = try MemoryScan(patterns, of: daemon)
-                if !scan.findings.contains(where: isWrong) { return scan }
-                usleep(50_000)
-            }
-            return try MemoryScan(patterns, of: daemon)
+            expectNone(try MemoryScan.settled(all, of: daemon) { _ in true }.findings)
         }
 
         private func expectNone(
