@@ -63,13 +63,20 @@ package final class MountedVolume {
 
     deinit {
         detach()
-        if let daemon = daemonProcess() { Glibc.kill(daemon, SIGKILL) }
-        for process in TestEnvironment.shared.processes() where process.contains(directory) {
-            if let number = pid_t(process.prefix { $0.isNumber }) { Glibc.kill(number, SIGKILL) }
-        }
+        let others = TestEnvironment.shared.processes().filter { $0.contains(directory) }
+        let killed =
+            [daemonProcess()].compactMap { $0 }
+            + others.compactMap { line in pid_t(line.prefix { $0.isNumber }) }
+        for process in killed { Glibc.kill(process, SIGKILL) }
+        // A call of the store that is under way is finished first: a file that it makes must not come behind the removal.
+        for _ in 0..<1000 where killed.contains(where: Self.isRunning) { usleep(10_000) }
         // A cut-off store may be full or read-only; what was mounted there is the test's to detach.
-        _ = try? Child.run(
+        let removed = try? Child.run(
             ["rm", "-rf", directory], environment: TestEnvironment.shared.variables)
+        if removed?.succeeded != true {
+            let why = removed.map { $0.timedOut ? "it takes too long" : $0.errors } ?? "no rm"
+            FileHandle.standardError.write(Data("can't remove \(directory): \(why)\n".utf8))
+        }
     }
 
     // MARK: Programs
