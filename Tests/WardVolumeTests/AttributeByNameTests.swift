@@ -103,6 +103,7 @@ import WardSystem
     @Test("a name that goes to another file meanwhile does not answer for it", arguments: [1, 2])
     func moved(renames: Int) throws {
         let storage = FailingStorage()
+        defer { storage.onAttributeByName(nil) }
         // Used by one thread at a time.
         nonisolated(unsafe) let harness = try VolumeHarness(storage: storage)
         let node = try makeFile(harness, "f", attribute: "of f")
@@ -130,6 +131,7 @@ import WardSystem
     @Test("a store that says once that a file is gone is asked again")
     func passing() throws {
         let storage = FailingStorage()
+        defer { storage.onAttributeByName(nil) }
         // Used by one thread at a time.
         nonisolated(unsafe) let harness = try VolumeHarness(storage: storage)
         let node = try makeFile(harness, "f", attribute: "of f")
@@ -148,6 +150,7 @@ import WardSystem
     @Test("what somebody put in the store by that name, behind ward's back, does not answer either")
     func replacedBehind() throws {
         let storage = FailingStorage()
+        defer { storage.onAttributeByName(nil) }
         let harness = try VolumeHarness(storage: storage)
         let node = try makeFile(harness, "f", attribute: "of f")
         let link = try #require(harness.volume.node(node).link)
@@ -162,6 +165,7 @@ import WardSystem
     @Test("an attribute that is removed while the list is made is not in it, without an error")
     func removedMeanwhile() throws {
         let storage = FailingStorage()
+        defer { storage.onAttributeByName(nil) }
         // Used by one thread at a time.
         nonisolated(unsafe) let harness = try VolumeHarness(storage: storage)
         let node = try makeFile(harness, "f", attribute: "of f")
@@ -178,6 +182,7 @@ import WardSystem
     @Test("a file that gets another ID while its attribute is read is not taken for a damaged one")
     func newIDMeanwhile() throws {
         let storage = FailingStorage()
+        defer { storage.onAttributeByName(nil) }
         // Used by one thread at a time.
         nonisolated(unsafe) let harness = try VolumeHarness(storage: storage)
         let node = try makeFile(harness, "f", attribute: "of f")
@@ -196,6 +201,7 @@ import WardSystem
     @Test("a mode that is changed while it is looked at is the one of before or the one of after")
     func modeMeanwhile() throws {
         let storage = FailingStorage()
+        defer { storage.onAttributeByName(nil) }
         // Used by one thread at a time.
         nonisolated(unsafe) let harness = try VolumeHarness(storage: storage)
         let node = try makeFile(harness, "f", attribute: "of f")
