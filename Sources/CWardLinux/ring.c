@@ -3,9 +3,12 @@
 #include "ward_fuse.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/io_uring.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -191,14 +194,38 @@ int ward_run_anywhere(void) {
 
 int ward_is_bound(void) { return is_bound; }
 
+int ward_cpu_of_thread(pid_t thread) {
+    char text[1024];
+    snprintf(text, sizeof text, "/proc/%d/stat", (int)thread);
+    int file = thread > 0 ? open(text, O_RDONLY | O_CLOEXEC) : -1;
+    if (file < 0) return -1;
+    ssize_t count = read(file, text, sizeof text - 1);
+    close(file);
+    if (count <= 0) return -1;
+    text[count] = 0;
+    /* "1234 (name) R 1 ...": the name may hold anything. The state is field 3, the CPU 39. */
+    char *at = strrchr(text, ')');
+    for (int field = 2; at && field < 39; field++) at = strchr(at + 1, ' ');
+    if (!at) return -1;
+    char *end;
+    long cpu = strtol(at + 1, &end, 10);
+    return end > at + 1 && cpu >= 0 && cpu <= 65535 ? (int)cpu : -1;
+}
+
 static __thread int gives_way;
+static int giving_way_is_used;
 
 static int set_policy(pid_t thread, int policy) {
     struct sched_param none = {.sched_priority = 0};
     return sched_setscheduler(thread, policy, &none);
 }
 
-int ward_make_give_way(pid_t thread, int yes) { return set_policy(thread, yes ? SCHED_IDLE : SCHED_OTHER); }
+int ward_make_give_way(pid_t thread, int yes) {
+    if (yes) __atomic_store_n(&giving_way_is_used, 1, __ATOMIC_RELAXED);
+    return set_policy(thread, yes ? SCHED_IDLE : SCHED_OTHER);
+}
+
+int ward_giving_way_is_used(void) { return __atomic_load_n(&giving_way_is_used, __ATOMIC_RELAXED); }
 
 int ward_thread_gives_way(pid_t thread) { return sched_getscheduler(thread) == SCHED_IDLE; }
 

@@ -3,11 +3,22 @@ import Glibc
 import WardSystem
 
 /// Replies and notifications by write(2) to a descriptor of `/dev/fuse`: the one the request was read from.
-struct DeviceChannel: ReplyChannel {
+struct DeviceChannel: ReplyChannel, @unchecked Sendable {
+    // Sendable: `transport` is used on its own thread only; what goes to another one has none (`elsewhere`).
     let descriptor: Int32
+    /// To be told before the program that waits is.
+    private unowned(unsafe) let transport: DeviceTransport?
+
+    init(descriptor: Int32, transport: DeviceTransport? = nil) {
+        self.descriptor = descriptor
+        self.transport = transport
+    }
+
+    var elsewhere: DeviceChannel { DeviceChannel(descriptor: descriptor) }
 
     @inline(__always)
     func send(_ message: UnsafeRawBufferPointer) -> Bool {
+        transport?.noteAnswer()
         while true {
             if write(descriptor, message.baseAddress, message.count) >= 0 { return true }
             if ward_errno() != EINTR { return false }
@@ -16,6 +27,7 @@ struct DeviceChannel: ReplyChannel {
 
     @inline(__always)
     func send(_ head: UnsafeRawBufferPointer, _ payload: UnsafeRawBufferPointer) -> Bool {
+        transport?.noteAnswer()
         var parts = (
             iovec(
                 iov_base: UnsafeMutableRawPointer(mutating: head.baseAddress), iov_len: head.count),

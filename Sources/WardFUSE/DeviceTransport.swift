@@ -37,7 +37,8 @@ final class DeviceShare: Sendable {
 /// vain spin lowers `credit`, each request that arrives soon enough raises it, so an idle mount uses no processor time.
 ///
 /// A worker that has served many requests in a row, each quickly, serves alone (`LoneServing`): others that sleep at the device
-/// would be woken for each of them.
+/// would be woken for each of them. Where it may, it gives way to the program that asks, and follows it (`ProgramFollowing`):
+/// then it need not spin.
 ///
 /// A worker never sleeps with the content of a request in its buffer.
 final class DeviceTransport: RequestTransport {
@@ -65,6 +66,15 @@ final class DeviceTransport: RequestTransport {
     private var pace = ServingPace()
     private var isAlone = false
     private var requestsAlone: UInt32 = 0
+    /// Of what is served alone.
+    private var mix = RequestMix()
+    /// Beside the request that came before this one.
+    private var wasAnotherThere = false
+    /// Whoever asked for that one, gettid(2).
+    private var lastProgram: UInt32 = 0
+    private var following = ProgramFollowing()
+    /// The request that came last was answered, as far as this worker's pace goes.
+    private var wasAnswered = false
     /// A request came since the last sleep.
     private var hasServed = false
     /// The last one that came was FORGET.
@@ -103,7 +113,13 @@ final class DeviceTransport: RequestTransport {
                 let quick = share.spinningDevice >= 0 ? share.spinningDevice : share.device
                 outcome = receive(quick)
                 if case .request = outcome { hadWaited = true }
-                if case .nothing = outcome, maySpin, credit > 0 { outcome = spin(quick) }
+                if following.isOn {
+                    following.noteLook(found: hadWaited)
+                    // It comes when the program is let wait for it, whoever looks.
+                    hadWaited = false
+                } else if case .nothing = outcome, maySpin, credit > 0 {
+                    outcome = spin(quick)
+                }
             }
             if case .nothing = outcome { outcome = sleep() }
             switch outcome {
@@ -111,10 +127,15 @@ final class DeviceTransport: RequestTransport {
                 strangeErrors = 0
                 hasServed = true
                 hasForgotten = request.isForget
-                if maySpin { noteRequest(hadWaited) }
-                return (request, DeviceChannel(descriptor: descriptor))
+                if maySpin { noteRequest(request.header, hadWaited) }
+                return (
+                    request,
+                    DeviceChannel(
+                        descriptor: descriptor, transport: following.isOn ? self : nil)
+                )
             case .nothing: continue
             case .ended:
+                following.end()
                 share.alone.end()
                 return nil
             }
@@ -124,8 +145,9 @@ final class DeviceTransport: RequestTransport {
     // MARK: Serving alone
 
     private func noteServed() {
-        guard pace.isServing else { return }
-        pace.end(SystemClock.nanoseconds())
+        guard pace.isServing || wasAnswered else { return }
+        if pace.isServing { pace.end(SystemClock.nanoseconds()) }
+        wasAnswered = false
         guard isAlone else { return }
         if !share.alone.isServed(by: number) {
             // Something took too long, and the others went back to work.
@@ -137,13 +159,24 @@ final class DeviceTransport: RequestTransport {
         } else {
             share.alone.noteBeat(isServing: false)
         }
+        if !isAlone { following.end() }
     }
 
-    private func noteRequest(_ hadWaited: Bool) {
+    /// Before the answer goes out: the program, which goes first, is not what takes long.
+    func noteAnswer() {
+        guard isAlone, pace.isServing else { return }
+        pace.end(SystemClock.nanoseconds())
+        wasAnswered = true
+        share.alone.noteBeat(isServing: false)
+    }
+
+    private func noteRequest(_ header: fuse_in_header, _ hadWaited: Bool) {
+        if isAlone { noteCompany(header) }
         pace.begin(SystemClock.nanoseconds(), hadWaited: hadWaited)
         if !isAlone, pace.sufficesAlone {
             isAlone = share.alone.begin(number)
             requestsAlone = 0
+            mix = RequestMix()
         }
         guard isAlone else { return }
         share.alone.noteBeat(isServing: true)
@@ -151,6 +184,38 @@ final class DeviceTransport: RequestTransport {
         if requestsAlone % DeviceTransport.requestsBetweenReminders == 0 {
             share.alone.sendOthersAway(number)
         }
+    }
+
+    /// Follows the program while requests come one after the other.
+    private func noteCompany(_ header: fuse_in_header) {
+        guard share.alone.mayGiveWay.load(ordering: .relaxed) else { return }
+        switch fuse_opcode(rawValue: header.opcode) {
+        case FUSE_RELEASE, FUSE_RELEASEDIR, FUSE_FORGET, FUSE_BATCH_FORGET:
+            // Nobody waits for them.
+            return
+        default: break
+        }
+        let wasSerial = mix.isSerial
+        // One program has FORGETs there, but waits for one answer at a time.
+        mix.note(isShared: wasAnotherThere && header.pid != lastProgram)
+        wasAnotherThere = isAnotherThere()
+        lastProgram = header.pid
+        if mix.isSerial != wasSerial {
+            share.alone.wantsToGiveWay.store(
+                mix.isSerial && ProgramFollowing.canFollow(header.pid), ordering: .relaxed)
+        }
+        if mix.isSerial, share.alone.givesWay.load(ordering: .relaxed) {
+            following.follow(header.pid)
+        } else {
+            following.end()
+        }
+    }
+
+    /// Beside the request that has come.
+    private func isAnotherThere() -> Bool {
+        let descriptor = share.spinningDevice >= 0 ? share.spinningDevice : share.device
+        var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        return poll(&entry, 1, 0) > 0
     }
 
     // MARK: Waiting

@@ -203,6 +203,8 @@ public final class FUSEConnection: Sendable {
         }
         let syncs = SyncPool<DeviceChannel>(volume, workers: max(threads, 1))
         let count = max(threads, 1)
+        share.alone.mayGiveWay.store(
+            share.maySpin && count > 1 && GivingWay.isPossible(), ordering: .relaxed)
         let progress = (0..<count).map { _ in WipeProgress() }
         workers.withLock { $0 = progress }
         defer { workers.withLock { $0 = [] } }
@@ -271,6 +273,7 @@ public final class FUSEConnection: Sendable {
     public func wipeRequestBuffers(timeout: Duration = .seconds(1)) -> Bool {
         let deadline = SystemClock.monotonic() + timeout
         let ring = ring.withLock { $0 }
+        share.alone.pauseGivingWay(nanoseconds: GivingWay.pauseAtLockNanoseconds)
         let demand = share.wipeDemand.add(1, ordering: .sequentiallyConsistent).newValue
         let all = workers.withLock { $0 }
         let ringIsWiped = ring?.wipeBuffers(until: deadline) ?? true

@@ -82,7 +82,7 @@ struct Starvation {
         return max(5_000_000, tick.tv_nsec * 3 / 2)
     }()
     /// How long nobody gives way after it was found once, and at most, nanoseconds: twice as long each time.
-    static let firstPauseNanoseconds: UInt64 = 1_000_000_000
+    static let firstPauseNanoseconds: UInt64 = 100_000_000
     static let longestPauseNanoseconds: UInt64 = 64_000_000_000
 
     private var last: [Int32: ThreadUse] = [:]
@@ -120,6 +120,9 @@ struct Starvation {
 }
 
 enum GivingWay {
+    /// How long nobody does from the beginning of a lock.
+    static let pauseAtLockNanoseconds: UInt64 = 100_000_000
+
     /// Whether a thread may give way: only where it can be undone, and starvation seen. An ordinary user may undo it where
     /// `RLIMIT_NICE` lets niceness be 0 (20, setrlimit(2)).
     ///

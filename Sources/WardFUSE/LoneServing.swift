@@ -10,6 +10,10 @@ import WardSystem
 /// the answer. So a worker that has answered enough requests in a row quickly takes over, and gets the others out of the
 /// kernel. One of these stays on watch: a millisecond without an answer, and all are back at the device. When nothing
 /// comes any more they go back, too, so that an idle mount does nothing at all.
+///
+/// Where that is allowed (`GivingWay`), and requests come one after the other, whoever is on watch makes the worker that serves
+/// give way to the program that asks, and an ordinary thread again when the watch ends, whyever, or it starves. Nobody else
+/// does: a worker that gave way by itself could be kept from undoing it.
 final class LoneServing: Sendable {
     private static let watchNanoseconds = 1_000_000
     /// Of the watch's looks, without a request.
@@ -22,8 +26,26 @@ final class LoneServing: Sendable {
     /// Of the owner: goes up when a request comes and when it is answered; odd in between.
     private let beat = Atomic<UInt64>(0)
     private let hasWatch = Atomic<Bool>(false)
+    /// Whether that is possible at all; set before there are workers.
+    let mayGiveWay = Atomic<Bool>(false)
+    /// Of the owner: it wants to give way.
+    let wantsToGiveWay = Atomic<Bool>(false)
+    /// The owner does. Whoever owns looks at it.
+    let givesWay = Atomic<Bool>(false)
+    /// The owner's thread, gettid(2).
+    private let ownerThread = Atomic<Int32>(0)
+    private let giving = Mutex(Giving())
     /// Those that sleep at the device, by worker.
     private let sleepers = Mutex<[pthread_t?]>([])
+
+    private struct Giving {
+        /// The thread that was made to give way; 0: none.
+        var thread: Int32 = 0
+        /// Not before that, nanoseconds of the monotonic clock.
+        var from: UInt64 = 0
+        var starvation = Starvation()
+        var nextLook: UInt64 = 0
+    }
 
     /// Whether this worker is to leave the device alone.
     @inline(__always)
@@ -44,6 +66,8 @@ final class LoneServing: Sendable {
                 expected: -1, desired: worker, ordering: .acquiringAndReleasing
             ).exchanged
         else { return false }
+        wantsToGiveWay.store(false, ordering: .relaxed)
+        ownerThread.store(ward_gettid(), ordering: .releasing)
         state.increment()
         sendOthersAway(worker)
         return true
@@ -102,6 +126,7 @@ final class LoneServing: Sendable {
     private func watch(_ now: UInt32) {
         var last = beat.load(ordering: .acquiring)
         var looks = 0
+        defer { giving.withLock { stopGivingWay(&$0) } }
         while state.value == now {
             state.wait(while: now, nanoseconds: LoneServing.watchNanoseconds)
             let beat = beat.load(ordering: .acquiring)
@@ -109,6 +134,44 @@ final class LoneServing: Sendable {
             let isServing = beat & 1 == 1
             if looks > 0, isServing || looks >= LoneServing.idleLooks { return end() }
             last = beat
+            if mayGiveWay.load(ordering: .relaxed) { considerGivingWay(SystemClock.nanoseconds()) }
+        }
+    }
+
+    // MARK: Giving way
+
+    /// Makes the owner give way, or not any more. By whoever is on watch.
+    private func considerGivingWay(_ now: UInt64) {
+        giving.withLock { giving in
+            guard wantsToGiveWay.load(ordering: .relaxed) else { return stopGivingWay(&giving) }
+            if giving.thread == 0 {
+                let thread = ownerThread.load(ordering: .acquiring)
+                guard now >= giving.from, ward_make_give_way(thread, 1) == 0 else { return }
+                giving.thread = thread
+                giving.nextLook = now &+ UInt64(Starvation.intervalNanoseconds)
+                givesWay.store(true, ordering: .sequentiallyConsistent)
+            } else if now >= giving.nextLook {
+                giving.nextLook = now &+ UInt64(Starvation.intervalNanoseconds)
+                guard !giving.starvation.find([giving.thread]).isEmpty else { return }
+                giving.from = now &+ giving.starvation.pauseNanoseconds(at: now)
+                stopGivingWay(&giving)
+            }
+        }
+    }
+
+    private func stopGivingWay(_ giving: inout Giving) {
+        guard giving.thread != 0 else { return }
+        if ward_thread_gives_way(giving.thread) != 0 { _ = ward_make_give_way(giving.thread, 0) }
+        giving.thread = 0
+        givesWay.store(false, ordering: .sequentiallyConsistent)
+    }
+
+    /// Nobody gives way for so long from now on. Of any thread.
+    func pauseGivingWay(nanoseconds: UInt64) {
+        let from = SystemClock.nanoseconds() &+ nanoseconds
+        giving.withLock { giving in
+            giving.from = max(giving.from, from)
+            stopGivingWay(&giving)
         }
     }
 }

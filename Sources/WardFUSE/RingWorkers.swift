@@ -164,7 +164,8 @@ final class RingWorkers: @unchecked Sendable {
     func wipeBuffers(until deadline: Duration) -> Bool {
         let demand = share.wipeDemand.add(1, ordering: .sequentiallyConsistent).newValue
         share.mayGiveWayFrom.max(
-            SystemClock.nanoseconds() &+ 100_000_000, ordering: .sequentiallyConsistent)
+            SystemClock.nanoseconds() &+ GivingWay.pauseAtLockNanoseconds,
+            ordering: .sequentiallyConsistent)
         let all = state.withLock { $0.workers }
         for worker in all { worker.stopGivingWay() }
         return WipeProgress.await(all.map(\.wipeProgress), demand, until: deadline)

@@ -16,7 +16,7 @@ struct SyncJob<Channel: ReplyChannel>: Sendable {
 
     let kind: Kind
     let unique: UInt64
-    let channel: Channel
+    var channel: Channel
 
     func perform(_ volume: Volume, _ context: WorkerContext) {
         do throws(Errno) {
@@ -105,7 +105,9 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
         if let number = reserve() { start(number) }
         let isQueued = state.withLock { state in
             guard !state.threads.isEmpty else { return false }
-            state.queue.append(job)
+            var elsewhere = job
+            elsewhere.channel = job.channel.elsewhere
+            state.queue.append(elsewhere)
             return true
         }
         if isQueued { sem_post(signal) }

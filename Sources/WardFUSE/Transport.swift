@@ -22,10 +22,13 @@ protocol ReplyChannel: Sendable {
     /// Where the content that a READ asks for is to be put together, so that `send` need not copy it: a transfer's bytes,
     /// and room for a page before and behind. Nil: anywhere.
     var contentTarget: UnsafeMutableRawPointer? { get }
+    /// The same for another thread than the one that took the request.
+    var elsewhere: Self { get }
 }
 
 extension ReplyChannel {
     var contentTarget: UnsafeMutableRawPointer? { nil }
+    var elsewhere: Self { self }
 }
 
 /// What the kernel and the daemon exchange requests by.

@@ -32,7 +32,8 @@ public struct SystemThread: @unchecked Sendable {
         pthread_attr_init(&attributes)
         pthread_attr_setstacksize(&attributes, stackBytes)
         defer { pthread_attr_destroy(&attributes) }
-        if ward_gives_way() != 0 {
+        // Another thread may have made this one give way.
+        if ward_giving_way_is_used() != 0, ward_thread_gives_way(0) != 0 {
             pthread_attr_setinheritsched(&attributes, Int32(PTHREAD_EXPLICIT_SCHED))
             pthread_attr_setschedpolicy(&attributes, SCHED_OTHER)
         }
@@ -68,6 +69,10 @@ public struct SystemThread: @unchecked Sendable {
                     _ = ward_prctl(PR_SET_NAME, UInt(bitPattern: name))
                 }
                 if start.isBound { _ = ward_run_anywhere() }
+                // Between the look at whoever starts it and its start.
+                if ward_giving_way_is_used() != 0, ward_thread_gives_way(0) != 0 {
+                    _ = ward_give_way(0)
+                }
                 start.body()
                 // glibc keeps the stack for the next thread.
                 ward_scrub_thread()

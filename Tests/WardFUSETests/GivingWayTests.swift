@@ -66,16 +66,17 @@ import WardSystem
     @Test("the pause gets longer while it is in vain, and short again after a good time")
     func pause() {
         var starvation = Starvation()
-        let second: UInt64 = 1_000_000_000
-        var now = 100 * second
+        let first = Starvation.firstPauseNanoseconds
+        var now = 100 * first
         var pauses: [UInt64] = []
-        for _ in 0..<9 {
-            pauses.append(starvation.pauseNanoseconds(at: now) / second)
-            now += pauses.last! * second + second / 10
+        for _ in 0..<12 {
+            pauses.append(starvation.pauseNanoseconds(at: now) / first)
+            now += pauses.last! * first + first / 10
         }
-        #expect(pauses == [1, 2, 4, 8, 16, 32, 64, 64, 64])
-        now += 1000 * second
-        #expect(starvation.pauseNanoseconds(at: now) == second)
+        #expect(pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 640, 640])
+        #expect(640 * first == Starvation.longestPauseNanoseconds)
+        now += 10000 * first
+        #expect(starvation.pauseNanoseconds(at: now) == first)
     }
 
     @Test("what the system tells of a thread: it sleeps, or it runs, and how long it did")

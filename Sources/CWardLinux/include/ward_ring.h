@@ -59,6 +59,8 @@ int ward_run_on_cpu(unsigned cpu);
 int ward_run_anywhere(void);
 /* Whether the calling thread is bound by ward_run_on_cpu. */
 int ward_is_bound(void);
+/* The CPU on which a thread, of whatever process, ran last; -1 where the system does not tell (proc(5), stat). */
+int ward_cpu_of_thread(pid_t thread);
 /* Whether every other thread goes before the calling one (SCHED_IDLE, sched(7)), or not any more; 0 or -1: who may not set its own
  * niceness to 0 can't undo it. */
 int ward_give_way(int yes);
@@ -68,6 +70,8 @@ int ward_make_give_way(pid_t thread, int yes);
 int ward_thread_gives_way(pid_t thread);
 /* Whether the calling thread has asked for it. What it starts begins so, too. */
 int ward_gives_way(void);
+/* Whether any thread of this process was ever made to give way. */
+int ward_giving_way_is_used(void);
 /* How many CPUs the calling thread may use; 0 where that can't be known. */
 unsigned ward_cpu_count(void);
 

@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import Testing
 
 extension MountSuite {
@@ -19,6 +20,49 @@ extension MountSuite {
         func device(user: User) throws {
             let volume = try MountedVolume(as: user, mountArguments: ["--transport", "device"])
             #expect(try transport(volume) == "device")
+        }
+
+        /// By the daemon's workers, one each: whether they give way to programs (`SCHED_IDLE`), and on how many CPUs they may run.
+        private func workers(_ daemon: pid_t) throws -> [(givesWay: Bool, cpus: String)] {
+            let tasks = "/proc/\(daemon)/task"
+            var found: [(givesWay: Bool, cpus: String)] = []
+            for task in try FileManager.default.contentsOfDirectory(atPath: tasks) {
+                let status = TestEnvironment.contents(ofKernelFile: "\(tasks)/\(task)/status")
+                guard status.hasPrefix("Name:\tward-fuse-"), let thread = pid_t(task),
+                    let line = status.split(separator: "\n").first(where: {
+                        $0.hasPrefix("Cpus_allowed:")
+                    })
+                else { continue }
+                found.append((sched_getscheduler(thread) == 5, String(line)))
+            }
+            return found
+        }
+
+        @Test(
+            "at the device one worker gives way to a program that writes, and none once it has ended"
+        )
+        func givesWay() throws {
+            // Whom the machine does not let undo it never gives way: nothing to see.
+            guard User.available.contains(.root), sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1 else {
+                return
+            }
+            let volume = try MountedVolume(
+                as: .root, mountArguments: ["--transport", "device"])
+            let daemon = try #require(volume.daemonProcess())
+            let all = try #require(try workers(daemon).first).cpus
+            #expect(try workers(daemon).allSatisfy { !$0.givesWay && $0.cpus == all })
+            let writers = try Writers(on: volume, [("f", "write")])
+            // Not before many requests came one after the other.
+            while try !workers(daemon).contains(where: { $0.givesWay && $0.cpus != all }) {
+                try #require(writers.programs[0].wait(seconds: 0) == nil)
+                usleep(500)
+            }
+            // A lock takes that back, and what is written goes on.
+            try volume.lock()
+            try #require(writers.programs[0].wait(seconds: 0) == nil)
+            writers.kill()
+            while try workers(daemon).contains(where: { $0.givesWay }) { usleep(500) }
+            #expect(try volume.ward("status", volume.mountPoint).succeeded)
         }
 
         @Test(

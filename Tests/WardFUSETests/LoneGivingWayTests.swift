@@ -1,0 +1,253 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import Testing
+import WardSystem
+
+@testable import WardFUSE
+
+/// The worker that serves alone gives way to the program that asks, and follows it (decision 0071).
+@Suite struct LoneGivingWayTests {
+    /// `SCHED_IDLE` of linux/sched.h.
+    private static let idlePolicy: Int32 = 5
+
+    /// A worker that serves alone without a pause, and wants to give way; and one that rests, and so is on watch.
+    private final class Serving: Sendable {
+        let alone = LoneServing()
+        let thread = Atomic<Int32>(0)
+        let wants = Atomic<Bool>(true)
+        let served = Atomic<UInt64>(0)
+        private let isEnding = Atomic<Bool>(false)
+
+        /// `cpu`: of the worker that serves; nil: anywhere.
+        func run(cpu: UInt32? = nil, _ body: () throws -> Void) throws {
+            alone.mayGiveWay.store(GivingWay.isPossible(), ordering: .sequentiallyConsistent)
+            let owner = try SystemThread("serves") { [self] in
+                if let cpu { #expect(ward_run_on_cpu(cpu) == 0) }
+                thread.store(ward_gettid(), ordering: .sequentiallyConsistent)
+                while !isEnding.load(ordering: .relaxed) {
+                    // A pause of this machine's ends it.
+                    if !alone.isServed(by: 0) { _ = alone.begin(0) }
+                    alone.wantsToGiveWay.store(wants.load(ordering: .relaxed), ordering: .relaxed)
+                    alone.noteBeat(isServing: true)
+                    alone.noteBeat(isServing: false)
+                    served.add(1, ordering: .relaxed)
+                }
+                alone.end()
+            }
+            let rester = try SystemThread("rests") { [self] in
+                while !isEnding.load(ordering: .relaxed) {
+                    alone.rest(1)
+                    usleep(100)
+                }
+            }
+            defer {
+                isEnding.store(true, ordering: .sequentiallyConsistent)
+                owner.join()
+                rester.join()
+            }
+            while thread.load(ordering: .sequentiallyConsistent) == 0 { usleep(100) }
+            try body()
+        }
+
+        var policy: Int32 { sched_getscheduler(thread.load(ordering: .sequentiallyConsistent)) }
+
+        func wait(untilGivingWay: Bool) {
+            while (policy == idlePolicy) != untilGivingWay { usleep(200) }
+        }
+    }
+
+    @Test("while it wants to; where nobody may, nobody does")
+    func wants() throws {
+        let serving = Serving()
+        try serving.run {
+            guard GivingWay.isPossible() else {
+                usleep(20_000)
+                #expect(serving.policy != Self.idlePolicy)
+                return
+            }
+            serving.wait(untilGivingWay: true)
+            serving.wants.store(false, ordering: .relaxed)
+            serving.wait(untilGivingWay: false)
+            while serving.alone.givesWay.load(ordering: .relaxed) { usleep(200) }
+            serving.wants.store(true, ordering: .relaxed)
+            serving.wait(untilGivingWay: true)
+        }
+    }
+
+    @Test("when nobody serves alone any more it is an ordinary thread")
+    func ends() throws {
+        guard GivingWay.isPossible() else { return }
+        let serving = Serving()
+        try serving.run { serving.wait(untilGivingWay: true) }
+        let givesWay = serving.alone.givesWay.load(ordering: .sequentiallyConsistent)
+        #expect(!givesWay)
+        // An owner that sleeps, as at the device: nobody calls `end`.
+        let alone = LoneServing()
+        alone.mayGiveWay.store(true, ordering: .relaxed)
+        let isEnding = Atomic<Bool>(false)
+        let number = Atomic<Int32>(0)
+        let owner = try SystemThread("sleeps") {
+            #expect(alone.begin(0))
+            alone.wantsToGiveWay.store(true, ordering: .relaxed)
+            number.store(ward_gettid(), ordering: .sequentiallyConsistent)
+            while !isEnding.load(ordering: .relaxed) { usleep(1000) }
+        }
+        while number.load(ordering: .sequentiallyConsistent) == 0 { usleep(100) }
+        // Returns when the watch ends, which sees that nothing comes.
+        alone.rest(1)
+        #expect(!alone.isServed(by: 0))
+        #expect(sched_getscheduler(number.load(ordering: .relaxed)) == SCHED_OTHER)
+        isEnding.store(true, ordering: .relaxed)
+        owner.join()
+    }
+
+    @Test("from the beginning of a lock nobody gives way for a while")
+    func lock() throws {
+        guard GivingWay.isPossible() else { return }
+        let serving = Serving()
+        try serving.run {
+            serving.wait(untilGivingWay: true)
+            serving.alone.pauseGivingWay(nanoseconds: 3_600_000_000_000)
+            #expect(serving.policy == SCHED_OTHER)
+            let served = serving.served.load(ordering: .relaxed)
+            for _ in 0..<50 {
+                usleep(1000)
+                #expect(serving.policy == SCHED_OTHER)
+            }
+            #expect(serving.served.load(ordering: .relaxed) > served)
+        }
+    }
+
+    @Test("beside a program that does not stop computing it is an ordinary thread again")
+    func starved() throws {
+        guard GivingWay.isPossible(),
+            let cpu = (0..<8192).first(where: { cpu in
+                let isThere = Atomic<Bool>(false)
+                try? SystemThread("cpu") {
+                    isThere.store(ward_run_on_cpu(UInt32(cpu)) == 0, ordering: .relaxed)
+                }.join()
+                return isThere.load(ordering: .relaxed)
+            })
+        else { return }
+        let serving = Serving()
+        let isEnding = Atomic<Bool>(false)
+        try serving.run(cpu: UInt32(cpu)) {
+            serving.wait(untilGivingWay: true)
+            let computing = try (0..<4).map { _ in
+                try SystemThread("computing") {
+                    #expect(ward_run_on_cpu(UInt32(cpu)) == 0)
+                    while !isEnding.load(ordering: .relaxed) {}
+                }
+            }
+            defer {
+                isEnding.store(true, ordering: .relaxed)
+                for thread in computing { thread.join() }
+            }
+            serving.wait(untilGivingWay: false)
+            let served = serving.served.load(ordering: .relaxed)
+            while serving.served.load(ordering: .relaxed) == served { usleep(1000) }
+        }
+    }
+
+    /// A thread that sleeps, on the CPU that it is sent to.
+    private final class Program: Sendable {
+        let number = Atomic<Int32>(0)
+        let cpu = Atomic<Int>(-1)
+        let isThere = Atomic<Bool>(false)
+        let isEnding = Atomic<Bool>(false)
+
+        func run() {
+            number.store(ward_gettid(), ordering: .sequentiallyConsistent)
+            var last = -1
+            while !isEnding.load(ordering: .relaxed) {
+                let wanted = cpu.load(ordering: .sequentiallyConsistent)
+                if wanted != last {
+                    last = wanted
+                    isThere.store(
+                        ward_run_on_cpu(UInt32(wanted)) == 0, ordering: .sequentiallyConsistent)
+                    cpu.store(-wanted - 2, ordering: .sequentiallyConsistent)
+                    last = -wanted - 2
+                }
+                usleep(1000)
+            }
+        }
+
+        /// False: there is no such CPU.
+        func go(to wanted: Int) -> Bool {
+            cpu.store(wanted, ordering: .sequentiallyConsistent)
+            while cpu.load(ordering: .sequentiallyConsistent) == wanted { usleep(100) }
+            return isThere.load(ordering: .sequentiallyConsistent)
+        }
+    }
+
+    @Test(
+        "it is bound to the CPU of the program, and to another one after looks that found nothing")
+    func follows() throws {
+        let program = Program()
+        let thread = try SystemThread(") R 1 2 3 (") { program.run() }
+        defer {
+            program.isEnding.store(true, ordering: .relaxed)
+            thread.join()
+        }
+        while program.number.load(ordering: .sequentiallyConsistent) == 0 { usleep(100) }
+        let number = program.number.load(ordering: .sequentiallyConsistent)
+        let cpus = (0..<64).filter { program.go(to: $0) }
+        let first = try #require(cpus.first)
+        let last = try #require(cpus.last)
+        #expect(program.go(to: first))
+        try SystemThread("follows") {
+            let all = ward_cpu_count()
+            var following = ProgramFollowing()
+            #expect(ProgramFollowing.canFollow(UInt32(number)))
+            // Nobody, and somebody who isn't there.
+            for stranger: UInt32 in [0, .max] {
+                #expect(!ProgramFollowing.canFollow(stranger))
+                following.follow(stranger)
+                #expect(!following.isOn && ward_cpu_count() == all)
+            }
+            following.follow(UInt32(number))
+            #expect(following.isOn && ward_cpu_count() == 1 && ward_is_bound() != 0)
+            #expect(ward_cpu_of_thread(ward_gettid()) == Int32(first))
+            #expect(program.go(to: last))
+            // A look that finds nothing may be chance.
+            following.noteLook(found: false)
+            following.noteLook(found: true)
+            following.noteLook(found: false)
+            following.follow(UInt32(number))
+            #expect(ward_cpu_of_thread(ward_gettid()) == Int32(first))
+            following.noteLook(found: false)
+            following.follow(UInt32(number))
+            #expect(ward_cpu_of_thread(ward_gettid()) == Int32(last))
+            // Whoever finds a request each time may be awake on another CPU.
+            #expect(program.go(to: first))
+            for _ in 0..<ProgramFollowing.requestsBetweenLookUps {
+                following.noteLook(found: true)
+                following.follow(UInt32(number))
+            }
+            #expect(ward_cpu_of_thread(ward_gettid()) == Int32(first))
+            following.end()
+            #expect(!following.isOn && ward_cpu_count() == all && ward_is_bound() == 0)
+        }.join()
+    }
+
+    @Test("what a worker that was made to give way starts does not")
+    func starts() throws {
+        guard GivingWay.isPossible() else { return }
+        let number = Atomic<Int32>(0)
+        let policy = Atomic<Int32>(-1)
+        let mayStart = Atomic<Bool>(false)
+        let thread = try SystemThread("made-to") {
+            number.store(ward_gettid(), ordering: .sequentiallyConsistent)
+            while !mayStart.load(ordering: .sequentiallyConsistent) { usleep(100) }
+            try? SystemThread("other") {
+                policy.store(sched_getscheduler(0), ordering: .sequentiallyConsistent)
+            }.join()
+        }
+        while number.load(ordering: .sequentiallyConsistent) == 0 { usleep(100) }
+        #expect(ward_make_give_way(number.load(ordering: .relaxed), 1) == 0)
+        mayStart.store(true, ordering: .sequentiallyConsistent)
+        thread.join()
+        #expect(policy.load(ordering: .sequentiallyConsistent) == SCHED_OTHER)
+    }
+}
