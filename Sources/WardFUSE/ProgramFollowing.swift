@@ -11,7 +11,7 @@ import CWardLinux
 struct ProgramFollowing {
     /// So many looks in a row that found nothing, and where the program runs is looked up.
     static let patience = 2
-    /// It is after so many requests, too: a worker that is awake on another CPU finds every request as well.
+    /// It is at the first request and after so many, too: a worker that is awake on another CPU finds every request as well.
     static let requestsBetweenLookUps: UInt32 = 256
 
     /// This worker is bound to the CPU of the program that asked last.
@@ -27,19 +27,16 @@ struct ProgramFollowing {
     /// Before a request of the thread `program` is served, gettid(2); 0: of nobody who can be seen.
     @inline(__always)
     mutating func follow(_ program: UInt32) {
+        let isDue = requests % ProgramFollowing.requestsBetweenLookUps == 0
         requests &+= 1
-        guard
-            !isOn || vainLooks >= ProgramFollowing.patience
-                || requests % ProgramFollowing.requestsBetweenLookUps == 0
-        else { return }
-        lookUp(program)
+        if isDue || isOn && vainLooks >= ProgramFollowing.patience { lookUp(program) }
     }
 
     private mutating func lookUp(_ program: UInt32) {
         vainLooks = 0
         let now = ward_cpu_of_thread(pid_t(bitPattern: program))
         guard now >= 0, now != cpu else { return }
-        guard ward_run_on_cpu(UInt32(now)) == 0 else { return end() }
+        guard ward_run_on_cpu(UInt32(now)) == 0 else { return stop() }
         cpu = now
         isOn = true
     }
@@ -50,8 +47,14 @@ struct ProgramFollowing {
     }
 
     mutating func end() {
+        stop()
+        requests = 0
+    }
+
+    private mutating func stop() {
         guard isOn else { return }
         _ = ward_run_anywhere()
-        self = ProgramFollowing()
+        isOn = false
+        cpu = -1
     }
 }

@@ -205,6 +205,7 @@ import WardSystem
                 #expect(!ProgramFollowing.canFollow(stranger))
                 following.follow(stranger)
                 #expect(!following.isOn && ward_cpu_count() == all)
+                following.end()
             }
             following.follow(UInt32(number))
             #expect(following.isOn && ward_cpu_count() == 1 && ward_is_bound() != 0)
