@@ -6,19 +6,20 @@ import WardSystem
 struct DeviceChannel: ReplyChannel, @unchecked Sendable {
     // Sendable: `transport` is used on its own thread only; what goes to another one has none (`elsewhere`).
     let descriptor: Int32
-    /// To be told before the program that waits is.
-    private unowned(unsafe) let transport: DeviceTransport?
+    /// To be told before the program that waits is. Not `unowned(unsafe)`: an array of optional ones is misread without optimisation
+    /// (Swift 6.3).
+    private let transport: Unmanaged<DeviceTransport>?
 
     init(descriptor: Int32, transport: DeviceTransport? = nil) {
         self.descriptor = descriptor
-        self.transport = transport
+        self.transport = transport.map(Unmanaged.passUnretained)
     }
 
     var elsewhere: DeviceChannel { DeviceChannel(descriptor: descriptor) }
 
     @inline(__always)
     func send(_ message: UnsafeRawBufferPointer) -> Bool {
-        transport?.noteAnswer()
+        transport?._withUnsafeGuaranteedRef { $0.noteAnswer() }
         while true {
             if write(descriptor, message.baseAddress, message.count) >= 0 { return true }
             if ward_errno() != EINTR { return false }
@@ -27,7 +28,7 @@ struct DeviceChannel: ReplyChannel, @unchecked Sendable {
 
     @inline(__always)
     func send(_ head: UnsafeRawBufferPointer, _ payload: UnsafeRawBufferPointer) -> Bool {
-        transport?.noteAnswer()
+        transport?._withUnsafeGuaranteedRef { $0.noteAnswer() }
         var parts = (
             iovec(
                 iov_base: UnsafeMutableRawPointer(mutating: head.baseAddress), iov_len: head.count),
