@@ -166,8 +166,8 @@ struct ward_cpus {
 
 static __thread int is_bound;
 
-static int set_cpus(const struct ward_cpus *cpus) {
-    return (int)syscall(SYS_sched_setaffinity, 0, sizeof cpus->mask, cpus->mask);
+static int set_cpus(pid_t thread, const struct ward_cpus *cpus) {
+    return (int)syscall(SYS_sched_setaffinity, thread, sizeof cpus->mask, cpus->mask);
 }
 
 static int get_cpus(pid_t thread, struct ward_cpus *cpus) {
@@ -180,23 +180,35 @@ int ward_run_on_cpu(unsigned cpu) {
     unsigned bits = 8 * sizeof *cpus.mask;
     if (cpu / bits >= sizeof cpus.mask / sizeof *cpus.mask) return -1;
     cpus.mask[cpu / bits] = 1UL << (cpu % bits);
-    if (set_cpus(&cpus) != 0) return -1;
+    if (set_cpus(0, &cpus) != 0) return -1;
     is_bound = 1;
     return 0;
 }
 
-int ward_run_anywhere(void) {
+int ward_make_run_anywhere(pid_t thread) {
     struct ward_cpus cpus;
-    if (get_cpus(getpid(), &cpus) != 0 || set_cpus(&cpus) != 0) return -1;
+    return get_cpus(getpid(), &cpus) != 0 || set_cpus(thread, &cpus) != 0 ? -1 : 0;
+}
+
+int ward_run_anywhere(void) {
+    if (ward_make_run_anywhere(0) != 0) return -1;
     is_bound = 0;
     return 0;
+}
+
+int ward_may_run_on_cpu(unsigned cpu) {
+    struct ward_cpus cpus;
+    unsigned bits = 8 * sizeof *cpus.mask;
+    if (cpu / bits >= sizeof cpus.mask / sizeof *cpus.mask || get_cpus(getpid(), &cpus) != 0) return 0;
+    return cpus.mask[cpu / bits] >> (cpu % bits) & 1;
 }
 
 int ward_is_bound(void) { return is_bound; }
 
 int ward_cpu_of_thread(pid_t thread) {
     char text[1024];
-    snprintf(text, sizeof text, "/proc/%d/stat", (int)thread);
+    /* Of the thread alone: /proc/PID/stat adds up the whole process. */
+    snprintf(text, sizeof text, "/proc/%d/task/%d/stat", (int)thread, (int)thread);
     int file = thread > 0 ? open(text, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return -1;
     ssize_t count = read(file, text, sizeof text - 1);

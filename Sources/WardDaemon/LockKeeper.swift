@@ -325,6 +325,8 @@ final class LockKeeper: @unchecked Sendable {
     private func evict(
         _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet
     ) -> Int {
+        // A file's lock is not to be held by a worker that a program keeps from running.
+        connection.stopGivingWay()
         flusher?.end()
         flusher?.assist()
         let report = evict(classes, keepOpenFiles: kept, deadline: LockKeeper.evictionDeadline)

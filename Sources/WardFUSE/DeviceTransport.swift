@@ -15,10 +15,11 @@ final class DeviceShare: Sendable {
     /// Goes up with each demand to wipe request buffers.
     let wipeDemand = Atomic<UInt64>(0)
     let pollMutex = Mutex<Void>(())
-    let alone = LoneServing()
+    let alone: LoneServing
     let maySpin: Bool
 
-    init(device: Int32, spinningDevice: Int32) {
+    init(device: Int32, spinningDevice: Int32, alone: LoneServing = LoneServing()) {
+        self.alone = alone
         self.device = device
         self.spinningDevice = spinningDevice
         maySpin = sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1
@@ -68,6 +69,8 @@ final class DeviceTransport: RequestTransport {
     private var requestsAlone: UInt32 = 0
     /// Of what is served alone.
     private var mix = RequestMix()
+    /// This worker wants to give way.
+    private var wantsToGiveWay = false
     /// Beside the request that came before this one.
     private var wasAnotherThere = false
     /// Whoever asked for that one, gettid(2).
@@ -115,8 +118,6 @@ final class DeviceTransport: RequestTransport {
                 if case .request = outcome { hadWaited = true }
                 if following.isOn {
                     following.noteLook(found: hadWaited)
-                    // It comes when the program is let wait for it, whoever looks.
-                    hadWaited = false
                 } else if case .nothing = outcome, maySpin, credit > 0 {
                     outcome = spin(quick)
                 }
@@ -135,8 +136,7 @@ final class DeviceTransport: RequestTransport {
                 )
             case .nothing: continue
             case .ended:
-                following.end()
-                share.alone.end()
+                share.alone.workerEnds()
                 return nil
             }
         }
@@ -151,15 +151,21 @@ final class DeviceTransport: RequestTransport {
         guard isAlone else { return }
         if !share.alone.isServed(by: number) {
             // Something took too long, and the others went back to work.
-            isAlone = false
-            pace = ServingPace()
+            serveWithOthers()
         } else if pace.needsOthers {
             isAlone = false
+            following.end()
             share.alone.end()
         } else {
             share.alone.noteBeat(isServing: false)
         }
-        if !isAlone { following.end() }
+    }
+
+    /// After somebody else has ended it that this one served alone.
+    private func serveWithOthers() {
+        isAlone = false
+        pace = ServingPace()
+        following.end()
     }
 
     /// Before the answer goes out: the program, which goes first, is not what takes long.
@@ -171,12 +177,25 @@ final class DeviceTransport: RequestTransport {
     }
 
     private func noteRequest(_ header: fuse_in_header, _ hadWaited: Bool) {
-        if isAlone { noteCompany(header) }
+        var hadWaited = hadWaited
+        // While nothing came the watch has ended it.
+        if isAlone, !share.alone.isServed(by: number) { serveWithOthers() }
+        if isAlone, share.alone.mayGiveWay.load(ordering: .relaxed) {
+            // To one that is followed a request comes when the program is let wait for it, whoever looks: what had waited was
+            // there beside the one before.
+            let wasFollowing = following.isOn
+            let hadCompany = noteCompany(header)
+            if wasFollowing { hadWaited = hadCompany }
+        } else if following.isOn {
+            following.end()
+        }
         pace.begin(SystemClock.nanoseconds(), hadWaited: hadWaited)
         if !isAlone, pace.sufficesAlone {
             isAlone = share.alone.begin(number)
             requestsAlone = 0
             mix = RequestMix()
+            wantsToGiveWay = false
+            wasAnotherThere = false
         }
         guard isAlone else { return }
         share.alone.noteBeat(isServing: true)
@@ -186,29 +205,41 @@ final class DeviceTransport: RequestTransport {
         }
     }
 
-    /// Follows the program while requests come one after the other.
-    private func noteCompany(_ header: fuse_in_header) {
-        guard share.alone.mayGiveWay.load(ordering: .relaxed) else { return }
+    /// Follows the program while requests come one after the other. Whether this one was there beside the one before.
+    private func noteCompany(_ header: fuse_in_header) -> Bool {
+        let hadCompany = wasAnotherThere
         switch fuse_opcode(rawValue: header.opcode) {
-        case FUSE_RELEASE, FUSE_RELEASEDIR, FUSE_FORGET, FUSE_BATCH_FORGET:
+        case FUSE_RELEASE, FUSE_RELEASEDIR, FUSE_FORGET, FUSE_BATCH_FORGET, FUSE_INTERRUPT:
             // Nobody waits for them.
-            return
+            wasAnotherThere = false
+            return false
         default: break
         }
         let wasSerial = mix.isSerial
-        // One program has FORGETs there, but waits for one answer at a time.
-        mix.note(isShared: wasAnotherThere && header.pid != lastProgram)
+        // One program may have more of them there: that is for the pace to judge.
+        mix.note(isShared: hadCompany && header.pid != lastProgram)
         wasAnotherThere = isAnotherThere()
         lastProgram = header.pid
-        if mix.isSerial != wasSerial {
-            share.alone.wantsToGiveWay.store(
-                mix.isSerial && ProgramFollowing.canFollow(header.pid), ordering: .relaxed)
+        let isDue = requestsAlone % DeviceTransport.requestsBetweenReminders == 0
+        if mix.isSerial != wasSerial || mix.isSerial && !wantsToGiveWay && isDue {
+            wantToGiveWay(mix.isSerial && ProgramFollowing.cpu(of: header.pid) != nil)
         }
-        if mix.isSerial, share.alone.givesWay.load(ordering: .relaxed) {
-            following.follow(header.pid)
-        } else {
+        let turn = share.alone.turn.load(ordering: .relaxed)
+        if wantsToGiveWay, turn & 1 == 1 {
+            let canFollow = following.follow(header.pid, turn: turn) {
+                share.alone.bindOwner(to: $0)
+            }
+            if !canFollow { wantToGiveWay(false) }
+        } else if following.isOn {
             following.end()
         }
+        return hadCompany
+    }
+
+    private func wantToGiveWay(_ wants: Bool) {
+        if !wants { following.end() }
+        wantsToGiveWay = wants
+        share.alone.wantsToGiveWay.store(wants, ordering: .relaxed)
     }
 
     /// Beside the request that has come.

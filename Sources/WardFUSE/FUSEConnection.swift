@@ -267,13 +267,20 @@ public final class FUSEConnection: Sendable {
     /// Requests of the kernel since the mount, by the names of linux/fuse.h; those that never came are left out.
     public var requestCounts: [(name: String, count: Int)] { counts.all }
 
+    /// Makes ordinary threads of workers that let programs go first, for some time from now on: before anybody waits for one of
+    /// them who must not wait long.
+    public func stopGivingWay() {
+        share.alone.pauseGivingWay(nanoseconds: GivingWay.pauseAtLockNanoseconds)
+        ring.withLock { $0 }?.stopGivingWay()
+    }
+
     /// Wipes what earlier requests left in the workers' buffers: content of files whose class was just evicted. Workers
     /// that sleep did it before; returns false where a worker was still at its request when `timeout` was over.
     @discardableResult
     public func wipeRequestBuffers(timeout: Duration = .seconds(1)) -> Bool {
         let deadline = SystemClock.monotonic() + timeout
         let ring = ring.withLock { $0 }
-        share.alone.pauseGivingWay(nanoseconds: GivingWay.pauseAtLockNanoseconds)
+        stopGivingWay()
         let demand = share.wipeDemand.add(1, ordering: .sequentiallyConsistent).newValue
         let all = workers.withLock { $0 }
         let ringIsWiped = ring?.wipeBuffers(until: deadline) ?? true

@@ -89,6 +89,9 @@ struct Starvation {
     private var pause = Starvation.firstPauseNanoseconds
     private var lastFound: UInt64?
 
+    /// Some were found, ever.
+    var hasFound: Bool { lastFound != nil }
+
     /// Those of `threads` that wanted to run from the last look to this one, and never did; that waited for most of the time
     /// before they did; or that can't be seen.
     mutating func find(

@@ -12,8 +12,8 @@ import WardSystem
 /// comes any more they go back, too, so that an idle mount does nothing at all.
 ///
 /// Where that is allowed (`GivingWay`), and requests come one after the other, whoever is on watch makes the worker that serves
-/// give way to the program that asks, and an ordinary thread again when the watch ends, whyever, or it starves. Nobody else
-/// does: a worker that gave way by itself could be kept from undoing it.
+/// give way to the program that asks, and an ordinary thread again, bound to no CPU, when the watch ends, whyever, or it starves.
+/// Nobody else does: a worker that gave way by itself could be kept from undoing it.
 final class LoneServing: Sendable {
     private static let watchNanoseconds = 1_000_000
     /// Of the watch's looks, without a request.
@@ -30,13 +30,15 @@ final class LoneServing: Sendable {
     let mayGiveWay = Atomic<Bool>(false)
     /// Of the owner: it wants to give way.
     let wantsToGiveWay = Atomic<Bool>(false)
-    /// The owner does. Whoever owns looks at it.
-    let givesWay = Atomic<Bool>(false)
+    /// Goes up when an owner is made to give way and when it is made an ordinary thread again; odd in between.
+    let turn = Atomic<UInt32>(0)
     /// The owner's thread, gettid(2).
     private let ownerThread = Atomic<Int32>(0)
+    /// The owner itself takes it to bind itself and at its end only; the others by `withGiving`.
     private let giving = Mutex(Giving())
     /// Those that sleep at the device, by worker.
     private let sleepers = Mutex<[pthread_t?]>([])
+    private let use: @Sendable (Int32) -> ThreadUse?
 
     private struct Giving {
         /// The thread that was made to give way; 0: none.
@@ -45,6 +47,11 @@ final class LoneServing: Sendable {
         var from: UInt64 = 0
         var starvation = Starvation()
         var nextLook: UInt64 = 0
+    }
+
+    /// `use`: what a thread of this process has had of the CPUs.
+    init(use: @escaping @Sendable (Int32) -> ThreadUse? = ThreadUse.read(ofThread:)) {
+        self.use = use
     }
 
     /// Whether this worker is to leave the device alone.
@@ -78,6 +85,25 @@ final class LoneServing: Sendable {
         let now = beat.load(ordering: .relaxed)
         guard (now & 1 == 1) != isServing else { return }
         beat.store(now &+ 1, ordering: .releasing)
+    }
+
+    /// Binds the owner, which calls, to a CPU while it gives way. To be undone by who ends that, not by the owner: that may be kept
+    /// from running there. So binding and the look whether it still gives way are one step.
+    func bindOwner(to cpu: UInt32) -> ProgramFollowing.Binding {
+        let done = giving.withLockIfAvailable { giving -> ProgramFollowing.Binding in
+            guard giving.thread == ward_gettid() else { return .notNow }
+            return ward_run_on_cpu(cpu) == 0 ? .done : .impossible
+        }
+        return done ?? .notNow
+    }
+
+    /// Before the thread of a worker ends, which calls: its number is soon another one's.
+    func workerEnds() {
+        let thread = ward_gettid()
+        _ = ownerThread.compareExchange(
+            expected: thread, desired: 0, ordering: .acquiringAndReleasing)
+        withGiving { if $0.thread == thread { stopGivingWay(&$0) } }
+        end()
     }
 
     /// Gets those out of the kernel that still sleep there. A signal that comes before the system call is lost: to be called
@@ -126,7 +152,7 @@ final class LoneServing: Sendable {
     private func watch(_ now: UInt32) {
         var last = beat.load(ordering: .acquiring)
         var looks = 0
-        defer { giving.withLock { stopGivingWay(&$0) } }
+        defer { withGiving { stopGivingWay(&$0) } }
         while state.value == now {
             state.wait(while: now, nanoseconds: LoneServing.watchNanoseconds)
             let beat = beat.load(ordering: .acquiring)
@@ -142,17 +168,19 @@ final class LoneServing: Sendable {
 
     /// Makes the owner give way, or not any more. By whoever is on watch.
     private func considerGivingWay(_ now: UInt64) {
-        giving.withLock { giving in
+        withGiving { giving in
             guard wantsToGiveWay.load(ordering: .relaxed) else { return stopGivingWay(&giving) }
             if giving.thread == 0 {
                 let thread = ownerThread.load(ordering: .acquiring)
                 guard now >= giving.from, ward_make_give_way(thread, 1) == 0 else { return }
                 giving.thread = thread
                 giving.nextLook = now &+ UInt64(Starvation.intervalNanoseconds)
-                givesWay.store(true, ordering: .sequentiallyConsistent)
+                // What is seen next is compared with this.
+                _ = giving.starvation.find([thread], use: use)
+                turn.add(1, ordering: .sequentiallyConsistent)
             } else if now >= giving.nextLook {
                 giving.nextLook = now &+ UInt64(Starvation.intervalNanoseconds)
-                guard !giving.starvation.find([giving.thread]).isEmpty else { return }
+                guard !giving.starvation.find([giving.thread], use: use).isEmpty else { return }
                 giving.from = now &+ giving.starvation.pauseNanoseconds(at: now)
                 stopGivingWay(&giving)
             }
@@ -161,15 +189,35 @@ final class LoneServing: Sendable {
 
     private func stopGivingWay(_ giving: inout Giving) {
         guard giving.thread != 0 else { return }
-        if ward_thread_gives_way(giving.thread) != 0 { _ = ward_make_give_way(giving.thread, 0) }
+        makeOrdinary(giving.thread)
         giving.thread = 0
-        givesWay.store(false, ordering: .sequentiallyConsistent)
+        turn.add(1, ordering: .sequentiallyConsistent)
     }
+
+    private func makeOrdinary(_ thread: Int32) {
+        if ward_thread_gives_way(thread) != 0, ward_make_give_way(thread, 0) != 0 {
+            // Somebody has lowered RLIMIT_NICE (prlimit(2)) since that was tried.
+            mayGiveWay.store(false, ordering: .relaxed)
+        }
+        _ = ward_make_run_anywhere(thread)
+    }
+
+    /// Where the owner is binding itself meanwhile, it may be kept from running: nobody waits for that.
+    private func withGiving(_ body: (inout Giving) -> Void) {
+        while giving.withLockIfAvailable({ body(&$0) }) == nil {
+            let thread = ownerThread.load(ordering: .acquiring)
+            if thread != 0, thread != ward_gettid() { makeOrdinary(thread) }
+            usleep(20)
+        }
+    }
+
+    /// Of any thread.
+    var hasStarved: Bool { giving.withLockIfAvailable { $0.starvation.hasFound } ?? false }
 
     /// Nobody gives way for so long from now on. Of any thread.
     func pauseGivingWay(nanoseconds: UInt64) {
         let from = SystemClock.nanoseconds() &+ nanoseconds
-        giving.withLock { giving in
+        withGiving { giving in
             giving.from = max(giving.from, from)
             stopGivingWay(&giving)
         }

@@ -14,47 +14,61 @@ struct ProgramFollowing {
     /// It is at the first request and after so many, too: a worker that is awake on another CPU finds every request as well.
     static let requestsBetweenLookUps: UInt32 = 256
 
-    /// This worker is bound to the CPU of the program that asked last.
-    private(set) var isOn = false
-    private var cpu: Int32 = -1
+    /// The turn of giving way (`LoneServing.turn`) in which this worker was bound to the CPU of the program that asked last;
+    /// nil: it was not. When that turn ends, whoever ends it undoes the binding.
+    private var turn: UInt32?
+    private var cpu: UInt32?
     private var vainLooks = 0
     private var requests: UInt32 = 0
+
+    var isOn: Bool { turn != nil }
+
+    /// How it went to bind a worker to a CPU.
+    enum Binding {
+        case done
+        /// It does not give way any more, or is just made not to.
+        case notNow
+        case impossible
+    }
 
     /// After a look for the next request.
     @inline(__always)
     mutating func noteLook(found: Bool) { vainLooks = found ? 0 : vainLooks &+ 1 }
 
-    /// Before a request of the thread `program` is served, gettid(2); 0: of nobody who can be seen.
+    /// Before a request of the thread `program`, gettid(2), is served in the turn `turn`; 0: of nobody who can be seen. False where
+    /// it can't be followed: then nobody is, any more.
     @inline(__always)
-    mutating func follow(_ program: UInt32) {
+    mutating func follow(_ program: UInt32, turn: UInt32, bind: (UInt32) -> Binding) -> Bool {
+        if turn != self.turn { end() }
         let isDue = requests % ProgramFollowing.requestsBetweenLookUps == 0
         requests &+= 1
-        if isDue || isOn && vainLooks >= ProgramFollowing.patience { lookUp(program) }
+        guard isDue || isOn && vainLooks >= ProgramFollowing.patience else { return true }
+        return lookUp(program, turn, bind)
     }
 
-    private mutating func lookUp(_ program: UInt32) {
+    private mutating func lookUp(
+        _ program: UInt32, _ turn: UInt32, _ bind: (UInt32) -> Binding
+    ) -> Bool {
         vainLooks = 0
-        let now = ward_cpu_of_thread(pid_t(bitPattern: program))
-        guard now >= 0, now != cpu else { return }
-        guard ward_run_on_cpu(UInt32(now)) == 0 else { return stop() }
-        cpu = now
-        isOn = true
+        guard let now = ProgramFollowing.cpu(of: program) else { return false }
+        guard now != cpu else { return true }
+        switch bind(now) {
+        case .done:
+            cpu = now
+            self.turn = turn
+        case .notNow: end()
+        case .impossible: return false
+        }
+        return true
     }
 
-    /// Whether it can be seen where `program` runs.
-    static func canFollow(_ program: UInt32) -> Bool {
-        ward_cpu_of_thread(pid_t(bitPattern: program)) >= 0
+    /// Where `program` runs; nil where that can't be seen, or is no place for ward.
+    static func cpu(of program: UInt32) -> UInt32? {
+        let cpu = ward_cpu_of_thread(pid_t(bitPattern: program))
+        guard cpu >= 0, ward_may_run_on_cpu(UInt32(cpu)) != 0 else { return nil }
+        return UInt32(cpu)
     }
 
-    mutating func end() {
-        stop()
-        requests = 0
-    }
-
-    private mutating func stop() {
-        guard isOn else { return }
-        _ = ward_run_anywhere()
-        isOn = false
-        cpu = -1
-    }
+    /// Nobody is followed any more.
+    mutating func end() { self = ProgramFollowing() }
 }

@@ -163,12 +163,16 @@ final class RingWorkers: @unchecked Sendable {
     /// As `FUSEConnection.wipeRequestBuffers`.
     func wipeBuffers(until deadline: Duration) -> Bool {
         let demand = share.wipeDemand.add(1, ordering: .sequentiallyConsistent).newValue
+        let all = state.withLock { $0.workers }
+        return WipeProgress.await(all.map(\.wipeProgress), demand, until: deadline)
+    }
+
+    /// As `FUSEConnection.stopGivingWay`.
+    func stopGivingWay() {
         share.mayGiveWayFrom.max(
             SystemClock.nanoseconds() &+ GivingWay.pauseAtLockNanoseconds,
             ordering: .sequentiallyConsistent)
-        let all = state.withLock { $0.workers }
-        for worker in all { worker.stopGivingWay() }
-        return WipeProgress.await(all.map(\.wipeProgress), demand, until: deadline)
+        for worker in state.withLock({ $0.workers }) { worker.stopGivingWay() }
     }
 }
 

@@ -1,4 +1,5 @@
 import CWardLinux
+import Foundation
 import Glibc
 import Synchronization
 import Testing
@@ -13,11 +14,22 @@ import WardSystem
 
     /// A worker that serves alone without a pause, and wants to give way; and one that rests, and so is on watch.
     private final class Serving: Sendable {
-        let alone = LoneServing()
+        let alone: LoneServing
         let thread = Atomic<Int32>(0)
         let wants = Atomic<Bool>(true)
         let served = Atomic<UInt64>(0)
+        /// What it binds itself to while it gives way; -1: nothing.
+        let bindsTo = Atomic<Int>(-1)
         private let isEnding = Atomic<Bool>(false)
+
+        /// Without `use` it does not starve, whatever else this machine is busy with.
+        init(
+            use: @escaping @Sendable (Int32) -> ThreadUse? = { _ in
+                ThreadUse(isRunnable: false, nanoseconds: 0, turns: 0)
+            }
+        ) {
+            alone = LoneServing(use: use)
+        }
 
         /// `cpu`: of the worker that serves; nil: anywhere.
         func run(cpu: UInt32? = nil, _ body: () throws -> Void) throws {
@@ -30,6 +42,8 @@ import WardSystem
                     if !alone.isServed(by: 0) { _ = alone.begin(0) }
                     alone.wantsToGiveWay.store(wants.load(ordering: .relaxed), ordering: .relaxed)
                     alone.noteBeat(isServing: true)
+                    let cpu = bindsTo.load(ordering: .relaxed)
+                    if cpu >= 0 { _ = alone.bindOwner(to: UInt32(cpu)) }
                     alone.noteBeat(isServing: false)
                     served.add(1, ordering: .relaxed)
                 }
@@ -52,6 +66,17 @@ import WardSystem
 
         var policy: Int32 { sched_getscheduler(thread.load(ordering: .sequentiallyConsistent)) }
 
+        /// The CPUs that the one that serves may run on, as proc(5) lists them.
+        var cpus: String {
+            let thread = thread.load(ordering: .sequentiallyConsistent)
+            let status = try? String(
+                contentsOfFile: "/proc/self/task/\(thread)/status", encoding: .utf8)
+            let line = status?.split(separator: "\n").first {
+                $0.hasPrefix("Cpus_allowed_list:")
+            }
+            return line.map(String.init) ?? ""
+        }
+
         func wait(untilGivingWay: Bool) {
             while (policy == idlePolicy) != untilGivingWay { usleep(200) }
         }
@@ -69,7 +94,7 @@ import WardSystem
             serving.wait(untilGivingWay: true)
             serving.wants.store(false, ordering: .relaxed)
             serving.wait(untilGivingWay: false)
-            while serving.alone.givesWay.load(ordering: .relaxed) { usleep(200) }
+            while serving.alone.turn.load(ordering: .relaxed) & 1 == 1 { usleep(200) }
             serving.wants.store(true, ordering: .relaxed)
             serving.wait(untilGivingWay: true)
         }
@@ -80,8 +105,8 @@ import WardSystem
         guard GivingWay.isPossible() else { return }
         let serving = Serving()
         try serving.run { serving.wait(untilGivingWay: true) }
-        let givesWay = serving.alone.givesWay.load(ordering: .sequentiallyConsistent)
-        #expect(!givesWay)
+        let turn = serving.alone.turn.load(ordering: .sequentiallyConsistent)
+        #expect(turn & 1 == 0)
         // An owner that sleeps, as at the device: nobody calls `end`.
         let alone = LoneServing()
         alone.mayGiveWay.store(true, ordering: .relaxed)
@@ -119,34 +144,89 @@ import WardSystem
         }
     }
 
+    @Test("with the end of giving way that of the binding comes, and no other follows")
+    func unbinds() throws {
+        guard GivingWay.isPossible(), let cpu = Self.cpu else { return }
+        for _ in 0..<20 {
+            let serving = Serving()
+            try serving.run {
+                let all = serving.cpus
+                serving.bindsTo.store(Int(cpu), ordering: .relaxed)
+                serving.wait(untilGivingWay: true)
+                while serving.cpus == all { usleep(100) }
+                serving.alone.pauseGivingWay(nanoseconds: 3_600_000_000_000)
+                #expect(serving.cpus == all && serving.policy == SCHED_OTHER)
+                let served = serving.served.load(ordering: .relaxed)
+                while serving.served.load(ordering: .relaxed) < served &+ 1000 { usleep(100) }
+                #expect(serving.cpus == all && serving.policy == SCHED_OTHER)
+            }
+        }
+    }
+
+    /// The first that this process may use, where there are others.
+    private static let cpu: UInt32? = {
+        let cpus = (0..<8192 as Range<UInt32>).filter { ward_may_run_on_cpu($0) != 0 }
+        return cpus.count > 1 ? cpus.first : nil
+    }()
+
+    /// Runs `body` while four threads compute on `cpu`.
+    private func whileComputing(on cpu: UInt32, _ body: () -> Void) throws {
+        let isEnding = Atomic<Bool>(false)
+        let computing = try (0..<4).map { _ in
+            try SystemThread("computing") {
+                #expect(ward_run_on_cpu(cpu) == 0)
+                while !isEnding.load(ordering: .relaxed) {}
+            }
+        }
+        defer {
+            isEnding.store(true, ordering: .relaxed)
+            for thread in computing { thread.join() }
+        }
+        body()
+    }
+
     @Test("beside a program that does not stop computing it is an ordinary thread again")
     func starved() throws {
-        guard GivingWay.isPossible(),
-            let cpu = (0..<8192).first(where: { cpu in
-                let isThere = Atomic<Bool>(false)
-                try? SystemThread("cpu") {
-                    isThere.store(ward_run_on_cpu(UInt32(cpu)) == 0, ordering: .relaxed)
-                }.join()
-                return isThere.load(ordering: .relaxed)
-            })
-        else { return }
-        let serving = Serving()
-        let isEnding = Atomic<Bool>(false)
-        try serving.run(cpu: UInt32(cpu)) {
+        guard GivingWay.isPossible(), let cpu = Self.cpu else { return }
+        let serving = Serving(use: ThreadUse.read(ofThread:))
+        serving.bindsTo.store(Int(cpu), ordering: .relaxed)
+        try serving.run(cpu: cpu) {
             serving.wait(untilGivingWay: true)
-            let computing = try (0..<4).map { _ in
-                try SystemThread("computing") {
-                    #expect(ward_run_on_cpu(UInt32(cpu)) == 0)
-                    while !isEnding.load(ordering: .relaxed) {}
-                }
+            try whileComputing(on: cpu) {
+                serving.wait(untilGivingWay: false)
+                let served = serving.served.load(ordering: .relaxed)
+                while serving.served.load(ordering: .relaxed) == served { usleep(1000) }
             }
-            defer {
-                isEnding.store(true, ordering: .relaxed)
-                for thread in computing { thread.join() }
-            }
+        }
+    }
+
+    @Test("what it waited for before it gave way is no starvation")
+    func startsAfresh() throws {
+        guard GivingWay.isPossible() else { return }
+        let waited = Atomic<UInt64>(0)
+        let looks = Atomic<Int>(0)
+        let serving = Serving { _ in
+            looks.add(1, ordering: .relaxed)
+            return ThreadUse(
+                isRunnable: false, nanoseconds: 0,
+                waitedNanoseconds: waited.load(ordering: .relaxed), turns: 0)
+        }
+        func awaitLooks(_ count: Int) {
+            let last = looks.load(ordering: .relaxed)
+            while looks.load(ordering: .relaxed) < last + count { usleep(1000) }
+        }
+        try serving.run {
+            serving.wait(untilGivingWay: true)
+            awaitLooks(2)
+            serving.wants.store(false, ordering: .relaxed)
             serving.wait(untilGivingWay: false)
-            let served = serving.served.load(ordering: .relaxed)
-            while serving.served.load(ordering: .relaxed) == served { usleep(1000) }
+            waited.store(3_600_000_000_000, ordering: .relaxed)
+            serving.wants.store(true, ordering: .relaxed)
+            serving.wait(untilGivingWay: true)
+            awaitLooks(2)
+            #expect(!serving.alone.hasStarved)
+            waited.store(7_200_000_000_000, ordering: .relaxed)
+            while !serving.alone.hasStarved { usleep(1000) }
         }
     }
 
@@ -199,15 +279,26 @@ import WardSystem
         try SystemThread("follows") {
             let all = ward_cpu_count()
             var following = ProgramFollowing()
-            #expect(ProgramFollowing.canFollow(UInt32(number)))
+            func follow(_ program: UInt32, turn: UInt32 = 1) -> Bool {
+                following.follow(program, turn: turn) {
+                    ward_run_on_cpu($0) == 0 ? .done : .impossible
+                }
+            }
+            #expect(ProgramFollowing.cpu(of: UInt32(number)) == UInt32(first))
             // Nobody, and somebody who isn't there.
             for stranger: UInt32 in [0, .max] {
-                #expect(!ProgramFollowing.canFollow(stranger))
-                following.follow(stranger)
+                #expect(ProgramFollowing.cpu(of: stranger) == nil)
+                #expect(!follow(stranger))
                 #expect(!following.isOn && ward_cpu_count() == all)
                 following.end()
             }
-            following.follow(UInt32(number))
+            // Where it may not go, and where it does not give way any more.
+            #expect(!following.follow(UInt32(number), turn: 1) { _ in .impossible })
+            #expect(!following.isOn)
+            following.end()
+            #expect(following.follow(UInt32(number), turn: 1) { _ in .notNow })
+            #expect(!following.isOn)
+            #expect(follow(UInt32(number)))
             #expect(following.isOn && ward_cpu_count() == 1 && ward_is_bound() != 0)
             #expect(ward_cpu_of_thread(ward_gettid()) == Int32(first))
             #expect(program.go(to: last))
@@ -215,20 +306,24 @@ import WardSystem
             following.noteLook(found: false)
             following.noteLook(found: true)
             following.noteLook(found: false)
-            following.follow(UInt32(number))
+            #expect(follow(UInt32(number)))
             #expect(ward_cpu_of_thread(ward_gettid()) == Int32(first))
             following.noteLook(found: false)
-            following.follow(UInt32(number))
+            #expect(follow(UInt32(number)))
             #expect(ward_cpu_of_thread(ward_gettid()) == Int32(last))
             // Whoever finds a request each time may be awake on another CPU.
             #expect(program.go(to: first))
             for _ in 0..<ProgramFollowing.requestsBetweenLookUps {
                 following.noteLook(found: true)
-                following.follow(UInt32(number))
+                #expect(follow(UInt32(number)))
             }
             #expect(ward_cpu_of_thread(ward_gettid()) == Int32(first))
+            // Another turn: the binding of the one before was undone.
+            #expect(ward_run_anywhere() == 0 && ward_cpu_count() == all && ward_is_bound() == 0)
+            #expect(follow(UInt32(number), turn: 3))
+            #expect(following.isOn && ward_cpu_count() == 1)
             following.end()
-            #expect(!following.isOn && ward_cpu_count() == all && ward_is_bound() == 0)
+            #expect(!following.isOn)
         }.join()
     }
 

@@ -66,6 +66,44 @@ extension MountSuite {
         }
 
         @Test(
+            "a program on a CPU that the daemon may not use is not given way to: it can't be followed"
+        )
+        func otherCPU() throws {
+            guard User.available.contains(.root), sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1 else {
+                return
+            }
+            let volume = try MountedVolume(
+                as: .root, mountArguments: ["--transport", "device"])
+            let daemon = try #require(volume.daemonProcess())
+            func taskset(_ words: String...) throws -> Finished {
+                try Child.run(
+                    ["taskset", "-a", "-c", "-p"] + words, environment: volume.environment)
+            }
+            // "pid 12's current affinity list: 0-3,6".
+            let list = try #require(try taskset("\(daemon)").output.split(separator: " ").last)
+            let cpus = list.split(whereSeparator: { !$0.isNumber })
+            let (first, last) = (try String(#require(cpus.first)), try String(#require(cpus.last)))
+            let writers = try Writers(on: volume, [("f", "write")])
+            let writer = writers.programs[0]
+            defer { writers.kill() }
+            #expect(try taskset(last, "\(writer.process)").succeeded)
+            while try !workers(daemon).contains(where: { $0.givesWay }) {
+                try #require(writer.wait(seconds: 0) == nil)
+                usleep(500)
+            }
+            #expect(try taskset(first, "\(daemon)").succeeded)
+            while try workers(daemon).contains(where: { $0.givesWay }) {
+                try #require(writer.wait(seconds: 0) == nil)
+                usleep(500)
+            }
+            let giving = try (0..<50).filter { _ in
+                usleep(500)
+                return try workers(daemon).contains { $0.givesWay }
+            }
+            #expect(giving.isEmpty)
+        }
+
+        @Test(
             "io_uring is used where it is offered, and refused with the next step where it is not",
             arguments: User.available)
         func ring(user: User) throws {

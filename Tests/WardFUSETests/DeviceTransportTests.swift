@@ -1,0 +1,160 @@
+import CWardLinux
+import Foundation
+import Glibc
+import Synchronization
+import Testing
+import WardSystem
+
+@testable import WardFUSE
+
+/// Two workers at a device that the test speaks for: a pair of sockets.
+@Suite(.serialized) struct DeviceTransportTests {
+    private final class Device: Sendable {
+        let share: DeviceShare
+        private let kernel: OwnedDescriptor
+        private let requests = Atomic<UInt64>(0)
+        private let threads = Mutex<[SystemThread]>([])
+
+        init() throws {
+            var ends: (Int32, Int32) = (-1, -1)
+            let made = withUnsafeMutablePointer(to: &ends) {
+                $0.withMemoryRebound(to: Int32.self, capacity: 2) {
+                    socketpair(AF_UNIX, Int32(SOCK_SEQPACKET.rawValue), 0, $0)
+                }
+            }
+            try #require(made == 0)
+            kernel = OwnedDescriptor(adopting: ends.0)
+            #expect(ward_fcntl_int(ends.1, F_SETFL, O_NONBLOCK) == 0)
+            // Whatever else this machine is busy with: nobody starves.
+            let alone = LoneServing { _ in ThreadUse(isRunnable: false, nanoseconds: 0, turns: 0) }
+            share = DeviceShare(device: ends.1, spinningDevice: -1, alone: alone)
+            share.alone.mayGiveWay.store(
+                share.maySpin && GivingWay.isPossible(), ordering: .sequentiallyConsistent)
+        }
+
+        func begin() throws {
+            for number in 0..<2 {
+                let share = share
+                let thread = try SystemThread("serves") {
+                    guard
+                        let transport = try? DeviceTransport(share, number: number, WipeProgress())
+                    else { return }
+                    while let (request, channel) = transport.nextRequest(),
+                        request.header.opcode != FUSE_DESTROY.rawValue
+                    {
+                        guard request.header.opcode != FUSE_RELEASE.rawValue, !request.isForget
+                        else { continue }
+                        channel.complete(request.header.unique)
+                    }
+                    share.alone.workerEnds()
+                }
+                threads.withLock { $0.append(thread) }
+            }
+        }
+
+        func end() {
+            for _ in 0..<2 { ask(FUSE_DESTROY) }
+            for thread in threads.withLock({ $0 }) { thread.join() }
+        }
+
+        /// A request of the calling thread.
+        func ask(_ code: fuse_opcode) {
+            var header = fuse_in_header()
+            header.len = UInt32(MemoryLayout<fuse_in_header>.size)
+            header.opcode = code.rawValue
+            header.unique = requests.add(1, ordering: .relaxed).newValue
+            header.pid = UInt32(ward_gettid())
+            let sent = withUnsafeBytes(of: &header) {
+                write(kernel.rawValue, $0.baseAddress!, $0.count)
+            }
+            #expect(sent == MemoryLayout<fuse_in_header>.size)
+        }
+
+        func awaitAnswer() {
+            var reply = fuse_out_header()
+            let count = withUnsafeMutableBytes(of: &reply) {
+                read(kernel.rawValue, $0.baseAddress!, $0.count)
+            }
+            #expect(count == MemoryLayout<fuse_out_header>.size && reply.error == 0)
+        }
+
+        var isServedAlone: Bool {
+            share.alone.isServed(by: 0) || share.alone.isServed(by: 1)
+        }
+
+        var givesWay: Bool { share.alone.turn.load(ordering: .relaxed) & 1 == 1 }
+
+        /// One worker serves, and gives way where it may.
+        var isFollowed: Bool {
+            isServedAlone && (givesWay || !share.alone.mayGiveWay.load(ordering: .relaxed))
+        }
+    }
+
+    private func using(_ body: (Device) throws -> Void) throws {
+        let device = try Device()
+        guard device.share.maySpin else { return }
+        try device.begin()
+        defer { device.end() }
+        try body(device)
+    }
+
+    @Test("one worker serves a program that waits for each answer, and gives way to it")
+    func serial() throws {
+        try using { device in
+            while !device.isFollowed {
+                device.ask(FUSE_LOOKUP)
+                device.awaitAnswer()
+            }
+        }
+    }
+
+    @Test("what nobody waits for is no company", arguments: [FUSE_RELEASE, FUSE_FORGET])
+    func unanswered(_ code: fuse_opcode) throws {
+        try using { device in
+            while !device.isFollowed {
+                for _ in 0..<3 {
+                    device.ask(FUSE_WRITE)
+                    device.awaitAnswer()
+                }
+                device.ask(code)
+            }
+        }
+    }
+
+    @Test("one thread with many requests under way is served by all")
+    func manyOfOne() throws {
+        try using { device in
+            while !device.isFollowed {
+                device.ask(FUSE_LOOKUP)
+                device.awaitAnswer()
+            }
+            for _ in 0..<16 { device.ask(FUSE_READ) }
+            while device.isServedAlone {
+                device.awaitAnswer()
+                device.ask(FUSE_READ)
+            }
+            for _ in 0..<16 { device.awaitAnswer() }
+            // One at a time again.
+            while !device.isFollowed {
+                device.ask(FUSE_LOOKUP)
+                device.awaitAnswer()
+            }
+        }
+    }
+
+    @Test(
+        "after a while without requests all sleep at the device, and the first one that comes is nobody's alone"
+    )
+    func idle() throws {
+        try using { device in
+            while !device.isFollowed {
+                device.ask(FUSE_LOOKUP)
+                device.awaitAnswer()
+            }
+            while device.isServedAlone { usleep(1000) }
+            device.ask(FUSE_LOOKUP)
+            device.awaitAnswer()
+            #expect(!device.isServedAlone && !device.givesWay)
+        }
+    }
+}
