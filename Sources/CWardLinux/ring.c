@@ -185,15 +185,25 @@ int ward_run_on_cpu(unsigned cpu) {
     return 0;
 }
 
-int ward_make_run_anywhere(pid_t thread) {
-    struct ward_cpus cpus;
-    return get_cpus(getpid(), &cpus) != 0 || set_cpus(thread, &cpus) != 0 ? -1 : 0;
-}
-
 int ward_run_anywhere(void) {
-    if (ward_make_run_anywhere(0) != 0) return -1;
+    struct ward_cpus cpus;
+    if (get_cpus(getpid(), &cpus) != 0 || set_cpus(0, &cpus) != 0) return -1;
     is_bound = 0;
     return 0;
+}
+
+int ward_make_leave_cpu(pid_t thread) {
+    struct ward_cpus all;
+    if (get_cpus(getpid(), &all) != 0) return -1;
+    /* To be let run elsewhere, too, does not move one that waits for its CPU (kernel/sched/core.c, __set_cpus_allowed_ptr_locked). */
+    struct ward_cpus others = all;
+    int cpu = ward_cpu_of_thread(thread);
+    unsigned bits = 8 * sizeof *others.mask;
+    if (cpu >= 0 && (unsigned)cpu / bits < sizeof others.mask / sizeof *others.mask) {
+        others.mask[(unsigned)cpu / bits] &= ~(1UL << ((unsigned)cpu % bits));
+        (void)set_cpus(thread, &others); /* EINVAL: there are no others. */
+    }
+    return set_cpus(thread, &all);
 }
 
 int ward_may_run_on_cpu(unsigned cpu) {

@@ -67,6 +67,8 @@ final class DeviceTransport: RequestTransport {
     private var pace = ServingPace()
     private var isAlone = false
     private var requestsAlone: UInt32 = 0
+    /// Those of them that a program waited for.
+    private var requestsAwaited: UInt32 = 0
     /// Of what is served alone.
     private var mix = RequestMix()
     /// This worker wants to give way.
@@ -173,7 +175,8 @@ final class DeviceTransport: RequestTransport {
         guard isAlone, pace.isServing else { return }
         pace.end(SystemClock.nanoseconds())
         wasAnswered = true
-        share.alone.noteBeat(isServing: false)
+        // Where it took too long another one may serve alone by now.
+        if share.alone.isServed(by: number) { share.alone.noteBeat(isServing: false) }
     }
 
     private func noteRequest(_ header: fuse_in_header, _ hadWaited: Bool) {
@@ -193,6 +196,7 @@ final class DeviceTransport: RequestTransport {
         if !isAlone, pace.sufficesAlone {
             isAlone = share.alone.begin(number)
             requestsAlone = 0
+            requestsAwaited = 0
             mix = RequestMix()
             wantsToGiveWay = false
             wasAnotherThere = false
@@ -220,7 +224,8 @@ final class DeviceTransport: RequestTransport {
         mix.note(isShared: hadCompany && header.pid != lastProgram)
         wasAnotherThere = isAnotherThere()
         lastProgram = header.pid
-        let isDue = requestsAlone % DeviceTransport.requestsBetweenReminders == 0
+        requestsAwaited &+= 1
+        let isDue = requestsAwaited % DeviceTransport.requestsBetweenReminders == 0
         if mix.isSerial != wasSerial || mix.isSerial && !wantsToGiveWay && isDue {
             wantToGiveWay(mix.isSerial && ProgramFollowing.cpu(of: header.pid) != nil)
         }

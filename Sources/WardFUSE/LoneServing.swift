@@ -18,6 +18,8 @@ final class LoneServing: Sendable {
     private static let watchNanoseconds = 1_000_000
     /// Of the watch's looks, without a request.
     private static let idleLooks = 16
+    /// How long it takes a thread at most to bind itself to a CPU, unless it is kept from running.
+    private static let bindingNanoseconds: UInt64 = 1_000_000
 
     /// Odd while one serves alone: what the others wait for, futex(2).
     private let state = FutexWord()
@@ -34,19 +36,21 @@ final class LoneServing: Sendable {
     let turn = Atomic<UInt32>(0)
     /// The owner's thread, gettid(2).
     private let ownerThread = Atomic<Int32>(0)
-    /// The owner itself takes it to bind itself and at its end only; the others by `withGiving`.
-    private let giving = Mutex(Giving())
+    /// Nobody gives way before that, nanoseconds of the monotonic clock.
+    private let from = Atomic<UInt64>(0)
+    /// The thread that was made to give way; 0: none. The owner takes it to bind itself, and may be kept from running then: whoever
+    /// else does uses `withGiving`.
+    private let giving = Mutex<Int32>(0)
+    private let looking = Mutex(Looking())
     /// Those that sleep at the device, by worker.
     private let sleepers = Mutex<[pthread_t?]>([])
     private let use: @Sendable (Int32) -> ThreadUse?
 
-    private struct Giving {
-        /// The thread that was made to give way; 0: none.
-        var thread: Int32 = 0
-        /// Not before that, nanoseconds of the monotonic clock.
-        var from: UInt64 = 0
+    /// Of whoever is on watch.
+    private struct Looking {
         var starvation = Starvation()
-        var nextLook: UInt64 = 0
+        /// Nanoseconds of the monotonic clock.
+        var next: UInt64 = 0
     }
 
     /// `use`: what a thread of this process has had of the CPUs.
@@ -90,8 +94,8 @@ final class LoneServing: Sendable {
     /// Binds the owner, which calls, to a CPU while it gives way. To be undone by who ends that, not by the owner: that may be kept
     /// from running there. So binding and the look whether it still gives way are one step.
     func bindOwner(to cpu: UInt32) -> ProgramFollowing.Binding {
-        let done = giving.withLockIfAvailable { giving -> ProgramFollowing.Binding in
-            guard giving.thread == ward_gettid() else { return .notNow }
+        let done = giving.withLockIfAvailable { thread -> ProgramFollowing.Binding in
+            guard thread == ward_gettid() else { return .notNow }
             return ward_run_on_cpu(cpu) == 0 ? .done : .impossible
         }
         return done ?? .notNow
@@ -100,9 +104,11 @@ final class LoneServing: Sendable {
     /// Before the thread of a worker ends, which calls: its number is soon another one's.
     func workerEnds() {
         let thread = ward_gettid()
-        _ = ownerThread.compareExchange(
-            expected: thread, desired: 0, ordering: .acquiringAndReleasing)
-        withGiving { if $0.thread == thread { stopGivingWay(&$0) } }
+        let wasOwner = ownerThread.compareExchange(
+            expected: thread, desired: 0, ordering: .acquiringAndReleasing
+        ).exchanged
+        if wasOwner { wantsToGiveWay.store(false, ordering: .relaxed) }
+        withGiving { if $0 == thread { stopGivingWay(&$0) } }
         end()
     }
 
@@ -160,7 +166,9 @@ final class LoneServing: Sendable {
             let isServing = beat & 1 == 1
             if looks > 0, isServing || looks >= LoneServing.idleLooks { return end() }
             last = beat
-            if mayGiveWay.load(ordering: .relaxed) { considerGivingWay(SystemClock.nanoseconds()) }
+            if state.value == now, mayGiveWay.load(ordering: .relaxed) {
+                considerGivingWay(SystemClock.nanoseconds())
+            }
         }
     }
 
@@ -168,29 +176,39 @@ final class LoneServing: Sendable {
 
     /// Makes the owner give way, or not any more. By whoever is on watch.
     private func considerGivingWay(_ now: UInt64) {
-        withGiving { giving in
-            guard wantsToGiveWay.load(ordering: .relaxed) else { return stopGivingWay(&giving) }
-            if giving.thread == 0 {
+        looking.withLock { looking in
+            if !wantsToGiveWay.load(ordering: .relaxed) || now < from.load(ordering: .acquiring) {
+                withGiving { stopGivingWay(&$0) }
+            } else if turn.load(ordering: .relaxed) & 1 == 0 {
                 let thread = ownerThread.load(ordering: .acquiring)
-                guard now >= giving.from, ward_make_give_way(thread, 1) == 0 else { return }
-                giving.thread = thread
-                giving.nextLook = now &+ UInt64(Starvation.intervalNanoseconds)
+                guard thread != 0 else { return }
                 // What is seen next is compared with this.
-                _ = giving.starvation.find([thread], use: use)
-                turn.add(1, ordering: .sequentiallyConsistent)
-            } else if now >= giving.nextLook {
-                giving.nextLook = now &+ UInt64(Starvation.intervalNanoseconds)
-                guard !giving.starvation.find([giving.thread], use: use).isEmpty else { return }
-                giving.from = now &+ giving.starvation.pauseNanoseconds(at: now)
-                stopGivingWay(&giving)
+                _ = looking.starvation.find([thread], use: use)
+                looking.next = now &+ UInt64(Starvation.intervalNanoseconds)
+                withGiving { startGivingWay(&$0, thread) }
+            } else if now >= looking.next {
+                looking.next = now &+ UInt64(Starvation.intervalNanoseconds)
+                let thread = ownerThread.load(ordering: .acquiring)
+                guard thread != 0, !looking.starvation.find([thread], use: use).isEmpty else {
+                    return
+                }
+                let pause = looking.starvation.pauseNanoseconds(at: now)
+                from.max(now &+ pause, ordering: .sequentiallyConsistent)
+                withGiving { stopGivingWay(&$0) }
             }
         }
     }
 
-    private func stopGivingWay(_ giving: inout Giving) {
-        guard giving.thread != 0 else { return }
-        makeOrdinary(giving.thread)
-        giving.thread = 0
+    private func startGivingWay(_ giving: inout Int32, _ thread: Int32) {
+        guard giving == 0, ward_make_give_way(thread, 1) == 0 else { return }
+        giving = thread
+        turn.add(1, ordering: .sequentiallyConsistent)
+    }
+
+    private func stopGivingWay(_ giving: inout Int32) {
+        guard giving != 0 else { return }
+        makeOrdinary(giving)
+        giving = 0
         turn.add(1, ordering: .sequentiallyConsistent)
     }
 
@@ -199,28 +217,42 @@ final class LoneServing: Sendable {
             // Somebody has lowered RLIMIT_NICE (prlimit(2)) since that was tried.
             mayGiveWay.store(false, ordering: .relaxed)
         }
-        _ = ward_make_run_anywhere(thread)
+        _ = ward_make_leave_cpu(thread)
     }
 
-    /// Where the owner is binding itself meanwhile, it may be kept from running: nobody waits for that.
-    private func withGiving(_ body: (inout Giving) -> Void) {
-        while giving.withLockIfAvailable({ body(&$0) }) == nil {
+    /// Where the owner binds itself meanwhile it is soon through, or kept from running: after a millisecond it is made an ordinary
+    /// thread, bound to nothing, as often as needed, and its turn is over. False: given up after `patience` nanoseconds.
+    @discardableResult
+    private func withGiving(
+        patience: UInt64 = .max, _ body: (inout Int32) -> Void
+    ) -> Bool {
+        let start = SystemClock.nanoseconds()
+        var wasForced = false
+        while true {
+            let done: Void? = giving.withLockIfAvailable { giving in
+                if wasForced { stopGivingWay(&giving) }
+                body(&giving)
+            }
+            guard done == nil else { return true }
+            let waited = SystemClock.nanoseconds() &- start
+            if waited >= patience { return false }
             let thread = ownerThread.load(ordering: .acquiring)
-            if thread != 0, thread != ward_gettid() { makeOrdinary(thread) }
-            usleep(20)
+            if waited > LoneServing.bindingNanoseconds, thread != 0, thread != ward_gettid() {
+                makeOrdinary(thread)
+                wasForced = true
+            }
+            usleep(50)
         }
     }
 
     /// Of any thread.
-    var hasStarved: Bool { giving.withLockIfAvailable { $0.starvation.hasFound } ?? false }
+    var hasStarved: Bool { looking.withLock { $0.starvation.hasFound } }
 
-    /// Nobody gives way for so long from now on. Of any thread.
+    /// Nobody gives way for so long from now on. Of any thread; it waits some milliseconds at most, and then whoever is on watch sees
+    /// to it.
     func pauseGivingWay(nanoseconds: UInt64) {
-        let from = SystemClock.nanoseconds() &+ nanoseconds
-        withGiving { giving in
-            giving.from = max(giving.from, from)
-            stopGivingWay(&giving)
-        }
+        from.max(SystemClock.nanoseconds() &+ nanoseconds, ordering: .sequentiallyConsistent)
+        withGiving(patience: 5_000_000) { stopGivingWay(&$0) }
     }
 }
 

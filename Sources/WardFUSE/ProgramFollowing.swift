@@ -35,10 +35,11 @@ struct ProgramFollowing {
     @inline(__always)
     mutating func noteLook(found: Bool) { vainLooks = found ? 0 : vainLooks &+ 1 }
 
-    /// Before a request of the thread `program`, gettid(2), is served in the turn `turn`; 0: of nobody who can be seen. False where
-    /// it can't be followed: then nobody is, any more.
+    /// Before a request of the thread `program`, gettid(2), is served in the turn `turn`; 0: the kernel's own, which changes
+    /// nothing. False where it can't be followed: then nobody is, any more.
     @inline(__always)
     mutating func follow(_ program: UInt32, turn: UInt32, bind: (UInt32) -> Binding) -> Bool {
+        guard program != 0 else { return true }
         if turn != self.turn { end() }
         let isDue = requests % ProgramFollowing.requestsBetweenLookUps == 0
         requests &+= 1

@@ -9,7 +9,13 @@ import WardSystem
 
 /// Two workers at a device that the test speaks for: a pair of sockets.
 @Suite(.serialized) struct DeviceTransportTests {
+    /// The scheduler's classes of the workers when they ended, sched(7).
+    private final class Ends: Sendable {
+        let policies = Mutex<[Int32]>([])
+    }
+
     private final class Device: Sendable {
+        private let ends = Ends()
         let share: DeviceShare
         private let kernel: OwnedDescriptor
         private let requests = Atomic<UInt64>(0)
@@ -34,7 +40,7 @@ import WardSystem
 
         func begin() throws {
             for number in 0..<2 {
-                let share = share
+                let (share, ends) = (share, ends)
                 let thread = try SystemThread("serves") {
                     guard
                         let transport = try? DeviceTransport(share, number: number, WipeProgress())
@@ -47,6 +53,7 @@ import WardSystem
                         channel.complete(request.header.unique)
                     }
                     share.alone.workerEnds()
+                    ends.policies.withLock { $0.append(sched_getscheduler(0)) }
                 }
                 threads.withLock { $0.append(thread) }
             }
@@ -55,6 +62,8 @@ import WardSystem
         func end() {
             for _ in 0..<2 { ask(FUSE_DESTROY) }
             for thread in threads.withLock({ $0 }) { thread.join() }
+            // As ordinary threads, whoever was on watch included.
+            #expect(ends.policies.withLock { $0 } == [SCHED_OTHER, SCHED_OTHER])
         }
 
         /// A request of the calling thread.
@@ -63,7 +72,9 @@ import WardSystem
             header.len = UInt32(MemoryLayout<fuse_in_header>.size)
             header.opcode = code.rawValue
             header.unique = requests.add(1, ordering: .relaxed).newValue
-            header.pid = UInt32(ward_gettid())
+            // As the kernel asks for what no program waits for.
+            let isOfNobody = code == FUSE_RELEASE || code == FUSE_FORGET
+            header.pid = isOfNobody ? 0 : UInt32(ward_gettid())
             let sent = withUnsafeBytes(of: &header) {
                 write(kernel.rawValue, $0.baseAddress!, $0.count)
             }
@@ -151,7 +162,7 @@ import WardSystem
                 device.ask(FUSE_LOOKUP)
                 device.awaitAnswer()
             }
-            while device.isServedAlone { usleep(1000) }
+            while device.isServedAlone || device.givesWay { usleep(1000) }
             device.ask(FUSE_LOOKUP)
             device.awaitAnswer()
             #expect(!device.isServedAlone && !device.givesWay)

@@ -43,7 +43,9 @@ import WardSystem
                     alone.wantsToGiveWay.store(wants.load(ordering: .relaxed), ordering: .relaxed)
                     alone.noteBeat(isServing: true)
                     let cpu = bindsTo.load(ordering: .relaxed)
-                    if cpu >= 0 { _ = alone.bindOwner(to: UInt32(cpu)) }
+                    if cpu >= 0, served.load(ordering: .relaxed) % 256 == 0 {
+                        _ = alone.bindOwner(to: UInt32(cpu))
+                    }
                     alone.noteBeat(isServing: false)
                     served.add(1, ordering: .relaxed)
                 }
@@ -189,10 +191,10 @@ import WardSystem
     func starved() throws {
         guard GivingWay.isPossible(), let cpu = Self.cpu else { return }
         let serving = Serving(use: ThreadUse.read(ofThread:))
-        serving.bindsTo.store(Int(cpu), ordering: .relaxed)
         try serving.run(cpu: cpu) {
             serving.wait(untilGivingWay: true)
             try whileComputing(on: cpu) {
+                while !serving.alone.hasStarved { usleep(1000) }
                 serving.wait(untilGivingWay: false)
                 let served = serving.served.load(ordering: .relaxed)
                 while serving.served.load(ordering: .relaxed) == served { usleep(1000) }
@@ -285,10 +287,10 @@ import WardSystem
                 }
             }
             #expect(ProgramFollowing.cpu(of: UInt32(number)) == UInt32(first))
-            // Nobody, and somebody who isn't there.
-            for stranger: UInt32 in [0, .max] {
+            // The kernel itself, and somebody who isn't there.
+            for (stranger, mayGoOn) in [(0, true), (.max, false)] as [(UInt32, Bool)] {
                 #expect(ProgramFollowing.cpu(of: stranger) == nil)
-                #expect(!follow(stranger))
+                #expect(follow(stranger) == mayGoOn)
                 #expect(!following.isOn && ward_cpu_count() == all)
                 following.end()
             }

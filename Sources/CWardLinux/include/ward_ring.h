@@ -57,8 +57,8 @@ int ward_ring_peek(const struct ward_ring *ring, unsigned number, uint64_t *tag,
 int ward_run_on_cpu(unsigned cpu);
 /* Undoes that: it may use every CPU that the process's first thread may. 0 or -1. */
 int ward_run_anywhere(void);
-/* The same for another thread of this process; 0 or -1. */
-int ward_make_run_anywhere(pid_t thread);
+/* The same for another thread of this process, which is moved away from the CPU that it runs on or waits for; 0 or -1. */
+int ward_make_leave_cpu(pid_t thread);
 /* Whether the process's first thread may use it. */
 int ward_may_run_on_cpu(unsigned cpu);
 /* Whether the calling thread is bound by ward_run_on_cpu. */
