@@ -13,6 +13,7 @@ package final class TestEnvironment: Sendable {
     package let isPlain: Bool
     /// The environment of every child, but for the directories of its volume.
     package let variables: [String: String]
+    private let janitor: Janitor?
 
     /// How many times as long as usual the tests wait for a program (`WARD_TEST_PATIENCE`): sanitizers make them slow.
     package static let patience =
@@ -50,7 +51,9 @@ package final class TestEnvironment: Sendable {
         if let built = Self.builtProgram {
             try? Child.copyProgram(built, to: ward)
         }
-        atexit { TestEnvironment.shared.cleanUp() }
+        janitor = try? Janitor(of: base)
+        guard janitor != nil else { fatalError("can't start sh, which is to clean up") }
+        atexit { TestEnvironment.shared.janitor?.cleanUp() }
     }
 
     /// The path of one of the scripts beside this file, as any user can read it.
@@ -139,14 +142,6 @@ package final class TestEnvironment: Sendable {
         ])
         let found = (try? manager.contentsOfDirectory(atPath: base)) ?? []
         return found.filter { !kept.contains($0) }.map { "file \(base)/\($0)" }
-    }
-
-    private func cleanUp() {
-        for mount in mounts() { umount2(mount, Int32(MNT_DETACH)) }
-        for process in processes() {
-            if let number = pid_t(process.prefix { $0.isNumber }) { kill(number, SIGKILL) }
-        }
-        try? FileManager.default.removeItem(atPath: base)
     }
 
     private static let scripts =
