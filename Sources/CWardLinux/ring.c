@@ -159,9 +159,9 @@ int ward_ring_next(struct ward_ring *ring, uint64_t *tag, int32_t *result) {
     return 1;
 }
 
-/* A bit for each. More of them than a cpu_set_t has, as the kernel takes a mask of any length. */
+/* A bit for each. More of them than a cpu_set_t has, as the kernel takes a mask of any length (CPU_SET(3), CPU_SET_S). */
 struct ward_cpus {
-    unsigned long mask[128];
+    cpu_set_t mask[8];
 };
 
 static __thread int is_bound;
@@ -176,11 +176,9 @@ static int get_cpus(pid_t thread, struct ward_cpus *cpus) {
 }
 
 int ward_run_on_cpu(unsigned cpu) {
-    struct ward_cpus cpus = {{0}};
-    unsigned bits = 8 * sizeof *cpus.mask;
-    if (cpu / bits >= sizeof cpus.mask / sizeof *cpus.mask) return -1;
-    cpus.mask[cpu / bits] = 1UL << (cpu % bits);
-    if (set_cpus(0, &cpus) != 0) return -1;
+    struct ward_cpus cpus = {{{{0}}}};
+    CPU_SET_S(cpu, sizeof cpus.mask, cpus.mask);
+    if (set_cpus(0, &cpus) != 0) return -1; /* EINVAL: none of that number, too. */
     is_bound = 1;
     return 0;
 }
@@ -196,11 +194,10 @@ int ward_make_leave_cpu(pid_t thread) {
     struct ward_cpus all;
     if (get_cpus(getpid(), &all) != 0) return -1;
     /* To be let run elsewhere, too, does not move one that waits for its CPU (kernel/sched/core.c, __set_cpus_allowed_ptr_locked). */
-    struct ward_cpus others = all;
     int cpu = ward_cpu_of_thread(thread);
-    unsigned bits = 8 * sizeof *others.mask;
-    if (cpu >= 0 && (unsigned)cpu / bits < sizeof others.mask / sizeof *others.mask) {
-        others.mask[(unsigned)cpu / bits] &= ~(1UL << ((unsigned)cpu % bits));
+    if (cpu >= 0) {
+        struct ward_cpus others = all;
+        CPU_CLR_S(cpu, sizeof others.mask, others.mask);
         (void)set_cpus(thread, &others); /* EINVAL: there are no others. */
     }
     return set_cpus(thread, &all);
@@ -208,9 +205,7 @@ int ward_make_leave_cpu(pid_t thread) {
 
 int ward_may_run_on_cpu(unsigned cpu) {
     struct ward_cpus cpus;
-    unsigned bits = 8 * sizeof *cpus.mask;
-    if (cpu / bits >= sizeof cpus.mask / sizeof *cpus.mask || get_cpus(getpid(), &cpus) != 0) return 0;
-    return cpus.mask[cpu / bits] >> (cpu % bits) & 1;
+    return get_cpus(getpid(), &cpus) == 0 && CPU_ISSET_S(cpu, sizeof cpus.mask, cpus.mask);
 }
 
 int ward_is_bound(void) { return is_bound; }
@@ -261,8 +256,5 @@ int ward_gives_way(void) { return gives_way; }
 
 unsigned ward_cpu_count(void) {
     struct ward_cpus cpus;
-    if (get_cpus(0, &cpus) != 0) return 0;
-    unsigned count = 0;
-    for (size_t i = 0; i < sizeof cpus.mask / sizeof *cpus.mask; i++) count += (unsigned)__builtin_popcountl(cpus.mask[i]);
-    return count;
+    return get_cpus(0, &cpus) == 0 ? (unsigned)CPU_COUNT_S(sizeof cpus.mask, cpus.mask) : 0;
 }

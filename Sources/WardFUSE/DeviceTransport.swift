@@ -71,8 +71,6 @@ final class DeviceTransport: RequestTransport {
     private var requestsAwaited: UInt32 = 0
     /// Of what is served alone.
     private var mix = RequestMix()
-    /// This worker wants to give way.
-    private var wantsToGiveWay = false
     /// Beside the request that came before this one.
     private var wasAnotherThere = false
     /// Whoever asked for that one, gettid(2).
@@ -183,14 +181,12 @@ final class DeviceTransport: RequestTransport {
         var hadWaited = hadWaited
         // While nothing came the watch has ended it.
         if isAlone, !share.alone.isServed(by: number) { serveWithOthers() }
-        if isAlone, share.alone.mayGiveWay.load(ordering: .relaxed) {
+        if isAlone {
             // To one that is followed a request comes when the program is let wait for it, whoever looks: what had waited was
             // there beside the one before.
             let wasFollowing = following.isOn
             let hadCompany = noteCompany(header)
             if wasFollowing { hadWaited = hadCompany }
-        } else if following.isOn {
-            following.end()
         }
         pace.begin(SystemClock.nanoseconds(), hadWaited: hadWaited)
         if !isAlone, pace.sufficesAlone {
@@ -198,7 +194,6 @@ final class DeviceTransport: RequestTransport {
             requestsAlone = 0
             requestsAwaited = 0
             mix = RequestMix()
-            wantsToGiveWay = false
             wasAnotherThere = false
         }
         guard isAlone else { return }
@@ -211,6 +206,10 @@ final class DeviceTransport: RequestTransport {
 
     /// Follows the program while requests come one after the other. Whether this one was there beside the one before.
     private func noteCompany(_ header: fuse_in_header) -> Bool {
+        guard share.alone.mayGiveWay.load(ordering: .relaxed) else {
+            following.end()
+            return false
+        }
         let hadCompany = wasAnotherThere
         switch fuse_opcode(rawValue: header.opcode) {
         case FUSE_RELEASE, FUSE_RELEASEDIR, FUSE_FORGET, FUSE_BATCH_FORGET, FUSE_INTERRUPT:
@@ -226,11 +225,13 @@ final class DeviceTransport: RequestTransport {
         lastProgram = header.pid
         requestsAwaited &+= 1
         let isDue = requestsAwaited % DeviceTransport.requestsBetweenReminders == 0
-        if mix.isSerial != wasSerial || mix.isSerial && !wantsToGiveWay && isDue {
-            wantToGiveWay(mix.isSerial && ProgramFollowing.cpu(of: header.pid) != nil)
+        var wants = share.alone.wantsToGiveWay.load(ordering: .relaxed)
+        if mix.isSerial != wasSerial || mix.isSerial && !wants && isDue {
+            wants = mix.isSerial && ProgramFollowing.cpu(of: header.pid) != nil
+            wantToGiveWay(wants)
         }
         let turn = share.alone.turn.load(ordering: .relaxed)
-        if wantsToGiveWay, turn & 1 == 1 {
+        if wants, turn & 1 == 1 {
             let canFollow = following.follow(header.pid, turn: turn) {
                 share.alone.bindOwner(to: $0)
             }
@@ -243,7 +244,6 @@ final class DeviceTransport: RequestTransport {
 
     private func wantToGiveWay(_ wants: Bool) {
         if !wants { following.end() }
-        wantsToGiveWay = wants
         share.alone.wantsToGiveWay.store(wants, ordering: .relaxed)
     }
 

@@ -96,8 +96,17 @@ import WardSystem
         var givesWay: Bool { share.alone.turn.load(ordering: .relaxed) & 1 == 1 }
 
         /// One worker serves, and gives way where it may.
-        var isFollowed: Bool {
+        private var isFollowed: Bool {
             isServedAlone && (givesWay || !share.alone.mayGiveWay.load(ordering: .relaxed))
+        }
+
+        /// Asks, one request after the other, until that is so. `between`: after each.
+        func untilFollowed(_ code: fuse_opcode = FUSE_LOOKUP, between: () -> Void = {}) {
+            while !isFollowed {
+                ask(code)
+                awaitAnswer()
+                between()
+            }
         }
     }
 
@@ -112,22 +121,17 @@ import WardSystem
     @Test("one worker serves a program that waits for each answer, and gives way to it")
     func serial() throws {
         try using { device in
-            while !device.isFollowed {
-                device.ask(FUSE_LOOKUP)
-                device.awaitAnswer()
-            }
+            device.untilFollowed()
         }
     }
 
     @Test("what nobody waits for is no company", arguments: [FUSE_RELEASE, FUSE_FORGET])
     func unanswered(_ code: fuse_opcode) throws {
         try using { device in
-            while !device.isFollowed {
-                for _ in 0..<3 {
-                    device.ask(FUSE_WRITE)
-                    device.awaitAnswer()
-                }
-                device.ask(code)
+            var asked = 0
+            device.untilFollowed(FUSE_WRITE) {
+                asked += 1
+                if asked % 3 == 0 { device.ask(code) }
             }
         }
     }
@@ -135,10 +139,7 @@ import WardSystem
     @Test("one thread with many requests under way is served by all")
     func manyOfOne() throws {
         try using { device in
-            while !device.isFollowed {
-                device.ask(FUSE_LOOKUP)
-                device.awaitAnswer()
-            }
+            device.untilFollowed()
             for _ in 0..<16 { device.ask(FUSE_READ) }
             while device.isServedAlone {
                 device.awaitAnswer()
@@ -146,10 +147,7 @@ import WardSystem
             }
             for _ in 0..<16 { device.awaitAnswer() }
             // One at a time again.
-            while !device.isFollowed {
-                device.ask(FUSE_LOOKUP)
-                device.awaitAnswer()
-            }
+            device.untilFollowed()
         }
     }
 
@@ -158,10 +156,7 @@ import WardSystem
     )
     func idle() throws {
         try using { device in
-            while !device.isFollowed {
-                device.ask(FUSE_LOOKUP)
-                device.awaitAnswer()
-            }
+            device.untilFollowed()
             while device.isServedAlone || device.givesWay { usleep(1000) }
             device.ask(FUSE_LOOKUP)
             device.awaitAnswer()

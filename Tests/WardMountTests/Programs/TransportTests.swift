@@ -38,17 +38,21 @@ extension MountSuite {
             return found
         }
 
+        /// At the device, and its daemon. Nil where nobody gives way: who is not let undo it, and on one CPU.
+        private func rootsVolume() throws -> (MountedVolume, daemon: pid_t)? {
+            guard User.available.contains(.root), sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1 else {
+                return nil
+            }
+            let volume = try MountedVolume(
+                as: .root, mountArguments: ["--transport", "device"])
+            return (volume, try #require(volume.daemonProcess()))
+        }
+
         @Test(
             "at the device one worker gives way to a program that writes, and none once it has ended"
         )
         func givesWay() throws {
-            // Whom the machine does not let undo it never gives way: nothing to see.
-            guard User.available.contains(.root), sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1 else {
-                return
-            }
-            let volume = try MountedVolume(
-                as: .root, mountArguments: ["--transport", "device"])
-            let daemon = try #require(volume.daemonProcess())
+            guard let (volume, daemon) = try rootsVolume() else { return }
             let all = try #require(try workers(daemon).first).cpus
             #expect(try workers(daemon).allSatisfy { !$0.givesWay && $0.cpus == all })
             let writers = try Writers(on: volume, [("f", "write")])
@@ -69,12 +73,7 @@ extension MountSuite {
             "a program on a CPU that the daemon may not use is not given way to: it can't be followed"
         )
         func otherCPU() throws {
-            guard User.available.contains(.root), sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1 else {
-                return
-            }
-            let volume = try MountedVolume(
-                as: .root, mountArguments: ["--transport", "device"])
-            let daemon = try #require(volume.daemonProcess())
+            guard let (volume, daemon) = try rootsVolume() else { return }
             func taskset(_ words: String...) throws -> Finished {
                 try Child.run(
                     ["taskset", "-a", "-c", "-p"] + words, environment: volume.environment)
