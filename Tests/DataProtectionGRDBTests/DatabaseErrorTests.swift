@@ -100,16 +100,26 @@ import Testing
     }
 }
 
-/// Runs asynchronous code from a closure that is not.
+/// Runs asynchronous code from a closure that is not. On a thread of its own: this one is one of the few that all tests' tasks have,
+/// and waits; the others may do so, too.
 func block(_ body: @escaping @Sendable () async throws -> Void) throws {
     let done = DispatchSemaphore(value: 0)
     let result = ResultBox()
-    Task {
+    Task(executorPreference: OwnThread()) {
         do { try await body() } catch { result.error = error }
         done.signal()
     }
     done.wait()
     if let error = result.error { throw error }
+}
+
+private final class OwnThread: TaskExecutor {
+    private let queue = DispatchQueue(label: "block")
+
+    func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        queue.async { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
+    }
 }
 
 /// Written before the semaphore is signalled, read after.
