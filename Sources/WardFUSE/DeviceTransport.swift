@@ -16,10 +16,16 @@ final class DeviceShare: Sendable {
     let wipeDemand = Atomic<UInt64>(0)
     let pollMutex = Mutex<Void>(())
     let alone: LoneServing
+    /// Of every worker, before it has served.
+    let pace: ServingPace
     let maySpin: Bool
 
-    init(device: Int32, spinningDevice: Int32, alone: LoneServing = LoneServing()) {
+    init(
+        device: Int32, spinningDevice: Int32, alone: LoneServing = LoneServing(),
+        pace: ServingPace = ServingPace()
+    ) {
         self.alone = alone
+        self.pace = pace
         self.device = device
         self.spinningDevice = spinningDevice
         maySpin = sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1
@@ -64,7 +70,7 @@ final class DeviceTransport: RequestTransport {
     private var wipesMet: UInt64 = 0
     private var credit = DeviceTransport.highestCredit
     private var strangeErrors = 0
-    private var pace = ServingPace()
+    private var pace: ServingPace
     private var isAlone = false
     private var requestsAlone: UInt32 = 0
     /// Those of them that a program waited for.
@@ -94,6 +100,7 @@ final class DeviceTransport: RequestTransport {
         gathersForgets: Bool = false
     ) throws(Errno) {
         self.share = share
+        pace = share.pace
         self.maySpin = maySpin && share.maySpin
         self.gathersForgets = gathersForgets
         self.number = number
@@ -164,7 +171,7 @@ final class DeviceTransport: RequestTransport {
     /// After somebody else has ended it that this one served alone.
     private func serveWithOthers() {
         isAlone = false
-        pace = ServingPace()
+        pace = share.pace
         following.end()
     }
 

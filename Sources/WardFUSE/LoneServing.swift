@@ -15,7 +15,6 @@ import WardSystem
 /// give way to the program that asks, and an ordinary thread again, bound to no CPU, when the watch ends, whyever, or it starves.
 /// Nobody else does: a worker that gave way by itself could be kept from undoing it.
 final class LoneServing: Sendable {
-    private static let watchNanoseconds = 1_000_000
     /// Of the watch's looks, without a request.
     private static let idleLooks = 16
     /// How long it takes a thread at most to bind itself to a CPU, unless it is kept from running.
@@ -45,6 +44,8 @@ final class LoneServing: Sendable {
     /// Those that sleep at the device, by worker.
     private let sleepers = Mutex<[pthread_t?]>([])
     private let use: @Sendable (Int32) -> ThreadUse?
+    /// From one look of the watch's to the next.
+    private let watchNanoseconds: Int
 
     /// Of whoever is on watch.
     private struct Looking {
@@ -54,7 +55,11 @@ final class LoneServing: Sendable {
     }
 
     /// `use`: what a thread of this process has had of the CPUs.
-    init(use: @escaping @Sendable (Int32) -> ThreadUse? = ThreadUse.read(ofThread:)) {
+    init(
+        watchNanoseconds: Int = 1_000_000,
+        use: @escaping @Sendable (Int32) -> ThreadUse? = ThreadUse.read(ofThread:)
+    ) {
+        self.watchNanoseconds = watchNanoseconds
         self.use = use
     }
 
@@ -160,7 +165,7 @@ final class LoneServing: Sendable {
         var looks = 0
         defer { withGiving { stopGivingWay(&$0) } }
         while state.value == now {
-            state.wait(while: now, nanoseconds: LoneServing.watchNanoseconds)
+            state.wait(while: now, nanoseconds: watchNanoseconds)
             let beat = beat.load(ordering: .acquiring)
             looks = beat == last ? looks + 1 : 0
             let isServing = beat & 1 == 1
@@ -200,7 +205,11 @@ final class LoneServing: Sendable {
     }
 
     private func startGivingWay(_ giving: inout Int32, _ thread: Int32) {
-        guard giving == 0, ward_make_give_way(thread, 1) == 0 else { return }
+        // A lock may have begun since.
+        guard giving == 0,
+            SystemClock.nanoseconds() >= from.load(ordering: .sequentiallyConsistent),
+            ward_make_give_way(thread, 1) == 0
+        else { return }
         giving = thread
         turn.add(1, ordering: .sequentiallyConsistent)
     }
@@ -248,18 +257,19 @@ final class LoneServing: Sendable {
     /// Of any thread.
     var hasStarved: Bool { looking.withLock { $0.starvation.hasFound } }
 
-    /// Nobody gives way for so long from now on. Of any thread; it waits some milliseconds at most, and then whoever is on watch sees
-    /// to it.
-    func pauseGivingWay(nanoseconds: UInt64) {
+    /// Nobody gives way for so long from now on. Of any thread; it waits some milliseconds at most. False: then it gave up, and whoever
+    /// is on watch sees to it.
+    @discardableResult
+    func pauseGivingWay(nanoseconds: UInt64) -> Bool {
         from.max(SystemClock.nanoseconds() &+ nanoseconds, ordering: .sequentiallyConsistent)
-        withGiving(patience: 5_000_000) { stopGivingWay(&$0) }
+        return withGiving(patience: 5_000_000) { stopGivingWay(&$0) }
     }
 }
 
 /// How one worker gets on with what comes: whether it could serve alone.
 struct ServingPace {
     /// What takes longer may have waited for a disk: others could have served meanwhile.
-    static let quickNanoseconds: UInt64 = 60_000
+    static let usualQuickNanoseconds: UInt64 = 60_000
     /// More requests in a row that waited already when the one before was answered are more than one worker's.
     static let mostWaiting = 8
     /// `evenness` goes up by one for a request served quickly, and down by this for another.
@@ -267,10 +277,16 @@ struct ServingPace {
     private static let enough = 64
     private static let highest = 128
 
+    private let quickNanoseconds: UInt64
     private var evenness = 0
     /// When the request came that is served; 0: none is.
     private var servingSince: UInt64 = 0
     private var waitingInARow = 0
+
+    /// `quickNanoseconds`: what takes that long is not quick.
+    init(quickNanoseconds: UInt64 = ServingPace.usualQuickNanoseconds) {
+        self.quickNanoseconds = quickNanoseconds
+    }
 
     @inline(__always)
     var isServing: Bool { servingSince > 0 }
@@ -293,7 +309,7 @@ struct ServingPace {
     @inline(__always)
     mutating func end(_ now: UInt64) {
         let isQuick =
-            now &- servingSince < ServingPace.quickNanoseconds
+            now &- servingSince < quickNanoseconds
             && waitingInARow <= ServingPace.mostWaiting
         servingSince = 0
         evenness =

@@ -31,9 +31,13 @@ import WardSystem
             try #require(made == 0)
             kernel = OwnedDescriptor(adopting: ends.0)
             #expect(ward_fcntl_int(ends.1, F_SETFL, O_NONBLOCK) == 0)
-            // Whatever else this machine is busy with: nobody starves.
-            let alone = LoneServing { _ in ThreadUse(isRunnable: false, nanoseconds: 0, turns: 0) }
-            share = DeviceShare(device: ends.1, spinningDevice: -1, alone: alone)
+            // Whatever else this machine is busy with: nobody starves, what is served is served quickly, and who serves goes on.
+            let alone = LoneServing(watchNanoseconds: 20_000_000) { _ in
+                ThreadUse(isRunnable: false, nanoseconds: 0, turns: 0)
+            }
+            share = DeviceShare(
+                device: ends.1, spinningDevice: -1, alone: alone,
+                pace: ServingPace(quickNanoseconds: .max))
             share.alone.mayGiveWay.store(
                 share.maySpin && GivingWay.isPossible(), ordering: .sequentiallyConsistent)
         }

@@ -35,16 +35,17 @@ import WardSystem
         func run(cpu: UInt32? = nil, _ body: () throws -> Void) throws {
             alone.mayGiveWay.store(GivingWay.isPossible(), ordering: .sequentiallyConsistent)
             let owner = try SystemThread("serves") { [self] in
-                if let cpu { #expect(ward_run_on_cpu(cpu) == 0) }
                 thread.store(ward_gettid(), ordering: .sequentiallyConsistent)
                 while !isEnding.load(ordering: .relaxed) {
                     // A pause of this machine's ends it.
                     if !alone.isServed(by: 0) { _ = alone.begin(0) }
                     alone.wantsToGiveWay.store(wants.load(ordering: .relaxed), ordering: .relaxed)
                     alone.noteBeat(isServing: true)
-                    let cpu = bindsTo.load(ordering: .relaxed)
-                    if cpu >= 0, served.load(ordering: .relaxed) % 256 == 0 {
-                        _ = alone.bindOwner(to: UInt32(cpu))
+                    if served.load(ordering: .relaxed) % 256 == 0 {
+                        // Again and again: the end of a turn undoes it.
+                        if let cpu { #expect(ward_run_on_cpu(cpu) == 0) }
+                        let bindsTo = bindsTo.load(ordering: .relaxed)
+                        if bindsTo >= 0 { _ = alone.bindOwner(to: UInt32(bindsTo)) }
                     }
                     alone.noteBeat(isServing: false)
                     served.add(1, ordering: .relaxed)
@@ -77,6 +78,11 @@ import WardSystem
                 $0.hasPrefix("Cpus_allowed_list:")
             }
             return line.map(String.init) ?? ""
+        }
+
+        /// As a lock does, but without losing patience: on a machine that is busy the one that serves may be kept from running.
+        func pauseForAnHour() {
+            while !alone.pauseGivingWay(nanoseconds: 3_600_000_000_000) {}
         }
 
         func wait(untilGivingWay: Bool) {
@@ -135,7 +141,7 @@ import WardSystem
         let serving = Serving()
         try serving.run {
             serving.wait(untilGivingWay: true)
-            serving.alone.pauseGivingWay(nanoseconds: 3_600_000_000_000)
+            serving.pauseForAnHour()
             #expect(serving.policy == SCHED_OTHER)
             let served = serving.served.load(ordering: .relaxed)
             for _ in 0..<50 {
@@ -156,7 +162,7 @@ import WardSystem
                 serving.bindsTo.store(Int(cpu), ordering: .relaxed)
                 serving.wait(untilGivingWay: true)
                 while serving.cpus == all { usleep(100) }
-                serving.alone.pauseGivingWay(nanoseconds: 3_600_000_000_000)
+                serving.pauseForAnHour()
                 #expect(serving.cpus == all && serving.policy == SCHED_OTHER)
                 let served = serving.served.load(ordering: .relaxed)
                 while serving.served.load(ordering: .relaxed) < served &+ 1000 { usleep(100) }
@@ -207,8 +213,12 @@ import WardSystem
         guard GivingWay.isPossible() else { return }
         let waited = Atomic<UInt64>(0)
         let looks = Atomic<Int>(0)
+        let starves = Atomic<Bool>(false)
         let serving = Serving { _ in
             looks.add(1, ordering: .relaxed)
+            if starves.load(ordering: .relaxed) {
+                waited.add(1_000_000_000, ordering: .relaxed)
+            }
             return ThreadUse(
                 isRunnable: false, nanoseconds: 0,
                 waitedNanoseconds: waited.load(ordering: .relaxed), turns: 0)
@@ -227,7 +237,7 @@ import WardSystem
             serving.wait(untilGivingWay: true)
             awaitLooks(2)
             #expect(!serving.alone.hasStarved)
-            waited.store(7_200_000_000_000, ordering: .relaxed)
+            starves.store(true, ordering: .relaxed)
             while !serving.alone.hasStarved { usleep(1000) }
         }
     }
