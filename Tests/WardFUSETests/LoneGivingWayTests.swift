@@ -231,7 +231,14 @@ import WardSystem
             serving.wait(untilGivingWay: true)
             awaitLooks(2)
             serving.wants.store(false, ordering: .relaxed)
-            serving.wait(untilGivingWay: false)
+            while serving.alone.wantsToGiveWay.load(ordering: .sequentiallyConsistent) {
+                usleep(100)
+            }
+            // Waits for a look that has begun with what was wanted before: it may have seen what was waited for till then.
+            _ = serving.alone.hasStarved
+            while serving.alone.turn.load(ordering: .sequentiallyConsistent) & 1 == 1 {
+                usleep(100)
+            }
             waited.store(3_600_000_000_000, ordering: .relaxed)
             serving.wants.store(true, ordering: .relaxed)
             serving.wait(untilGivingWay: true)
