@@ -85,6 +85,15 @@ import WardSystem
             while !alone.pauseGivingWay(nanoseconds: 3_600_000_000_000) {}
         }
 
+        /// Within ten seconds: whoever waited for the one that serves while it bound itself may still be about to free it.
+        func isOrdinary(on cpus: String) -> Bool {
+            for _ in 0..<10_000 {
+                if self.cpus == cpus, policy == SCHED_OTHER { return true }
+                usleep(1000)
+            }
+            return false
+        }
+
         func wait(untilGivingWay: Bool) {
             while (policy == idlePolicy) != untilGivingWay { usleep(200) }
         }
@@ -163,10 +172,10 @@ import WardSystem
                 serving.wait(untilGivingWay: true)
                 while serving.cpus == all { usleep(100) }
                 serving.pauseForAnHour()
-                #expect(serving.cpus == all && serving.policy == SCHED_OTHER)
+                #expect(serving.isOrdinary(on: all))
                 let served = serving.served.load(ordering: .relaxed)
                 while serving.served.load(ordering: .relaxed) < served &+ 1000 { usleep(100) }
-                #expect(serving.cpus == all && serving.policy == SCHED_OTHER)
+                #expect(serving.isOrdinary(on: all))
             }
         }
     }
