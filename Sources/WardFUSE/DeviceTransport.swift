@@ -322,6 +322,8 @@ final class DeviceTransport: RequestTransport {
         defer { wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent) }
         if share.alone.isServedByOther(than: number) {
             share.alone.rest(number)
+            // How it kept up before says nothing any more.
+            pace = share.pace
             return .nothing
         }
         if gathersForgets, hasForgotten {

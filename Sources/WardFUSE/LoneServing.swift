@@ -44,7 +44,6 @@ final class LoneServing: Sendable {
     /// Those that sleep at the device, by worker.
     private let sleepers = Mutex<[pthread_t?]>([])
     private let use: @Sendable (Int32) -> ThreadUse?
-    /// From one look of the watch's to the next.
     private let watchNanoseconds: Int
 
     /// Of whoever is on watch.
@@ -54,7 +53,7 @@ final class LoneServing: Sendable {
         var next: UInt64 = 0
     }
 
-    /// `use`: what a thread of this process has had of the CPUs.
+    /// `watchNanoseconds`: from one look of the watch's to the next. `use`: what a thread of this process has had of the CPUs.
     init(
         watchNanoseconds: Int = 1_000_000,
         use: @escaping @Sendable (Int32) -> ThreadUse? = ThreadUse.read(ofThread:)
@@ -268,8 +267,6 @@ final class LoneServing: Sendable {
 
 /// How one worker gets on with what comes: whether it could serve alone.
 struct ServingPace {
-    /// What takes longer may have waited for a disk: others could have served meanwhile.
-    static let usualQuickNanoseconds: UInt64 = 60_000
     /// More requests in a row that waited already when the one before was answered are more than one worker's.
     static let mostWaiting = 8
     /// `evenness` goes up by one for a request served quickly, and down by this for another.
@@ -277,14 +274,14 @@ struct ServingPace {
     private static let enough = 64
     private static let highest = 128
 
+    /// What takes longer may have waited for a disk: others could have served meanwhile.
     private let quickNanoseconds: UInt64
     private var evenness = 0
     /// When the request came that is served; 0: none is.
     private var servingSince: UInt64 = 0
     private var waitingInARow = 0
 
-    /// `quickNanoseconds`: what takes that long is not quick.
-    init(quickNanoseconds: UInt64 = ServingPace.usualQuickNanoseconds) {
+    init(quickNanoseconds: UInt64 = 60_000) {
         self.quickNanoseconds = quickNanoseconds
     }
 

@@ -88,7 +88,7 @@ import WardSystem
         /// Within ten seconds: whoever waited for the one that serves while it bound itself may still be about to free it.
         func isOrdinary(on cpus: String) -> Bool {
             for _ in 0..<10_000 {
-                if self.cpus == cpus, policy == SCHED_OTHER { return true }
+                if self.cpus == cpus { return policy == SCHED_OTHER }
                 usleep(1000)
             }
             return false
@@ -172,9 +172,11 @@ import WardSystem
                 serving.wait(untilGivingWay: true)
                 while serving.cpus == all { usleep(100) }
                 serving.pauseForAnHour()
+                #expect(serving.policy == SCHED_OTHER)
                 #expect(serving.isOrdinary(on: all))
                 let served = serving.served.load(ordering: .relaxed)
                 while serving.served.load(ordering: .relaxed) < served &+ 1000 { usleep(100) }
+                #expect(serving.policy == SCHED_OTHER)
                 #expect(serving.isOrdinary(on: all))
             }
         }
