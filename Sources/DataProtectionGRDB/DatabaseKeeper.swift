@@ -180,7 +180,8 @@ final class DatabaseKeeper: Sendable {
         }
         leave(now.state)
         if !now.isAvailable(for: store.protection) {
-            interrupt()
+            // What runs by now may have begun after an unlock: the news of a lock may come late.
+            if !store.mayBeKeptOpen { interrupt() }
         } else if let remaining = event.remaining {
             let seconds = remaining / .seconds(1) * 0.8
             let departures = state.withLock { $0.departures }

@@ -1,9 +1,10 @@
 import DataProtection
-import DataProtectionGRDB
 import DataProtectionTesting
 import Dispatch
 import Synchronization
 import Testing
+
+@testable import DataProtectionGRDB
 
 /// Issue 5, point 3: closed before the lock, opened again after the unlock, `locked` in between.
 @Suite struct DatabaseLockTests {
@@ -201,6 +202,40 @@ import Testing
         #expect(openings.load(ordering: .relaxed) > 1)
         #expect(try await database.count() == 1)
         #expect(try await database.integrity() == "ok")
+    }
+
+    /// The news of a lock that come when it is over already stop no statement.
+    @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue])
+    func lateNews(_ kind: ProtectedDatabase.Kind) async throws {
+        let device = SimulatedDevice.current
+        try await device.database("db", .complete, kind, rows: 3).close()
+        let store = DatabaseStore(
+            path: device.file("db"), protection: .complete, kind: kind,
+            configuration: Configuration())
+        func news() async throws -> ProtectedData.Event {
+            for await event in store.volume.events { return event }
+            throw CancellationError()
+        }
+        try await device.lockAndWait()
+        let locked = try await news()
+        try await device.unlock()
+        let unlocked = try await news()
+        let keeper = DatabaseKeeper(store)
+        try await keeper.openFirst()
+        defer { keeper.abandon() }
+        let texts = try keeper.access { database in
+            try database.read { db in
+                let rows = try String.fetchCursor(db, sql: "SELECT text FROM note ORDER BY id")
+                var texts = [try rows.next()]
+                for (event, isAvailable) in [(locked, false), (unlocked, true)] {
+                    keeper.follow(event)
+                    while keeper.isAvailable != isAvailable { usleep(1000) }
+                }
+                while let text = try rows.next() { texts.append(text) }
+                return texts
+            }
+        }
+        #expect(texts == ["row 0", "row 1", "row 2"])
     }
 
     /// Three tasks write and read; six times the volume is interrupted and unlocked.
