@@ -3,12 +3,14 @@
 A line that crosses a page is two requests (`fuse_fill_write_pages`, fs/fuse/file.c), so what comes between them cuts the
 write short: the bytes count, not the calls.
 
-writer.py FILE write|append|mapped: "mapped" stores all over a mapping instead, until a signal ends it.
+writer.py FILE write|paced|append|mapped: "paced" stops for a moment after every fourth line, so that whoever serves looks for the
+next request before it is there, on a busy machine, too; "mapped" stores all over a mapping instead, until a signal ends it.
 """
 import errno
 import mmap
 import os
 import sys
+import time
 
 path, how = sys.argv[1], sys.argv[2]
 flags = os.O_RDWR | os.O_CREAT | (os.O_APPEND if how == "append" else 0)
@@ -32,6 +34,8 @@ try:
                 done = os.pwrite(descriptor, line, acknowledged)
             acknowledged += done
             line = line[done:]
+        if how == "paced" and number % 4 == 3:
+            time.sleep(0.0002)
     print(acknowledged, "done")
 except OSError as error:
     print(acknowledged, errno.errorcode[error.errno])
