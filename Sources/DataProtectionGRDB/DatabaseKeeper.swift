@@ -181,7 +181,7 @@ final class DatabaseKeeper: Sendable {
         leave(now.state)
         if !now.isAvailable(for: store.protection) {
             // What runs by now may have begun after an unlock: the news of a lock may come late.
-            if !store.mayBeKeptOpen { interrupt() }
+            if !store.isReadable { interrupt() }
         } else if let remaining = event.remaining {
             let seconds = remaining / .seconds(1) * 0.8
             let departures = state.withLock { $0.departures }

@@ -25,9 +25,6 @@ struct DatabaseStore: Sendable {
         }
     }
 
-    /// Whether the volume says now that one that is open may stay so.
-    var mayBeKeptOpen: Bool { volume.snapshot.map(keepsOpen) ?? false }
-
     /// Whether one that is closed can be opened.
     func canBeOpened(in now: ProtectedData.Snapshot) -> Bool {
         now.isAvailable(for: protection) && keepsOpen(in: now)

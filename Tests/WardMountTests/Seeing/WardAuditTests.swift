@@ -147,8 +147,8 @@ extension MountSuite {
             // Larger than what is compared first, and equal there.
             try volume.shell(
                 """
-                cd "$MNT"; head -c 300000 /dev/urandom >A/large; cp A/large copy; cp A/large almost
-                printf x | dd of=almost bs=1 seek=299999 conv=notrunc status=none
+                cd "$MNT"; head -c 299999 /dev/urandom >almost; cp almost A/large
+                echo >>A/large; printf x >>almost; cp A/large copy
                 echo the secret recipe >A/recipe; cp A/recipe recipe; cp A/recipe A/again
                 echo {} >A/empty; echo {} >empty; echo another of 17 b >other
                 """)
