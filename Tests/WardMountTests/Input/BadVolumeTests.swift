@@ -35,8 +35,8 @@ extension MountSuite {
             try volume.shell("cp -a '\(volume.volume)' $OUT/whole")
             let damage = [
                 (
-                    "a byte changed",
-                    "printf x | dd of=KEYBAG bs=1 seek=100 conv=notrunc status=none"
+                    "four bytes changed",
+                    "printf xxxx | dd of=KEYBAG bs=1 seek=100 conv=notrunc status=none"
                 ),
                 ("cut off", "truncate -s 70 KEYBAG"), ("emptied", ": > KEYBAG"),
                 ("lost", "rm KEYBAG"), ("grown", "head -c 100000 /dev/zero >> KEYBAG"),

@@ -63,7 +63,7 @@ extension MountSuite {
 
         private func damage(_ volume: MountedVolume, _ path: String) throws {
             try volume.shell(
-                "printf Z | dd of='\(path)' bs=1 seek=5000 conv=notrunc status=none")
+                "printf ZZZZ | dd of='\(path)' bs=1 seek=5000 conv=notrunc status=none")
         }
 
         @Test(
