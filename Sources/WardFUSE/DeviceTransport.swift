@@ -18,7 +18,9 @@ final class DeviceShare: Sendable {
     let alone: LoneServing
     /// Of every worker, before it has served.
     let pace: ServingPace
-    let maySpin: Bool
+    /// CPUs of this machine.
+    let cpus: Int
+    var maySpin: Bool { cpus > 1 }
 
     init(
         device: Int32, spinningDevice: Int32, alone: LoneServing = LoneServing(),
@@ -28,7 +30,7 @@ final class DeviceShare: Sendable {
         self.pace = pace
         self.device = device
         self.spinningDevice = spinningDevice
-        maySpin = sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1
+        cpus = sysconf(Int32(_SC_NPROCESSORS_ONLN))
     }
 
     deinit {
@@ -41,7 +43,9 @@ final class DeviceShare: Sendable {
 ///
 /// A request that finds a spinning thread costs no wake-up, which is most of the price of a small one (measured: 1.7
 /// times the requests). Spinning is for the worker that just served one, for some 50 µs, and only while it pays: each
-/// vain spin lowers `credit`, each request that arrives soon enough raises it, so an idle mount uses no processor time.
+/// vain spin lowers `credit`, each request that arrives soon enough raises it, so an idle mount uses no processor time. Nor
+/// does it spin where as many programs ask as there are CPUs, which it would take one of, or after a request that took long: what
+/// a wake-up costs is little beside that.
 ///
 /// A worker that has served many requests in a row, each quickly, serves alone (`LoneServing`): others that sleep at the device
 /// would be woken for each of them. Where it may, it gives way to the program that asks, and follows it (`ProgramFollowing`):
@@ -82,6 +86,7 @@ final class DeviceTransport: RequestTransport {
     /// Whoever asked for that one, gettid(2).
     private var lastProgram: UInt32 = 0
     private var following = ProgramFollowing()
+    private var programs = RecentPrograms()
     /// The request that came last was answered, as far as this worker's pace goes.
     private var wasAnswered = false
     /// A request came since the last sleep.
@@ -125,7 +130,7 @@ final class DeviceTransport: RequestTransport {
                 if case .request = outcome { hadWaited = true }
                 if following.isOn {
                     following.noteLook(found: hadWaited)
-                } else if case .nothing = outcome, maySpin, credit > 0 {
+                } else if case .nothing = outcome, paysToSpin {
                     outcome = spin(quick)
                 }
             }
@@ -186,6 +191,7 @@ final class DeviceTransport: RequestTransport {
 
     private func noteRequest(_ header: fuse_in_header, _ hadWaited: Bool) {
         var hadWaited = hadWaited
+        programs.note(header.pid)
         // While nothing came the watch has ended it.
         if isAlone, !share.alone.isServed(by: number) { serveWithOthers() }
         if isAlone {
@@ -291,6 +297,10 @@ final class DeviceTransport: RequestTransport {
     private func strange() -> Outcome {
         strangeErrors += 1
         return strangeErrors > 1000 ? .ended : .nothing
+    }
+
+    private var paysToSpin: Bool {
+        maySpin && credit > 0 && !pace.wasSlow && programs.count < share.cpus
     }
 
     private func spin(_ descriptor: Int32) -> Outcome {

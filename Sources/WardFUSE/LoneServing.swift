@@ -271,6 +271,7 @@ struct ServingPace {
     static let mostWaiting = 8
     /// `evenness` goes up by one for a request served quickly, and down by this for another.
     private static let penalty = 16
+    private static let slowNanoseconds: UInt64 = 40_000
     private static let enough = 64
     private static let highest = 128
 
@@ -280,6 +281,8 @@ struct ServingPace {
     /// When the request came that is served; 0: none is.
     private var servingSince: UInt64 = 0
     private var waitingInARow = 0
+    /// The last request took so long that it may have waited for a disk.
+    private(set) var wasSlow = false
 
     init(quickNanoseconds: UInt64 = 60_000) {
         self.quickNanoseconds = quickNanoseconds
@@ -305,6 +308,7 @@ struct ServingPace {
     /// It was answered.
     @inline(__always)
     mutating func end(_ now: UInt64) {
+        wasSlow = now &- servingSince >= ServingPace.slowNanoseconds
         let isQuick =
             now &- servingSince < quickNanoseconds
             && waitingInARow <= ServingPace.mostWaiting

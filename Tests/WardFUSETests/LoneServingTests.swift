@@ -157,6 +157,18 @@ import WardSystem
         #expect(pace.sufficesAlone && !pace.needsOthers)
     }
 
+    @Test("A request that may have waited for a disk is told from others, until the next one")
+    func slowRequest() {
+        var pace = ServingPace()
+        #expect(!pace.wasSlow)
+        serve(&pace, 1, nanoseconds: 39_000)
+        #expect(!pace.wasSlow)
+        serve(&pace, 1, nanoseconds: 40_000)
+        #expect(pace.wasSlow)
+        serve(&pace, 1)
+        #expect(!pace.wasSlow)
+    }
+
     @Test("Slow requests, and a queue that grows longer than it is served, need the others")
     func slowRequests() {
         var pace = ServingPace()
@@ -170,5 +182,22 @@ import WardSystem
         #expect(pace.sufficesAlone)
         serve(&pace, 8, hadWaited: true)
         #expect(pace.needsOthers)
+    }
+
+    // MARK: RecentPrograms
+
+    @Test("Programs of the last eight requests, each once; the kernel is none")
+    func programs() {
+        var programs = RecentPrograms()
+        #expect(programs.count == 0)
+        for _ in 0..<20 { programs.note(7) }
+        programs.note(0)
+        #expect(programs.count == 1)
+        for program: UInt32 in 1...4 { programs.note(program) }
+        #expect(programs.count == 5)
+        for program: UInt32 in 1...8 { programs.note(program) }
+        #expect(programs.count == 8)
+        for _ in 0..<8 { programs.note(3) }
+        #expect(programs.count == 1)
     }
 }
