@@ -22,6 +22,8 @@
 #                 root (half an hour). QUICK=1 takes three minutes and only prints
 # make bench-admin ls -R, check and class set -R over 100,000 files; root (20 minutes). QUICK=1: a minute, only prints
 # make bench-delayed on a store that takes 1 ms and 50 ms for each request; root (40 minutes). QUICK=1: three minutes, only prints
+# make bench-profile where ward's processor time goes in the rows of make bench; rewrites its part of docs/performance.md; root (10
+#                 minutes). QUICK=1: two minutes, only prints
 # make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
 # make bench-swift what the Swift library's calls cost beside Foundation's own, and simulated devices (2 minutes)
 # make release-check  everything that has to hold before a release, one after the other: hours (docs/hacking.md)
@@ -33,7 +35,7 @@
 #
 # Settings: PREFIX=/usr/local, DESTDIR=, SWIFT=swift, TEST= (a filter: make test TEST=WardVolumeTests),
 # BENCH= (arguments of benchmarks/bench: make bench BENCH='--size 256M --files 2000'), MEMORY=, GROWTH=, ADMIN=,
-# DELAYED=, LOCK= (the same for benchmarks/memory and so on), MINUTES=, SEED=, PROCESSES= (of the soaks), PARSER= (of the fuzzer: fuzz/run --list), SANITIZER=address,
+# DELAYED=, PROFILE=, LOCK= (the same for benchmarks/memory and so on), MINUTES=, SEED=, PROCESSES= (of the soaks), PARSER= (of the fuzzer: fuzz/run --list), SANITIZER=address,
 # REAL= (real power cuts for each disk and workload), SECONDS= (for each of their two runs, fewer cuts where time runs out).
 # On a new machine start with `make demo`. Everything made lies in .build* and is ignored by git.
 
@@ -60,7 +62,7 @@ NEEDS_ROOT = test "$$(id -u)" -eq 0 || { echo "make: this needs root, for a loop
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection fuzz)
 SHELL_SCRIPTS := scripts/setup scripts/sanitize scripts/over-io-uring scripts/leaving-nothing scripts/backup-check .ci/run Tests/GoldenVolumes/make benchmarks/dataprotection/run
 PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run fuzz/run fuzz/make-corpus \
-    $(wildcard crash/run crash/*.py) $(addprefix benchmarks/,bench growth admin delayed memory lock simulator) $(wildcard benchmarks/*.py) \
+    $(wildcard crash/run crash/*.py) $(addprefix benchmarks/,bench growth admin delayed memory lock profile simulator) $(wildcard benchmarks/*.py) \
     Tests/Vectors/generate contrib/ward-reader/test contrib/ward-reader/ward-reader $(wildcard contrib/ward-reader/*/*.py)
 CRASH = $(if $(SEED),--seed $(SEED))
 SOAK = $(if $(SEED),--seed $(SEED)) $(if $(PROCESSES),--processes $(PROCESSES))
@@ -80,7 +82,7 @@ crash: REAL ?= 3
 crash: SECONDS ?= 150
 crash-peers: REAL ?= 5
 .PHONY: build debug test test-io-uring examples outside check format demo bench bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs \
-    bench-lock bench-growth bench-admin bench-delayed backup-check release-check install uninstall clean
+    bench-lock bench-growth bench-admin bench-delayed bench-profile backup-check release-check install uninstall clean
 
 build:
 	@scripts/setup build
@@ -218,6 +220,12 @@ bench-delayed:
 	@scripts/setup bench
 	$(RELEASE)
 	benchmarks/delayed --ward $(PROGRAM) $(if $(QUICK),--quick,--json benchmarks/results/delayed.json --write docs/performance.md) $(DELAYED)
+
+bench-profile:
+	@$(NEEDS_ROOT)
+	@scripts/setup bench
+	$(RELEASE)
+	benchmarks/profile --ward $(PROGRAM) $(if $(QUICK),--quick,--json benchmarks/results/profile.json --write docs/performance.md) $(PROFILE)
 
 bench-lock:
 	@scripts/setup bench

@@ -4,6 +4,7 @@ import copy
 
 import growth_report
 import report
+import samples
 import workloads
 
 ROW = next(row for row in workloads.ROWS if row.key == "append")
@@ -36,6 +37,16 @@ def grows(panel: str, values: list[float], plain: list[float] = ()) -> bool:
     return not growth_report.judge(panel, list(zip(counts, values)), list(zip(counts, plain)))[0]
 
 
+def of(text: str) -> list[str]:
+    """Frames as perf script tells them; a slash begins those of the program."""
+    kernel, _, user = text.partition("/")
+    frames = [("ffffffff81000000", name) for name in kernel.split()] + [("55d000000000", name) for name in user.split()]
+    return [samples.part(stack) for stack in samples.stacks("\n".join(f"\t{at} {name}" for at, name in frames) + "\n\n")]
+
+
+ENTRY = "do_syscall_64 entry_SYSCALL_64_after_hwframe"
+
+
 def run() -> None:
     cases = [
         ("all is well", misses("ward"), []),
@@ -56,6 +67,17 @@ def run() -> None:
         ("steeper, as ext4 is", grows("list", [1, 1.1, 2, 4], [1, 1.1, 2, 3]), False),
         ("a mount that grows", grows("mount", [0.1, 0.1, 0.2, 0.3]), True),
         ("a mount that doesn't", grows("mount", [0.1, 0.12, 0.1, 0.11]), False),
+        ("answering", of(f"fuse_dev_do_write vfs_writev do_writev {ENTRY} / __GI___writev RequestServer"), ["the device"]),
+        ("on its way out of answering", of(f"schedule exit_to_user_mode_loop {ENTRY} / __GI___libc_write lookup"), ["the device"]),
+        ("by io_uring", of(f"io_cqring_wait __do_sys_io_uring_enter {ENTRY} / syscall RingTransport.wait"), ["the device"]),
+        ("polling", of("/ clock_gettime DeviceTransport.nextRequest"), ["the device"]),
+        ("reading the store", of(f"filemap_read vfs_read __x64_sys_pread64 {ENTRY} / __libc_pread readPages"), ["the store"]),
+        ("on its way into the store", of(f"{ENTRY} / __GI___fstatat64 PosixStorage"), ["the store"]),
+        ("the cipher", of("/ CCryptoBoringSSL_aes_gcm_dec_update_vaes_avx512 open"), ["cipher"]),
+        ("a tick meanwhile", of("tick asm_sysvec_apic_timer_interrupt / CCryptoBoringSSL_gcm_init open"), ["cipher"]),
+        ("its own code", of("/ NodeTable.look RequestServer"), ["ward itself"]),
+        ("sleeping", of(f"futex_wait __x64_sys_futex {ENTRY} / syscall FutexWord.wait"), ["other calls"]),
+        ("looking at itself", of(f"proc_single_show vfs_read ksys_read {ENTRY} / read ThreadUse.text"), ["other calls"]),
     ]
     wrong = [f"{words}: {found!r} instead of {expected!r}" for words, found, expected in cases if found != expected]
     if wrong:

@@ -5,6 +5,11 @@ import pathlib
 import random
 
 
+# How much of everything: in minutes, and in half an hour.
+QUICK = {"size": 64 << 20, "random": 2_000, "appends": 100, "files": 1_000, "tree": 500, "wal": 40, "rollback": 20,
+         "names": 4_000, "rounds": 1, "patience": 20, "disk_size": 1 << 30, "deadline": 240}
+FULL = {"size": 1 << 30, "random": 20_000, "appends": 1_000, "files": 10_000, "tree": 5_000, "wal": 400, "rollback": 100,
+        "names": 50_000, "rounds": 3, "patience": 300, "disk_size": 4 << 30, "deadline": None}
 BLOCK = 4096
 # Of ext4: what a cold row can't do without reading. An entry of a directory of such names takes more.
 INODE, ENTRY = 256, 24
