@@ -91,9 +91,9 @@ extension MountSuite {
                 usleep(500)
             }
             #expect(try taskset(first, "\(daemon)").succeeded)
-            // For good: one that starves does not give way for a while, either.
+            // For good: one that starves does not give way for a tenth of a second, either.
             var looks = 0
-            while looks < 50 {
+            while looks < 500 {
                 looks = try workers(daemon).contains { $0.givesWay } ? 0 : looks + 1
                 try #require(writer.wait(seconds: 0) == nil)
                 usleep(500)
