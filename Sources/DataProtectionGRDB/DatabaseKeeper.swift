@@ -180,8 +180,7 @@ final class DatabaseKeeper: Sendable {
         }
         leave(now.state)
         if !now.isAvailable(for: store.protection) {
-            // What runs by now may have begun after an unlock: the news of a lock may come late.
-            if !store.isReadable { interrupt() }
+            interrupt()
         } else if let remaining = event.remaining {
             let seconds = remaining / .seconds(1) * 0.8
             let departures = state.withLock { $0.departures }
@@ -205,10 +204,18 @@ final class DatabaseKeeper: Sendable {
         if isIdle { control.async { self.closeIfLeaving() } }
     }
 
-    /// Stops the statements that run; their accesses fail and end.
+    /// Stops the statements that run; their accesses fail and end. Not where the volume says that they may go on: the news of a
+    /// lock may come late, and what runs by now may have begun after the unlock.
     private func interrupt() {
-        let opened = state.withLock { $0.isLeaving && $0.accesses > 0 ? $0.opened : nil }
-        opened?.writer.interrupt()
+        guard leavingInUse != nil else { return }
+        if let now = store.volume.snapshot, store.keepsOpen(in: now) { return }
+        // It may have been closed for good meanwhile.
+        leavingInUse?.writer.interrupt()
+    }
+
+    /// What is to be closed when the last access has ended.
+    private var leavingInUse: OpenDatabase? {
+        state.withLock { $0.isLeaving && $0.accesses > 0 ? $0.opened : nil }
     }
 
     /// On `control`.

@@ -86,6 +86,7 @@ extension ProtectedData.Snapshot {
             status.classes.filter(\.available).compactMap {
                 FileProtectionType(letter: $0.letter)
             })
+        withholdClasses()
     }
 
     /// The event of a state comes before the signals of its classes: what a state says of them holds at once.
@@ -93,9 +94,16 @@ extension ProtectedData.Snapshot {
         state = new
         switch new {
         case .noPasscode, .unlocked, .locking: availableClasses = Set(FileProtectionType.known)
+        case .locked, .beforeFirstUnlock, .unknown: withholdClasses()
+        }
+    }
+
+    /// Those that the state withholds, though a lock or a reboot that has just begun may not have come to their keys.
+    private mutating func withholdClasses() {
+        switch state {
         case .locked: availableClasses.subtract([.complete, .completeUnlessOpen])
         case .beforeFirstUnlock: availableClasses = [FileProtectionType.none]
-        case .unknown: break
+        case .noPasscode, .unlocked, .locking, .unknown: break
         }
     }
 

@@ -205,37 +205,75 @@ import Testing
     }
 
     /// The news of a lock that come when it is over already stop no statement.
-    @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue])
-    func lateNews(_ kind: ProtectedDatabase.Kind) async throws {
+    @Test(
+        .simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue],
+        [LockTiming.now, .afterGracePeriod])
+    func lateNews(_ kind: ProtectedDatabase.Kind, _ timing: LockTiming) async throws {
         let device = SimulatedDevice.current
         try await device.database("db", .complete, kind, rows: 3).close()
         let store = DatabaseStore(
             path: device.file("db"), protection: .complete, kind: kind,
             configuration: Configuration())
-        func news() async throws -> ProtectedData.Event {
-            for await event in store.volume.events { return event }
-            throw CancellationError()
-        }
-        try await device.lockAndWait()
-        let locked = try await news()
+        let events = store.volume.events
+        try await device.lock(timing)
+        if timing == .afterGracePeriod { try await device.advance(by: .seconds(10)) }
         try await device.unlock()
-        let unlocked = try await news()
+        var news: [ProtectedData.Event] = []
+        for await event in events {
+            news.append(event)
+            let wasLocked = news.contains { $0.snapshot?.state == .locked }
+            if wasLocked, event.snapshot?.state == .unlocked { break }
+        }
+        let unlocked = news.removeLast()
         let keeper = DatabaseKeeper(store)
         try await keeper.openFirst()
         defer { keeper.abandon() }
-        let texts = try keeper.access { database in
+        let texts = try keeper.access { [news] database in
             try database.read { db in
                 let rows = try String.fetchCursor(db, sql: "SELECT text FROM note ORDER BY id")
                 var texts = [try rows.next()]
-                for (event, isAvailable) in [(locked, false), (unlocked, true)] {
-                    keeper.follow(event)
-                    while keeper.isAvailable != isAvailable { usleep(1000) }
+                for (events, isAvailable) in [(news, false), ([unlocked], true)] {
+                    for event in events { keeper.follow(event) }
+                    for _ in 0..<10_000 where keeper.isAvailable != isAvailable { usleep(1000) }
+                    #expect(keeper.isAvailable == isAvailable)
+                    // What is due at the end of no grace period is done.
+                    usleep(50_000)
                 }
                 while let text = try rows.next() { texts.append(text) }
                 return texts
             }
         }
         #expect(texts == ["row 0", "row 1", "row 2"])
+    }
+
+    /// What reads nothing more, and so would not notice by itself.
+    @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue], [true, false])
+    func statementsAreStopped(_ kind: ProtectedDatabase.Kind, _ byReboot: Bool) async throws {
+        let device = SimulatedDevice.current
+        let database = try await device.database("db", .complete, kind)
+        let inside = DispatchSemaphore(value: 0)
+        let statement = Task {
+            try await database.read { db in
+                let began = Atomic(false)
+                db.add(
+                    function: DatabaseFunction("go", argumentCount: 0) { _ in
+                        if !began.exchange(true, ordering: .relaxed) { inside.signal() }
+                        return 1
+                    })
+                // A minute and more, were it let.
+                return try Int.fetchOne(
+                    db,
+                    sql: """
+                        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + go() FROM n LIMIT 100000000)
+                        SELECT count(*) FROM n
+                        """)
+            }
+        }
+        await wait(for: inside)
+        if byReboot { try await device.reboot() } else { try await device.lock(.now) }
+        await expectLocked(.complete, byReboot ? .beforeFirstUnlock : .locked) {
+            _ = try await statement.value
+        }
     }
 
     /// Three tasks write and read; six times the volume is interrupted and unlocked.
