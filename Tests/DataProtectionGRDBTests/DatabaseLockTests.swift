@@ -214,15 +214,16 @@ import Testing
         let store = DatabaseStore(
             path: device.file("db"), protection: .complete, kind: kind,
             configuration: Configuration())
-        let events = store.volume.events
+        // From the first one on none is missed.
+        var events = store.volume.events.makeAsyncIterator()
+        var news = [try #require(await events.next())]
         try await device.lock(timing)
         if timing == .afterGracePeriod { try await device.advance(by: .seconds(10)) }
         try await device.unlock()
-        var news: [ProtectedData.Event] = []
-        for await event in events {
-            news.append(event)
-            let wasLocked = news.contains { $0.snapshot?.state == .locked }
-            if wasLocked, event.snapshot?.state == .unlocked { break }
+        while !news.contains(where: { $0.snapshot?.state == .locked })
+            || news.last?.snapshot?.state != .unlocked
+        {
+            news.append(try #require(await events.next()))
         }
         let unlocked = news.removeLast()
         let keeper = DatabaseKeeper(store)
