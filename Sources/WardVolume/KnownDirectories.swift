@@ -25,6 +25,8 @@ struct KnownDirectories {
         fileprivate let place: Place
         fileprivate var listing: Listing?
         fileprivate var lastUse: UInt64
+        /// What was used before the listing was there: the last two.
+        fileprivate var used: [UInt64]
         /// Of directories: the one in which somebody waited for a file, and whether that happened in another one, too.
         fileprivate var readDirectory: UInt64?
         fileprivate var readsFiles = false
@@ -58,6 +60,10 @@ struct KnownDirectories {
         }
         if let index = index(of: place) {
             known[index].lastUse = time
+            if known[index].listing == nil {
+                known[index].used = known[index].used.suffix(1) + [inode]
+                return .nothing
+            }
             guard let entries = known[index].listing?.plan.use(inode), !entries.isEmpty else {
                 return .nothing
             }
@@ -65,13 +71,13 @@ struct KnownDirectories {
         }
         guard isCold else { return .nothing }
         waited.removeAll { time &- $0.time > TreeReadAhead.togetherNanoseconds }
-        guard waited.contains(where: { $0.place == place && $0.inode != inode }) else {
+        guard let before = waited.last(where: { $0.place == place && $0.inode != inode }) else {
             if waited.count >= TreeReadAhead.mostPlans { waited.removeFirst() }
             waited.append((place, inode, time))
             return .nothing
         }
         waited.removeAll { $0.place == place }
-        known.append(Known(place: place, lastUse: time))
+        known.append(Known(place: place, lastUse: time, used: [before.inode, inode]))
         shrink(keeping: place)
         return .listing
     }
@@ -85,17 +91,26 @@ struct KnownDirectories {
         known[index].readDirectory = directory
     }
 
-    /// The directory was listed. Returns what to fetch first: nothing where another one was faster. `inode`: which was used last.
+    /// In what order the entries of a directory are used.
+    func order(of place: Place) -> ReadAheadPlan.Order {
+        index(of: place).flatMap { known[$0].listing?.plan.order } ?? .inodes
+    }
+
+    /// The directory was listed. Returns what to fetch first: nothing where another one was faster.
     mutating func adopt(
-        _ listing: Listing, of place: Place, usedLast inode: UInt64?, at time: UInt64
+        _ listing: Listing, of place: Place, at time: UInt64
     ) -> [ReadAheadPlan.Entry] {
         var listing = listing
-        let first = inode.map { listing.plan.use($0) } ?? listing.plan.take()
-        if let index = index(of: place) {
+        let index = index(of: place)
+        if let index {
             guard known[index].listing == nil else { return [] }
+            for inode in known[index].used { listing.plan.note(inode) }
+        }
+        let first = listing.plan.take()
+        if let index {
             known[index].listing = listing
         } else {
-            known.append(Known(place: place, listing: listing, lastUse: time))
+            known.append(Known(place: place, listing: listing, lastUse: time, used: []))
         }
         shrink(keeping: place)
         return first

@@ -1,8 +1,9 @@
 /// What of one directory is fetched before it is asked for, and when (decision 0070).
 ///
-/// A value: it is told what was used and says what to fetch. Entries are fetched in the order of their inodes, beginning
-/// behind the one that was used: there they lie on the disk, and most trees were made in the order in which they are read.
-/// In a small directory any order will do: all of it is fetched soon.
+/// A value: it is told what was used and says what to fetch. Entries are fetched beginning behind the one that was used, in one of
+/// two orders: that of their inodes, in which they lie on the disk, and in which most trees were made and are read by name; or that of the
+/// store's listing, once somebody uses them so, as `find`, `grep -r` and `rm -r` do. In a small directory any order will do: all of it
+/// is fetched soon.
 struct ReadAheadPlan {
     struct Entry: Equatable {
         var inode: UInt64
@@ -22,46 +23,88 @@ struct ReadAheadPlan {
         static let directories = Limits(first: 4, most: 16, least: 1)
     }
 
+    /// In which entries are used, one after the other.
+    enum Order { case inodes, listing }
+
     private enum Mark { case untouched, fetched, used }
 
     private let limits: Limits
+    private(set) var order: Order
     /// In the order of inodes, each once.
     let entries: [Entry]
+    /// Indices of the entries in the order of the listing, and where in that each one is.
+    private let listed: [Int32]
+    private let ranks: [Int32]
+    /// The index that was used last.
+    private var last: Int?
     private var marks: [Mark]
     private var left: Int
     /// Fetched and not used yet.
     private(set) var outstanding = 0
     private var uses = 0
-    /// Where to look for what comes next.
+    /// Where to look for what comes next, counted in `order`.
     private var position = 0
     /// What was fetched proved to be in memory already.
     private var isStopped = false
 
-    init(_ entries: [Entry], _ limits: Limits) {
+    /// `entries`: as the store lists them. `order`: what to expect before anything was used.
+    init(_ entries: [Entry], _ limits: Limits, _ order: Order = .inodes) {
         self.limits = limits
+        self.order = order
+        let sorted = entries.indices.sorted { entries[$0].inode < entries[$1].inode }
         // Of a file with several names in the directory, one.
-        self.entries = entries.sorted { $0.inode < $1.inode }.reduce(into: []) { distinct, entry in
-            if distinct.last?.inode != entry.inode { distinct.append(entry) }
+        let places = sorted.reduce(into: [Int]()) { distinct, place in
+            if distinct.last.map({ entries[$0].inode }) != entries[place].inode {
+                distinct.append(place)
+            }
         }
-        marks = Array(repeating: .untouched, count: self.entries.count)
-        left = self.entries.count
+        self.entries = places.map { entries[$0] }
+        listed = places.indices.sorted { places[$0] < places[$1] }.map(Int32.init)
+        var ranks = [Int32](repeating: 0, count: places.count)
+        for (rank, index) in listed.enumerated() { ranks[Int(index)] = Int32(rank) }
+        self.ranks = ranks
+        marks = Array(repeating: .untouched, count: places.count)
+        left = places.count
     }
 
     /// Notes that an inode of the directory is being used, and takes what to fetch now. What the directory got since it was
     /// listed is nobody's.
-    mutating func use(_ inode: UInt64) -> [Entry] {
-        guard let index = index(of: inode) else { return [] }
+    mutating func use(_ inode: UInt64) -> [Entry] { note(inode) ? take() : [] }
+
+    /// Notes that an inode of the directory was used; false where there is none.
+    @discardableResult
+    mutating func note(_ inode: UInt64) -> Bool {
+        guard let index = index(of: inode) else { return false }
         uses += 1
+        follow(to: index)
         switch marks[index] {
         case .untouched:
             left -= 1
             // Not what was expected: whoever asks is elsewhere.
-            position = index + 1
+            position = place(of: index, in: order) + 1
         case .fetched: outstanding -= 1
         case .used: break
         }
         marks[index] = .used
-        return take()
+        return true
+    }
+
+    /// Who uses what comes next in the other order goes on in that.
+    private mutating func follow(to index: Int) {
+        defer { last = index }
+        guard let last, !isNext(index, after: last, in: order) else { return }
+        let other: Order = order == .inodes ? .listing : .inodes
+        guard isNext(index, after: last, in: other) else { return }
+        order = other
+        position = place(of: index, in: other) + 1
+    }
+
+    private func isNext(_ index: Int, after last: Int, in order: Order) -> Bool {
+        place(of: index, in: order) == place(of: last, in: order) + 1
+    }
+
+    private func place(of index: Int, in order: Order) -> Int {
+        order == .inodes ? index : Int(ranks[index])
     }
 
     /// Takes what to fetch before anything of the directory was used.
@@ -73,9 +116,10 @@ struct ReadAheadPlan {
         taken.reserveCapacity(wanted)
         while taken.count < wanted {
             if position >= marks.count { position = 0 }
-            if marks[position] == .untouched {
-                marks[position] = .fetched
-                taken.append(entries[position])
+            let index = order == .inodes ? position : Int(listed[position])
+            if marks[index] == .untouched {
+                marks[index] = .fetched
+                taken.append(entries[index])
             }
             position += 1
         }

@@ -27,7 +27,11 @@ final class TreeReadAhead: Sendable {
     static let fileBytes = 64 << 10
     /// Directories with more names are left alone.
     static let mostNames = 4_096
-    /// Inodes with neighbouring numbers lie in one block of the store (ext4, XFS), and come with the first that is asked for.
+    /// Who comes to a directory is told of each file in it with its first names (`readdirplus`), or asks for them. For each the store
+    /// takes some microseconds with an inode that it has not in memory; of this many that is done before.
+    static let mostInodes = 512
+    /// Of directories with more files one inode in each such group is asked for: neighbouring numbers lie in one block of the
+    /// store (ext4, XFS), and come with the first.
     static let inodesTogether: UInt64 = 16
     /// Directories of which something is known, and names in all of them: some two megabytes.
     static let mostPlans = 64
@@ -112,7 +116,7 @@ final class TreeReadAhead: Sendable {
         case .entries(let entries, let directory): fetch(entries, of: place, directory)
         case .listing:
             guard let directory = open(),
-                run({ ahead in ahead.list(place, directory, usedLast: inode) })
+                run({ ahead in ahead.list(place, directory) })
             else {
                 // Tried again when it is used the next time.
                 return withState { $0.forget(place) }
@@ -138,21 +142,20 @@ final class TreeReadAhead: Sendable {
         return opened.map { StoreDescriptor($0, storage) }
     }
 
-    private func list(_ place: Place, _ directory: StoreDescriptor, usedLast inode: UInt64) {
+    private func list(_ place: Place, _ directory: StoreDescriptor) {
         guard let own = directory.with({ open(".", in: $0, O_DIRECTORY) }),
             let entries = entries(of: own, place.kind)
         else { return withState { $0.forget(place) } }
         let plan = ReadAheadPlan(entries, place.kind == .files ? .files : .directories)
-        fetch(adopt(plan, of: place, directory, usedLast: inode), of: place, directory)
+        fetch(adopt(plan, of: place, directory), of: place, directory)
     }
 
     private func adopt(
-        _ plan: ReadAheadPlan, of place: Place, _ directory: StoreDescriptor,
-        usedLast inode: UInt64?
+        _ plan: ReadAheadPlan, of place: Place, _ directory: StoreDescriptor
     ) -> [ReadAheadPlan.Entry] {
         let time = storage.nanoseconds()
         let listing = KnownDirectories.Listing(plan: plan, directory: directory)
-        return withState { $0.adopt(listing, of: place, usedLast: inode, at: time) }
+        return withState { $0.adopt(listing, of: place, at: time) }
     }
 
     private func fetch(
@@ -188,18 +191,20 @@ final class TreeReadAhead: Sendable {
         guard let directory = parent.with({ open(entry.name, in: $0, O_DIRECTORY) }),
             let files = entries(of: directory, .files)
         else { return }
-        let plan = ReadAheadPlan(files, .files)
+        let plan = ReadAheadPlan(files, .files, withState { $0.order(of: parentPlace) })
         // Directories are not looked at: they lie far from each other, and have a plan of their own where they are wanted.
+        let together =
+            plan.entries.count <= TreeReadAhead.mostInodes ? 1 : TreeReadAhead.inodesTogether
         var last: UInt64?
         for file in plan.entries {
             if isStopped.load(ordering: .relaxed) { return }
-            let group = file.inode / TreeReadAhead.inodesTogether
+            let group = file.inode / together
             if group != last { directory.with { _ = try? storage.fstatat($0, file.name) } }
             last = group
         }
         let place = Place(directory: entry.inode, kind: .files)
         guard withState({ !$0.contains(place) && $0.readsFiles(in: parentPlace) }) else { return }
-        fetchFiles(adopt(plan, of: place, directory, usedLast: nil), of: place, directory)
+        fetchFiles(adopt(plan, of: place, directory), of: place, directory)
     }
 
     /// Those of one kind; nil where there are too many names, or the store does not say.

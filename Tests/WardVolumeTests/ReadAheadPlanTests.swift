@@ -6,14 +6,20 @@ import Testing
 @Suite struct ReadAheadPlanTests {
     private static let limits = ReadAheadPlan.Limits(first: 4, most: 8, least: 2)
 
-    private func plan(_ count: Int, _ limits: ReadAheadPlan.Limits = limits) -> ReadAheadPlan {
-        // As a store lists them: in no order.
-        let inodes = (0..<count).map { UInt64(100 + ($0 * 7) % count) }
-        return ReadAheadPlan(
-            inodes.map {
+    /// As a store lists them: in no order.
+    private func listing(_ count: Int) -> [UInt64] {
+        (0..<count).map { UInt64(100 + ($0 * 7) % count) }
+    }
+
+    private func plan(
+        _ count: Int, _ limits: ReadAheadPlan.Limits = limits,
+        _ order: ReadAheadPlan.Order = .inodes
+    ) -> ReadAheadPlan {
+        ReadAheadPlan(
+            listing(count).map {
                 ReadAheadPlan.Entry(inode: $0, name: [CChar(truncatingIfNeeded: $0), 0])
             },
-            limits)
+            limits, order)
     }
 
     @Test("from the one that was used on, in the order of inodes, and from the beginning again")
@@ -21,6 +27,38 @@ import Testing
         var plan = plan(11)
         #expect(plan.use(108).map(\.inode) == [109, 110, 100, 101, 102, 103])
         #expect(plan.outstanding == 6)
+    }
+
+    @Test("who follows the listing has what comes next there, and who leaves it again, by inodes")
+    func listing() {
+        let inodes = listing(101)
+        var plan = plan(101)
+        plan.note(inodes[50])
+        #expect(plan.order == .inodes)
+        #expect(plan.use(inodes[51]).map(\.inode) == Array(inodes[52..<60]))
+        #expect(plan.order == .listing)
+        #expect(plan.use(inodes[52]).isEmpty && plan.use(inodes[53]).count == 2)
+        // Elsewhere, but as before.
+        #expect(plan.use(inodes[90]).isEmpty && plan.order == .listing)
+        #expect(plan.outstanding == 8)
+        for inode in inodes[54..<62] { _ = plan.use(inode) }
+        #expect(plan.outstanding == 8 && plan.use(inodes[20]).isEmpty)
+        #expect(plan.use(inodes[20] + 1).isEmpty && plan.order == .inodes)
+    }
+
+    @Test("the order that was found beside it holds from the first entry on")
+    func expectedOrder() {
+        var plan = plan(101, Self.limits, .listing)
+        #expect(plan.take().map(\.inode) == Array(listing(101)[..<4]))
+    }
+
+    @Test("of a file with several names the first that is listed counts")
+    func links() {
+        let entries = [(7, 1), (3, 2), (7, 3), (5, 4)].map {
+            ReadAheadPlan.Entry(inode: $0.0, name: [CChar($0.1), 0])
+        }
+        var plan = ReadAheadPlan(entries, Self.limits, .listing)
+        #expect(plan.take() == [entries[0], entries[1], entries[3]])
     }
 
     @Test("more with each use, up to a limit, and not one at a time")

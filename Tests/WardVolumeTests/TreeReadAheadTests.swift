@@ -71,9 +71,74 @@ import WardSystem
         try use("d/f0", waited: Self.cold)
         #expect(storage.took() == [], "and again")
         try use("d/f1", waited: Self.cold)
-        #expect(Set(storage.took()).count == 11, "all but the one that was just used")
+        #expect(Set(storage.took()).count == 10, "all but those that were just used")
         for number in 2..<12 { try use("d/f\(number)", waited: 0) }
         #expect(storage.took() == [])
+    }
+
+    /// Inodes of the entries whose names begin so, as the store lists them.
+    private func listed(_ directory: String, _ prefix: Character) throws -> [UInt64] {
+        let plain = PosixStorage()
+        let descriptor = try plain.openat(
+            AT_FDCWD, "\(root)/\(directory)", O_RDONLY | O_DIRECTORY, mode: 0)
+        defer { plain.close(descriptor) }
+        return try DirectoryReading.entries(of: descriptor, from: 0)
+            .filter { $0.entry.name.first == prefix.asciiValue }.map(\.entry.inode)
+    }
+
+    private func path(_ inode: UInt64, in directory: String) throws -> String {
+        let names = try FileManager.default.contentsOfDirectory(atPath: "\(root)/\(directory)")
+        let name = try #require(names.first { (try? self.inode("\(directory)/\($0)")) == inode })
+        return "\(directory)/\(name)"
+    }
+
+    @Test("who reads files as they are listed finds the next ones in that order")
+    func listingOrder() throws {
+        defer { remove() }
+        try make("d", files: 100)
+        let inodes = try listed("d", "f")
+        for inode in inodes[30...31] { try use(try path(inode, in: "d"), waited: Self.cold) }
+        #expect(Set(storage.took()) == Set(inodes[32..<52]))
+        for inode in inodes[32..<40] { try use(try path(inode, in: "d"), waited: 0) }
+        #expect(Set(storage.took()) == Set(inodes[52..<70]))
+    }
+
+    @Test("directories are fetched as they are listed, and so are the files in them")
+    func listingOrderOfDirectories() throws {
+        defer { remove() }
+        for number in 0..<40 { try make("t/d\(number)", files: 50) }
+        let directories = try listed("t", "d").map { try path($0, in: "t") }
+        for directory in directories[..<2] { try use(directory, waited: Self.cold) }
+        #expect(
+            Set(storage.tookInodes())
+                == Set(try directories[2..<10].flatMap { try listed($0, "f") }))
+        for directory in directories[2..<4] {
+            for inode in try listed(directory, "f")[..<2] {
+                try use(try path(inode, in: directory), waited: Self.cold)
+            }
+        }
+        _ = storage.took()
+        for directory in directories[2..<4] { try use(directory, waited: 0) }
+        #expect(
+            Set(storage.took())
+                == Set(try directories[10..<16].flatMap { try listed($0, "f")[..<16] }))
+    }
+
+    @Test(
+        "of a directory that somebody will come to all inodes, and where there are many, one of sixteen"
+    )
+    func inodes() throws {
+        defer { remove() }
+        try make("t/d0", files: 1)
+        try make("t/d1", files: 1)
+        try make("t/d2", files: TreeReadAhead.mostInodes)
+        try make("t/d3", files: TreeReadAhead.mostInodes + 1)
+        for number in 0..<2 { try use("t/d\(number)", waited: Self.cold) }
+        let taken = Set(storage.tookInodes())
+        #expect(taken.isSuperset(of: try listed("t/d2", "f")))
+        let some = taken.intersection(try listed("t/d3", "f"))
+        let groups = Set(try listed("t/d3", "f").map { $0 / TreeReadAhead.inodesTogether })
+        #expect(some.count == groups.count && groups.count < TreeReadAhead.mostInodes / 4)
     }
 
     @Test("files that were in memory bring nothing, and neither do those that come one by one")
@@ -96,7 +161,7 @@ import WardSystem
         storage.isInMemory.store(true, ordering: .relaxed)
         try use("d/f0", waited: Self.cold)
         try use("d/f1", waited: Self.cold)
-        #expect(storage.took().count == 18)
+        #expect(storage.took().count == 20)
         for number in 2..<100 { try use("d/f\(number)", waited: Self.cold) }
         #expect(storage.took() == [])
     }
@@ -140,10 +205,10 @@ import WardSystem
         for number in 0..<count {
             storage.advance(1)
             for file in 0..<2 { try use("t/d\(number)/f\(file)", waited: Self.cold) }
-            #expect(storage.took().count == 2, "the two that were not just used")
+            #expect(storage.took().count == 1, "the one that was not just used")
         }
         // The first one has gone, and begins anew; the last one is known and has nothing left.
-        for (number, fetched) in [(count - 1, 0), (0, 2)] {
+        for (number, fetched) in [(count - 1, 0), (0, 1)] {
             for file in 0..<2 { try use("t/d\(number)/f\(file)", waited: Self.cold) }
             #expect(storage.took().count == fetched)
         }
@@ -174,7 +239,7 @@ import WardSystem
         try make("d", files: 100)
         storage.isForbidden.store(true, ordering: .relaxed)
         for number in 0..<100 { try use("d/f\(number)", waited: Self.cold) }
-        #expect(storage.refused == 18)
+        #expect(storage.refused == 20)
     }
 
     @Test("an empty file, and one that was just written, need not be fetched")
@@ -201,7 +266,7 @@ import WardSystem
             try #require(utimensat(AT_FDCWD, "\(root)/\(path)", old, 0) == 0)
         }
         for number in 0..<2 { try use("d/f\(number)", waited: Self.cold) }
-        #expect(Set(storage.took()).count == 11)
+        #expect(Set(storage.took()).count == 10)
         for path in (0..<12).map({ "d/f\($0)" }) + ["d"] {
             var status = stat()
             try #require(lstat("\(root)/\(path)", &status) == 0)
@@ -293,6 +358,7 @@ private final class AheadStorage: ManualStorage, @unchecked Sendable {
     let isForbidden = Atomic<Bool>(false)
     private struct State {
         var fetched: [UInt64] = []
+        var inodes: [UInt64] = []
         var listed = 0
         var refused = 0
     }
@@ -305,6 +371,13 @@ private final class AheadStorage: ManualStorage, @unchecked Sendable {
         state.withLock { state in
             defer { state.fetched = [] }
             return state.fetched
+        }
+    }
+    /// Those that were looked at, since it was last asked.
+    func tookInodes() -> [UInt64] {
+        state.withLock { state in
+            defer { state.inodes = [] }
+            return state.inodes
         }
     }
     func tookListed() -> Int {
@@ -330,6 +403,13 @@ private final class AheadStorage: ManualStorage, @unchecked Sendable {
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
         if offset == 0 { state.withLock { $0.listed += 1 } }
         return try super.entries(directory, from: offset)
+    }
+    override func fstatat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>
+    ) throws(Errno) -> stat {
+        let status = try super.fstatat(directory, path)
+        state.withLock { $0.inodes.append(UInt64(status.st_ino)) }
+        return status
     }
     override func openat(
         _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, mode: mode_t
