@@ -10,8 +10,11 @@ struct DeviceChannel: ReplyChannel, @unchecked Sendable {
     /// (Swift 6.3).
     private let transport: Unmanaged<DeviceTransport>?
 
-    init(descriptor: Int32, transport: DeviceTransport? = nil) {
+    let holdsUpOthers: Bool
+
+    init(descriptor: Int32, transport: DeviceTransport? = nil, holdsUpOthers: Bool = false) {
         self.descriptor = descriptor
+        self.holdsUpOthers = holdsUpOthers
         self.transport = transport.map(Unmanaged.passUnretained)
     }
 

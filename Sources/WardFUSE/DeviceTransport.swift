@@ -140,11 +140,12 @@ final class DeviceTransport: RequestTransport {
                 strangeErrors = 0
                 hasServed = true
                 hasForgotten = request.isForget
-                if maySpin { noteRequest(request.header, hadWaited) }
+                if maySpin { noteRequest(request, hadWaited) }
                 return (
                     request,
                     DeviceChannel(
-                        descriptor: descriptor, transport: following.isOn ? self : nil)
+                        descriptor: descriptor, transport: following.isOn ? self : nil,
+                        holdsUpOthers: isAlone && !programs.isOne)
                 )
             case .nothing: continue
             case .ended:
@@ -189,9 +190,11 @@ final class DeviceTransport: RequestTransport {
         if share.alone.isServed(by: number) { share.alone.noteBeat(isServing: false) }
     }
 
-    private func noteRequest(_ header: fuse_in_header, _ hadWaited: Bool) {
+    private func noteRequest(_ request: Request, _ hadWaited: Bool) {
+        let header = request.header
         var hadWaited = hadWaited
-        programs.note(header.pid)
+        let now = SystemClock.nanoseconds()
+        programs.note(header.pid, at: now)
         // While nothing came the watch has ended it.
         if isAlone, !share.alone.isServed(by: number) { serveWithOthers() }
         if isAlone {
@@ -201,7 +204,7 @@ final class DeviceTransport: RequestTransport {
             let hadCompany = noteCompany(header)
             if wasFollowing { hadWaited = hadCompany }
         }
-        pace.begin(SystemClock.nanoseconds(), hadWaited: hadWaited)
+        pace.begin(now, hadWaited: hadWaited, isSync: request.isSync)
         if !isAlone, pace.sufficesAlone {
             isAlone = share.alone.begin(number)
             requestsAlone = 0
@@ -260,7 +263,7 @@ final class DeviceTransport: RequestTransport {
         share.alone.wantsToGiveWay.store(wants, ordering: .relaxed)
     }
 
-    /// Beside the request that has come.
+    /// Beside the request that has come, or is being served.
     private func isAnotherThere() -> Bool {
         let descriptor = share.spinningDevice >= 0 ? share.spinningDevice : share.device
         var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
@@ -331,7 +334,7 @@ final class DeviceTransport: RequestTransport {
         // A demand made meanwhile is met when this worker comes round again.
         defer { wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent) }
         if share.alone.isServedByOther(than: number) {
-            share.alone.rest(number)
+            share.alone.rest(number) { isAnotherThere() }
             // How it kept up before says nothing any more.
             pace = share.pace
             return .nothing

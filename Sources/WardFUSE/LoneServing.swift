@@ -8,8 +8,8 @@ import WardSystem
 /// For each request the kernel wakes one of the threads that sleep in read(2) on the device, though another one polls and takes
 /// it (fs/fuse/dev.c, `fuse_dev_wake_and_unlock`): two context switches for nothing, on the CPU of the program that waits for
 /// the answer. So a worker that has answered enough requests in a row quickly takes over, and gets the others out of the
-/// kernel. One of these stays on watch: a millisecond without an answer, and all are back at the device. When nothing
-/// comes any more they go back, too, so that an idle mount does nothing at all.
+/// kernel. One of these stays on watch: a millisecond without an answer while another request waits, and all are back at the
+/// device. When nothing comes any more they go back, too, so that an idle mount does nothing at all.
 ///
 /// Where that is allowed (`GivingWay`), and requests come one after the other, whoever is on watch makes the worker that serves
 /// give way to the program that asks, and an ordinary thread again, bound to no CPU, when the watch ends, whyever, or it starves.
@@ -147,19 +147,19 @@ final class LoneServing: Sendable {
         return InterruptingSignal.whileAccepting(body)
     }
 
-    /// Waits while another one serves alone, or less.
-    func rest(_ worker: Int) {
+    /// Waits while another one serves alone, or less. `isAnotherThere`: a request waits at the device.
+    func rest(_ worker: Int, isAnotherThere: () -> Bool) {
         let now = state.value
         guard now & 1 == 1, isServedByOther(than: worker) else { return }
         if hasWatch.exchange(true, ordering: .acquiringAndReleasing) {
             state.wait(while: now)
         } else {
-            watch(now)
+            watch(now, isAnotherThere)
             hasWatch.store(false, ordering: .releasing)
         }
     }
 
-    private func watch(_ now: UInt32) {
+    private func watch(_ now: UInt32, _ isAnotherThere: () -> Bool) {
         var last = beat.load(ordering: .acquiring)
         var looks = 0
         defer { withGiving { stopGivingWay(&$0) } }
@@ -168,7 +168,9 @@ final class LoneServing: Sendable {
             let beat = beat.load(ordering: .acquiring)
             looks = beat == last ? looks + 1 : 0
             let isServing = beat & 1 == 1
-            if looks > 0, isServing || looks >= LoneServing.idleLooks { return end() }
+            if isServing ? looks > 0 && isAnotherThere() : looks >= LoneServing.idleLooks {
+                return end()
+            }
             last = beat
             if state.value == now, mayGiveWay.load(ordering: .relaxed) {
                 considerGivingWay(SystemClock.nanoseconds())
@@ -271,6 +273,9 @@ struct ServingPace {
     static let mostWaiting = 8
     /// `evenness` goes up by one for a request served quickly, and down by this for another.
     private static let penalty = 16
+    /// And by this for a sync. What is no more than a write and a sync in turns is not one worker's: it would wait on the program's CPU,
+    /// away from where the disk reports.
+    private static let syncPenalty = 4
     private static let slowNanoseconds: UInt64 = 40_000
     private static let enough = 64
     private static let highest = 128
@@ -280,6 +285,7 @@ struct ServingPace {
     private var evenness = 0
     /// When the request came that is served; 0: none is.
     private var servingSince: UInt64 = 0
+    private var isSync = false
     private var waitingInARow = 0
     /// The last request took so long that it may have waited for a disk.
     private(set) var wasSlow = false
@@ -298,10 +304,12 @@ struct ServingPace {
     @inline(__always)
     var needsOthers: Bool { evenness < ServingPace.enough / 2 }
 
-    /// A request came, nanoseconds of the clock; `hadWaited`: it was there before it was asked for.
+    /// A request came, nanoseconds of the clock; `hadWaited`: it was there before it was asked for; `isSync`: how long it takes says nothing
+    /// of the others.
     @inline(__always)
-    mutating func begin(_ now: UInt64, hadWaited: Bool) {
+    mutating func begin(_ now: UInt64, hadWaited: Bool, isSync: Bool = false) {
         servingSince = now
+        self.isSync = isSync
         waitingInARow = hadWaited ? waitingInARow &+ 1 : 0
     }
 
@@ -313,8 +321,11 @@ struct ServingPace {
             now &- servingSince < quickNanoseconds
             && waitingInARow <= ServingPace.mostWaiting
         servingSince = 0
-        evenness =
-            isQuick
-            ? min(evenness &+ 1, ServingPace.highest) : max(evenness &- ServingPace.penalty, 0)
+        if isQuick, !isSync {
+            evenness = min(evenness &+ 1, ServingPace.highest)
+        } else {
+            let penalty = isSync ? ServingPace.syncPenalty : ServingPace.penalty
+            evenness = max(evenness &- penalty, 0)
+        }
     }
 }

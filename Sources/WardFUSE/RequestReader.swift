@@ -65,4 +65,12 @@ struct Request {
     var isForget: Bool {
         header.opcode == FUSE_FORGET.rawValue || header.opcode == FUSE_BATCH_FORGET.rawValue
     }
+
+    /// One of those that take as long as a disk does (`SyncPool`).
+    var isSync: Bool {
+        switch fuse_opcode(rawValue: header.opcode) {
+        case FUSE_FSYNC, FUSE_FSYNCDIR, FUSE_SYNCFS: true
+        default: false
+        }
+    }
 }

@@ -40,7 +40,8 @@ struct SyncJob<Channel: ReplyChannel>: Sendable {
 
 /// Threads for `fsync`, so that programs that sync do not hold up programs that don't.
 ///
-/// Up to half of the workers may sync on the spot, which saves a wake-up where the store is fast; the rest is queued.
+/// Up to half of the workers may sync on the spot, which saves a wake-up where the store is fast; the rest is queued. So is what a worker
+/// that serves alone would hold up others with.
 /// Threads are started when they are needed and stay.
 final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
     // Sendable: `signal` is made for sharing, the rest is constant, atomic or behind the mutex.
@@ -86,7 +87,7 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
     func submit(_ job: SyncJob<Channel>, _ context: WorkerContext) {
         let count = onTheSpot.add(1, ordering: .relaxed).newValue
         defer { onTheSpot.subtract(1, ordering: .relaxed) }
-        if count <= mostOnTheSpot {
+        if count <= mostOnTheSpot, !job.channel.holdsUpOthers {
             job.perform(volume, context)
         } else if !enqueue(job) {
             // No thread to be had: better slow than not at all.

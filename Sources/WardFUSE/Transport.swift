@@ -24,11 +24,14 @@ protocol ReplyChannel: Sendable {
     var contentTarget: UnsafeMutableRawPointer? { get }
     /// The same for another thread than the one that took the request.
     var elsewhere: Self { get }
+    /// Whether programs would wait while the thread that took the request syncs.
+    var holdsUpOthers: Bool { get }
 }
 
 extension ReplyChannel {
     var contentTarget: UnsafeMutableRawPointer? { nil }
     var elsewhere: Self { self }
+    var holdsUpOthers: Bool { false }
 }
 
 /// What the kernel and the daemon exchange requests by.

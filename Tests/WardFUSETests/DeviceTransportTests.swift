@@ -16,6 +16,8 @@ import WardSystem
 
     private final class Device: Sendable {
         private let ends = Ends()
+        /// Of the last request for a sync: whether others would have waited for it.
+        let syncHeldUpOthers = Atomic<Bool>(false)
         let share: DeviceShare
         private let kernel: OwnedDescriptor
         private let requests = Atomic<UInt64>(0)
@@ -45,7 +47,7 @@ import WardSystem
         func begin() throws {
             for number in 0..<2 {
                 let (share, ends) = (share, ends)
-                let thread = try SystemThread("serves") {
+                let thread = try SystemThread("serves") { [self] in
                     guard
                         let transport = try? DeviceTransport(share, number: number, WipeProgress())
                     else { return }
@@ -54,6 +56,9 @@ import WardSystem
                     {
                         guard request.header.opcode != FUSE_RELEASE.rawValue, !request.isForget
                         else { continue }
+                        if request.isSync {
+                            syncHeldUpOthers.store(channel.holdsUpOthers, ordering: .relaxed)
+                        }
                         channel.complete(request.header.unique)
                     }
                     share.alone.workerEnds()
@@ -70,15 +75,15 @@ import WardSystem
             #expect(ends.policies.withLock { $0 } == [SCHED_OTHER, SCHED_OTHER])
         }
 
-        /// A request of the calling thread.
-        func ask(_ code: fuse_opcode) {
+        /// A request of the calling thread, or of `program`.
+        func ask(_ code: fuse_opcode, of program: UInt32 = UInt32(ward_gettid())) {
             var header = fuse_in_header()
             header.len = UInt32(MemoryLayout<fuse_in_header>.size)
             header.opcode = code.rawValue
             header.unique = requests.add(1, ordering: .relaxed).newValue
             // As the kernel asks for what no program waits for.
             let isOfNobody = code == FUSE_RELEASE || code == FUSE_FORGET
-            header.pid = isOfNobody ? 0 : UInt32(ward_gettid())
+            header.pid = isOfNobody ? 0 : program
             let sent = withUnsafeBytes(of: &header) {
                 write(kernel.rawValue, $0.baseAddress!, $0.count)
             }
@@ -140,6 +145,37 @@ import WardSystem
             device.untilFollowed(FUSE_WRITE) {
                 asked += 1
                 if asked % 3 == 0 { device.ask(code) }
+            }
+        }
+    }
+
+    @Test(
+        "a sync of the only program is no company, and beside another program it is left to another thread"
+    )
+    func syncs() throws {
+        try using { device in
+            var asked = 0
+            device.untilFollowed(FUSE_WRITE) {
+                asked += 1
+                guard asked % 8 == 0 else { return }
+                device.ask(FUSE_FSYNC)
+                device.awaitAnswer()
+            }
+            for isOther in [false, true, false] {
+                var held: Bool?
+                // On a busy machine another program is soon a while ago, and one program is not soon one.
+                for _ in 0..<1000 where held != isOther {
+                    usleep(1000)
+                    device.untilFollowed()
+                    if isOther {
+                        device.ask(FUSE_LOOKUP, of: UInt32(getppid()))
+                        device.awaitAnswer()
+                    }
+                    device.ask(FUSE_FSYNC)
+                    device.awaitAnswer()
+                    held = device.syncHeldUpOthers.load(ordering: .relaxed)
+                }
+                #expect(held == isOther)
             }
         }
     }

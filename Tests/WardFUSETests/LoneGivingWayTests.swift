@@ -54,7 +54,7 @@ import WardSystem
             }
             let rester = try SystemThread("rests") { [self] in
                 while !isEnding.load(ordering: .relaxed) {
-                    alone.rest(1)
+                    alone.rest(1) { true }
                     usleep(100)
                 }
             }
@@ -137,7 +137,7 @@ import WardSystem
         }
         while number.load(ordering: .sequentiallyConsistent) == 0 { usleep(100) }
         // Returns when the watch ends, which sees that nothing comes.
-        alone.rest(1)
+        alone.rest(1) { true }
         #expect(!alone.isServed(by: 0))
         #expect(sched_getscheduler(number.load(ordering: .relaxed)) == SCHED_OTHER)
         isEnding.store(true, ordering: .relaxed)

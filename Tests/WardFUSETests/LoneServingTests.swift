@@ -8,10 +8,14 @@ import WardSystem
 /// One worker serves alone while it keeps up; the others come back when it does not.
 @Suite struct LoneServingTests {
     /// A worker that rests, until `rest` returns.
-    private func resting(_ alone: LoneServing, _ number: Int, _ isBack: Flag) throws -> SystemThread
-    {
+    private func resting(
+        _ alone: LoneServing, _ number: Int, _ isBack: Flag,
+        isAnotherThere: @escaping @Sendable () -> Bool = { true }
+    ) throws -> SystemThread {
         try SystemThread("rests") {
-            while alone.isServedByOther(than: number) { alone.rest(number) }
+            while alone.isServedByOther(than: number) {
+                alone.rest(number, isAnotherThere: isAnotherThere)
+            }
             isBack.value.store(true, ordering: .sequentiallyConsistent)
         }
     }
@@ -28,6 +32,10 @@ import WardSystem
         var isSet: Bool { value.load(ordering: .sequentiallyConsistent) }
     }
 
+    private final class Looks: Sendable {
+        let count = Atomic<Int>(0)
+    }
+
     @Test("One at a time; whoever serves alone is not kept from the device")
     func oneAtATime() {
         let alone = LoneServing()
@@ -37,9 +45,9 @@ import WardSystem
         #expect(alone.isServed(by: 0) && !alone.isServedByOther(than: 0))
         #expect(alone.isServedByOther(than: 1))
         // Neither waits.
-        alone.rest(0)
+        alone.rest(0) { true }
         alone.end()
-        alone.rest(1)
+        alone.rest(1) { true }
         #expect(!alone.isServed(by: 0) && !alone.isServedByOther(than: 1))
         #expect(alone.begin(1))
         alone.end()
@@ -59,7 +67,28 @@ import WardSystem
         #expect(!alone.isServed(by: 0))
     }
 
-    @Test("A request that is not answered brings all back; who hung finds out")
+    @Test("Whoever takes long is left alone until another request waits")
+    func long() throws {
+        let alone = LoneServing()
+        #expect(alone.begin(0))
+        alone.noteBeat(isServing: true)
+        let looks = Looks()
+        let isAnotherThere = Flag()
+        let isBack = Flag()
+        let thread = try resting(alone, 1, isBack) {
+            looks.count.add(1, ordering: .relaxed)
+            return isAnotherThere.isSet
+        }
+        while looks.count.load(ordering: .relaxed) < 20 { usleep(1000) }
+        #expect(alone.isServed(by: 0) && !isBack.isSet)
+        isAnotherThere.value.store(true, ordering: .sequentiallyConsistent)
+        thread.join()
+        #expect(!alone.isServed(by: 0))
+    }
+
+    @Test(
+        "A request that is not answered while another one waits brings all back; who hung finds out"
+    )
     func stuck() throws {
         let alone = LoneServing()
         #expect(alone.begin(0))
@@ -134,10 +163,10 @@ import WardSystem
     /// As many requests in a row, each this long.
     private func serve(
         _ pace: inout ServingPace, _ count: Int, nanoseconds: UInt64 = 5_000,
-        hadWaited: Bool = false
+        hadWaited: Bool = false, isSync: Bool = false
     ) {
         for _ in 0..<count {
-            pace.begin(1_000_000, hadWaited: hadWaited)
+            pace.begin(1_000_000, hadWaited: hadWaited, isSync: isSync)
             pace.end(1_000_000 + nanoseconds)
         }
     }
@@ -184,20 +213,56 @@ import WardSystem
         #expect(pace.needsOthers)
     }
 
+    @Test("Who syncs now and then is served by one worker, and who does every few requests by all")
+    func syncs() {
+        for (quick, isAlone) in [(1, false), (4, false), (5, true), (30, true)] {
+            var pace = ServingPace()
+            for _ in 0..<200 {
+                serve(&pace, quick)
+                serve(&pace, 1, nanoseconds: 5_000_000, isSync: true)
+                #expect(pace.wasSlow)
+            }
+            #expect(pace.sufficesAlone == isAlone, "\(quick)")
+        }
+        // However quickly it was left to another thread.
+        var pace = ServingPace()
+        serve(&pace, 1000)
+        serve(&pace, 100, isSync: true)
+        #expect(pace.needsOthers)
+    }
+
     // MARK: RecentPrograms
 
     @Test("Programs of the last eight requests, each once; the kernel is none")
     func programs() {
         var programs = RecentPrograms()
         #expect(programs.count == 0)
-        for _ in 0..<20 { programs.note(7) }
-        programs.note(0)
+        for _ in 0..<20 { programs.note(7, at: 1) }
+        programs.note(0, at: 1)
         #expect(programs.count == 1)
-        for program: UInt32 in 1...4 { programs.note(program) }
+        for program: UInt32 in 1...4 { programs.note(program, at: 1) }
         #expect(programs.count == 5)
-        for program: UInt32 in 1...8 { programs.note(program) }
+        for program: UInt32 in 1...8 { programs.note(program, at: 1) }
         #expect(programs.count == 8)
-        for _ in 0..<8 { programs.note(3) }
+        for _ in 0..<8 { programs.note(3, at: 1) }
         #expect(programs.count == 1)
+    }
+
+    @Test("One program is one after a while without another, which the kernel is not")
+    func oneProgram() {
+        let period = RecentPrograms.oneNanoseconds
+        var programs = RecentPrograms()
+        programs.note(7, at: 1000)
+        #expect(!programs.isOne, "nobody knows yet")
+        programs.note(7, at: 999 + period)
+        #expect(!programs.isOne)
+        programs.note(0, at: 1000 + period)
+        #expect(!programs.isOne)
+        programs.note(7, at: 1000 + period)
+        #expect(programs.isOne)
+        programs.note(8, at: 1001 + period)
+        #expect(!programs.isOne)
+        programs.note(8, at: 1001 + 2 * period)
+        #expect(programs.isOne)
     }
 }
