@@ -138,7 +138,7 @@ import WardSystem
         #expect(taken.isSuperset(of: try listed("t/d2", "f")))
         let some = taken.intersection(try listed("t/d3", "f"))
         let groups = Set(try listed("t/d3", "f").map { $0 / TreeReadAhead.inodesTogether })
-        #expect(some.count == groups.count && groups.count < TreeReadAhead.mostInodes / 4)
+        #expect(some.count == groups.count && groups.count < TreeReadAhead.mostInodes)
     }
 
     @Test("files that were in memory bring nothing, and neither do those that come one by one")
