@@ -204,7 +204,9 @@ final class DeviceTransport: RequestTransport {
             let hadCompany = noteCompany(header)
             if wasFollowing { hadWaited = hadCompany }
         }
-        pace.begin(now, hadWaited: hadWaited, isSync: request.isSync)
+        // Following the program is not part of serving it.
+        let start = isAlone ? SystemClock.nanoseconds() : now
+        pace.begin(start, hadWaited: hadWaited, isSync: request.isSync)
         if !isAlone, pace.sufficesAlone {
             isAlone = share.alone.begin(number)
             requestsAlone = 0

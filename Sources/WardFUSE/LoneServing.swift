@@ -17,6 +17,8 @@ import WardSystem
 final class LoneServing: Sendable {
     /// Of the watch's looks, without a request.
     private static let idleLooks = 16
+    /// While one request is served that nobody waits behind.
+    private static let patientLooks = 256
     /// How long it takes a thread at most to bind itself to a CPU, unless it is kept from running.
     private static let bindingNanoseconds: UInt64 = 1_000_000
 
@@ -168,9 +170,8 @@ final class LoneServing: Sendable {
             let beat = beat.load(ordering: .acquiring)
             looks = beat == last ? looks + 1 : 0
             let isServing = beat & 1 == 1
-            if isServing ? looks > 0 && isAnotherThere() : looks >= LoneServing.idleLooks {
-                return end()
-            }
+            let mostLooks = isServing ? LoneServing.patientLooks : LoneServing.idleLooks
+            if looks >= mostLooks || isServing && looks > 0 && isAnotherThere() { return end() }
             last = beat
             if state.value == now, mayGiveWay.load(ordering: .relaxed) {
                 considerGivingWay(SystemClock.nanoseconds())

@@ -79,7 +79,7 @@ import WardSystem
             looks.count.add(1, ordering: .relaxed)
             return isAnotherThere.isSet
         }
-        while looks.count.load(ordering: .relaxed) < 20 { usleep(1000) }
+        while looks.count.load(ordering: .relaxed) < 20, !isBack.isSet { usleep(1000) }
         #expect(alone.isServed(by: 0) && !isBack.isSet)
         isAnotherThere.value.store(true, ordering: .sequentiallyConsistent)
         thread.join()
