@@ -160,7 +160,10 @@ let package = Package(
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardFUSETests",
-            dependencies: ["CWardLinux", "WardSystem", "WardVolume", "WardFUSE"],
+            dependencies: [
+                "CWardLinux", "WardCrypto", "WardFormat", "WardFUSE", "WardKeys", "WardSystem",
+                "WardVolume",
+            ],
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardDaemonTests",

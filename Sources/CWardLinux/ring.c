@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
+#include <linux/ioprio.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -237,8 +239,24 @@ static int set_policy(pid_t thread, int policy) {
     return sched_setscheduler(thread, policy, &none);
 }
 
+/* What a thread that was given no I/O priority of its own asks the disk for has its niceness's, or none at all while it gives way
+ * (__get_task_ioprio, include/linux/ioprio.h): that of an ordinary thread becomes its own. */
+static int keep_io_priority(pid_t thread) {
+    long priority = syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread);
+    if (priority < 0) return -1;
+    if (IOPRIO_PRIO_CLASS(priority) != IOPRIO_CLASS_NONE) return 0;
+    errno = 0;
+    int niceness = getpriority(PRIO_PROCESS, (id_t)thread);
+    if (niceness == -1 && errno != 0) return -1;
+    int own = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, (niceness + 20) / 5);
+    return syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, thread, own) == 0 ? 0 : -1;
+}
+
 int ward_make_give_way(pid_t thread, int yes) {
-    if (yes) __atomic_store_n(&giving_way_is_used, 1, __ATOMIC_RELAXED);
+    if (yes) {
+        if (keep_io_priority(thread) != 0) return -1;
+        __atomic_store_n(&giving_way_is_used, 1, __ATOMIC_RELAXED);
+    }
     return set_policy(thread, yes ? SCHED_IDLE : SCHED_OTHER);
 }
 

@@ -51,7 +51,7 @@ final class DeviceShare: Sendable {
 /// would be woken for each of them. Where it may, it gives way to the program that asks, and follows it (`ProgramFollowing`):
 /// then it need not spin.
 ///
-/// A worker never sleeps with the content of a request in its buffer.
+/// A worker never sleeps, or waits for a sync, with the content of a request in its buffer.
 final class DeviceTransport: RequestTransport {
     private static let spinNanoseconds: UInt64 = 50_000
     private static let highestCredit = 16
@@ -93,7 +93,9 @@ final class DeviceTransport: RequestTransport {
     private var hasServed = false
     /// The last one that came was FORGET.
     private var hasForgotten = false
-    /// Called before this worker sleeps, and on demand: leave nothing of what was served.
+    /// In the course of the last request.
+    private var hasSynced = false
+    /// Called before this worker sleeps or syncs, and on demand: leave nothing of what was served.
     var willSleep: () -> Void = {}
 
     /// Throws `ENOMEM` where there is no memory for the buffer.
@@ -119,6 +121,10 @@ final class DeviceTransport: RequestTransport {
     }
 
     func nextRequest() -> (request: Request, channel: DeviceChannel)? {
+        if hasSynced {
+            hasSynced = false
+            wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent)
+        }
         if maySpin { noteServed() }
         while true {
             if share.wipeDemand.load(ordering: .relaxed) != wipesMet { meetWipeDemand() }
@@ -209,6 +215,7 @@ final class DeviceTransport: RequestTransport {
         pace.begin(start, hadWaited: hadWaited, isSync: request.isSync)
         if !isAlone, pace.sufficesAlone {
             isAlone = share.alone.begin(number)
+            programs.startAfresh(at: now)
             requestsAlone = 0
             requestsAwaited = 0
             mix = RequestMix()
@@ -372,6 +379,14 @@ final class DeviceTransport: RequestTransport {
     }
 
     // MARK: Wiping
+
+    /// Within a request of which nothing in the buffer is needed any more, before it waits for a disk: a lock need not wait for that.
+    func willSync() {
+        wipe()
+        willSleep()
+        hasSynced = true
+        wipeProgress.met.store(.max, ordering: .sequentiallyConsistent)
+    }
 
     private func meetWipeDemand() {
         wipesMet = share.wipeDemand.load(ordering: .sequentiallyConsistent)

@@ -259,6 +259,7 @@ public final class FUSEConnection: Sendable {
         let server = RequestServer<DeviceChannel>(
             volume, context, policy, hasExtendedSetxattr: negotiation.hasExtendedSetxattr, syncs,
             counts)
+        server.willSync = { transport.willSync() }
         while let (request, channel) = transport.nextRequest() {
             server.serve(request, channel)
         }

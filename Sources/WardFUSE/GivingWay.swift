@@ -41,7 +41,7 @@ struct RequestMix {
 struct ThreadUse: Equatable {
     /// It runs, or would if it were let.
     var isRunnable: Bool
-    /// How long it ran, and how long it waited before, nanoseconds; and how often it began to.
+    /// How long it ran, to this moment; how long it waited before it did, up to the last time that it was let; nanoseconds. And how often it was.
     var nanoseconds: UInt64
     var waitedNanoseconds: UInt64 = 0
     var turns: UInt64
@@ -57,12 +57,21 @@ struct ThreadUse: Equatable {
         let fields = numbers.split(whereSeparator: { $0 == UInt8(ascii: " ") || $0 == 10 }).map {
             UInt64(String(decoding: $0, as: UTF8.self))
         }
-        guard fields.count == 3, let nanoseconds = fields[0], let waited = fields[1],
-            let turns = fields[2]
+        guard fields.count == 3, let waited = fields[1], let turns = fields[2],
+            let nanoseconds = nanoseconds(ofThread: thread)
         else { return nil }
         return ThreadUse(
             isRunnable: status[close + 2] == UInt8(ascii: "R"), nanoseconds: nanoseconds,
             waitedNanoseconds: waited, turns: turns)
+    }
+
+    /// By its clock, which goes on while it runs; what proc(5) tells grows with the kernel's ticks.
+    private static func nanoseconds(ofThread thread: Int32) -> UInt64? {
+        // CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED of linux/posix-timers.h, as pthread_getcpuclockid(3) makes them.
+        let clock = clockid_t(bitPattern: UInt32(bitPattern: ~thread) << 3 | 6)
+        var time = timespec()
+        guard clock_gettime(clock, &time) == 0 else { return nil }
+        return UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec)
     }
 
     private static func text(_ path: String) -> [UInt8]? {
@@ -75,7 +84,7 @@ struct ThreadUse: Equatable {
 
 /// Finds workers that gave way and are hardly let run, where a program does not stop computing.
 struct Starvation {
-    /// Between two looks, nanoseconds. The time that a thread ran grows with the kernel's ticks.
+    /// Between two looks, nanoseconds: more than a tick of the kernel, at which it lets others run.
     static let intervalNanoseconds: Int = {
         var tick = timespec()
         clock_getres(CLOCK_MONOTONIC_COARSE, &tick)

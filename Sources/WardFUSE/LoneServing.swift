@@ -19,6 +19,8 @@ final class LoneServing: Sendable {
     private static let idleLooks = 16
     /// While one request is served that nobody waits behind.
     private static let patientLooks = 256
+    /// Twice within that is starvation.
+    private static let freedNanoseconds: UInt64 = 20_000_000
     /// How long it takes a thread at most to bind itself to a CPU, unless it is kept from running.
     private static let bindingNanoseconds: UInt64 = 1_000_000
 
@@ -53,6 +55,10 @@ final class LoneServing: Sendable {
         var starvation = Starvation()
         /// Nanoseconds of the monotonic clock.
         var next: UInt64 = 0
+        /// The request, a beat, that the owner was at for longer than a look, and what it had had by then.
+        var held: (request: UInt64, time: UInt64, use: ThreadUse?)?
+        /// When the owner was made an ordinary thread within a request, the last time.
+        var wasFreed: UInt64 = 0
     }
 
     /// `watchNanoseconds`: from one look of the watch's to the next. `use`: what a thread of this process has had of the CPUs.
@@ -174,36 +180,60 @@ final class LoneServing: Sendable {
             if looks >= mostLooks || isServing && looks > 0 && isAnotherThere() { return end() }
             last = beat
             if state.value == now, mayGiveWay.load(ordering: .relaxed) {
-                considerGivingWay(SystemClock.nanoseconds())
+                considerGivingWay(
+                    SystemClock.nanoseconds(), heldRequest: isServing && looks > 0 ? beat : 0)
             }
         }
     }
 
     // MARK: Giving way
 
-    /// Makes the owner give way, or not any more. By whoever is on watch.
-    private func considerGivingWay(_ now: UInt64) {
+    /// Makes the owner give way, or not any more. By whoever is on watch. `heldRequest`: the one, a beat, that it has been at since the last
+    /// look; 0: there is none.
+    private func considerGivingWay(_ now: UInt64, heldRequest: UInt64) {
         looking.withLock { looking in
             if !wantsToGiveWay.load(ordering: .relaxed) || now < from.load(ordering: .acquiring) {
                 withGiving { stopGivingWay(&$0) }
             } else if turn.load(ordering: .relaxed) & 1 == 0 {
                 let thread = ownerThread.load(ordering: .acquiring)
-                guard thread != 0 else { return }
+                // A request that takes long may hold what a lock waits for.
+                guard thread != 0, heldRequest == 0 else { return }
                 // What is seen next is compared with this.
                 _ = looking.starvation.find([thread], use: use)
                 looking.next = now &+ UInt64(Starvation.intervalNanoseconds)
                 withGiving { startGivingWay(&$0, thread) }
+            } else if heldRequest != 0, isKeptFromRunning(&looking, heldRequest, now) {
+                if now &- looking.wasFreed < LoneServing.freedNanoseconds {
+                    pause(&looking, now)
+                }
+                looking.wasFreed = now
+                withGiving { stopGivingWay(&$0) }
             } else if now >= looking.next {
                 looking.next = now &+ UInt64(Starvation.intervalNanoseconds)
                 let thread = ownerThread.load(ordering: .acquiring)
                 guard thread != 0, !looking.starvation.find([thread], use: use).isEmpty else {
                     return
                 }
-                let pause = looking.starvation.pauseNanoseconds(at: now)
-                from.max(now &+ pause, ordering: .sequentiallyConsistent)
+                pause(&looking, now)
                 withGiving { stopGivingWay(&$0) }
             }
         }
+    }
+
+    private func pause(_ looking: inout Looking, _ now: UInt64) {
+        let pause = looking.starvation.pauseNanoseconds(at: now)
+        from.max(now &+ pause, ordering: .sequentiallyConsistent)
+    }
+
+    /// The owner has hardly run since the last look that found it at this request, though it would if it were let.
+    private func isKeptFromRunning(
+        _ looking: inout Looking, _ request: UInt64, _ now: UInt64
+    ) -> Bool {
+        let use = use(ownerThread.load(ordering: .acquiring))
+        defer { looking.held = (request, now, use) }
+        guard let before = looking.held, before.request == request else { return false }
+        guard let use, let last = before.use else { return true }
+        return use.isRunnable && use.nanoseconds &- last.nanoseconds < (now &- before.time) / 8
     }
 
     private func startGivingWay(_ giving: inout Int32, _ thread: Int32) {

@@ -31,6 +31,9 @@ struct RecentPrograms {
         }
     }
 
+    /// What came before may have been asked by others, of others who serve.
+    mutating func startAfresh(at now: UInt64) { changed = now }
+
     /// Only one has asked for a while.
     @inline(__always)
     var isOne: Bool { now &- changed >= RecentPrograms.oneNanoseconds }

@@ -14,7 +14,7 @@ final class RequestServer<Channel: ReplyChannel> {
     let hasExtendedSetxattr: Bool
     let syncs: SyncPool<Channel>
     private let counts: RequestCounts
-    /// Called before what takes as long as a disk does.
+    /// Called before what takes as long as a disk does, and needs nothing of the request any more.
     var willSync: () -> Void = {}
     /// Where replies are put together: the header, then structures or a listing.
     let reply: UnsafeMutableRawBufferPointer

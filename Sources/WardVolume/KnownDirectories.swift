@@ -96,22 +96,26 @@ struct KnownDirectories {
         index(of: place).flatMap { known[$0].listing?.plan.order } ?? .inodes
     }
 
-    /// The directory was listed. Returns what to fetch first: nothing where another one was faster.
-    mutating func adopt(
+    /// A directory that somebody waited in was listed. Returns what to fetch first: nothing where it is known no more, or another one was
+    /// faster.
+    mutating func adopt(_ listing: Listing, of place: Place) -> [ReadAheadPlan.Entry] {
+        guard let index = index(of: place), known[index].listing == nil else { return [] }
+        var listing = listing
+        for inode in known[index].used { listing.plan.note(inode) }
+        let first = listing.plan.take()
+        known[index].listing = listing
+        shrink(keeping: place)
+        return first
+    }
+
+    /// A directory was listed that somebody will come to. Returns what to fetch first: nothing where it is known.
+    mutating func expect(
         _ listing: Listing, of place: Place, at time: UInt64
     ) -> [ReadAheadPlan.Entry] {
+        guard !contains(place) else { return [] }
         var listing = listing
-        let index = index(of: place)
-        if let index {
-            guard known[index].listing == nil else { return [] }
-            for inode in known[index].used { listing.plan.note(inode) }
-        }
         let first = listing.plan.take()
-        if let index {
-            known[index].listing = listing
-        } else {
-            known.append(Known(place: place, listing: listing, lastUse: time, used: []))
-        }
+        known.append(Known(place: place, listing: listing, lastUse: time, used: []))
         shrink(keeping: place)
         return first
     }

@@ -33,6 +33,8 @@ final class TreeReadAhead: Sendable {
     /// Of directories with more files one inode in each such group is asked for: neighbouring numbers lie in one block of the
     /// store (ext4, XFS), and come with the first.
     static let inodesTogether: UInt64 = 16
+    /// After so many of them it is looked whether anybody is still there.
+    private static let inodesBetweenLooks = 32
     /// Directories of which something is known, and names in all of them: some two megabytes.
     static let mostPlans = 64
     static let mostEntries = 16_384
@@ -147,15 +149,8 @@ final class TreeReadAhead: Sendable {
             let entries = entries(of: own, place.kind)
         else { return withState { $0.forget(place) } }
         let plan = ReadAheadPlan(entries, place.kind == .files ? .files : .directories)
-        fetch(adopt(plan, of: place, directory), of: place, directory)
-    }
-
-    private func adopt(
-        _ plan: ReadAheadPlan, of place: Place, _ directory: StoreDescriptor
-    ) -> [ReadAheadPlan.Entry] {
-        let time = storage.nanoseconds()
         let listing = KnownDirectories.Listing(plan: plan, directory: directory)
-        return withState { $0.adopt(listing, of: place, at: time) }
+        fetch(withState { $0.adopt(listing, of: place) }, of: place, directory)
     }
 
     private func fetch(
@@ -196,15 +191,23 @@ final class TreeReadAhead: Sendable {
         let together =
             plan.entries.count <= TreeReadAhead.mostInodes ? 1 : TreeReadAhead.inodesTogether
         var last: UInt64?
-        for file in plan.entries {
+        for (number, file) in plan.entries.enumerated() {
             if isStopped.load(ordering: .relaxed) { return }
+            if number % TreeReadAhead.inodesBetweenLooks == 0,
+                !withState({ $0.contains(parentPlace) })
+            {
+                return
+            }
             let group = file.inode / together
             if group != last { directory.with { _ = try? storage.fstatat($0, file.name) } }
             last = group
         }
         let place = Place(directory: entry.inode, kind: .files)
-        guard withState({ !$0.contains(place) && $0.readsFiles(in: parentPlace) }) else { return }
-        fetchFiles(adopt(plan, of: place, directory), of: place, directory)
+        guard withState({ $0.readsFiles(in: parentPlace) }) else { return }
+        let listing = KnownDirectories.Listing(plan: plan, directory: directory)
+        let time = storage.nanoseconds()
+        let first = withState { $0.expect(listing, of: place, at: time) }
+        fetchFiles(first, of: place, directory)
     }
 
     /// Those of one kind; nil where there are too many names, or the store does not say.

@@ -18,6 +18,10 @@ import WardSystem
         private let ends = Ends()
         /// Of the last request for a sync: whether others would have waited for it.
         let syncHeldUpOthers = Atomic<Bool>(false)
+        /// What was left of its content, bytes, and whether a lock would have waited, while it was synced and after.
+        let leftAtSync = Atomic<Int>(-1)
+        let lockWaitsAtSync = Atomic<Bool>(true)
+        let lockWaitsAfterSync = Atomic<Bool>(false)
         let share: DeviceShare
         private let kernel: OwnedDescriptor
         private let requests = Atomic<UInt64>(0)
@@ -48,16 +52,25 @@ import WardSystem
             for number in 0..<2 {
                 let (share, ends) = (share, ends)
                 let thread = try SystemThread("serves") { [self] in
-                    guard
-                        let transport = try? DeviceTransport(share, number: number, WipeProgress())
+                    let progress = WipeProgress()
+                    guard let transport = try? DeviceTransport(share, number: number, progress)
                     else { return }
+                    var hasSynced = false
                     while let (request, channel) = transport.nextRequest(),
                         request.header.opcode != FUSE_DESTROY.rawValue
                     {
                         guard request.header.opcode != FUSE_RELEASE.rawValue, !request.isForget
                         else { continue }
+                        let lockWaits = progress.met.load(ordering: .relaxed) != .max
+                        if hasSynced { lockWaitsAfterSync.store(lockWaits, ordering: .relaxed) }
+                        hasSynced = request.isSync
                         if request.isSync {
                             syncHeldUpOthers.store(channel.holdsUpOthers, ordering: .relaxed)
+                            transport.willSync()
+                            leftAtSync.store(
+                                request.body.rest.count { $0 != 0 }, ordering: .relaxed)
+                            lockWaitsAtSync.store(
+                                progress.met.load(ordering: .relaxed) != .max, ordering: .relaxed)
                         }
                         channel.complete(request.header.unique)
                     }
@@ -76,18 +89,18 @@ import WardSystem
         }
 
         /// A request of the calling thread, or of `program`.
-        func ask(_ code: fuse_opcode, of program: UInt32 = UInt32(ward_gettid())) {
+        func ask(
+            _ code: fuse_opcode, of program: UInt32 = UInt32(ward_gettid()), content: [UInt8] = []
+        ) {
             var header = fuse_in_header()
-            header.len = UInt32(MemoryLayout<fuse_in_header>.size)
+            header.len = UInt32(MemoryLayout<fuse_in_header>.size + content.count)
             header.opcode = code.rawValue
             header.unique = requests.add(1, ordering: .relaxed).newValue
             // As the kernel asks for what no program waits for.
             let isOfNobody = code == FUSE_RELEASE || code == FUSE_FORGET
             header.pid = isOfNobody ? 0 : program
-            let sent = withUnsafeBytes(of: &header) {
-                write(kernel.rawValue, $0.baseAddress!, $0.count)
-            }
-            #expect(sent == MemoryLayout<fuse_in_header>.size)
+            let message = withUnsafeBytes(of: &header) { Array($0) } + content
+            #expect(write(kernel.rawValue, message, message.count) == message.count)
         }
 
         func awaitAnswer() {
@@ -176,6 +189,24 @@ import WardSystem
                     held = device.syncHeldUpOthers.load(ordering: .relaxed)
                 }
                 #expect(held == isOther)
+            }
+        }
+    }
+
+    @Test("nothing is left of what was asked while it is synced, and no lock waits for that")
+    func wipedBySync() throws {
+        try using { device in
+            device.untilFollowed()
+            device.ask(FUSE_WRITE, content: [UInt8](repeating: 0x5a, count: 4096))
+            device.awaitAnswer()
+            device.ask(FUSE_FSYNC, content: [UInt8](repeating: 0x5a, count: 16))
+            device.awaitAnswer()
+            #expect(device.leftAtSync.load(ordering: .relaxed) == 0)
+            let waits = device.lockWaitsAtSync.load(ordering: .relaxed)
+            #expect(!waits)
+            while !device.lockWaitsAfterSync.load(ordering: .relaxed) {
+                device.ask(FUSE_LOOKUP)
+                device.awaitAnswer()
             }
         }
     }

@@ -1,4 +1,5 @@
 import CWardLinux
+import Foundation
 import Glibc
 import Synchronization
 import Testing
@@ -123,6 +124,51 @@ import WardSystem
 
     /// `SCHED_IDLE` of linux/sched.h.
     private let idlePolicy: Int32 = 5
+
+    /// A thread's I/O priority, as ionice(1) tells it.
+    private func ioPriority(of thread: Int32) throws -> String {
+        let ionice = Process()
+        ionice.executableURL = URL(fileURLWithPath: "/usr/bin/ionice")
+        ionice.arguments = ["-p", "\(thread)"]
+        let output = Pipe()
+        ionice.standardOutput = output
+        try ionice.run()
+        let text = try output.fileHandleForReading.readToEnd() ?? Data()
+        ionice.waitUntilExit()
+        return String(decoding: text, as: UTF8.self).trimmingCharacters(in: .newlines)
+    }
+
+    // Without one of its own it has the class `idle` at the disk, which waits for all others.
+    @Test("who gives way to programs keeps its place at the disk, the one it was given included")
+    func disk() throws {
+        for (given, kept) in [
+            ([], "best-effort: prio 4"), (["-c", "2", "-n", "7"], "best-effort: prio 7"),
+            (["-c", "3"], "idle"),
+        ] {
+            let number = Atomic<Int32>(0)
+            let isEnding = Atomic<Bool>(false)
+            let thread = try SystemThread("at-the-disk") {
+                number.store(ward_gettid(), ordering: .sequentiallyConsistent)
+                while !isEnding.load(ordering: .sequentiallyConsistent) { usleep(1000) }
+            }
+            defer {
+                isEnding.store(true, ordering: .sequentiallyConsistent)
+                thread.join()
+            }
+            while number.load(ordering: .sequentiallyConsistent) == 0 { usleep(100) }
+            let own = number.load(ordering: .sequentiallyConsistent)
+            if !given.isEmpty {
+                let ionice = try Process.run(
+                    URL(fileURLWithPath: "/usr/bin/ionice"), arguments: given + ["-p", "\(own)"])
+                ionice.waitUntilExit()
+                #expect(ionice.terminationStatus == 0)
+            }
+            #expect(ward_make_give_way(own, 1) == 0 && ward_thread_gives_way(own) != 0)
+            #expect(try ioPriority(of: own) == kept)
+            // Whoever may not undo it ends soon.
+            if ward_make_give_way(own, 0) == 0 { #expect(try ioPriority(of: own) == kept) }
+        }
+    }
 
     @Test("who gives way beside a program that does not stop computing is found, and runs again")
     func beside() throws {

@@ -18,6 +18,9 @@ import WardSystem
         let thread = Atomic<Int32>(0)
         let wants = Atomic<Bool>(true)
         let served = Atomic<UInt64>(0)
+        /// It stays at the request that it is at.
+        let isHeld = Atomic<Bool>(false)
+        let isAnotherThere = Atomic<Bool>(true)
         /// What it binds itself to while it gives way; -1: nothing.
         let bindsTo = Atomic<Int>(-1)
         private let isEnding = Atomic<Bool>(false)
@@ -47,6 +50,7 @@ import WardSystem
                         let bindsTo = bindsTo.load(ordering: .relaxed)
                         if bindsTo >= 0 { _ = alone.bindOwner(to: UInt32(bindsTo)) }
                     }
+                    while isHeld.load(ordering: .relaxed) { usleep(100) }
                     alone.noteBeat(isServing: false)
                     served.add(1, ordering: .relaxed)
                 }
@@ -54,7 +58,7 @@ import WardSystem
             }
             let rester = try SystemThread("rests") { [self] in
                 while !isEnding.load(ordering: .relaxed) {
-                    alone.rest(1) { true }
+                    alone.rest(1) { [self] in isAnotherThere.load(ordering: .relaxed) }
                     usleep(100)
                 }
             }
@@ -218,6 +222,60 @@ import WardSystem
                 let served = serving.served.load(ordering: .relaxed)
                 while serving.served.load(ordering: .relaxed) == served { usleep(1000) }
             }
+        }
+    }
+
+    @Test(
+        "kept from running at a request that nobody waits behind it is freed, and gives way again only after it; the second time soon after is starvation"
+    )
+    func freed() throws {
+        guard GivingWay.isPossible() else { return }
+        let isRunnable = Atomic<Bool>(false)
+        let runs = Atomic<Bool>(false)
+        let looks = Atomic<UInt64>(0)
+        // A little, now and then: no starvation by what it has had.
+        let serving = Serving { _ in
+            let look = looks.add(1, ordering: .relaxed).newValue
+            return ThreadUse(
+                isRunnable: isRunnable.load(ordering: .relaxed),
+                nanoseconds: runs.load(ordering: .relaxed) ? SystemClock.nanoseconds() : look,
+                turns: look)
+        }
+        serving.isAnotherThere.store(false, ordering: .relaxed)
+        try serving.run {
+            /// False: a pause of this machine's had ended the watch.
+            func isFreed() -> Bool {
+                serving.wait(untilGivingWay: true)
+                serving.isHeld.store(true, ordering: .relaxed)
+                defer { serving.isHeld.store(false, ordering: .relaxed) }
+                // As long as it sleeps, as at a disk, or runs, it is left alone.
+                for isRunning in [false, true] {
+                    runs.store(isRunning, ordering: .relaxed)
+                    isRunnable.store(isRunning, ordering: .relaxed)
+                    let before = looks.load(ordering: .relaxed)
+                    while looks.load(ordering: .relaxed) < before + 3 {
+                        guard serving.policy == Self.idlePolicy else {
+                            isRunnable.store(false, ordering: .relaxed)
+                            return false
+                        }
+                        usleep(100)
+                    }
+                }
+                runs.store(false, ordering: .relaxed)
+                serving.wait(untilGivingWay: false)
+                isRunnable.store(false, ordering: .relaxed)
+                for _ in 0..<3 {
+                    usleep(1000)
+                    #expect(serving.policy == SCHED_OTHER)
+                }
+                return true
+            }
+            var times = 0
+            for _ in 0..<1000 where !serving.alone.hasStarved {
+                times += isFreed() ? 1 : 0
+                #expect(times > 1 || !serving.alone.hasStarved)
+            }
+            #expect(serving.alone.hasStarved)
         }
     }
 

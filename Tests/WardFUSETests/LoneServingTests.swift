@@ -264,5 +264,10 @@ import WardSystem
         #expect(!programs.isOne)
         programs.note(8, at: 1001 + 2 * period)
         #expect(programs.isOne)
+        // One that begins to serve alone did not see what others served.
+        programs.startAfresh(at: 1001 + 2 * period)
+        #expect(!programs.isOne)
+        programs.note(8, at: 1001 + 3 * period)
+        #expect(programs.isOne)
     }
 }

@@ -153,6 +153,44 @@ import WardSystem
         #expect(some.count == groups.count && groups.count < TreeReadAhead.mostInodes)
     }
 
+    @Test("once nobody is at the directories any more, no further inodes of one are asked for")
+    func inodesOfForgotten() throws {
+        defer { remove() }
+        try make("t/d0", files: 1)
+        try make("t/d1", files: 1)
+        try make("t/d2", files: 100)
+        let (storage, ahead) = (storage, ahead)
+        storage.atNextInode {
+            storage.advance(TreeReadAhead.patienceNanoseconds + 1)
+            ahead.note(.files, 1, in: 2, below: nil, waited: 0) { nil }
+        }
+        for number in 0..<2 { try use("t/d\(number)", waited: Self.cold) }
+        #expect((1..<64).contains(storage.tookInodes().count))
+    }
+
+    @Test("a directory that is not known any more when its listing is there is left alone")
+    func listedTooLate() throws {
+        let place = KnownDirectories.Place(directory: 7, kind: .files)
+        let entries = (0..<20 as Range<UInt64>).map { ReadAheadPlan.Entry(inode: $0, name: [0]) }
+        let root = StoreDescriptor(
+            try storage.openat(AT_FDCWD, root, O_RDONLY | O_DIRECTORY, mode: 0), storage)
+        defer { remove() }
+        let listing = KnownDirectories.Listing(
+            plan: ReadAheadPlan(entries, .files), directory: root)
+        var known = KnownDirectories()
+        for inode: UInt64 in 5...6 {
+            _ = known.use(inode, of: place, below: nil, isCold: true, at: 1)
+        }
+        known.forget(place)
+        #expect(known.adopt(listing, of: place).isEmpty && known.isEmpty)
+        // One that somebody will come to.
+        #expect(known.expect(listing, of: place, at: 1).count == 16)
+        #expect(known.expect(listing, of: place, at: 1).isEmpty)
+        #expect(known.adopt(listing, of: place).isEmpty)
+        known.forgetAll()
+        withExtendedLifetime(known.takeDropped()) {}
+    }
+
     @Test("files that were in memory bring nothing, and neither do those that come one by one")
     func warm() throws {
         defer { remove() }
@@ -373,6 +411,7 @@ private final class AheadStorage: ManualStorage, @unchecked Sendable {
         var inodes: [UInt64] = []
         var listed = 0
         var refused = 0
+        var atNextInode: (@Sendable () -> Void)?
     }
     private let state = Mutex(State())
 
@@ -391,6 +430,9 @@ private final class AheadStorage: ManualStorage, @unchecked Sendable {
             defer { state.inodes = [] }
             return state.inodes
         }
+    }
+    func atNextInode(_ body: @escaping @Sendable () -> Void) {
+        state.withLock { $0.atNextInode = body }
     }
     func tookListed() -> Int {
         state.withLock { state in
@@ -420,7 +462,12 @@ private final class AheadStorage: ManualStorage, @unchecked Sendable {
         _ directory: Int32, _ path: UnsafePointer<CChar>
     ) throws(Errno) -> stat {
         let status = try super.fstatat(directory, path)
-        state.withLock { $0.inodes.append(UInt64(status.st_ino)) }
+        let body = state.withLock { state in
+            state.inodes.append(UInt64(status.st_ino))
+            defer { state.atNextInode = nil }
+            return state.atNextInode
+        }
+        body?()
         return status
     }
     override func openat(

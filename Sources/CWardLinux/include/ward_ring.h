@@ -66,7 +66,7 @@ int ward_is_bound(void);
 /* The CPU on which a thread, of whatever process, ran last; -1 where the system does not tell (proc(5), stat). */
 int ward_cpu_of_thread(pid_t thread);
 /* Whether every other thread goes before the calling one (SCHED_IDLE, sched(7)), or not any more; 0 or -1: who may not set its own
- * niceness to 0 can't undo it. */
+ * niceness to 0 can't undo it. At the disk it keeps its place (ioprio_set(2)). */
 int ward_give_way(int yes);
 /* The same for another thread of this process; 0 or -1. */
 int ward_make_give_way(pid_t thread, int yes);
