@@ -240,11 +240,14 @@ static int set_policy(pid_t thread, int policy) {
 }
 
 /* What a thread that was given no I/O priority of its own asks the disk for has its niceness's, or none at all while it gives way
- * (__get_task_ioprio, include/linux/ioprio.h): that of an ordinary thread becomes its own. */
+ * (__get_task_ioprio, include/linux/ioprio.h): that of an ordinary thread becomes its own. Linux 5.15 to 5.19 say of one without that
+ * it has the usual one. */
 static int keep_io_priority(pid_t thread) {
     long priority = syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread);
-    if (priority < 0) return -1;
-    if (IOPRIO_PRIO_CLASS(priority) != IOPRIO_CLASS_NONE) return 0;
+    if (priority < 0) return errno == ENOSYS ? 0 : -1; /* A kernel without disks. */
+    if (IOPRIO_PRIO_CLASS(priority) != IOPRIO_CLASS_NONE
+        && priority != IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_BE_NORM))
+        return 0;
     errno = 0;
     int niceness = getpriority(PRIO_PROCESS, (id_t)thread);
     if (niceness == -1 && errno != 0) return -1;

@@ -51,7 +51,7 @@ final class DeviceShare: Sendable {
 /// would be woken for each of them. Where it may, it gives way to the program that asks, and follows it (`ProgramFollowing`):
 /// then it need not spin.
 ///
-/// A worker never sleeps, or waits for a sync, with the content of a request in its buffer.
+/// A worker holds the content of no request but the one it serves, and none while it sleeps or waits for a sync.
 final class DeviceTransport: RequestTransport {
     private static let spinNanoseconds: UInt64 = 50_000
     private static let highestCredit = 16
@@ -210,6 +210,8 @@ final class DeviceTransport: RequestTransport {
             let hadCompany = noteCompany(header)
             if wasFollowing { hadWaited = hadCompany }
         }
+        // Of two programs one is served while the other one computes.
+        if programs.takesTurns { hadWaited = false }
         // Following the program is not part of serving it.
         let start = isAlone ? SystemClock.nanoseconds() : now
         pace.begin(start, hadWaited: hadWaited, isSync: request.isSync)
@@ -291,7 +293,9 @@ final class DeviceTransport: RequestTransport {
     private func receive(_ descriptor: Int32) -> Outcome {
         let count = read(descriptor, buffer, DeviceTransport.bufferBytes)
         if count > 0 {
-            dirtyBytes = max(dirtyBytes, count)
+            // Whatever this one waits for, it waits with its own content alone.
+            if dirtyBytes > count { explicit_bzero(buffer + count, dirtyBytes - count) }
+            dirtyBytes = count
             guard let request = Request(UnsafeRawBufferPointer(start: buffer, count: count)) else {
                 return strange()
             }

@@ -19,8 +19,6 @@ final class LoneServing: Sendable {
     private static let idleLooks = 16
     /// While one request is served that nobody waits behind.
     private static let patientLooks = 256
-    /// Twice within that is starvation.
-    private static let freedNanoseconds: UInt64 = 20_000_000
     /// How long it takes a thread at most to bind itself to a CPU, unless it is kept from running.
     private static let bindingNanoseconds: UInt64 = 1_000_000
 
@@ -49,6 +47,8 @@ final class LoneServing: Sendable {
     private let sleepers = Mutex<[pthread_t?]>([])
     private let use: @Sendable (Int32) -> ThreadUse?
     private let watchNanoseconds: Int
+    /// The owner made an ordinary thread within a request twice within that is starvation.
+    private let freedNanoseconds: UInt64
 
     /// Of whoever is on watch.
     private struct Looking {
@@ -63,10 +63,11 @@ final class LoneServing: Sendable {
 
     /// `watchNanoseconds`: from one look of the watch's to the next. `use`: what a thread of this process has had of the CPUs.
     init(
-        watchNanoseconds: Int = 1_000_000,
+        watchNanoseconds: Int = 1_000_000, freedNanoseconds: UInt64 = 20_000_000,
         use: @escaping @Sendable (Int32) -> ThreadUse? = ThreadUse.read(ofThread:)
     ) {
         self.watchNanoseconds = watchNanoseconds
+        self.freedNanoseconds = freedNanoseconds
         self.use = use
     }
 
@@ -203,7 +204,7 @@ final class LoneServing: Sendable {
                 looking.next = now &+ UInt64(Starvation.intervalNanoseconds)
                 withGiving { startGivingWay(&$0, thread) }
             } else if heldRequest != 0, isKeptFromRunning(&looking, heldRequest, now) {
-                if now &- looking.wasFreed < LoneServing.freedNanoseconds {
+                if now &- looking.wasFreed < freedNanoseconds {
                     pause(&looking, now)
                 }
                 looking.wasFreed = now
@@ -230,10 +231,12 @@ final class LoneServing: Sendable {
         _ looking: inout Looking, _ request: UInt64, _ now: UInt64
     ) -> Bool {
         let use = use(ownerThread.load(ordering: .acquiring))
-        defer { looking.held = (request, now, use) }
+        defer { looking.held = (request, SystemClock.nanoseconds(), use) }
         guard let before = looking.held, before.request == request else { return false }
         guard let use, let last = before.use else { return true }
-        return use.isRunnable && use.nanoseconds &- last.nanoseconds < (now &- before.time) / 8
+        // One that waits for the disk, again and again, may be about to run.
+        let wantedTo = last.isRunnable && use.isRunnable && use.turns &- last.turns <= 1
+        return wantedTo && use.nanoseconds &- last.nanoseconds < (now &- before.time) / 8
     }
 
     private func startGivingWay(_ giving: inout Int32, _ thread: Int32) {

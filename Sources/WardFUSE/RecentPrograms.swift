@@ -7,6 +7,8 @@ struct RecentPrograms {
     private var last = SIMD8<UInt32>()
     private var next = 0
     private var current: UInt32 = 0
+    /// The last request is not of the program that asked for the one before, and there are no others than these two.
+    private(set) var takesTurns = false
     /// When the last request came, and when the last one that was not of the same program as the one before, nanoseconds.
     private var now: UInt64 = 0
     private var changed: UInt64 = 0
@@ -18,6 +20,7 @@ struct RecentPrograms {
         last[next] = program
         next = (next &+ 1) % last.scalarCount
         self.now = now
+        takesTurns = program != current && count <= 2
         if program != current {
             current = program
             changed = now
@@ -32,7 +35,10 @@ struct RecentPrograms {
     }
 
     /// What came before may have been asked by others, of others who serve.
-    mutating func startAfresh(at now: UInt64) { changed = now }
+    mutating func startAfresh(at now: UInt64) {
+        self.now = now
+        changed = now
+    }
 
     /// Only one has asked for a while.
     @inline(__always)

@@ -40,11 +40,13 @@ final class RequestServer<Channel: ReplyChannel> {
     /// Serves one request; it is answered when this returns, or handed to `syncs`.
     func serve(_ request: Request, _ channel: Channel) {
         counts.note(request.header.opcode)
-        var call = Call(request, channel)
         do throws(Errno) {
-            try dispatch(&call)
+            try volume.withSpace { () throws(Errno) in
+                var call = Call(request, channel)
+                try dispatch(&call)
+            }
         } catch {
-            channel.complete(call.unique, error: Wire.errorNumber(error))
+            channel.complete(request.header.unique, error: Wire.errorNumber(error))
         }
         context.finishRequest()
     }

@@ -58,6 +58,11 @@ struct KnownDirectories {
         if isCold, place.kind == .files, let parent {
             noteFile(in: place.directory, below: parent)
         }
+        if place.kind == .files, let parent,
+            let index = index(of: Place(directory: parent, kind: .directories))
+        {
+            known[index].lastUse = time
+        }
         if let index = index(of: place) {
             known[index].lastUse = time
             if known[index].listing == nil {

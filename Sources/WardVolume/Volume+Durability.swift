@@ -24,6 +24,7 @@ extension Volume {
         ahead.stop()
         finishPending(within: Volume.closePatience)
         background.drain()
+        removedFiles.finish()
         for node in nodesWithOpenFile {
             guard let file = node.file else { continue }
             file.lock.lockWrite()

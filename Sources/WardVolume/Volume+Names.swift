@@ -97,6 +97,8 @@ extension Volume {
         let unread = unreadableNow(status, parent, context.nameA, context)
         noteLeaving(status, context)
         defer { movedFiles.end(by: context) }
+        let held = removedFiles.hold(status, directory.rawValue, context.nameA)
+        defer { removedFiles.giveBack(held) }
         try storage.unlinkat(directory.rawValue, context.nameA, 0)
         if let unread { report(unread.removed(by: .unlink, caller)) }
         noteRemoved(victim, status, parent, context.nameA, directory.rawValue)

@@ -145,6 +145,7 @@ public final class Volume: @unchecked Sendable {
     public let keepsListings: Bool
     let streaming = Streaming()
     let ahead: TreeReadAhead
+    let removedFiles: RemovedFiles
     /// Offsets in the store's directories are hashes of names, and reading them may wait for a disk.
     let readsListingsAhead: Bool
     /// The kernel keeps what it has read and written of a file when it is opened again.
@@ -196,6 +197,8 @@ public final class Volume: @unchecked Sendable {
         keepsOrder = storage.ordersChanges(opened.descriptor)
         let waitsForDisk = storage.waitsForDisk(opened.descriptor)
         ahead = TreeReadAhead(storage, isUseful: waitsForDisk)
+        removedFiles = RemovedFiles(
+            storage, isUseful: waitsForDisk && sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1)
         readsListingsAhead = fileSystem == .ext4 && waitsForDisk
         root = Node(inode: UInt64(opened.status.st_ino), type: S_IFDIR, generation: 1)
         let state = DirectoryState(record: opened.record)
@@ -399,8 +402,15 @@ public final class Volume: @unchecked Sendable {
         return counts
     }
 
-    /// Numbers of the backing file system; names up to 255 bytes.
+    /// Runs `body`, and once more where it failed for want of space that files which were just removed may still have had.
+    @inline(__always)
+    public func withSpace(_ body: () throws(Errno) -> Void) throws(Errno) {
+        try removedFiles.withSpace(body)
+    }
+
+    /// Numbers of the backing file system, without files that were removed; names up to 255 bytes.
     public func fileSystemStatus() throws(Errno) -> FileSystemStatus {
+        removedFiles.finish()
         var status = try storage.fstatvfs(rootDescriptor)
         status.f_namemax = 255
         return status

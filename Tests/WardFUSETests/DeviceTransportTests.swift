@@ -18,10 +18,9 @@ import WardSystem
         private let ends = Ends()
         /// Of the last request for a sync: whether others would have waited for it.
         let syncHeldUpOthers = Atomic<Bool>(false)
-        /// What was left of its content, bytes, and whether a lock would have waited, while it was synced and after.
+        /// What was left of that and of a longer one before, bytes; and whether a lock would have waited, at the last request of all.
         let leftAtSync = Atomic<Int>(-1)
-        let lockWaitsAtSync = Atomic<Bool>(true)
-        let lockWaitsAfterSync = Atomic<Bool>(false)
+        let lockWaits = Atomic<Bool>(false)
         let share: DeviceShare
         private let kernel: OwnedDescriptor
         private let requests = Atomic<UInt64>(0)
@@ -55,23 +54,21 @@ import WardSystem
                     let progress = WipeProgress()
                     guard let transport = try? DeviceTransport(share, number: number, progress)
                     else { return }
-                    var hasSynced = false
                     while let (request, channel) = transport.nextRequest(),
                         request.header.opcode != FUSE_DESTROY.rawValue
                     {
                         guard request.header.opcode != FUSE_RELEASE.rawValue, !request.isForget
                         else { continue }
-                        let lockWaits = progress.met.load(ordering: .relaxed) != .max
-                        if hasSynced { lockWaitsAfterSync.store(lockWaits, ordering: .relaxed) }
-                        hasSynced = request.isSync
                         if request.isSync {
                             syncHeldUpOthers.store(channel.holdsUpOthers, ordering: .relaxed)
                             transport.willSync()
-                            leftAtSync.store(
-                                request.body.rest.count { $0 != 0 }, ordering: .relaxed)
-                            lockWaitsAtSync.store(
-                                progress.met.load(ordering: .relaxed) != .max, ordering: .relaxed)
+                            // The buffer is longer than what came last.
+                            let buffer = UnsafeRawBufferPointer(
+                                start: request.body.rest.baseAddress, count: 8192)
+                            leftAtSync.store(buffer.count { $0 != 0 }, ordering: .relaxed)
                         }
+                        lockWaits.store(
+                            progress.met.load(ordering: .relaxed) != .max, ordering: .relaxed)
                         channel.complete(request.header.unique)
                     }
                     share.alone.workerEnds()
@@ -197,16 +194,15 @@ import WardSystem
     func wipedBySync() throws {
         try using { device in
             device.untilFollowed()
-            device.ask(FUSE_WRITE, content: [UInt8](repeating: 0x5a, count: 4096))
-            device.awaitAnswer()
-            device.ask(FUSE_FSYNC, content: [UInt8](repeating: 0x5a, count: 16))
-            device.awaitAnswer()
-            #expect(device.leftAtSync.load(ordering: .relaxed) == 0)
-            let waits = device.lockWaitsAtSync.load(ordering: .relaxed)
-            #expect(!waits)
-            while !device.lockWaitsAfterSync.load(ordering: .relaxed) {
-                device.ask(FUSE_LOOKUP)
+            for (code, bytes, waits) in [
+                (FUSE_WRITE, 4096, true), (FUSE_FSYNC, 16, false), (FUSE_LOOKUP, 16, true),
+                (FUSE_FSYNC, 16, false),
+            ] {
+                device.ask(code, content: [UInt8](repeating: 0x5a, count: bytes))
                 device.awaitAnswer()
+                let didWait = device.lockWaits.load(ordering: .relaxed)
+                #expect(didWait == waits)
+                if !waits { #expect(device.leftAtSync.load(ordering: .relaxed) == 0) }
             }
         }
     }

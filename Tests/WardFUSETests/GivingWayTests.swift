@@ -141,9 +141,10 @@ import WardSystem
     // Without one of its own it has the class `idle` at the disk, which waits for all others.
     @Test("who gives way to programs keeps its place at the disk, the one it was given included")
     func disk() throws {
+        let niceness = getpriority(__priority_which_t(PRIO_PROCESS.rawValue), 0)
+        let usual = "best-effort: prio \((niceness + 20) / 5)"
         for (given, kept) in [
-            ([], "best-effort: prio 4"), (["-c", "2", "-n", "7"], "best-effort: prio 7"),
-            (["-c", "3"], "idle"),
+            ([], usual), (["-c", "2", "-n", "7"], "best-effort: prio 7"), (["-c", "3"], "idle"),
         ] {
             let number = Atomic<Int32>(0)
             let isEnding = Atomic<Bool>(false)
@@ -157,7 +158,10 @@ import WardSystem
             }
             while number.load(ordering: .sequentiallyConsistent) == 0 { usleep(100) }
             let own = number.load(ordering: .sequentiallyConsistent)
-            if !given.isEmpty {
+            if given.isEmpty {
+                // Unless these tests were given one.
+                guard try ioPriority(of: own).hasPrefix("none") else { continue }
+            } else {
                 let ionice = try Process.run(
                     URL(fileURLWithPath: "/usr/bin/ionice"), arguments: given + ["-p", "\(own)"])
                 ionice.waitUntilExit()

@@ -31,7 +31,8 @@ import WardSystem
                 ThreadUse(isRunnable: false, nanoseconds: 0, turns: 0)
             }
         ) {
-            alone = LoneServing(use: use)
+            // Of a test on a busy machine ten seconds are soon.
+            alone = LoneServing(freedNanoseconds: 10_000_000_000, use: use)
         }
 
         /// `cpu`: of the worker that serves; nil: anywhere.

@@ -248,6 +248,27 @@ import WardSystem
         #expect(programs.count == 1)
     }
 
+    @Test("Two programs take turns; one of them twice, and three, do not")
+    func turns() {
+        var programs = RecentPrograms()
+        programs.note(7, at: 1)
+        for _ in 0..<4 {
+            programs.note(8, at: 1)
+            #expect(programs.takesTurns)
+            programs.note(7, at: 1)
+            #expect(programs.takesTurns)
+        }
+        programs.note(7, at: 1)
+        #expect(!programs.takesTurns)
+        for program: UInt32 in [8, 7, 9] { programs.note(program, at: 1) }
+        for program: UInt32 in [7, 8, 7, 8, 7, 8] {
+            programs.note(program, at: 1)
+            #expect(!programs.takesTurns, "the third one is not long ago")
+        }
+        for program: UInt32 in [7, 8] { programs.note(program, at: 1) }
+        #expect(programs.takesTurns)
+    }
+
     @Test("One program is one after a while without another, which the kernel is not")
     func oneProgram() {
         let period = RecentPrograms.oneNanoseconds
@@ -264,6 +285,13 @@ import WardSystem
         #expect(!programs.isOne)
         programs.note(8, at: 1001 + 2 * period)
         #expect(programs.isOne)
+        // Programs that can't be told from each other, as of another namespace of processes, are several.
+        var strangers = RecentPrograms()
+        for time in 0..<10 as Range<UInt64> { strangers.note(0, at: time * period) }
+        #expect(!strangers.isOne)
+        strangers.startAfresh(at: 10 * period)
+        strangers.note(0, at: 20 * period)
+        #expect(!strangers.isOne)
         // One that begins to serve alone did not see what others served.
         programs.startAfresh(at: 1001 + 2 * period)
         #expect(!programs.isOne)

@@ -1,0 +1,207 @@
+import CWardLinux
+import Foundation
+import Glibc
+import Synchronization
+import Testing
+import WardSystem
+
+@testable import WardVolume
+
+/// A removed file is taken apart by a thread of its own (decision 0072).
+@Suite final class RemovedFilesTests {
+    private let storage = SlowlyClosingStorage()
+    private let removed: RemovedFiles
+    private let root: String
+    private let directory: OwnedDescriptor
+
+    init() throws {
+        removed = RemovedFiles(storage, isUseful: true)
+        root = NSTemporaryDirectory() + "ward-removed-" + UUID().uuidString
+        try FileManager.default.createDirectory(atPath: root, withIntermediateDirectories: false)
+        directory = try OwnedDescriptor(opening: root, O_RDONLY | O_DIRECTORY)
+    }
+
+    deinit { try? FileManager.default.removeItem(atPath: root) }
+
+    private func make(_ name: String, bytes: Int = 1) throws {
+        try Data(count: bytes).write(to: URL(fileURLWithPath: "\(root)/\(name)"))
+    }
+
+    private func hold(_ name: String, nlink: nlink_t? = nil) throws -> RemovedFiles.Held? {
+        var status = try storage.fstatat(directory.rawValue, name)
+        if let nlink { status.st_nlink = nlink }
+        return removed.hold(status, directory.rawValue, name)
+    }
+
+    /// As a worker does; whether it was held.
+    private func remove(_ name: String) throws -> Bool {
+        let held = try hold(name)
+        defer { removed.giveBack(held) }
+        try storage.unlinkat(directory.rawValue, name, 0)
+        return held != nil
+    }
+
+    /// Files below the root that this process has open, removed ones.
+    private func openFiles() throws -> Int {
+        try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").count {
+            let path = try? FileManager.default.destinationOfSymbolicLink(
+                atPath: "/proc/self/fd/\($0)")
+            return path?.hasPrefix(root + "/") ?? false
+        }
+    }
+
+    @Test("after the answer, by another thread; whoever needs the space can wait for it")
+    func oneByOne() throws {
+        for number in 0..<20 {
+            try make("f\(number)")
+            #expect(try remove("f\(number)"))
+            #expect(removed.finish() && !removed.isBusy)
+        }
+        #expect(try openFiles() == 0)
+        let threads = storage.threads
+        #expect(!threads.isEmpty && !threads.contains(ward_gettid()))
+    }
+
+    @Test("a store that hangs: no more than some files are held, and all are removed")
+    func hanging() throws {
+        let count = RemovedFiles.mostFiles + 20
+        for number in 0..<count { try make("f\(number)") }
+        storage.hanging.lockNow()
+        let held = try (0..<count).map { try remove("f\($0)") }
+        #expect(held.count { $0 } == RemovedFiles.mostFiles && !held.last!)
+        #expect(try FileManager.default.contentsOfDirectory(atPath: root).isEmpty)
+        #expect(try openFiles() == RemovedFiles.mostFiles)
+        storage.hanging.unlock()
+        while removed.isBusy { usleep(1000) }
+        #expect(try openFiles() == 0)
+    }
+
+    @Test("only the last name of a file, and not more bytes than a bound")
+    func others() throws {
+        try make("f")
+        #expect(try hold("f", nlink: 2) == nil)
+        try FileManager.default.createDirectory(
+            atPath: "\(root)/d", withIntermediateDirectories: false)
+        #expect(try hold("d", nlink: 1) == nil)
+        #expect(symlink("f", "\(root)/l") == 0)
+        #expect(try hold("l") == nil)
+        var status = try storage.fstatat(directory.rawValue, "f")
+        status.st_blocks = blkcnt_t(RemovedFiles.mostBytes / 512 + 1)
+        #expect(removed.hold(status, directory.rawValue, "f") == nil)
+        status.st_blocks -= 1
+        let held = removed.hold(status, directory.rawValue, "f")
+        #expect(held != nil)
+        #expect(try hold("f") == nil, "the one before has taken all")
+        removed.giveBack(held)
+        #expect(removed.finish())
+        // One that is not removed after all, and one that has gone.
+        #expect(try hold("f").map { removed.giveBack($0) } != nil)
+        #expect(unlink("\(root)/f") == 0)
+        #expect(removed.hold(status, directory.rawValue, "f") == nil)
+        let none = RemovedFiles(storage, isUseful: false)
+        try make("g")
+        #expect(
+            none.hold(try storage.fstatat(directory.rawValue, "g"), directory.rawValue, "g") == nil)
+        #expect(removed.finish())
+        #expect(try openFiles() == 0)
+    }
+
+    @Test("who finds no space while there are some tries once more when they are gone")
+    func space() throws {
+        for error: Errno in [.noSpace, .diskQuotaExceeded] {
+            try make("f")
+            storage.hanging.lockNow()
+            #expect(try remove("f"))
+            var tries = 0
+            try removed.withSpace { () throws(Errno) in
+                tries += 1
+                if tries == 1 { storage.hanging.unlock() }
+                if removed.isBusy { throw error }
+            }
+            #expect(tries == 2)
+            // With none there it is the store's own answer.
+            tries = 0
+            #expect(throws: error) {
+                try removed.withSpace { () throws(Errno) in
+                    tries += 1
+                    throw error
+                }
+            }
+            #expect(tries == 1)
+        }
+        try make("f")
+        storage.hanging.lockNow()
+        #expect(try remove("f"))
+        var tries = 0
+        #expect(throws: Errno.ioError) {
+            try removed.withSpace { () throws(Errno) in
+                tries += 1
+                throw .ioError
+            }
+        }
+        #expect(tries == 1)
+        storage.hanging.unlock()
+        #expect(removed.finish())
+    }
+
+    @Test("a volume on a disk: what is removed has gone, and nothing of it is open at its end")
+    func volume() throws {
+        let harness = try VolumeHarness(storage: storage)
+        func stored() throws -> Set<String> {
+            Set(try FileManager.default.contentsOfDirectory(atPath: harness.directory))
+        }
+        let before = try stored()
+        for number in 0..<20 {
+            let made = try harness.create("f\(number)")
+            try harness.write(made.handle, 0, [1])
+            harness.volume.release(made.handle, harness.context)
+            harness.volume.forget(made.node, lookups: 1)
+        }
+        let calls = storage.threads.count
+        for number in 0..<20 {
+            try harness.withName("f\(number)") { name throws(Errno) in
+                try harness.volume.unlink(1, name, caller: harness.caller, harness.context)
+            }
+            #expect(throws: Errno.noSuchFileOrDirectory) { try harness.lookup("f\(number)") }
+        }
+        _ = try harness.volume.fileSystemStatus()
+        #expect(!harness.volume.removedFiles.isBusy)
+        try harness.volume.close()
+        #expect(sysconf(Int32(_SC_NPROCESSORS_ONLN)) == 1 || storage.threads.count > calls)
+        #expect(try stored() == before)
+    }
+}
+
+/// A disk. Tells who closes what was opened for its place only (`O_PATH`), and does that only when it does not hang.
+private final class SlowlyClosingStorage: ManualStorage, @unchecked Sendable {
+    // Sendable: what it adds is behind a mutex.
+    private struct State {
+        var held: Set<Int32> = []
+        var threads: [Int32] = []
+    }
+    private let state = Mutex(State())
+
+    var threads: [Int32] { state.withLock { $0.threads } }
+
+    override func waitsForDisk(_ descriptor: Int32) -> Bool { true }
+
+    override func openat(
+        _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, mode: mode_t
+    ) throws(Errno) -> Int32 {
+        let descriptor = try super.openat(directory, path, flags, mode: mode)
+        if flags & 0o10000000 != 0 {
+            state.withLock { _ = $0.held.insert(descriptor) }
+        }
+        return descriptor
+    }
+
+    override func close(_ descriptor: Int32) {
+        let isHeld = state.withLock { state in
+            guard state.held.remove(descriptor) != nil else { return false }
+            state.threads.append(ward_gettid())
+            return true
+        }
+        if isHeld { waitWhileHanging() }
+        super.close(descriptor)
+    }
+}
