@@ -9,6 +9,9 @@ import WardSystem
 /// again, and longer for a large one. It does that with the last descriptor: one is held from before the name goes until after the program
 /// has its answer. A power cut in between leaves what the store's own list of such files is for.
 ///
+/// That is for who removes one file after the other. One alone is taken apart where it is removed: after a sync that would be more for the
+/// next one to write.
+///
 /// Concurrency: any thread.
 final class RemovedFiles: Sendable {
     /// Held at once: what comes meanwhile is taken apart by whoever removes it. Bytes as the store counts them.
@@ -21,6 +24,8 @@ final class RemovedFiles: Sendable {
     private static let waits = 4
     /// And after so long it ends.
     private static let sleepNanoseconds = 60_000_000_000
+    /// One that was removed so soon after another one, nanoseconds, and without a sync in between, may be followed by more.
+    static let togetherNanoseconds: UInt64 = 10_000_000
     /// How long who needs the space waits for it at most.
     static let patience = Duration.seconds(1)
 
@@ -43,6 +48,8 @@ final class RemovedFiles: Sendable {
     /// Those that are not taken apart yet.
     private let files = Atomic<Int>(0)
     private let bytes = Atomic<Int>(0)
+    /// When the last one was removed, nanoseconds of the store's clock; 0: there was a sync since.
+    private let last = Atomic<UInt64>(0)
 
     /// Does nothing where it is of no use.
     init(_ storage: any Storage, isUseful: Bool) {
@@ -55,8 +62,13 @@ final class RemovedFiles: Sendable {
 
     /// Before the name goes: nil where the store is to take the file apart with that. To be given back, whatever becomes of the name.
     func hold(_ status: FileStatus, _ directory: Int32, _ stored: UnsafePointer<CChar>) -> Held? {
+        guard isUseful, status.st_nlink == 1, status.st_mode & S_IFMT == S_IFREG else {
+            return nil
+        }
         let size = Int(clamping: status.st_blocks) &* 512
-        guard isUseful, status.st_nlink == 1, status.st_mode & S_IFMT == S_IFREG,
+        let now = storage.nanoseconds()
+        let before = last.exchange(now, ordering: .relaxed)
+        guard now &- before < RemovedFiles.togetherNanoseconds,
             files.load(ordering: .relaxed) < RemovedFiles.mostFiles,
             bytes.load(ordering: .relaxed) &+ size <= RemovedFiles.mostBytes,
             let descriptor = try? storage.openat(
@@ -66,6 +78,10 @@ final class RemovedFiles: Sendable {
         bytes.add(size, ordering: .relaxed)
         return Held(descriptor: descriptor, bytes: size)
     }
+
+    /// Something is being synced.
+    @inline(__always)
+    func noteSync() { last.store(0, ordering: .relaxed) }
 
     /// Afterwards.
     func giveBack(_ held: Held?) {

@@ -86,6 +86,7 @@ extension Volume {
         _ handle: HandleID, dataOnly: Bool, _ context: WorkerContext
     ) throws(Errno) {
         let node = handle.object(as: DirectoryHandle.self).node
+        removedFiles.noteSync()
         try storage.fsync(try directoryDescriptor(of: node).rawValue)
         try syncNames(of: node)
     }

@@ -150,6 +150,7 @@ extension Volume {
         storeSyncLock.lockNow()
         defer { storeSyncLock.unlock() }
         do throws(Errno) {
+            removedFiles.noteSync()
             try storage.syncfs(rootDescriptor)
             // A store that gave up says it here alone (`Syscall.syncFileSystem`).
             try storage.fsync(rootDescriptor)

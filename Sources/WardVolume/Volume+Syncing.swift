@@ -23,6 +23,7 @@ extension Volume {
     /// A failure is noted: every handle reports it once. Without one there may have been another's meanwhile:
     /// `file.syncFailures` tells.
     func sync(_ file: OpenFile, dataOnly: Bool) throws(Errno) {
+        removedFiles.noteSync()
         try file.syncs.sync(isFull: !dataOnly) { isFull throws(Errno) in
             do throws(Errno) {
                 if isFull {

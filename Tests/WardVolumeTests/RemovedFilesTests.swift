@@ -27,6 +27,14 @@ import WardSystem
         try Data(count: bytes).write(to: URL(fileURLWithPath: "\(root)/\(name)"))
     }
 
+    /// So that what is removed next is not alone.
+    private func removeOne(of removed: RemovedFiles) throws {
+        try make("first")
+        let status = try storage.fstatat(directory.rawValue, "first")
+        #expect(removed.hold(status, directory.rawValue, "first") == nil)
+        try storage.unlinkat(directory.rawValue, "first", 0)
+    }
+
     private func hold(_ name: String, nlink: nlink_t? = nil) throws -> RemovedFiles.Held? {
         var status = try storage.fstatat(directory.rawValue, name)
         if let nlink { status.st_nlink = nlink }
@@ -52,6 +60,7 @@ import WardSystem
 
     @Test("after the answer, by another thread; whoever needs the space can wait for it")
     func oneByOne() throws {
+        try removeOne(of: removed)
         for number in 0..<20 {
             try make("f\(number)")
             #expect(try remove("f\(number)"))
@@ -66,6 +75,7 @@ import WardSystem
     func hanging() throws {
         let count = RemovedFiles.mostFiles + 20
         for number in 0..<count { try make("f\(number)") }
+        try removeOne(of: removed)
         storage.hanging.lockNow()
         let held = try (0..<count).map { try remove("f\($0)") }
         #expect(held.count { $0 } == RemovedFiles.mostFiles && !held.last!)
@@ -78,6 +88,7 @@ import WardSystem
 
     @Test("only the last name of a file, and not more bytes than a bound")
     func others() throws {
+        try removeOne(of: removed)
         try make("f")
         #expect(try hold("f", nlink: 2) == nil)
         try FileManager.default.createDirectory(
@@ -99,15 +110,30 @@ import WardSystem
         #expect(unlink("\(root)/f") == 0)
         #expect(removed.hold(status, directory.rawValue, "f") == nil)
         let none = RemovedFiles(storage, isUseful: false)
-        try make("g")
-        #expect(
-            none.hold(try storage.fstatat(directory.rawValue, "g"), directory.rawValue, "g") == nil)
+        for _ in 0..<2 { try removeOne(of: none) }
         #expect(removed.finish())
         #expect(try openFiles() == 0)
     }
 
+    @Test("one alone, and one after a sync, is taken apart where it is removed")
+    func alone() throws {
+        for number in 0..<8 { try make("f\(number)") }
+        #expect(try !remove("f0"))
+        #expect(try remove("f1"))
+        storage.advance(RemovedFiles.togetherNanoseconds - 1)
+        #expect(try remove("f2"))
+        storage.advance(RemovedFiles.togetherNanoseconds)
+        #expect(try !remove("f3"))
+        #expect(try remove("f4"))
+        removed.noteSync()
+        #expect(try !remove("f5"))
+        #expect(try remove("f6"))
+        #expect(removed.finish())
+    }
+
     @Test("who finds no space while there are some tries once more when they are gone")
     func space() throws {
+        try removeOne(of: removed)
         for error: Errno in [.noSpace, .diskQuotaExceeded] {
             try make("f")
             storage.hanging.lockNow()
@@ -157,17 +183,34 @@ import WardSystem
             harness.volume.release(made.handle, harness.context)
             harness.volume.forget(made.node, lookups: 1)
         }
-        let calls = storage.threads.count
-        for number in 0..<20 {
+        func unlink(_ number: Int) throws {
             try harness.withName("f\(number)") { name throws(Errno) in
                 try harness.volume.unlink(1, name, caller: harness.caller, harness.context)
             }
             #expect(throws: Errno.noSuchFileOrDirectory) { try harness.lookup("f\(number)") }
         }
-        _ = try harness.volume.fileSystemStatus()
-        #expect(!harness.volume.removedFiles.isBusy)
+        func held() -> Int {
+            _ = try? harness.volume.fileSystemStatus()
+            #expect(!harness.volume.removedFiles.isBusy)
+            return storage.threads.count { $0 != ward_gettid() }
+        }
+        let isUseful = sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1
+        for number in 0..<18 { try unlink(number) }
+        #expect(held() == (isUseful ? 17 : 0))
+        // As a database does with its journal.
+        let (node, handle) = try harness.create("g")
+        try harness.write(handle, 0, [1])
+        for number in 18..<20 {
+            try harness.volume.fsync(handle, dataOnly: number == 18, harness.context)
+            try unlink(number)
+        }
+        #expect(held() == (isUseful ? 17 : 0))
+        harness.volume.release(handle, harness.context)
+        harness.volume.forget(node, lookups: 1)
+        try harness.withName("g") { name throws(Errno) in
+            try harness.volume.unlink(1, name, caller: harness.caller, harness.context)
+        }
         try harness.volume.close()
-        #expect(sysconf(Int32(_SC_NPROCESSORS_ONLN)) == 1 || storage.threads.count > calls)
         #expect(try stored() == before)
     }
 }
