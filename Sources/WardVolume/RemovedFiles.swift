@@ -176,13 +176,17 @@ final class RemovedFiles: Sendable {
     }
 
     /// Runs `body`, and once more where it failed for want of space (`ENOSPC`, `EDQUOT`) that removed files may still have had.
+    /// `willWait`: called before that is waited for.
     @inline(__always)
-    func withSpace(_ body: () throws(Errno) -> Void) throws(Errno) {
+    func withSpace(
+        willWait: () -> Void, _ body: () throws(Errno) -> Void
+    ) throws(Errno) {
         let wasBusy = isBusy
         do throws(Errno) {
             try body()
         } catch {
             guard wasBusy, error == .noSpace || error == .diskQuotaExceeded else { throw error }
+            willWait()
             finish()
             try body()
         }

@@ -402,10 +402,13 @@ public final class Volume: @unchecked Sendable {
         return counts
     }
 
-    /// Runs `body`, and once more where it failed for want of space that files which were just removed may still have had.
+    /// Runs `body`, and once more where it failed for want of space that files which were just removed may still have had. A lock need
+    /// not wait for those.
     @inline(__always)
-    public func withSpace(_ body: () throws(Errno) -> Void) throws(Errno) {
-        try removedFiles.withSpace(body)
+    public func withSpace(
+        _ context: WorkerContext, _ body: () throws(Errno) -> Void
+    ) throws(Errno) {
+        try removedFiles.withSpace(willWait: { context.finishRequest() }, body)
     }
 
     /// Numbers of the backing file system, without files that were removed; names up to 255 bytes.

@@ -139,16 +139,19 @@ import WardSystem
             storage.hanging.lockNow()
             #expect(try remove("f"))
             var tries = 0
-            try removed.withSpace { () throws(Errno) in
+            var triesBeforeWait = 0
+            try removed.withSpace(willWait: {
+                triesBeforeWait = tries
+                storage.hanging.unlock()
+            }) { () throws(Errno) in
                 tries += 1
-                if tries == 1 { storage.hanging.unlock() }
                 if removed.isBusy { throw error }
             }
-            #expect(tries == 2)
+            #expect(tries == 2 && triesBeforeWait == 1)
             // With none there it is the store's own answer.
             tries = 0
             #expect(throws: error) {
-                try removed.withSpace { () throws(Errno) in
+                try removed.withSpace(willWait: { Issue.record() }) { () throws(Errno) in
                     tries += 1
                     throw error
                 }
@@ -160,7 +163,7 @@ import WardSystem
         #expect(try remove("f"))
         var tries = 0
         #expect(throws: Errno.ioError) {
-            try removed.withSpace { () throws(Errno) in
+            try removed.withSpace(willWait: { Issue.record() }) { () throws(Errno) in
                 tries += 1
                 throw .ioError
             }
