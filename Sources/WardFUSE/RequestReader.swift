@@ -66,6 +66,17 @@ struct Request {
         header.opcode == FUSE_FORGET.rawValue || header.opcode == FUSE_BATCH_FORGET.rawValue
     }
 
+    /// One of those that may fail for want of space, and can be done once more then. WRITE sees to that itself: a failure that it was told of
+    /// must not be forgotten.
+    var takesSpace: Bool {
+        switch fuse_opcode(rawValue: header.opcode) {
+        case FUSE_CREATE, FUSE_TMPFILE, FUSE_MKNOD, FUSE_MKDIR, FUSE_SYMLINK, FUSE_LINK,
+            FUSE_RENAME, FUSE_RENAME2, FUSE_SETXATTR, FUSE_FALLOCATE:
+            true
+        default: false
+        }
+    }
+
     /// One of those that take as long as a disk does (`SyncPool`).
     var isSync: Bool {
         switch fuse_opcode(rawValue: header.opcode) {

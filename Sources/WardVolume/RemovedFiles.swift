@@ -185,7 +185,8 @@ final class RemovedFiles: Sendable {
         do throws(Errno) {
             try body()
         } catch {
-            guard wasBusy, error == .noSpace || error == .diskQuotaExceeded else { throw error }
+            let isFull = error == .noSpace || error == .diskQuotaExceeded
+            guard isFull, wasBusy || isBusy else { throw error }
             willWait()
             finish()
             try body()

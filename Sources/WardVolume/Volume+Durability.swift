@@ -22,9 +22,9 @@ extension Volume {
     /// After the last request: writes hints, makes a durable point and marks the volume clean.
     public func close() throws(Errno) {
         ahead.stop()
+        removedFiles.finish()
         finishPending(within: Volume.closePatience)
         background.drain()
-        removedFiles.finish()
         for node in nodesWithOpenFile {
             guard let file = node.file else { continue }
             file.lock.lockWrite()

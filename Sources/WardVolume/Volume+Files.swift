@@ -168,9 +168,11 @@ extension Volume {
             let count = min(data.count, file.sizeBytes - Int(offsetBytes))
             guard count > 0 else { return }
             do throws(Errno) {
-                try store(
-                    file, .data(data.baseAddress!), offset: Int(offsetBytes), count: count,
-                    .writeBack, caller, context)
+                try withSpace(context) { () throws(Errno) in
+                    try store(
+                        file, .data(data.baseAddress!), offset: Int(offsetBytes), count: count,
+                        .writeBack, caller, context)
+                }
             } catch {
                 // The kernel tells nobody whose program has ended, nor at a lock: the page is gone.
                 report(.lost(path: path(of: file.node), reason: "a mapped page: \(error)"))
@@ -178,9 +180,11 @@ extension Volume {
             }
         } else {
             do throws(Errno) {
-                try store(
-                    file, .data(data.baseAddress!), offset: Int(offsetBytes), count: data.count,
-                    .write, caller, context)
+                try withSpace(context) { () throws(Errno) in
+                    try store(
+                        file, .data(data.baseAddress!), offset: Int(offsetBytes),
+                        count: data.count, .write, caller, context)
+                }
             } catch {
                 if !isAdmitted(file, .write) { dropRefused(file.node) }
                 throw error
