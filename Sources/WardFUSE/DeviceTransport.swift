@@ -386,17 +386,20 @@ final class DeviceTransport: RequestTransport {
 
     /// Within a request of which nothing in the buffer is needed any more, before it waits for a disk: a lock need not wait for that.
     func willSync() {
-        wipe()
-        willSleep()
+        leaveNothing()
         hasSynced = true
         wipeProgress.met.store(.max, ordering: .sequentiallyConsistent)
     }
 
     private func meetWipeDemand() {
         wipesMet = share.wipeDemand.load(ordering: .sequentiallyConsistent)
+        leaveNothing()
+        wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent)
+    }
+
+    private func leaveNothing() {
         wipe()
         willSleep()
-        wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent)
     }
 
     private func wipe() {

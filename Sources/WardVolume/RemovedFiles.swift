@@ -71,8 +71,7 @@ final class RemovedFiles: Sendable {
         guard now &- before < RemovedFiles.togetherNanoseconds,
             files.load(ordering: .relaxed) < RemovedFiles.mostFiles,
             bytes.load(ordering: .relaxed) &+ size <= RemovedFiles.mostBytes,
-            let descriptor = try? storage.openat(
-                directory, stored, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0)
+            let descriptor = try? storage.openPlace(directory, stored)
         else { return nil }
         files.add(1, ordering: .sequentiallyConsistent)
         bytes.add(size, ordering: .relaxed)
@@ -162,7 +161,7 @@ final class RemovedFiles: Sendable {
     @inline(__always)
     var isBusy: Bool { files.load(ordering: .sequentiallyConsistent) > 0 }
 
-    /// Waits until those that there are now are. False: `patience` was over.
+    /// Waits until none is left, of those that come meanwhile either. False: `patience` was over.
     @discardableResult
     func finish() -> Bool {
         guard isBusy else { return true }

@@ -118,6 +118,12 @@ public protocol Storage: AnyObject, Sendable {
 }
 
 extension Storage {
+    /// Opens what has this name in a directory, a link itself, as a place alone (`O_PATH`, open(2)).
+    func openPlace(
+        _ directory: Int32, _ path: UnsafePointer<CChar>
+    ) throws(Errno) -> Int32 {
+        try openat(directory, path, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0)
+    }
     public func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>) {}
     public func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno) {}
     public func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool { true }

@@ -173,8 +173,7 @@ extension Volume {
         let descriptor: Int32
         do throws(Errno) {
             descriptor = try withLink(of: node) { directory, name throws(Errno) in
-                let descriptor = try storage.openat(
-                    directory, name, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0)
+                let descriptor = try storage.openPlace(directory, name)
                 _ = try verified(descriptor, node)
                 return descriptor
             }

@@ -335,8 +335,7 @@ extension Volume {
         _ state: DirectoryState
     ) {
         guard [S_IFREG, S_IFLNK].contains(status.st_mode & S_IFMT), status.st_nlink == 1,
-            let descriptor = try? storage.openat(
-                directory, stored, Int32(0o10000000) /* O_PATH */ | O_NOFOLLOW, mode: 0)
+            let descriptor = try? storage.openPlace(directory, stored)
         else { return }
         victim.replaced = KeptDescriptor(descriptor, in: state, storage)
     }
