@@ -26,23 +26,28 @@ final class RemovedFiles: Sendable {
     private static let sleepNanoseconds = 60_000_000_000
     /// One that was removed so soon after another one, nanoseconds, and without a sync in between, may be followed by more.
     static let togetherNanoseconds: UInt64 = 10_000_000
-    /// How long who needs the space waits for it at most.
-    static let patience = Duration.seconds(1)
 
     /// Of a file that is about to lose its last name.
     struct Held: Sendable {
         fileprivate let descriptor: Int32
         fileprivate let bytes: Int
+        /// Counted: a later one has a higher number.
+        fileprivate let number: UInt64
     }
 
     private struct State {
         var waiting: [Held] = []
+        /// The numbers of those that are not taken apart yet.
+        var held: [UInt64] = []
+        var newest: UInt64 = 0
         var hasThread = false
         var isAsleep = false
     }
 
     private let storage: any Storage
     private let isUseful: Bool
+    /// How long who needs the space waits for it at most.
+    private let patience: Duration
     private let state: Mutex<State>
     private let word = FutexWord()
     /// Those that are not taken apart yet.
@@ -52,11 +57,13 @@ final class RemovedFiles: Sendable {
     private let last = Atomic<UInt64>(0)
 
     /// Does nothing where it is of no use.
-    init(_ storage: any Storage, isUseful: Bool) {
+    init(_ storage: any Storage, isUseful: Bool, patience: Duration = .seconds(1)) {
         self.storage = storage
         self.isUseful = isUseful
+        self.patience = patience
         var state = State()
         state.waiting.reserveCapacity(RemovedFiles.mostFiles)
+        state.held.reserveCapacity(RemovedFiles.mostFiles)
         self.state = Mutex(state)
     }
 
@@ -75,7 +82,12 @@ final class RemovedFiles: Sendable {
         else { return nil }
         files.add(1, ordering: .sequentiallyConsistent)
         bytes.add(size, ordering: .relaxed)
-        return Held(descriptor: descriptor, bytes: size)
+        let number = state.withLock { state in
+            state.newest += 1
+            state.held.append(state.newest)
+            return state.newest
+        }
+        return Held(descriptor: descriptor, bytes: size, number: number)
     }
 
     /// Something is being synced.
@@ -125,6 +137,8 @@ final class RemovedFiles: Sendable {
             storage.close(held.descriptor)
             bytes.subtract(held.bytes, ordering: .relaxed)
             files.subtract(1, ordering: .sequentiallyConsistent)
+            // Last: who waits for it finds it counted no more.
+            state.withLock { $0.held.removeAll { $0 == held.number } }
         }
     }
 
@@ -161,13 +175,17 @@ final class RemovedFiles: Sendable {
     @inline(__always)
     var isBusy: Bool { files.load(ordering: .sequentiallyConsistent) > 0 }
 
-    /// Waits until none is left, of those that come meanwhile either. False: `patience` was over.
+    /// The number of the one that was held last.
+    var newest: UInt64 { state.withLock { $0.newest } }
+
+    /// Waits until none is left of those up to that number; without one, of those that are held now. False: `patience` was over.
     @discardableResult
-    func finish() -> Bool {
+    func finish(upTo number: UInt64? = nil) -> Bool {
         guard isBusy else { return true }
-        let deadline = SystemClock.monotonic() + RemovedFiles.patience
+        let deadline = SystemClock.monotonic() + patience
+        let last = number ?? newest
         wake()
-        while isBusy {
+        while state.withLock({ state in state.held.contains { $0 <= last } }) {
             guard SystemClock.monotonic() < deadline else { return false }
             usleep(100)
         }

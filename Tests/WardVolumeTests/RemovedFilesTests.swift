@@ -15,7 +15,7 @@ import WardSystem
     private let directory: OwnedDescriptor
 
     init() throws {
-        removed = RemovedFiles(storage, isUseful: true)
+        removed = RemovedFiles(storage, isUseful: true, patience: .seconds(60))
         root = NSTemporaryDirectory() + "ward-removed-" + UUID().uuidString
         try FileManager.default.createDirectory(atPath: root, withIntermediateDirectories: false)
         directory = try OwnedDescriptor(opening: root, O_RDONLY | O_DIRECTORY)
@@ -25,6 +25,13 @@ import WardSystem
 
     private func make(_ name: String, bytes: Int = 1) throws {
         try Data(count: bytes).write(to: URL(fileURLWithPath: "\(root)/\(name)"))
+    }
+
+    /// With a store that takes nothing apart. It goes on afterwards, also where `body` throws.
+    private func whileHanging<T>(_ body: () throws -> T) rethrows -> T {
+        storage.hanging.lockNow()
+        defer { storage.hanging.unlock() }
+        return try body()
     }
 
     /// So that what is removed next is not alone.
@@ -76,14 +83,44 @@ import WardSystem
         let count = RemovedFiles.mostFiles + 20
         for number in 0..<count { try make("f\(number)") }
         try removeOne(of: removed)
-        storage.hanging.lockNow()
-        let held = try (0..<count).map { try remove("f\($0)") }
-        #expect(held.count { $0 } == RemovedFiles.mostFiles && !held.last!)
-        #expect(try FileManager.default.contentsOfDirectory(atPath: root).isEmpty)
-        #expect(try openFiles() == RemovedFiles.mostFiles)
-        storage.hanging.unlock()
-        while removed.isBusy { usleep(1000) }
+        try whileHanging {
+            let held = try (0..<count).map { try remove("f\($0)") }
+            #expect(held.count { $0 } == RemovedFiles.mostFiles && !held.last!)
+            #expect(try FileManager.default.contentsOfDirectory(atPath: root).isEmpty)
+            #expect(try openFiles() == RemovedFiles.mostFiles)
+        }
+        #expect(removed.finish() && !removed.isBusy)
         #expect(try openFiles() == 0)
+    }
+
+    @Test("who needs the space waits for what was removed before, and for no more")
+    func meanwhile() throws {
+        try removeOne(of: removed)
+        for name in ["f", "g", "h"] { try make(name) }
+        // Neither comes back in the order in which they were held.
+        let first = try hold("f")
+        #expect(try remove("g"))
+        let last = removed.newest
+        let later = try hold("h")
+        #expect(first != nil && later != nil)
+        removed.giveBack(first)
+        #expect(removed.finish(upTo: last) && removed.isBusy)
+        removed.giveBack(later)
+        #expect(removed.finish() && !removed.isBusy)
+    }
+
+    @Test("who needs the space of a store that hangs waits for it so long, and no longer")
+    func patience() throws {
+        let removed = RemovedFiles(storage, isUseful: true, patience: .zero)
+        try removeOne(of: removed)
+        try make("f")
+        try whileHanging {
+            let status = try storage.fstatat(directory.rawValue, "f")
+            removed.giveBack(removed.hold(status, directory.rawValue, "f"))
+            #expect(!removed.finish() && removed.isBusy)
+        }
+        while removed.isBusy { usleep(1000) }
+        #expect(removed.finish())
     }
 
     @Test("only the last name of a file, and not more bytes than a bound")
