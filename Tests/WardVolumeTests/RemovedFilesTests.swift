@@ -97,7 +97,7 @@ import WardSystem
     func meanwhile() throws {
         try removeOne(of: removed)
         for name in ["f", "g", "h"] { try make(name) }
-        // Neither comes back in the order in which they were held.
+        // Given back in another order than that in which they were held.
         let first = try hold("f")
         #expect(try remove("g"))
         let last = removed.newest
