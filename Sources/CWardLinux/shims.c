@@ -97,6 +97,10 @@ ssize_t ward_listxattrat(int directory, const char *file, void *list, size_t siz
     return llistxattr(place_of(place, directory, file), list, size);
 }
 int ward_gettid(void) { return (int)syscall(SYS_gettid); }
+long ward_voluntary_switches(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw : 0;
+}
 int ward_futex_wait(const uint32_t *word, uint32_t known, const struct timespec *timeout) {
     return (int)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, known, timeout, NULL, 0);
 }

@@ -214,7 +214,8 @@ final class DeviceTransport: RequestTransport {
         if programs.takesTurns { hadWaited = false }
         // Following the program is not part of serving it.
         let start = isAlone ? SystemClock.nanoseconds() : now
-        pace.begin(start, hadWaited: hadWaited, isSync: request.isSync)
+        pace.begin(
+            start, hadWaited: hadWaited, isSync: request.isSync, isLarge: request.isLarge)
         if !isAlone, pace.sufficesAlone {
             isAlone = share.alone.begin(number)
             programs.startAfresh(at: now)

@@ -311,21 +311,39 @@ struct ServingPace {
     /// away from where the disk reports.
     private static let syncPenalty = 4
     private static let slowNanoseconds: UInt64 = 40_000
+    /// What takes longer is not one worker's, even where it waited for nothing.
+    private static let longNanoseconds: UInt64 = 500_000
     private static let enough = 64
     private static let highest = 128
+    /// After a slow one it is seen of so many whether they wait, and after one that did of none of so many slow ones.
+    private static let watched = 64
+    private static let unwatched = 16
 
     /// What takes longer may have waited for a disk: others could have served meanwhile.
     private let quickNanoseconds: UInt64
+    /// How often the calling thread has waited so far.
+    private let waits: @Sendable () -> Int
     private var evenness = 0
     /// When the request came that is served; 0: none is.
     private var servingSince: UInt64 = 0
     private var isSync = false
+    private var isLarge = false
     private var waitingInARow = 0
-    /// The last request took so long that it may have waited for a disk.
+    /// Of those that come, it is seen whether they wait.
+    private var toWatch = 0
+    /// Of the slow ones that come, it is not.
+    private var toLeave = 0
+    /// `waits` when the request came that is served; -1: it is not seen whether it waits.
+    private var waitsBefore = -1
+    /// The last request may have waited for a disk.
     private(set) var wasSlow = false
 
-    init(quickNanoseconds: UInt64 = 60_000) {
+    init(
+        quickNanoseconds: UInt64 = 60_000,
+        waits: @escaping @Sendable () -> Int = { ward_voluntary_switches() }
+    ) {
         self.quickNanoseconds = quickNanoseconds
+        self.waits = waits
     }
 
     @inline(__always)
@@ -339,27 +357,53 @@ struct ServingPace {
     var needsOthers: Bool { evenness < ServingPace.enough / 2 }
 
     /// A request came, nanoseconds of the clock; `hadWaited`: it was there before it was asked for; `isSync`: how long it takes says nothing
-    /// of the others.
+    /// of the others; `isLarge`: others could do some of it.
     @inline(__always)
-    mutating func begin(_ now: UInt64, hadWaited: Bool, isSync: Bool = false) {
+    mutating func begin(
+        _ now: UInt64, hadWaited: Bool, isSync: Bool = false, isLarge: Bool = false
+    ) {
         servingSince = now
         self.isSync = isSync
+        self.isLarge = isLarge
         waitingInARow = hadWaited ? waitingInARow &+ 1 : 0
+        waitsBefore = -1
+        if toWatch > 0 {
+            toWatch &-= 1
+            waitsBefore = waits()
+        }
     }
 
     /// It was answered.
     @inline(__always)
     mutating func end(_ now: UInt64) {
-        wasSlow = now &- servingSince >= ServingPace.slowNanoseconds
-        let isQuick =
-            now &- servingSince < quickNanoseconds
-            && waitingInARow <= ServingPace.mostWaiting
+        let took = now &- servingSince
         servingSince = 0
-        if isQuick, !isSync {
+        wasSlow = took >= ServingPace.slowNanoseconds
+        var isQuick = took < quickNanoseconds
+        if wasSlow, !isSync, !isLarge, took < ServingPace.longNanoseconds, hasNotWaited() {
+            wasSlow = false
+            isQuick = true
+        }
+        if isQuick, !isSync, waitingInARow <= ServingPace.mostWaiting {
             evenness = min(evenness &+ 1, ServingPace.highest)
         } else {
             let penalty = isSync ? ServingPace.syncPenalty : ServingPace.penalty
             evenness = max(evenness &- penalty, 0)
         }
+    }
+
+    /// Whether a slow one is known to have waited for nothing: the machine is slow.
+    private mutating func hasNotWaited() -> Bool {
+        guard waitsBefore >= 0 else {
+            if toLeave > 0 { toLeave &-= 1 } else { toWatch = ServingPace.watched }
+            return false
+        }
+        if waits() == waitsBefore {
+            toWatch = ServingPace.watched
+            return true
+        }
+        toWatch = 0
+        toLeave = ServingPace.unwatched
+        return false
     }
 }

@@ -1,3 +1,4 @@
+import CWardLinux
 import Glibc
 import Synchronization
 import Testing
@@ -163,12 +164,29 @@ import WardSystem
     /// As many requests in a row, each this long.
     private func serve(
         _ pace: inout ServingPace, _ count: Int, nanoseconds: UInt64 = 5_000,
-        hadWaited: Bool = false, isSync: Bool = false
+        hadWaited: Bool = false, isSync: Bool = false, isLarge: Bool = false,
+        during body: () -> Void = {}
     ) {
         for _ in 0..<count {
-            pace.begin(1_000_000, hadWaited: hadWaited, isSync: isSync)
+            pace.begin(1_000_000, hadWaited: hadWaited, isSync: isSync, isLarge: isLarge)
+            body()
             pace.end(1_000_000 + nanoseconds)
         }
+    }
+
+    /// How often a thread has waited, and was asked.
+    private final class Waits: Sendable {
+        let count = Atomic<Int>(0)
+        let asked = Atomic<Int>(0)
+
+        func pace() -> ServingPace {
+            ServingPace(waits: {
+                self.asked.add(1, ordering: .relaxed)
+                return self.count.load(ordering: .relaxed)
+            })
+        }
+
+        func wait() { count.add(1, ordering: .relaxed) }
     }
 
     @Test(
@@ -200,9 +218,10 @@ import WardSystem
 
     @Test("Slow requests, and a queue that grows longer than it is served, need the others")
     func slowRequests() {
-        var pace = ServingPace()
+        let waits = Waits()
+        var pace = waits.pace()
         serve(&pace, 1000)
-        serve(&pace, 8, nanoseconds: 100_000)
+        serve(&pace, 8, nanoseconds: 100_000) { waits.wait() }
         #expect(pace.needsOthers)
         serve(&pace, 1000)
         #expect(pace.sufficesAlone)
@@ -211,6 +230,60 @@ import WardSystem
         #expect(pace.sufficesAlone)
         serve(&pace, 8, hadWaited: true)
         #expect(pace.needsOthers)
+    }
+
+    @Test(
+        "On a slow machine one worker suffices, too: for requests that were seen to wait for nothing"
+    )
+    func slowMachine() {
+        let waits = Waits()
+        var pace = waits.pace()
+        serve(&pace, 70, nanoseconds: 150_000)
+        #expect(pace.sufficesAlone && !pace.wasSlow)
+        // Not those that others could do some of, that take half a millisecond, or that queue.
+        for isLarge in [true, false] {
+            var pace = pace
+            serve(&pace, 8, nanoseconds: isLarge ? 150_000 : 500_000, isLarge: isLarge)
+            #expect(pace.needsOthers && pace.wasSlow)
+        }
+        var queue = pace
+        serve(&queue, 16, nanoseconds: 150_000, hadWaited: true)
+        #expect(queue.needsOthers)
+        serve(&pace, 8, nanoseconds: 150_000) { waits.wait() }
+        #expect(pace.needsOthers && pace.wasSlow)
+    }
+
+    @Test("It is hardly asked whether a request waits where none is slow, and where all do")
+    func asksSeldom() {
+        let waits = Waits()
+        var pace = waits.pace()
+        serve(&pace, 1000)
+        #expect(waits.asked.load(ordering: .relaxed) == 0)
+        serve(&pace, 1000, nanoseconds: 150_000) { waits.wait() }
+        #expect((2...2 * 1000 / 16).contains(waits.asked.load(ordering: .relaxed)))
+        // After the last that was slow it is asked of a few more.
+        serve(&pace, 100, nanoseconds: 150_000)
+        #expect(pace.sufficesAlone)
+        serve(&pace, 64)
+        let asked = waits.asked.load(ordering: .relaxed)
+        serve(&pace, 1000)
+        #expect(waits.asked.load(ordering: .relaxed) == asked)
+    }
+
+    @Test("What the kernel counts as waiting: sleeping is, computing isn't")
+    func kernelCounts() throws {
+        let counts = Mutex<[Int]>([])
+        try SystemThread("test") {
+            let before = ward_voluntary_switches()
+            var sum: UInt64 = 0
+            for number: UInt64 in 0..<100_000 { sum &+= number ^ sum }
+            let computed = ward_voluntary_switches() &+ Int(sum & 0)
+            usleep(1)
+            counts.withLock { $0 = [before, computed, ward_voluntary_switches()] }
+        }.join()
+        let (before, computed, slept) = counts.withLock { ($0[0], $0[1], $0[2]) }
+        #expect(computed == before)
+        #expect(slept > before)
     }
 
     @Test("Who syncs now and then is served by one worker, and who does every few requests by all")

@@ -83,6 +83,8 @@ ssize_t ward_lgetxattr(const char *path, const char *name, void *value, size_t s
 ssize_t ward_getxattrat(int directory, const char *file, const char *name, void *value, size_t size);
 ssize_t ward_listxattrat(int directory, const char *file, void *list, size_t size);
 int ward_gettid(void);
+/* How often the calling thread has waited so far: ru_nvcsw of getrusage(2). */
+long ward_voluntary_switches(void);
 /* statfs(2): the type (a magic number of linux/magic.h), -1 on failure. Type and call share a name. */
 static inline long ward_file_system_type(const char *path) {
     struct statfs status;
