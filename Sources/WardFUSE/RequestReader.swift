@@ -80,10 +80,11 @@ struct Request {
     /// Reads or writes so much that others could do some of it meanwhile.
     var isLarge: Bool {
         switch fuse_opcode(rawValue: header.opcode) {
-        case FUSE_WRITE: return header.len > Request.largeBytes
+        case FUSE_WRITE: return header.len >= Request.largeBytes
         case FUSE_READ:
             var body = body
-            return (try? body.take(fuse_read_in.self)).map { $0.size > Request.largeBytes } ?? false
+            return (try? body.take(fuse_read_in.self)).map { $0.size >= Request.largeBytes }
+                ?? false
         default: return false
         }
     }

@@ -57,4 +57,33 @@ struct RequestReaderTests {
             #expect(throws: Errno.invalidArgument) { _ = try reader.take(UInt32.self) }
         }
     }
+    private func request(_ opcode: fuse_opcode, _ body: [UInt8]) -> [UInt8] {
+        var header = fuse_in_header()
+        header.len = UInt32(MemoryLayout<fuse_in_header>.size + body.count)
+        header.opcode = opcode.rawValue
+        return bytes(header) + body
+    }
+
+    @Test(
+        "large is what reads or writes 64 KiB and more",
+        arguments: [4096, 61_440, 65_536, 1 << 20])
+    func large(_ count: Int) throws {
+        var read = fuse_read_in()
+        read.size = UInt32(count)
+        var write = fuse_write_in()
+        write.size = UInt32(count)
+        let data = [UInt8](repeating: 0, count: count)
+        for (raw, mayBeLarge) in [
+            (request(FUSE_READ, bytes(read)), true),
+            (request(FUSE_WRITE, bytes(write) + data), true),
+            (request(FUSE_READDIR, bytes(read)), false),
+            // It is told what is wrong with it later.
+            (request(FUSE_READ, []), false),
+        ] {
+            try raw.withUnsafeBytes { raw in
+                let request = try #require(Request(raw))
+                #expect(request.isLarge == (mayBeLarge && count >= 65_536))
+            }
+        }
+    }
 }
