@@ -77,18 +77,20 @@ struct Request {
         }
     }
 
+    /// Of a read or write that is worth another CPU.
+    static let largeBytes = 64 << 10
+
     /// Reads or writes so much that others could do some of it meanwhile.
     var isLarge: Bool {
         switch fuse_opcode(rawValue: header.opcode) {
-        case FUSE_WRITE: return header.len >= Request.largeBytes
+        case FUSE_WRITE: return Int(header.len) >= Request.largeBytes
         case FUSE_READ:
             var body = body
-            return (try? body.take(fuse_read_in.self)).map { $0.size >= Request.largeBytes }
+            return (try? body.take(fuse_read_in.self)).map { Int($0.size) >= Request.largeBytes }
                 ?? false
         default: return false
         }
     }
-    private static let largeBytes: UInt32 = 64 << 10
 
     /// One of those that take as long as a disk does (`SyncPool`).
     var isSync: Bool {

@@ -7,8 +7,6 @@ import CWardLinux
 /// program's own CPU all of it would wait for each other, beside CPUs with nothing to do. What waits for a disk is woken by that, on
 /// whatever CPU it tells, and the program's CPU, which sleeps, would have to be woken for the worker first.
 struct RingPlacement {
-    /// Of a read that is worth another CPU.
-    static let largeBytes = 64 << 10
     /// A smaller one that took so long waited for a disk, nanoseconds: with the store in memory it is a tenth of that.
     static let waitNanoseconds: UInt64 = 40_000
     /// So many other requests in a row, and the worker is back on its CPU.
@@ -27,7 +25,7 @@ struct RingPlacement {
     /// Before a request is served. `readBytes`: what a READ asks for; 0 for all others.
     @inline(__always)
     mutating func follow(readBytes: Int) {
-        if readBytes >= RingPlacement.largeBytes {
+        if readBytes >= Request.largeBytes {
             leave()
         } else if let count = others {
             others = count + 1

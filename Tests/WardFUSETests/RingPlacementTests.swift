@@ -30,10 +30,10 @@ import WardSystem
                 return
             }
             #expect(ward_cpu_count() == 1)
-            placement.follow(readBytes: RingPlacement.largeBytes - 1)
+            placement.follow(readBytes: Request.largeBytes - 1)
             #expect(ward_cpu_count() == 1)
             for _ in 0..<3 {
-                placement.follow(readBytes: RingPlacement.largeBytes)
+                placement.follow(readBytes: Request.largeBytes)
                 #expect(ward_cpu_count() == all)
                 for _ in 1..<RingPlacement.patience { placement.follow(readBytes: 0) }
                 #expect(ward_cpu_count() == all)
