@@ -4,7 +4,7 @@ import Synchronization
 import WardFormat
 import WardSystem
 
-// Epochs and durable points (design §5).
+// Epochs and durable points.
 extension Volume {
     /// Whether anything was written since the last durable point.
     public var hasUnsyncedChanges: Bool {

@@ -4,7 +4,7 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-// The lock, step by step (design §7).
+// The lock, step by step.
 extension Volume {
     /// How long `evict` waits, once the keys are gone, for the store to take what was accepted.
     static let storePatience = Duration.seconds(2)

@@ -204,7 +204,7 @@ extension Volume {
         }
     }
 
-    /// Accepts a finding, with an event, where a doubtful epoch excuses it (design §5); `EIO` otherwise.
+    /// Accepts a finding, with an event, where a doubtful epoch excuses it; `EIO` otherwise.
     private func judge(
         _ file: OpenFile, _ page: Int, _ finding: String, _ context: WorkerContext
     ) throws(Errno) {

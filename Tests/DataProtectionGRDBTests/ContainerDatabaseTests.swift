@@ -4,7 +4,7 @@ import DataProtectionTesting
 import Testing
 import WardTestSupport
 
-/// Issue 6, point 1: containers on simulated devices, made from entitlements.
+/// Containers on simulated devices, made from entitlements.
 @Suite struct ContainerDatabaseTests {
     /// As Xcode writes it, for an app and its widget.
     private static let entitlements = """

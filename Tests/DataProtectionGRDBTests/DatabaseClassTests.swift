@@ -4,7 +4,7 @@ import DataProtectionTesting
 import Testing
 import WardTestSupport
 
-/// Issue 5, point 3: the class of a store that is open elsewhere is not changed; of one that is closed, all of it is.
+/// The class of a store that is open elsewhere is not changed; of one that is closed, all of it is.
 @Suite struct DatabaseClassTests {
     @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue])
     func isRefusedWhileOpenHere(_ kind: ProtectedDatabase.Kind) async throws {

@@ -3,7 +3,7 @@ import DataProtectionGRDB
 import DataProtectionTesting
 import Testing
 
-/// Issue 5, point 3: a lock is never mistaken for corruption, and corruption never for a lock.
+/// A lock is never mistaken for corruption, and corruption never for a lock.
 @Suite struct DatabaseErrorTests {
     /// What SQLite calls a lock where nobody translates it: errors that programs have taken for damage.
     @Test(.simulatedDevice()) func plainSQLiteCallsItDamage() async throws {

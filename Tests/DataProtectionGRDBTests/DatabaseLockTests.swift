@@ -6,7 +6,7 @@ import Testing
 
 @testable import DataProtectionGRDB
 
-/// Issue 5, point 3: closed before the lock, opened again after the unlock, `locked` in between.
+/// Closed before the lock, opened again after the unlock, `locked` in between.
 @Suite struct DatabaseLockTests {
     /// What a database of each class can do in each state, with both kinds.
     @Test(

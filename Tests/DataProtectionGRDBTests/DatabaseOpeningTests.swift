@@ -3,7 +3,7 @@ import DataProtectionGRDB
 import DataProtectionTesting
 import Testing
 
-/// Issue 5, point 3: one call gives a database and its side files a class.
+/// One call gives a database and its side files a class.
 @Suite struct DatabaseOpeningTests {
     /// Row I12 and the call's own promise, whatever the directory's class.
     @Test(

@@ -2,7 +2,7 @@ import DataProtectionTesting
 import Foundation
 import Testing
 
-/// Issue 5, point 4, and design §9: what an audit finds, each kind and its absence.
+/// What an audit finds, each kind and its absence.
 @Suite struct AuditTests {
     private func findings(_ device: SimulatedDevice) async throws -> [Finding] {
         try await device.audit().findings

@@ -3,7 +3,7 @@ import Foundation
 import Testing
 import WardTestSupport
 
-/// Issue 5, point 4: gone without trace after the test, however it ends.
+/// Gone without trace after the test, however it ends.
 @Suite struct EndTests {
     @Test("after remove() nothing is left, and calls say so")
     func removed() async throws {

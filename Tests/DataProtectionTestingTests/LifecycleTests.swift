@@ -3,7 +3,7 @@ import DataProtectionTesting
 import Foundation
 import Testing
 
-/// Issue 5, point 4: a real volume that locks, unlocks, reboots and dies when the test says so.
+/// A real volume that locks, unlocks, reboots and dies when the test says so.
 @Suite struct LifecycleTests {
     @Test("lock, grace period on the device's clock, unlock", .simulatedDevice())
     func lockAndUnlock() async throws {

@@ -3,7 +3,7 @@ import Testing
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// Point 1 of the library: code as Apple's documentation and well-known articles have it, unchanged but for the import
+    /// Code as Apple's documentation and well-known articles have it, unchanged but for the import
     /// (and for what handles an error, which lets the test see it).
     // swift-format-ignore
     @Suite struct AppleSampleTests {

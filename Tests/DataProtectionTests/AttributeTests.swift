@@ -3,7 +3,7 @@ import Testing
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// Point 1 of the library: classes of what is there (rows I4, I7 to I10 of semantics.md), and the other values.
+    /// Classes of what is there (rows I4, I7 to I10 of semantics.md), and the other values.
     @Suite struct AttributeTests {
         private static let content = Data("content".utf8)
 

@@ -4,7 +4,7 @@ import WardContainers
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// Issue 6, point 1: where the library looks for things when the program runs in a container.
+    /// Where the library looks for things when the program runs in a container.
     @Suite struct ContainerDirectoryTests {
         private static let app = "org.example.diary"
 

@@ -3,7 +3,7 @@ import Testing
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// Point 1 of the library: copies and replacements (rows I5, I6 and I13 of semantics.md).
+    /// Copies and replacements (rows I5, I6 and I13 of semantics.md).
     @Suite struct CopyTests {
         private static let content = Data("content".utf8)
 

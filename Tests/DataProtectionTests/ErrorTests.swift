@@ -3,7 +3,7 @@ import Testing
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// Point 1 of the library: what went wrong, so that "locked" is never mistaken for "corrupt" or "missing".
+    /// What went wrong, so that "locked" is never mistaken for "corrupt" or "missing".
     @Suite struct ErrorTests {
         private static let content = Data("content".utf8)
 

@@ -4,7 +4,7 @@ import Testing
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// Point 1 of the library: off a ward volume. One test after the other: the policy is the process's.
+    /// Off a ward volume. One test after the other: the policy is the process's.
     @Suite(.serialized) struct PolicyTests {
         private static let content = Data("content".utf8)
 

@@ -5,7 +5,7 @@ import WardTestSupport
 @testable import DataProtectionLinux
 
 extension DataProtectionSuite {
-    /// Point 2 of the library: the lock state, and being told of its changes (rows L1, L4 and L8 of semantics.md).
+    /// The lock state, and being told of its changes (rows L1, L4 and L8 of semantics.md).
     @Suite struct ProtectedDataTests {
         @Test("L8: isAvailable, for each class, first unlock and passcode in every state")
         func states() throws {

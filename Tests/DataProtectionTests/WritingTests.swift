@@ -5,7 +5,7 @@ import WardTestSupport
 @testable import DataProtectionLinux
 
 extension DataProtectionSuite {
-    /// Point 1 of the library: files that are written with a class (rows O3, I1, I2 and O15 of semantics.md).
+    /// Files that are written with a class (rows O3, I1, I2 and O15 of semantics.md).
     @Suite struct WritingTests {
         private static let content = Data("content".utf8)
 

@@ -4,7 +4,7 @@ import WardControl
 
 @testable import WardCommands
 
-/// Issue 4, point 6: `ward watch` as a function of what is known and of the terminal's size.
+/// `ward watch` as a function of what is known and of the terminal's size.
 @Suite struct WatchScreenTests {
     init() { setenv("TZ", "UTC", 1) }
 

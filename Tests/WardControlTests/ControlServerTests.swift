@@ -298,7 +298,7 @@ import WardSystem
         stopping.join()
     }
 
-    @Test("issue 4, 6: without follow the last answer is the end, however few there are")
+    @Test("without follow the last answer is the end, however few there are")
     func monitorEndsWithoutFollow() throws {
         let fixture = try Fixture()
         let client = try ControlClient(socketPath: fixture.path, timeout: .seconds(10))

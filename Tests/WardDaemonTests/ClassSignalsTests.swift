@@ -4,7 +4,7 @@ import WardFormat
 
 @testable import WardDaemon
 
-/// Issue 4, point 6: signals as ProtectedData has them, one for each class.
+/// Signals as ProtectedData has them, one for each class.
 @Suite struct ClassSignalsTests {
     private let all = ProtectionClassSet.all
     private let afterLock: ProtectionClassSet = [.c, .d, .cx]

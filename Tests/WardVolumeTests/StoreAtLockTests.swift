@@ -8,7 +8,7 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Design §7 and row L2: stores that hang, fail or are full while a class is closing neither hold up a lock nor lose
+/// Row L2: stores that hang, fail or are full while a class is closing neither hold up a lock nor lose
 /// anything silently.
 @Suite struct StoreAtLockTests {
     /// A class A file with mapped pages that differ from what is stored.

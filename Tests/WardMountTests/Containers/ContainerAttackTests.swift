@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue 6, point 1: what a program leaves in its container, or does in its sandbox, against what is outside.
+    /// What a program leaves in its container, or does in its sandbox, against what is outside.
     @Suite struct ContainerAttackTests {
         private let diary = "org.example.diary"
 

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue 6: what ward says of containers that can't be made, and of what only looks like one.
+    /// What ward says of containers that can't be made, and of what only looks like one.
     @Suite struct ContainerInputTests {
         private let diary = "org.example.diary"
 

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue 6, point 1: `ward container run`.
+    /// `ward container run`.
     @Suite struct ContainerRunTests {
         private let diary = "org.example.diary"
 

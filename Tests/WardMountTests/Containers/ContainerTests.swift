@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue 6, point 1: containers get their class from the app's entitlement when they are made.
+    /// Containers get their class from the app's entitlement when they are made.
     @Suite struct ContainerTests {
         private let diary = "org.example.diary"
 

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Design §12: a copy of a volume opens on another machine by a recovery kit, and each restored file has its class.
+    /// A copy of a volume opens on another machine by a recovery kit, and each restored file has its class.
     @Suite struct AdoptTests {
         static let newPasscode = "a new one"
 

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue 5, point 5: `ward test -- COMMAND`, for programs in any language.
+    /// `ward test -- COMMAND`, for programs in any language.
     @Suite struct WardTestTests {
         /// A directory for what a test leaves to others' eyes, and the simulated devices' parent.
         private final class Place {

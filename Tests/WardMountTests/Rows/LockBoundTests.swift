@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue 4, "The bound": nothing holds a lock up, neither the store nor a program, and nothing is lost silently.
+    /// Nothing holds a lock up, neither the store nor a program, and nothing is lost silently.
     @Suite struct LockBoundTests {
         @Test(
             "L2: a store that hangs does not hold up a lock, and what was accepted is stored when it is back",

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Rows Y1 to Y8 of docs/sync.md: directories that are marked as synchronised (issue 6, point 4; design §12).
+    /// Rows Y1 to Y8 of docs/sync.md: directories that are marked as synchronised.
     @Suite struct SyncRowTests {
         private static let protected: [FileClass] = [
             .complete, .completeUnlessOpen, .completeWhenUserInactive,

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue 4, point 6: `ward events`, the Monitor stream and its signals.
+    /// `ward events`, the Monitor stream and its signals.
     @Suite struct EventTests {
         private func events(_ volume: MountedVolume, _ more: String...) throws -> [[String: Any]] {
             let done = try Child.run(

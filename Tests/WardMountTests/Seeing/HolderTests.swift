@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue 4, point 6: `ward holders` tells who has files open, and delays nothing.
+    /// `ward holders` tells who has files open, and delays nothing.
     @Suite struct HolderTests {
         private func holders(
             _ volume: MountedVolume, _ more: String...

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue 4, point 6: `ward status` and `ward ls`.
+    /// `ward status` and `ward ls`.
     @Suite struct StatusTests {
         private func status(_ volume: MountedVolume) throws -> [String: Any] {
             let done = try volume.ward("status", volume.mountPoint, "--json")

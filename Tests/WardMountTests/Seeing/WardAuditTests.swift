@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue 6, point 4: `ward audit` finds what is easily got wrong, each kind and its absence.
+    /// `ward audit` finds what is easily got wrong, each kind and its absence.
     @Suite struct WardAuditTests {
         private struct Report {
             let status: Int32

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue 7, point 7: `ward check`, mounted and not, locked and not, with and without repair. What it finds and how it is
+    /// `ward check`, mounted and not, locked and not, with and without repair. What it finds and how it is
     /// repaired is in `CheckTests`.
     @Suite struct WardCheckTests {
         private struct Report {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue 4, point 6: `ward watch` on a terminal.
+    /// `ward watch` on a terminal.
     @Suite struct WatchTests {
         @Test(
             "80 × 24: state, countdown, holders and events, live; small; and gone with q",

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue 6, "What it must show": a trusted host over a real sshd on loopback.
+    /// A trusted host over a real sshd on loopback.
     ///
     /// What has to happen within a second is tried up to three times: a busy machine may take its time once.
     @Suite(.serialized) struct HostOverSSHTests {
