@@ -155,8 +155,8 @@ struct InitCommand: ParsableCommand {
         if kitPath == nil {
             console.note(
                 "no recovery kit was made. If \(Text.printable(state.path)) is lost, nothing opens "
-                    + "this volume, not even its passcode: keep a copy of that directory, or "
-                    + "ward recovery create \(place) --out FILE")
+                    + "this volume, not even its passcode: ward recovery create \(place) --out FILE"
+            )
         }
     }
 }

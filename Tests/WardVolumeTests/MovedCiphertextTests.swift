@@ -7,7 +7,9 @@ import WardSystem
 @testable import WardVolume
 
 /// Ciphertext that is authentic, at another place or from another time: pages, files, names, records, attributes. What is seen
-/// is `EIO` or a name that is nobody's, with an event. What is not seen is the list in docs/threat-model.md §10, and only that.
+/// is `EIO` or a name that is nobody's, with an event. What is not seen is the list in docs/threat-model.md §10, and only that:
+/// a name is bound to its directory, a page to its file and its place there, an attribute to its file or directory; what a
+/// name leads to is bound to neither.
 @Suite struct MovedCiphertextTests {
     enum Answer {
         /// Refused, with an event that names what is refused.
@@ -52,7 +54,34 @@ import WardSystem
             #expect(tampered.truth.compare(before.sight, before.events).unseen == [], "\(label)")
             #expect(before.events == [], "\(label)")
         }
-        for attack in Self.attacks {
+        judge(Self.attacks, tampered)
+    }
+
+    /// Which file a name leads to is written nowhere, so that whoever can write to the store and read one directory of the
+    /// mount reads everything that is open (docs/threat-model.md §10 and §17).
+    @Test(
+        "files, directories and links exchanged across directories are not detected",
+        arguments: [512, 4096])
+    func acrossDirectoriesIsNotDetected(pageBytes: Int) throws {
+        judge(Self.acrossDirectories, try TamperedVolume(pageBytes: pageBytes))
+    }
+
+    /// The volume key needs no passcode: with the device's files another class for what will be made in a directory can be
+    /// authentic (docs/threat-model.md §3).
+    @Test("a directory's class forged with the volume key is not detected", arguments: [512, 4096])
+    func forgedDirectoryClassIsNotDetected(pageBytes: Int) throws {
+        judge(
+            [
+                Attack("a record of class D", .unseen(["/dir"])) { image, tampered in
+                    let link = tampered.record("/dir")
+                    let target = String(decoding: image.inodes[link]!.target, as: UTF8.self)
+                    image.inodes[link]!.target = Array(tampered.forged(target, .none).utf8)
+                }
+            ], try TamperedVolume(pageBytes: pageBytes))
+    }
+
+    private func judge(_ attacks: [Attack], _ tampered: TamperedVolume) {
+        for attack in attacks {
             judge(tampered, attack, "\(attack.name), after a clean end", tampered.clean) {
                 $0.afterCleanEnd
             }
@@ -326,13 +355,15 @@ import WardSystem
         attack("a file removed", .unseen(["/one"])) { image, tampered in
             image.inodes[1]!.entries[tampered.storedName("/one")] = nil
         },
-        attack("a file moved to another directory", .seen) { image, tampered in
-            let name = tampered.storedName("/dir/inner", in: "/dir")
-            let directory = tampered.identity("/dir")
-            let file = image.inodes[directory]!.entries.removeValue(forKey: name)!
-            image.inodes[tampered.identity("/marked")]!.entries[name] = file
-            // Its own directory still has something that is nobody's, so that the loss is told of.
-            image.inodes[directory]!.entries[Array("stray".utf8)] = file
+        // A stored name belongs to its directory: elsewhere it is nobody's. That it is gone from its own is as with any file
+        // that is deleted, which nobody sees. Under a name of the other directory it is seen nowhere (`acrossDirectories`).
+        attack("a stored name moved to another directory", .unseen(["/dir/inner"])) {
+            image, tampered in
+            image.moveStoredName(tampered)
+        },
+        attack("the same, and a name that is nobody's left in its own", .seen) { image, tampered in
+            let file = image.moveStoredName(tampered)
+            image.inodes[tampered.identity("/dir")]!.entries[Array("stray".utf8)] = file
         },
         attack("the links of two long names exchanged", .seen) { image, tampered in
             let one = tampered.longLink("/" + TamperedVolume.long)
@@ -352,6 +383,38 @@ import WardSystem
             image.inodes[one]!.target = image.inodes[other]!.target
             image.inodes[other]!.target = target
         },
+    ]
+
+    private static let acrossDirectories: [Attack] = [
+        attack("two files exchanged", .unseen(["/one", "/dir/inner"])) { image, tampered in
+            image.exchange(tampered, "/one", "/dir/inner")
+        },
+        attack("two directories exchanged", .unseen(deepFiles)) { image, tampered in
+            image.exchange(tampered, "/dir/deep", "/sibling/deep")
+        },
+        attack("two links exchanged", .unseen(["/link", "/marked/link"])) { image, tampered in
+            image.exchange(tampered, "/link", "/marked/link")
+        },
+        attack("another directory's file under a name, as a hard link", .unseen(["/marked/inner"]))
+        {
+            image, tampered in
+            let name = tampered.storedName("/marked/inner", in: "/marked")
+            image.inodes[tampered.identity("/marked")]!.entries[name] =
+                tampered.identity("/dir/inner")
+        },
+        attack(
+            "a file moved over a name of another directory",
+            .unseen(["/marked/inner", "/dir/inner"])
+        ) { image, tampered in
+            let name = tampered.storedName("/marked/inner", in: "/marked")
+            let old = tampered.storedName("/dir/inner", in: "/dir")
+            let file = image.inodes[tampered.identity("/dir")]!.entries.removeValue(forKey: old)!
+            image.inodes[tampered.identity("/marked")]!.entries[name] = file
+        },
+    ]
+
+    private static let deepFiles = [
+        "/dir/deep/" + TamperedVolume.long, "/sibling/deep/" + TamperedVolume.long,
     ]
 
     private static let metadata: [Attack] = [
@@ -461,6 +524,18 @@ extension TamperedVolume {
         clean.inodes[identity(path)]!.entries[Array(".ward".utf8)]!
     }
 
+    /// The target of a directory's record, with another class, as whoever has the volume key can write it.
+    fileprivate func forged(_ target: String, _ protectionClass: ProtectionClass) -> String {
+        do {
+            let derived = try VolumeKeys(volumeKey: CrashKeys.secret(keys.volumeKey))
+            var record = try DirectoryRecord(linkTarget: target, macKey: derived.records)
+            record.protectionClass = protectionClass
+            return record.linkTarget(macKey: derived.records)
+        } catch {
+            preconditionFailure("\(error)")
+        }
+    }
+
     fileprivate func longLink(_ path: String) -> UInt64 {
         clean.inodes[1]!.entries[Array(".n".utf8) + storedName(path).dropFirst()]!
     }
@@ -485,6 +560,25 @@ extension DiskImage {
     /// A name in the root for another file, as a hard link.
     fileprivate mutating func point(_ tampered: TamperedVolume, _ path: String, to other: String) {
         inodes[1]!.entries[tampered.storedName(path)] = tampered.identity(other)
+    }
+
+    /// From `/dir` to `/marked`, the stored name of `/dir/inner`; what it leads to.
+    @discardableResult
+    fileprivate mutating func moveStoredName(_ tampered: TamperedVolume) -> UInt64 {
+        let name = tampered.storedName("/dir/inner", in: "/dir")
+        let file = inodes[tampered.identity("/dir")]!.entries.removeValue(forKey: name)!
+        inodes[tampered.identity("/marked")]!.entries[name] = file
+        return file
+    }
+
+    /// What two names lead to, in whatever directories they are.
+    fileprivate mutating func exchange(_ tampered: TamperedVolume, _ one: String, _ other: String) {
+        for (path, target) in [(one, other), (other, one)] {
+            let end = path.lastIndex(of: "/")!
+            let parent = end == path.startIndex ? "/" : String(path[..<end])
+            let name = tampered.storedName(path, in: parent)
+            inodes[tampered.identity(parent)]!.entries[name] = tampered.identity(target)
+        }
     }
 
     /// Of two files, or the two of one.

@@ -110,6 +110,7 @@ struct TamperedVolume {
         let marked = try volume.makeDirectory("marked", in: 1).node
         try volume.setAttribute(marked, "user.ward.synced", Array("marked".utf8))
         _ = try file("inner", bytes(40, 40), in: marked)
+        _ = try volume.makeLink("link", in: marked, to: "marked/where")
     }
 
     /// What somebody changed, and what a program sees then. `whole`: after a fresh mount.

@@ -51,6 +51,12 @@ struct BackupReport {
                 "the passcode or the policy was changed meanwhile: run it again, or this copy may "
                     + "open with a recovery kit alone")
         }
+        // Last, where it is looked for: the lines above are about the volume.
+        if code != 0 {
+            lines.append(
+                "failed: \(Text.printable(command[0])) ended with exit code \(code), so there may be no "
+                    + "backup, or half of one")
+        }
         return lines
     }
 

@@ -20,6 +20,9 @@ extension MountSuite {
                 "$WARD" backup run "$MNT" -- sh -c 'kill -TERM $$' 2>/dev/null; test $? = 143
                 set -e
                 grep -qx 'ward: backup: 6 files in 6 directories, 1 left out, nothing changed meanwhile' "$OUT/errors"
+                test "$(tail -n 1 "$OUT/errors")" = \
+                    'ward: backup: failed: sh ended with exit code 7, so there may be no backup, or half of one'
+                "$WARD" backup run "$MNT" -- true 2>"$OUT/errors"; ! grep failed "$OUT/errors"
                 "$WARD" backup run "$MNT" --json -- sh -c '
                     test "$WARD_BACKUP_SOURCE" = "$VOL"
                     test "$(wc -l <"$WARD_BACKUP_EXCLUDES")" = 1
