@@ -125,7 +125,13 @@ struct InitCommand: ParsableCommand {
         let question = "File for a recovery kit, outside the volume (empty: none): "
         let answer: String? = {
             guard let terminal = try? TerminalPrompt() else { return nil }
-            return try? terminal.readLine(question)
+            while let line = try? terminal.readLine(question) {
+                // A kit in a file that is called "no" is what nobody wants.
+                guard ["n", "no", "y", "yes"].contains(line.lowercased()) else { return line }
+                console.note(
+                    "the name of a new file, as in /media/usb/papers.kit, or nothing at all")
+            }
+            return nil
         }()
         guard let answer, !answer.isEmpty else { return nil }
         return try RecoveryKitFile.path(answer)

@@ -539,6 +539,25 @@ extension MountSuite {
 
         // MARK: Kits
 
+        @Test("`ward init` at a terminal: a kit's file is not called no")
+        func kitCalledNo() throws {
+            let volume = try MountedVolume(directoryOnlyAs: try #require(User.available.last))
+            let terminal = try Terminal(
+                volume, columns: 140, "init", volume.volume, "--passcode-cost", "1024")
+            try terminal.wait(for: "New passcode:")
+            try terminal.type(Self.newPasscode + "\n")
+            try terminal.wait(for: "The same again:")
+            try terminal.type(Self.newPasscode + "\n")
+            try terminal.wait(for: "File for a recovery kit")
+            try terminal.type("no\n")
+            try terminal.wait(for: "the name of a new file")
+            try terminal.type("\n")
+            let screen = try terminal.end(seconds: 60)
+            #expect(screen.status == 0, "\(screen.text)")
+            #expect(screen.text.contains("no recovery kit was made"), "\(screen.text)")
+            #expect(!screen.text.contains("recovery code:"), "\(screen.text)")
+        }
+
         private func status(_ volume: MountedVolume) throws -> [String: Any] {
             let done = try volume.ward("status", volume.mountPoint, "--json")
             let object = try JSONSerialization.jsonObject(with: Data(done.output.utf8))

@@ -42,6 +42,24 @@ extension MountSuite {
             }.sorted()
         }
 
+        @Test("README: the state of a volume by its socket, in Python", arguments: User.available)
+        func python(user: User) throws {
+            let text = try String(
+                contentsOf: Self.root.appendingPathComponent("README.md"), encoding: .utf8)
+            let begun = try #require(
+                text.components(separatedBy: "\n```python\n").dropFirst().first)
+            let program = try #require(begun.components(separatedBy: "\n```\n").first)
+            let volume = try MountedVolume(as: user)
+            let printed = try volume.shell(
+                """
+                cd "$OUT"; ln -s "$MNT" papers
+                '\(TestEnvironment.shared.python)' - <<'PROGRAM'
+                \(program)
+                PROGRAM
+                """)
+            #expect(printed.contains("'state': 'unlocked'"), "\(printed)")
+        }
+
         @Test("README: a minute with it, from nothing", arguments: User.available)
         func aMinute(user: User) throws {
             let steps = try Self.steps(of: "README.md", after: "A minute with it")
