@@ -17,8 +17,8 @@ struct FileChange: Sendable {
 
     let protectionClass: ProtectionClass
     let isRekeying: Bool
-    /// What sets the class: with a sync of each, or one later.
-    let attribute: String
+    /// A sync of each; false: one later.
+    let isSynced: Bool
     /// Where the files are, open as long as this is used.
     let directory: Int32
     /// The volume's.
@@ -41,8 +41,9 @@ struct FileChange: Sendable {
             case S_IFREG:
                 // The node itself, so that nothing exchanged meanwhile is changed instead.
                 do throws(Errno) {
-                    try ExtendedAttribute.set(
-                        attribute, protectionClass.letter, path: "/proc/self/fd/\(node.rawValue)")
+                    try ClassAttribute.set(
+                        Array(protectionClass.letter.utf8),
+                        at: "/proc/self/fd/\(node.rawValue)", isSynced: isSynced)
                 } catch .staleNFSFileHandle {
                     // Its name went in between; if another file has it now, that one came later.
                     return try isNamed(name, status.st_ino)

@@ -51,6 +51,11 @@ enum FileClass {
             return CommandFailure(
                 what, path, why: "a key that is needed is locked away", hint: "ward unlock",
                 status: .locked)
+        case .permissionDenied:
+            return CommandFailure(
+                what, path, why: "permission denied: its owner may, and whoever may write it",
+                hint: "ls -ld \(Text.shellQuoted(path)) shows whose it is",
+                status: .notPermitted)
         case .notSupported, .noData: return notOnWard(what, path)
         case .invalidArgument where !protectionClass.isForSynchronised:
             return CommandFailure(
