@@ -167,7 +167,8 @@ struct ClassChange {
             changed += 1
             return true
         } catch {
-            report(FileClass.settingFailure(protectionClass, path, error))
+            let owner = (try? Syscall.stat(here))?.st_uid
+            report(FileClass.settingFailure(protectionClass, path, error, owner: owner))
             return false
         }
     }

@@ -28,6 +28,7 @@ struct FileChange: Sendable {
 
     func apply(to name: [UInt8]) -> Outcome {
         let shown = Path.joined(path, String(decoding: name, as: UTF8.self))
+        var owner: uid_t?
         do throws(Errno) {
             let node = OwnedDescriptor(
                 adopting: try NodeName(bytes: name).withCString { name throws(Errno) in
@@ -39,6 +40,7 @@ struct FileChange: Sendable {
             case S_IFDIR: return .directory
             case S_IFREG where isRekeying: return rekey(name, shown)
             case S_IFREG:
+                owner = status.st_uid
                 // The node itself, so that nothing exchanged meanwhile is changed instead.
                 do throws(Errno) {
                     try ClassAttribute.set(
@@ -56,7 +58,8 @@ struct FileChange: Sendable {
             }
         } catch {
             if error == .noSuchFileOrDirectory { return .gone }
-            return .failed(FileClass.settingFailure(protectionClass, shown, error))
+            return .failed(
+                FileClass.settingFailure(protectionClass, shown, error, owner: owner))
         }
     }
 
