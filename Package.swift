@@ -15,7 +15,9 @@ let package = Package(
         .executable(name: "ward", targets: ["ward"]),
         .library(name: "DataProtection", targets: ["DataProtection"]),
         .library(name: "DataProtectionGRDB", targets: ["DataProtectionGRDB"]),
+        .library(name: "DataProtectionSQLite", targets: ["DataProtectionSQLite"]),
         .library(name: "DataProtectionTesting", targets: ["DataProtectionTesting"]),
+        .library(name: "DataProtectionXCTest", targets: ["DataProtectionXCTest"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -83,6 +85,18 @@ let package = Package(
                 .target(name: "DataProtectionLinux", condition: .when(platforms: [.linux]))
             ],
             swiftSettings: swiftSettings),
+        // XCTest's declarations beside DataProtection's, for test files.
+        .target(
+            name: "DataProtectionXCTest", dependencies: ["DataProtection"],
+            swiftSettings: swiftSettings),
+        .systemLibrary(name: "CWardSQLite3"),
+        .target(
+            name: "DataProtectionSQLite",
+            dependencies: [
+                "DataProtection",
+                .target(name: "CWardSQLite3", condition: .when(platforms: [.linux])),
+            ],
+            swiftSettings: swiftSettings),
         .target(name: "CDataProtectionSQLite"),
         .target(
             name: "DataProtectionGRDB",
@@ -126,7 +140,10 @@ let package = Package(
             swiftSettings: swiftSettings),
         .testTarget(
             name: "DataProtectionTestingTests",
-            dependencies: ["DataProtectionLinux", "DataProtectionTesting", "WardTestSupport"],
+            dependencies: [
+                "DataProtectionLinux", "DataProtectionTesting", "DataProtectionXCTest",
+                "WardTestSupport",
+            ],
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardCryptoTests",
@@ -182,8 +199,8 @@ let package = Package(
         .testTarget(
             name: "DataProtectionTests",
             dependencies: [
-                "CWardLinux", "DataProtection", "DataProtectionLinux", "WardContainers",
-                "WardTestSupport",
+                "CWardLinux", "DataProtection", "DataProtectionLinux", "DataProtectionSQLite",
+                "WardContainers", "WardTestSupport",
             ],
             exclude: ["Outside"],
             swiftSettings: swiftSettings),

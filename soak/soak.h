@@ -121,6 +121,7 @@ struct file {
     bool has_second_name;
     bool is_mapped_dirty;   // stored into by a mapping since the last fsync
     bool was_made_in_boot;  // B: usable before the next unlock too
+    bool is_weaker;         // a class was refused it: a close may say so
     bool is_striped;        // several processes write it: no change of size, no O_DIRECT
     uint32_t stripes, stripe;
     uint32_t id;

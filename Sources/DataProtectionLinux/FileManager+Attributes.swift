@@ -1,17 +1,20 @@
 internal import WardSystem
 
 extension FileManager {
-    /// As Foundation's, with `.protectionKey`: the class of a file, or the one that a directory gives, as
-    /// `FileProtectionType`. Absent off a ward volume. Works in every state of the volume (row I9).
+    /// As Foundation's, with `.protectionKey`: the class of a file, or the one that a directory
+    /// gives, as `FileProtectionType`. Absent off a ward volume. Works in every state of the volume
+    /// (row I9). The class stands there alone, as on iOS, not among the extended attributes that
+    /// Foundation lists on Linux.
     public func attributesOfItem(atPath path: String) throws -> [FileAttributeKey: Any] {
         var attributes = try self.FoundationEssentials::attributesOfItem(atPath: path)
         // A link has no class; getxattr(2) would follow it.
         guard attributes[.type] as? FileAttributeType != .typeSymbolicLink else {
             return attributes
         }
+        attributes.dropVolumeAttributes()
         do throws(Errno) {
             if let protection = try VolumeAttributes.protection(ofItemAt: path) {
-                attributes[.protectionKey] = protection
+                attributes[.protectionKey] = protection._bridgeToObjectiveC()
             }
         } catch {
             // Who may not read a file may see its size and times, and not its class.
@@ -21,9 +24,11 @@ extension FileManager {
         return attributes
     }
 
-    /// As Foundation's. `.protectionKey` changes a file's class without rewriting its content (row I7), and a directory's
-    /// for what is created in it afterwards (row I4). Throws 513 where a key that this needs is not there now (row I8),
-    /// and changes nothing then; 512 for what is no class.
+    /// As Foundation's. `.protectionKey` changes a file's class without rewriting its content (row
+    /// I7), and a directory's for what is created in it afterwards (row I4). Throws 513 where a key
+    /// that this needs is not there now (row I8), and changes nothing then; 512 for what is no
+    /// class. Attributes that were read, changed and are set again give the class of
+    /// `.protectionKey`, whatever was listed with them when they were read.
     public func setAttributes(
         _ attributes: [FileAttributeKey: Any], ofItemAtPath path: String
     ) throws {
@@ -52,8 +57,8 @@ enum ProtectionChange {
             try DataProtection.applies(protection, at: path, path: path)
         else { return }
         do throws(Errno) {
-            // As on iOS: what it has already needs no key.
-            if try VolumeAttributes.protection(ofItemAt: path) == protection { return }
+            // As on iOS: what it has already needs no key. Of a file that its owner may not read nobody knows.
+            if (try? VolumeAttributes.protection(ofItemAt: path)) == protection { return }
             try VolumeAttributes.setProtection(protection, ofItemAt: path)
         } catch {
             throw FileFailure.error(error, path, .writing, asking: protection)

@@ -58,7 +58,7 @@ extension FileManager {
 /// As Foundation's; in a container it is the container.
 // swift-format-ignore: AlwaysUseLowerCamelCase
 public func NSHomeDirectory() -> String {
-    ContainerDirectories.root ?? Foundation::NSHomeDirectory()
+    ContainerDirectories.home?.path ?? Foundation::NSHomeDirectory()
 }
 
 /// As Foundation's, with a slash at its end; in a container it is the container's `tmp`.

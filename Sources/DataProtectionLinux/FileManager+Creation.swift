@@ -11,11 +11,15 @@ extension FileManager {
     ) -> Bool {
         var others = attributes ?? [:]
         let directory = Paths.directory(of: path)
-        guard let protection = try? others.takeProtection() else {
-            // A class that is none is refused, none at all is Foundation's business.
-            guard others.count == attributes?.count ?? 0 else { return false }
+        let wanted: FileProtectionType?
+        do throws(DataProtectionError) {
+            wanted = try others.takeProtection()
+        } catch {
+            return false
+        }
+        guard let protection = wanted else {
             return self.FoundationEssentials::createFile(
-                atPath: path, contents: data, attributes: attributes)
+                atPath: path, contents: data, attributes: others.isEmpty ? nil : others)
         }
         do {
             guard
@@ -54,7 +58,7 @@ extension FileManager {
         guard let protection else {
             return try self.FoundationEssentials::createDirectory(
                 atPath: path, withIntermediateDirectories: createIntermediates,
-                attributes: attributes)
+                attributes: others.isEmpty ? nil : others)
         }
         let missing = Paths.missing(path)
         let anchor = missing.first.map(Paths.directory(of:)) ?? path

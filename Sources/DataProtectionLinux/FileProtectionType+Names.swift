@@ -24,17 +24,28 @@ extension FileProtectionType {
         }
         // NSURLFileProtection… and NSFileProtection… name the same classes.
         let name = text.hasPrefix("NSURL") ? "NS" + text.dropFirst(5) : text
-        guard let known = FileProtectionType.known.first(where: { $0.rawValue == name }) else {
-            throw .unknownClass(text)
-        }
+        guard
+            let known = FileProtectionType.known.first(where: { $0.rawValue == name })
+                ?? FileProtectionType.oldNames[name]
+        else { throw .unknownClass(text) }
         self = known
     }
+
+    /// Apple's names of before.
+    private static let oldNames: [String: FileProtectionType] = [
+        "NSFileProtectionWriteOnly": .completeUnlessOpen,
+        "NSFileProtectionCompleteUntilUserAuthentication": .completeUntilFirstUserAuthentication,
+    ]
 }
 
 extension Data.WritingOptions {
     /// As Apple's: the fifth value of the mask.
     public static let completeFileProtectionWhenUserInactive = Data.WritingOptions(
         rawValue: 0x5000_0000)
+
+    /// Apple's old name of `atomic`.
+    @available(*, deprecated, renamed: "atomic")
+    public static let atomicWrite = Data.WritingOptions.atomic
 
     /// The class that the options ask for; nil where they ask for none of them, which leaves it to the directory.
     var protection: FileProtectionType? {
@@ -59,10 +70,39 @@ extension Data.WritingOptions {
 
 extension [FileAttributeKey: Any] {
     /// Takes the class out of attributes for a file. Throws `DataProtectionError.unknownClass`.
+    ///
+    /// What the volume itself lists among the extended attributes goes as well: `.protectionKey` alone says the class.
     mutating func takeProtection() throws(DataProtectionError) -> FileProtectionType? {
+        dropVolumeAttributes()
         guard let value = removeValue(forKey: .protectionKey) else { return nil }
         return try FileProtectionType(attribute: value)
     }
+}
+
+extension [FileAttributeKey: Any] {
+    /// Takes away the extended attributes of ward that have a meaning for the volume: the class,
+    /// the mark of a synchronised directory, the record of a container.
+    ///
+    /// Foundation on Linux puts all `user.*` attributes into the dictionary, and would set them
+    /// again with it: a class that was read before would come after the one that was asked for. On
+    /// Apple's platforms none of them is there. That a backup leaves a file out stays, as it does
+    /// there.
+    mutating func dropVolumeAttributes() {
+        guard let attributes = self[.extendedAttributes] as? [String: Any] else { return }
+        let others = attributes.filter {
+            let name = $0.key
+            return name == VolumeAttributes.backupExclusion
+                || !VolumeAttributes.prefixes.contains { name.hasPrefix($0) }
+        }
+        if others.count == attributes.count { return }
+        self[.extendedAttributes] = others.isEmpty ? nil : others
+    }
+}
+
+extension FileAttributeKey {
+    /// Foundation's, which it keeps to itself: the names and values of extended attributes, xattr(7).
+    fileprivate static let extendedAttributes = FileAttributeKey(
+        rawValue: "NSFileExtendedAttributes")
 }
 
 /// Core Data's option for the class of a store; there is no Core Data on Linux, code that names it compiles. Its value is a

@@ -35,7 +35,7 @@ extension NSURL {
             return try self.Foundation::getResourceValue(&value, forKey: key)
         }
         switch try ProtectionResources.values([key], ofItemAt: path)[key] {
-        case let protection as URLFileProtection: value = NSString(string: protection.rawValue)
+        case let protection as NSString: value = protection
         case let flag as Bool: value = NSNumber(value: flag)
         default: value = nil
         }

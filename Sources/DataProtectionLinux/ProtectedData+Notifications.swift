@@ -10,11 +10,13 @@ extension ProtectedData {
 
     /// Posts the two notifications, as UIKit does, until the value that is returned is cancelled or goes.
     ///
-    /// They come from a background task; an observer that wants another queue names it (`addObserver(forName:object:
-    /// queue:using:)`). The first comes with the first change, not with what holds now. Data that becomes unavailable without
-    /// a grace period (a reboot, a daemon that dies) is announced when it is gone.
+    /// They come on `queue`: `.main` is as UIKit has it, for a program whose main thread runs its
+    /// queue. Without one they come from a background task; an observer that wants another queue
+    /// names it (`addObserver(forName:object:queue:using:)`). The first comes with the first
+    /// change, not with what holds now. Data that becomes unavailable without a grace period (a
+    /// reboot, a daemon that dies) is announced when it is gone.
     public func postNotifications(
-        to center: NotificationCenter = .default
+        to center: NotificationCenter = .default, on queue: DispatchQueue? = nil
     ) -> NotificationPosting {
         let events = events
         let box = UncheckedCenter(center: center)
@@ -22,8 +24,16 @@ extension ProtectedData {
             task: Task {
                 var announcer = Announcer()
                 for await event in events {
-                    if let name = announcer.announce(event), !Task.isCancelled {
+                    guard let name = announcer.announce(event), !Task.isCancelled else { continue }
+                    guard let queue else {
                         box.center.post(name: name, object: nil)
+                        continue
+                    }
+                    await withCheckedContinuation { continuation in
+                        queue.async {
+                            box.center.post(name: name, object: nil)
+                            continuation.resume()
+                        }
                     }
                 }
             })

@@ -34,7 +34,7 @@ public struct ProtectedData: Sendable {
         return ProtectedData(
             at: URL(
                 fileURLWithPath: ContainerDirectories.root ?? environment["WARD_TEST_VOLUME"]
-                    ?? NSHomeDirectory()))
+                    ?? Foundation::NSHomeDirectory()))
     }
 
     /// What holds now.

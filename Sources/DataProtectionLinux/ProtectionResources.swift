@@ -19,7 +19,7 @@ enum ProtectionResources {
                 switch key {
                 case .fileProtectionKey where !isLink:
                     if let protection = try VolumeAttributes.protection(ofItemAt: path) {
-                        result[key] = URLFileProtection(protection)
+                        result[key] = URLFileProtection(protection)._bridgeToObjectiveC()
                     }
                 case .volumeSupportsFileProtectionKey:
                     result[key] = VolumeAttributes.isOnVolume(

@@ -3,7 +3,9 @@ internal import WardSystem
 
 /// The attributes by which a ward volume tells programs where they are, and takes classes.
 enum VolumeAttributes {
-    static let protection = "user.ward.class"
+    /// How the names of all of ward's begin.
+    static let prefixes = ["user.ward.", "system.ward."]
+    static let protection = ClassAttribute.name
     static let volume = "user.ward.volume"
     static let socket = "user.ward.socket"
     /// On a file: backups leave it out.
@@ -90,12 +92,13 @@ enum VolumeAttributes {
         }
     }
 
-    /// Row I7: re-wraps the key of a file, or changes what is created in a directory. Throws `EOPNOTSUPP` off a volume: other
-    /// file systems would store the attribute, and protect nothing.
+    /// Row I7: re-wraps the key of a file, or changes what is created in a directory. The owner
+    /// may, also of what nobody may write, as on iOS. Throws `EOPNOTSUPP` off a volume: other file
+    /// systems would store the attribute, and protect nothing.
     static func setProtection(
         _ wanted: FileProtectionType, ofItemAt path: String
     ) throws(Errno) {
         if place(of: path) == .elsewhere { throw .notSupported }
-        try set(protection, Array(wanted.rawValue.utf8), at: path)
+        try ClassAttribute.set(Array(wanted.rawValue.utf8), at: path)
     }
 }

@@ -1,4 +1,5 @@
 import Foundation
+import Synchronization
 import WardContainers
 import WardFormat
 
@@ -58,14 +59,51 @@ public struct SimulatedContainer: Sendable {
             })
     }
 
-    /// Runs `body` as this app: `NSHomeDirectory()`, `FileManager.url(for:in:appropriateFor:create:)`,
-    /// `containerURL(forSecurityApplicationGroupIdentifier:)` and their like of the library `DataProtection` answer from
-    /// this container, in the current task and those it starts as its children. Detached tasks, queues and threads are
-    /// somebody else's: give them what they need, or start a program with `environment`.
+    /// Runs `body` as this app: `NSHomeDirectory()`,
+    /// `FileManager.url(for:in:appropriateFor:create:)`,
+    /// `containerURL(forSecurityApplicationGroupIdentifier:)` and their like of the library
+    /// `DataProtection` answer from this container, in the current task, those it starts as its
+    /// children, and, as `enter()` has it, on queues, threads and in detached tasks, where no other
+    /// container is entered meanwhile.
     public func run<Value>(
         isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> Value
     ) async rethrows -> Value {
-        try await ContainerContext.$assumedRoot.withValue(path) { try await body() }
+        let stay = enter()
+        defer { stay.leave() }
+        return try await ContainerContext.$assumedRoot.withValue(path) { try await body() }
+    }
+
+    /// Makes the whole process this app, on every thread, until the value that is returned is told
+    /// to `leave()` or goes: for `setUp()` and `tearDown()`, and for code that works on queues of
+    /// its own.
+    ///
+    /// A process is in one container at a time. Where several are entered, code that no `run`
+    /// surrounds is in none of them: then, and as long as a device of this process exists and no
+    /// container is entered, the user's directories are places where nothing can be written, and
+    /// standard error says so. Tests that enter are to be `.serialized`.
+    ///
+    /// `UserDefaults` is Foundation's, and stays with the home directory that the process has: start a program with
+    /// `environment` for it.
+    public func enter() -> Stay { Stay(path) }
+
+    /// A process in a container.
+    public final class Stay: Sendable {
+        private let path: String
+        private let isOver = Atomic<Bool>(false)
+
+        init(_ path: String) {
+            self.path = path
+            ContainerContext.enter(path)
+        }
+
+        /// Leaves it; a second time does nothing.
+        public func leave() {
+            if !isOver.exchange(true, ordering: .acquiringAndReleasing) {
+                ContainerContext.leave(path)
+            }
+        }
+
+        deinit { leave() }
     }
 
     private func directory(_ name: String) -> URL {

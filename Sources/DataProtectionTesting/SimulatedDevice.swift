@@ -1,5 +1,6 @@
 import Dispatch
 import Foundation
+import Synchronization
 import WardContainers
 import WardControl
 import WardFormat
@@ -31,6 +32,7 @@ public final class SimulatedDevice: Sendable {
     private let socketPath: String
     /// Calls wait for the device, which is no place to do so in the pool of Swift's tasks.
     private let queue = DispatchQueue(label: "org.ward.simulated-device")
+    private let isCounted = Atomic<Bool>(true)
 
     /// `path` as a URL.
     public var url: URL { URL(fileURLWithPath: path, isDirectory: true) }
@@ -55,6 +57,16 @@ public final class SimulatedDevice: Sendable {
         self.passcode = passcode
         path = mount.mountPoint
         socketPath = mount.socketPath
+        ContainerContext.countDevices(1)
+    }
+
+    deinit { countNoMore() }
+
+    /// The directories of whoever runs the tests are theirs again, when this was the last device.
+    private func countNoMore() {
+        if isCounted.exchange(false, ordering: .acquiringAndReleasing) {
+            ContainerContext.countDevices(-1)
+        }
     }
 
     private static func start(
@@ -209,6 +221,7 @@ public final class SimulatedDevice: Sendable {
 
     /// Unmounts the volume and removes everything of it; returns when that is done. Later calls throw.
     public func remove() async throws {
+        defer { countNoMore() }
         try await perform { try $0.end() }
     }
 

@@ -67,7 +67,7 @@ struct AuditCommand: ParsableCommand {
             throw CommandFailure(AuditCommand.what, status.mountpoint, errno: error)
         }
         var events: [ControlEvent] = []
-        if kinds.contains(.removedUnread) {
+        if !kinds.isDisjoint(with: [.removedUnread, .weakened]) {
             try connection.call { client throws(ControlError) in
                 try client.monitor(last: .max, follow: false) { notice in
                     if case .event(let event) = notice { events.append(event) }

@@ -9,8 +9,11 @@ struct ClassSetCommand: ParsableCommand {
         discussion: """
             A file's key is wrapped anew; its content is not rewritten, whatever its size. A \
             directory's class is the one that new files in it get: what is in it keeps its own, \
-            unless -R is given. With -R it goes on after a failure, reports each, and can be run \
-            again; symbolic links are not followed.
+            unless -R is given. With -R it goes on after a failure, reports the first ones and \
+            counts the others, and can be run again; symbolic links are not followed.
+
+            The owner of a file may, whatever its mode: a tree with read-only files, as git has \
+            them, gets the class whole.
 
             --rekey writes the content anew under a new key, so that whoever held the old key or \
             an old copy of the file's header can't read what is written from now on.

@@ -43,6 +43,7 @@ struct ExportCommand: ParsableCommand {
         }
         let copy = TreeCopy(
             what: what, shownRoot: mountpoint, target: target, targetRoot: target.files.rawValue,
+            shownTarget: place,
             lockedHint: "ward unlock \(Text.shellQuoted(mountpoint)), then run it again", console)
         do throws(Errno) {
             try copy.run(from: source.rawValue)

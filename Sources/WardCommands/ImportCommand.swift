@@ -11,8 +11,9 @@ struct ImportCommand: ParsableCommand {
             directory: then files get the class of the directory they are put in. With modes, times, \
             owners (as root), attributes, links, special files and holes.
 
-            Nothing is overwritten: a file whose name is taken by another is reported, and stays out; \
-            one that is there already is passed over, so that an import can be run again.
+            A directory that is not there is made, in a volume. Nothing is overwritten: a file whose \
+            name is taken by another is reported, and stays out; one that is there already is passed \
+            over, so that an import can be run again.
 
             Examples:
               ward import /media/usb/papers ~/papers
@@ -23,7 +24,8 @@ struct ImportCommand: ParsableCommand {
 
     @Argument(help: "A directory that ward export made, or any other.", completion: .directory)
     var directory: String
-    @Argument(help: "The mount point, or a directory in it.", completion: .directory)
+    @Argument(
+        help: "The mount point, or a directory in it, which may be new.", completion: .directory)
     var mountpoint: String
     @Flag(help: "Take an export that is not complete, too.") var incomplete = false
     @Flag(help: ArgumentHelp("As on kernels before 6.2.", visibility: .private))
@@ -36,10 +38,14 @@ struct ImportCommand: ParsableCommand {
         DescriptorLimit.raise()
         let list = try readList()
         let sourcePath = list == nil ? directory : Path.joined(directory, ExportTarget.filesName)
-        guard FileClass.isOnWard(mountpoint) else {
-            throw FileClass.notOnWard("cannot import to", mountpoint)
+        let isNew = try makeTarget()
+        let source: OwnedDescriptor
+        do throws(CommandFailure) {
+            source = try open(sourcePath)
+        } catch {
+            if isNew { rmdir(mountpoint) }
+            throw error
         }
-        let source = try open(sourcePath)
         let target: ImportTarget
         do throws(Errno) {
             target = try ImportTarget(mountpoint, list, isStaged: staged, console)
@@ -48,9 +54,10 @@ struct ImportCommand: ParsableCommand {
         }
         let copy = TreeCopy(
             what: what, shownRoot: sourcePath, target: target, targetRoot: target.root.rawValue,
+            shownTarget: mountpoint,
             lockedHint: "ward unlock \(Text.shellQuoted(mountpoint)), then run it again", console)
         do throws(Errno) {
-            try copy.run(from: source.rawValue)
+            try copy.run(from: source.rawValue, isNew: isNew)
         } catch {
             throw CommandFailure(what, sourcePath, errno: error)
         }
@@ -61,6 +68,32 @@ struct ImportCommand: ParsableCommand {
             console.confirm("\(Text.printable(mountpoint)): \(copy.text)")
         }
         if copy.failed > 0 { throw ExitCode(ExitStatus.someFailed.rawValue) }
+    }
+
+    /// Makes the directory to import to where there is none, in a volume; true where it did.
+    private func makeTarget() throws(CommandFailure) -> Bool {
+        let what = "cannot import to"
+        if access(mountpoint, F_OK) == 0 || errno != ENOENT {
+            guard FileClass.isOnWard(mountpoint) else {
+                throw FileClass.notOnWard(what, mountpoint)
+            }
+            return false
+        }
+        var trimmed = mountpoint
+        while trimmed.count > 1, trimmed.hasSuffix("/") { trimmed.removeLast() }
+        let parent = Path.parent(trimmed)
+        guard access(parent, F_OK) == 0 else {
+            throw CommandFailure(
+                what, mountpoint, why: "there is no directory \(Text.printable(parent))",
+                hint: "mkdir -p \(Text.shellQuoted(parent))", status: .noInput)
+        }
+        guard FileClass.isOnWard(parent) else { throw FileClass.notOnWard(what, mountpoint) }
+        do throws(Errno) {
+            try Syscall.mkdirat(AT_FDCWD, mountpoint, 0o700)
+        } catch {
+            throw CommandFailure(what, mountpoint, errno: error)
+        }
+        return true
     }
 
     private func open(_ path: String) throws(CommandFailure) -> OwnedDescriptor {

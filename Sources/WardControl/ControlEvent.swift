@@ -7,6 +7,9 @@ public struct ControlEvent: Equatable, Sendable {
         case didBecomeUnavailable
         /// A file was deleted or replaced while it could not be read.
         case removedUnread
+        /// A file has a weaker class, as `detail` says, than `protectionClass`: that was asked for
+        /// and could not be had, or the file had it whose name it took.
+        case weakened
         /// A class above C was to be set or created in a synchronised directory; `detail` says which. And: a file of such a
         /// class was moved or linked into one (`files` of them, with a directory).
         case syncRefused, syncExposed
@@ -28,8 +31,9 @@ public struct ControlEvent: Equatable, Sendable {
     public var path: String?
     /// A, B, C, D or CX.
     public var protectionClass: String?
-    /// What was denied: `open`, `read`, …; how a file was removed unread: `unlink`, `rename`; what was refused in a
-    /// synchronised directory, or how a file got there: `setClass`, `create`, `link`, `rename`; what a trusted host did.
+    /// What was denied: `open`, `read`, …; how a file was removed unread: `unlink`, `rename`; how
+    /// one came to be weaker: `setClass`, `rename`; what was refused in a synchronised directory,
+    /// or how a file got there: `setClass`, `create`, `link`, `rename`; what a trusted host did.
     public var operation: String?
     public var pid: Int?
     public var uid: Int?

@@ -88,17 +88,22 @@ public enum VolumeInterface {
           manualClock: bool
         )
 
-        # kind: willBecomeUnavailable, locked, didBecomeAvailable, firstUnlock, reboot, didBecomeUnavailable, denied,
-        # removedUnread (a file with content was deleted or replaced while its class could not be read), syncRefused
-        # (class A, B or CX was to be set or created in a synchronised directory, which detail names), syncExposed (a file
-        # of such a class was moved or linked into one), integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted, unmounting, note
-        # or trustedHost (operation: add, connect, end, remove, expire, or hold: the volume is locked, and A and B stay open).
-        # sequence: counts up by one with each event of a mount; 0 for a signal of one class, which is not remembered.
-        # state: the lock state at the time. program: the command name of the process, as /proc/PID/comm has it.
-        # count, lastTime: where the same denial came again it stays one event, and `time` is the first; such an event
-        # comes again with the same sequence, and replaces the earlier.
-        # seconds: how long it took: a lock from the end of the grace period, an unlock from the passcode's arrival.
-        # files: whose cached pages a lock has dropped; of syncExposed, how many came with a directory.
+        # kind: willBecomeUnavailable, locked, didBecomeAvailable, firstUnlock, reboot,
+        # didBecomeUnavailable, denied, removedUnread (a file with content was deleted or replaced
+        # while its class could not be read), weakened (a file is in a weaker class, as detail says,
+        # than was asked for and could not be had, operation setClass, or than the file had whose
+        # name it took, operation rename), syncRefused (class A, B or CX was to be set or created in
+        # a synchronised directory, which detail names), syncExposed (a file of such a class was
+        # moved or linked into one), integrityFailure, healed, lost, foreignFile, passcodeChanged,
+        # mounted, unmounting, note or trustedHost (operation: add, connect, end, remove, expire, or
+        # hold: the volume is locked, and A and B stay open). sequence: counts up by one with each
+        # event of a mount; 0 for a signal of one class, which is not remembered. state: the lock
+        # state at the time. program: the command name of the process, as /proc/PID/comm has it.
+        # count, lastTime: where the same denial came again it stays one event, and `time` is the
+        # first; such an event comes again with the same sequence, and replaces the earlier.
+        # seconds: how long it took: a lock from the end of the grace period, an unlock from the
+        # passcode's arrival. files: whose cached pages a lock has dropped; of syncExposed, how many
+        # came with a directory.
         type Event (
           sequence: int,
           time: string,

@@ -151,6 +151,10 @@ final class EventHub: VolumeObserver {
             emit(fileEvent(.denied, path, protectionClass, operation, caller))
         case .removedUnread(let path, let protectionClass, let operation, let caller):
             emit(fileEvent(.removedUnread, path, protectionClass, operation, caller))
+        case .weakened(let path, let protectionClass, let now, let operation, let caller):
+            var event = fileEvent(.weakened, path, protectionClass, operation, caller)
+            event.detail = "it is class \(now.letter)"
+            emit(event)
         case .refusedInSynchronised(
             let path, let protectionClass, let marked, let operation, let caller):
             var event = fileEvent(.syncRefused, path, protectionClass, operation, caller)
@@ -198,7 +202,7 @@ final class EventHub: VolumeObserver {
     private static func level(of event: ControlEvent) -> LogWriter.Level {
         switch ControlEvent.Kind(rawValue: event.kind) {
         case .integrityFailure, .lost: .error
-        case .healed, .foreignFile, .removedUnread, .syncExposed: .warning
+        case .healed, .foreignFile, .removedUnread, .weakened, .syncExposed: .warning
         case .denied, .syncRefused: .info
         default: .notice
         }

@@ -3,10 +3,11 @@ import WardSystem
 
 /// The last events of a mount, and how many of each there were. Pure: times are given.
 ///
-/// Denials, files removed unread, and what concerns synchronised directories have rings of their own, so that programs that are refused again and again push no
-/// lock, no removal and no integrity failure out; the same denial within a while is one event with a count; and where
-/// different ones come faster than anybody could read, the rest of them is one event as well. So neither memory, nor the
-/// log, nor a client's socket is filled by a program in a loop.
+/// Denials, files removed unread or weakened, and what concerns synchronised directories have rings
+/// of their own, so that programs that are refused again and again push no lock, no removal and no
+/// integrity failure out; the same denial within a while is one event with a count; and where
+/// different ones come faster than anybody could read, the rest of them is one event as well. So
+/// neither memory, nor the log, nor a client's socket is filled by a program in a loop.
 struct EventJournal {
     /// Denials remembered, as many removals, and as many events of each other ring.
     static let capacity = 512
@@ -102,6 +103,7 @@ struct EventJournal {
     private(set) var counts = Counts()
     private var denials = Ring()
     private var removals = Ring()
+    private var weakenings = Ring()
     /// What concerns synchronised directories.
     private var synchronised = Ring()
     private var others = Ring()
@@ -111,6 +113,7 @@ struct EventJournal {
             counts.denied += 1
             return record(event, now, in: \.denials)
         case .removedUnread: return record(event, now, in: \.removals)
+        case .weakened: return record(event, now, in: \.weakenings)
         case .syncRefused, .syncExposed: return record(event, now, in: \.synchronised)
         case .integrityFailure: counts.integrityFailures += 1
         case .lost:
@@ -130,7 +133,7 @@ struct EventJournal {
 
     /// The last `count` events, the oldest first.
     func last(_ count: Int) -> [ControlEvent] {
-        (denials.entries + removals.entries + synchronised.entries + others.entries).map(\.event)
+        [denials, removals, weakenings, synchronised, others].flatMap(\.entries).map(\.event)
             .sorted { $0.sequence < $1.sequence }
             .suffix(max(0, count))
     }

@@ -44,7 +44,10 @@ extension RequestServer {
         }
         let name = try call.body.takeName()
         let value = try call.body.takeBytes(request.size)
-        if Volume.isClassSyncMark(value), name.elementsEqual(Volume.unsyncedClassName.utf8) {
+        if Volume.isClassSyncMark(value),
+            name.elementsEqual(Volume.unsyncedClassName.utf8)
+                || name.elementsEqual(Volume.ownersUnsyncedClassName.utf8)
+        {
             return submit(.classes(since: Array(value)), call)
         }
         try volume.setExtendedAttribute(

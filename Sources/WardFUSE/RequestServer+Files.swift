@@ -151,7 +151,7 @@ extension RequestServer {
         if file.keepCache && policy.keepsContent { open |= FOPEN_KEEP_CACHE }
         // Writing is through: close(2) has nothing left to write, and a failed sync is told by fsync. Dirty mapped pages
         // go when the mapping does (`fuse_vma_close`, fs/fuse/file.c). One request less for each open and close.
-        open |= FOPEN_NOFLUSH
+        if !file.tellsAtClose { open |= FOPEN_NOFLUSH }
         return fuse_open_out(fh: file.handle, open_flags: open, backing_id: 0)
     }
 

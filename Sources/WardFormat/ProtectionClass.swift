@@ -91,3 +91,19 @@ extension ProtectionClass {
         self == .completeUntilFirstUserAuthentication || self == .none
     }
 }
+
+extension ProtectionClass {
+    /// Stronger classes are readable at fewer times; a change to a stronger one is durable when it returns (row I7).
+    public func isStronger(than other: ProtectionClass) -> Bool { strength > other.strength }
+
+    /// The place in the order of the classes: D, C, CX, B, A.
+    public var strength: Int {
+        switch self {
+        case .none: 0
+        case .completeUntilFirstUserAuthentication: 1
+        case .completeWhenUserInactive: 2
+        case .completeUnlessOpen: 3
+        case .complete: 4
+        }
+    }
+}

@@ -57,12 +57,20 @@ public struct Auditor {
         if !kinds.isDisjoint(with: ofContainers) {
             audit.findings += containers(survey).filter { kinds.contains($0.kind) }
         }
+        let byPath = Dictionary(entries.map { ($0.file.path, $0.file) }) { first, _ in first }
         for event in events where event.pid != Int(getpid()) {
             guard let fileEvent = FileEvent(event) else { continue }
             switch ControlEvent.Kind(rawValue: event.kind) {
             case .denied: audit.denials.append(fileEvent)
             case .removedUnread where kinds.contains(.removedUnread):
                 audit.findings.append(.removedUnread(fileEvent))
+            case .weakened where kinds.contains(.weakened):
+                // Mended since, or gone?
+                guard let file = fileEvent.path.flatMap({ byPath[$0] }), file.sizeBytes > 0,
+                    fileEvent.protectionClass?.isStronger(than: file.protectionClass) == true
+                else { continue }
+                audit.findings.removeAll { $0.kind == .weakened && $0.path == file.path }
+                audit.findings.append(.weakened(fileEvent, now: file))
             default: break
             }
         }
@@ -261,8 +269,8 @@ public struct Auditor {
     }
 
     private static func open(_ path: [CChar]) -> OwnedDescriptor? {
-        let descriptor = path.withUnsafeBufferPointer {
-            try? Syscall.openat(AT_FDCWD, $0.baseAddress!, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
+        let descriptor = try? LongPath.reach(path) { path throws(Errno) in
+            try Syscall.openat(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
         }
         return descriptor.map { OwnedDescriptor(adopting: $0) }
     }

@@ -105,7 +105,9 @@ public struct FileSurvey: Sendable {
         let path = path + [0]
         do throws(Errno) {
             let directory = OwnedDescriptor(
-                adopting: try Syscall.openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY))
+                adopting: try LongPath.reach(path) { path throws(Errno) in
+                    try Syscall.openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY)
+                })
             try DirectoryReading.entries(of: directory.rawValue) { entry in
                 switch entry.type {
                 case UInt8(DT_DIR): visit.directories.append(entry.name)
@@ -159,8 +161,8 @@ public struct FileSurvey: Sendable {
         var failure = Errno.noSuchFileOrDirectory
         for _ in 0..<2 {
             do throws(Errno) {
-                let status = try path.withUnsafeBufferPointer { path throws(Errno) in
-                    try Syscall.fstatat(AT_FDCWD, path.baseAddress!)
+                let status = try LongPath.reach(path) { path throws(Errno) in
+                    try Syscall.fstatat(AT_FDCWD, path)
                 }
                 guard status.st_mode & S_IFMT == S_IFREG else { return .gone }
                 return .seen(
@@ -197,7 +199,9 @@ public struct FileSurvey: Sendable {
     /// The value of an attribute of at most 4 KiB. `path`: with a zero byte at its end.
     static func attribute(_ name: String, of path: [CChar]) throws(Errno) -> [UInt8] {
         var value = [UInt8](repeating: 0, count: 4096)
-        let count = try Syscall.check { ward_getxattr(path, name, &value, value.count) }
+        let count = try LongPath.reach(path) { path throws(Errno) in
+            try Syscall.check { ward_getxattr(path, name, &value, value.count) }
+        }
         value.removeLast(value.count - Int(count))
         return value
     }

@@ -9,7 +9,9 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
     case readableCopy(protected: Audit.File, copy: Audit.File)
     /// A file with content was deleted, or replaced by another, while nobody could read it.
     case removedUnread(FileEvent)
-
+    /// A file is in a weaker class than a program asked for, while that could not be had, or than
+    /// the file had whose name it took: the event says which class that was.
+    case weakened(FileEvent, now: Audit.File)
     /// A file of class A, B or CX lies where a program synchronises, which reads it and takes it elsewhere. `tool`: which,
     /// nil where the directory is marked (`ward sync mark`).
     case protectedSynced(Audit.File, directory: String, tool: String?)
@@ -31,6 +33,7 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
         case containerClass = "container-class"
         case protectedTemporary = "protected-temporary"
         case removedUnread = "removed-unread"
+        case weakened
     }
 
     public var kind: Kind {
@@ -38,6 +41,7 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
         case .sideFileClass: .sideFileClass
         case .readableCopy: .readableCopy
         case .removedUnread: .removedUnread
+        case .weakened: .weakened
         case .protectedSynced: .protectedSynced
         case .backgroundClassA: .backgroundClassA
         case .containerClass: .containerClass
@@ -50,7 +54,7 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
         switch self {
         case .sideFileClass(_, let file, _), .readableCopy(_, let file),
             .protectedSynced(let file, _, _), .backgroundClassA(let file, _, _),
-            .protectedTemporary(let file, _):
+            .protectedTemporary(let file, _), .weakened(_, let file):
             file.path
         case .removedUnread(let event): event.path
         case .containerClass(_, let path, _, _): path
@@ -70,6 +74,11 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
         case .removedUnread(let event):
             "a file was \(event.operation == "rename" ? "replaced" : "deleted") while it could not "
                 + "be read: \(event)"
+        case .weakened(let event, let file):
+            "\(file.path) is class \(file.protectionClass.letter) and "
+                + (event.operation == "rename"
+                    ? "took the place of a file of a stronger class: "
+                    : "a stronger class was asked for and could not be had: ") + "\(event)"
         case .protectedSynced(let file, let directory, let tool):
             "\(file.path) of class \(file.protectionClass.letter) is in \(directory), which "
                 + (tool.map { "\($0) synchronises" } ?? "is marked as synchronised")
@@ -102,6 +111,11 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
         case .removedUnread(let event):
             .object(present: [
                 kind, ("path", event.path.map { .string($0) }), ("event", event.json), text,
+            ])
+        case .weakened(let event, let file):
+            .object(present: [
+                kind, ("path", .string(file.path)), ("file", file.json), ("event", event.json),
+                text,
             ])
         case .protectedSynced(let file, let directory, let tool):
             .object(present: [
@@ -144,6 +158,11 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
         case .removedUnread:
             guard let event = json["event"].flatMap(FileEvent.init(json:)) else { return nil }
             self = .removedUnread(event)
+        case .weakened:
+            guard let file = json["file"].flatMap(Audit.File.init(json:)),
+                let event = json["event"].flatMap(FileEvent.init(json:))
+            else { return nil }
+            self = .weakened(event, now: file)
         case .protectedSynced:
             guard let file = json["file"].flatMap(Audit.File.init(json:)),
                 let directory = json["directory"]?.stringValue

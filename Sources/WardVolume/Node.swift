@@ -40,6 +40,12 @@ final class Node: @unchecked Sendable {
     private let classCache = Atomic<UInt8>(0)
     /// Content may be in the kernel's page cache since the last eviction.
     let hasCachedPages = Atomic<Bool>(false)
+    private let refusedClassValue = Atomic<UInt8>(0)
+    /// A stronger class than the file has, which was asked for when it had content, and refused. Needs no lock.
+    var refusedClass: ProtectionClass? {
+        get { ProtectionClass(rawValue: refusedClassValue.load(ordering: .relaxed)) }
+        set { refusedClassValue.store(newValue?.rawValue ?? 0, ordering: .relaxed) }
+    }
     /// Pages of refused writes are about to be dropped (`Volume.dropRefused`).
     let isDroppingRefused = Atomic<Bool>(false)
     /// Counts names made, and how far their directories were synced. Not a flag: who finds it cleared by a sync that is

@@ -72,6 +72,26 @@ extension Volume {
         file.lock.lockWrite()
         defer { file.lock.unlock() }
         let old = file.protectionClass
+        do throws(Errno) {
+            try setFileClass(file, from: old, to: wanted, isSynced: isSynced, caller, context)
+        } catch .notPermitted where wanted.isStronger(than: old) && file.sizeBytes > 0 {
+            // What copies a file with its attributes, cp -a and mv among others, has written it by
+            // now, and says nothing: the close of a file that was made while locked does (`flush`).
+            node.refusedClass = wanted
+            report(
+                .weakened(
+                    path: path(of: node), protectionClass: wanted, now: old,
+                    operation: "setClass", caller: caller))
+            throw .notPermitted
+        }
+        node.refusedClass = nil
+    }
+
+    /// The file's lock is held.
+    private func setFileClass(
+        _ file: OpenFile, from old: ProtectionClass, to wanted: ProtectionClass, isSynced: Bool,
+        _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
         try mayCreate(wanted, caller)
         if old == wanted {
             // It may have been set by a call whose sync failed, or is yet to come.
@@ -270,20 +290,5 @@ extension Volume {
         defer { file.lock.unlock() }
         if file.header != nil, !mayHaveLostPages(file) { return }
         try makeDurableHeader(file, file.protectionClass)
-    }
-}
-
-extension ProtectionClass {
-    /// Stronger classes are readable at fewer times; a change to a stronger one is durable when it returns (row I7).
-    package func isStronger(than other: ProtectionClass) -> Bool { strength > other.strength }
-
-    var strength: Int {
-        switch self {
-        case .none: 0
-        case .completeUntilFirstUserAuthentication: 1
-        case .completeWhenUserInactive: 2
-        case .completeUnlessOpen: 3
-        case .complete: 4
-        }
     }
 }

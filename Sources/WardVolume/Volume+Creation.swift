@@ -17,7 +17,8 @@ extension Volume {
             node.hasCachedPages.store(true, ordering: .relaxed)
             return (
                 Entry(node: node.id, generation: node.generation, attributes: attributes),
-                OpenedFile(handle: .handle(handle), keepCache: false)
+                OpenedFile(
+                    handle: .handle(handle), keepCache: false, tellsAtClose: !gate.isOpenForAll)
             )
         } catch .fileExists where flags & O_EXCL == 0 {
             // Somebody else was first: an ordinary open.

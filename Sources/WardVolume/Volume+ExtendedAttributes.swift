@@ -8,12 +8,19 @@ import WardSystem
 /// the first 16 bytes of HMAC-SHA-256 of the name; the value is nonce 12 ‖ ciphertext ‖ tag 16 of
 /// name length 2 ‖ name ‖ value, associated data: ID of the file or directory ‖ stored name. `security.*` and POSIX ACLs
 /// pass through. `user.ward.class`, `.class.unsynced`, `.synced`, `.volume` and `.socket` are answered here and stored
-/// nowhere.
+/// nowhere, and so are `system.ward.class` and `.class.unsynced`, which can only be set.
 extension Volume {
     static let className = Array("user.ward.class".utf8)
     /// To be set as `user.ward.class`, for whoever changes many files: a stronger class is durable when the value that it had
     /// before the first change was set on any of them afterwards, without an error. Of a directory as well (decision 0065).
     public static let unsyncedClassName = "user.ward.class.unsynced"
+    /// To be set as `user.ward.class`, by the owner of a file or directory, whatever its mode. The
+    /// kernel lets nobody set an attribute of `user.*` who may not write, and leaves `system.*` to
+    /// the file system (xattr(7)): so a file that its owner made read-only gets a class as it gets
+    /// a mode, chmod(2).
+    static let ownersClassName = "system.ward.class"
+    /// The same, to be set as `unsyncedClassName`.
+    public static let ownersUnsyncedClassName = "system.ward.class.unsynced"
     static let defaultACLName = "system.posix_acl_default"
     static let accessACLName = "system.posix_acl_access"
     static let capabilityName = "security.capability"
@@ -23,6 +30,8 @@ extension Volume {
 
     private enum AttributeName {
         case protectionClass, unsyncedClass, synchronised, volume, socket
+        /// Set by the owner alone.
+        case ownersClass(isSynced: Bool)
         /// Stored as it is.
         case passedThrough(String)
         /// Encrypted, under this prefix.
@@ -35,6 +44,8 @@ extension Volume {
         switch text {
         case "user.ward.class": return .protectionClass
         case Volume.unsyncedClassName: return .unsyncedClass
+        case Volume.ownersClassName: return .ownersClass(isSynced: true)
+        case Volume.ownersUnsyncedClassName: return .ownersClass(isSynced: false)
         case "user.ward.synced": return .synchronised
         case "user.ward.volume": return .volume
         case "user.ward.socket": return .socket
@@ -80,7 +91,7 @@ extension Volume {
         case .sealed(let prefix):
             let stored = storedName(name, prefix)
             return try openedAttribute(of: node, stored, context) { $0.elementsEqual(name) }.value
-        case .unsupported: throw .notSupported
+        case .ownersClass, .unsupported: throw .notSupported
         }
     }
 
@@ -217,6 +228,11 @@ extension Volume {
         case .unsyncedClass:
             try setProtectionClass(
                 of: node, to: protectionClass(spelledBy: value), isSynced: false, caller, context)
+        case .ownersClass(let isSynced):
+            try requireOwner(of: node, caller)
+            try setProtectionClass(
+                of: node, to: protectionClass(spelledBy: value), isSynced: isSynced, caller,
+                context)
         case .synchronised:
             guard value.elementsEqual(Synchronisation.marked.rawValue.utf8) else {
                 throw .invalidArgument
@@ -250,6 +266,12 @@ extension Volume {
         }
     }
 
+    /// `EACCES` for everybody but a file's owner and root, as the kernel says it for attributes. `EPERM` means a lock.
+    private func requireOwner(of node: Node, _ caller: Caller) throws(Errno) {
+        guard caller.uid != 0, try status(of: node).st_uid != caller.uid else { return }
+        throw .permissionDenied
+    }
+
     private func protectionClass(
         spelledBy value: UnsafeRawBufferPointer
     ) throws(Errno) -> ProtectionClass {
@@ -275,7 +297,7 @@ extension Volume {
             return
         case .synchronised: try setMark(of: node, to: false, context)
         case .unsyncedClass: throw .noData
-        case .volume, .socket, .unsupported: throw .notSupported
+        case .ownersClass, .volume, .socket, .unsupported: throw .notSupported
         case .passedThrough(let text):
             try withPathDescriptor(of: node) { descriptor throws(Errno) in
                 try storage.removexattr(descriptor, text)

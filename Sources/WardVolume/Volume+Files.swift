@@ -196,9 +196,16 @@ extension Volume {
 
     // MARK: Syncing and closing
 
-    /// close(2) of one descriptor: nothing waits to be written, so nothing can fail but an earlier sync.
+    /// close(2) of one descriptor: nothing waits to be written, so nothing can fail but an earlier
+    /// sync. `EPERM`: it was written, and did not get the class that was asked for then; whoever
+    /// copied it here must not take the copy for the original's equal, and mv(1) must not remove
+    /// that.
     public func flush(_ handle: HandleID, _ context: WorkerContext) throws(Errno) {
-        try reportSyncFailure(handle.object(as: FileHandle.self))
+        let handle = handle.object(as: FileHandle.self)
+        try reportSyncFailure(handle)
+        if handle.flags & O_ACCMODE != O_RDONLY, handle.node.refusedClass != nil {
+            throw .notPermitted
+        }
     }
 
     private func reportSyncFailure(_ handle: FileHandle) throws(Errno) {

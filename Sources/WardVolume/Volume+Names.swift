@@ -315,7 +315,9 @@ extension Volume {
         context.endClassDecision()
         if let unread { report(unread.removed(by: .rename, caller)) }
         if let replaced, !exchange { noteRemoved(victim, replaced, to, new, toDirectory.rawValue) }
+        let lost = exchange || unread != nil ? nil : victim?.protectionClass
         noteMoved(moved, from, old, to, new)
+        noteWeakened(moved, replaced?.st_size == 0 ? nil : lost, caller)
         if exchange, let replaced { noteMoved(replaced, to, new, from, old) }
         if fromState !== toState, hasMarks.load(ordering: .sequentiallyConsistent) {
             let (left, entered) = (markedDirectory(over: from), markedDirectory(over: to))
@@ -338,6 +340,24 @@ extension Volume {
             let descriptor = try? storage.openPlace(directory, stored)
         else { return }
         victim.replaced = KeptDescriptor(descriptor, in: state, storage)
+    }
+
+    /// Tells where a file has taken the name of one of a stronger class, as programs do that save
+    /// by writing another file (row I6), and where one that did not get its class has its final
+    /// name now. As far as both classes are known: nothing is read for it. `before`: of the file
+    /// that had the name.
+    private func noteWeakened(
+        _ status: FileStatus, _ before: ProtectionClass?, _ caller: Caller
+    ) {
+        guard status.st_mode & S_IFMT == S_IFREG, status.st_size > 0,
+            let node = table.find(inode: UInt64(status.st_ino)), let now = node.protectionClass
+        else { return }
+        let refused = node.refusedClass
+        guard let wanted = refused ?? before, wanted.isStronger(than: now) else { return }
+        report(
+            .weakened(
+                path: path(of: node), protectionClass: wanted, now: now,
+                operation: refused == nil ? "rename" : "setClass", caller: caller))
     }
 
     private func noteMoved(

@@ -80,10 +80,13 @@ public struct OpenedFile: Sendable {
     public var handle: HandleID
     /// Whether pages the kernel has from earlier opens are still right (`FOPEN_KEEP_CACHE`).
     public var keepCache: Bool
+    /// Whether close(2) may have something to tell: `flush` is to be called for it.
+    public var tellsAtClose: Bool
 
-    public init(handle: HandleID, keepCache: Bool) {
+    public init(handle: HandleID, keepCache: Bool, tellsAtClose: Bool = false) {
         self.handle = handle
         self.keepCache = keepCache
+        self.tellsAtClose = tellsAtClose
     }
 }
 
@@ -138,6 +141,11 @@ public enum VolumeEvent: Sendable {
     case arrivedInSynchronised(
         path: String, protectionClass: ProtectionClass, marked: String, operation: String,
         files: Int?, caller: Caller)
+    /// A file with content is in a weaker class, `now`, than was asked for it (`operation`
+    /// "setClass") and could not be had, or than the file had whose name it took ("rename").
+    case weakened(
+        path: String, protectionClass: ProtectionClass, now: ProtectionClass, operation: String,
+        caller: Caller)
     /// Ciphertext that does not authenticate or is not where it should be.
     case integrityFailure(path: String, reason: String)
     /// A finding accepted because it lies in a doubtful interval after an unclean end.

@@ -1,3 +1,4 @@
+import CWardLinux
 import DataProtection
 import Testing
 import WardTestSupport
@@ -93,6 +94,142 @@ extension DataProtectionSuite {
             #expect(attributes[.size] as? Int == Self.content.count)
         }
 
+        @Test("attributes that were read, changed and are set again give the class said last")
+        func roundTrip() throws {
+            let volume = try MountedVolume.mine()
+            let manager = FileManager.default
+            for old in FileClass.allCases {
+                for new in FileClass.allCases {
+                    let name = "\(old.letter) to \(new.letter)"
+                    let file = volume.url("f \(name)")
+                    try Self.content.write(to: file, options: old.option)
+                    let directory = volume.url("d \(name)")
+                    try volume.makeDirectory("d \(name)", old)
+                    for item in [file, directory] {
+                        // One of the user's own beside ward's: it goes along.
+                        try setAttribute("user.mine", "1", of: item.path)
+                        try (item as NSURL).setResourceValue(true, forKey: .isExcludedFromBackupKey)
+                        var attributes = try manager.attributesOfItem(atPath: item.path)
+                        attributes[.protectionKey] = new.type
+                        try manager.setAttributes(attributes, ofItemAtPath: item.path)
+                        #expect(try volume.protection(item.lastPathComponent) == new.type)
+                        let made = volume.url("made of \(item.lastPathComponent)")
+                        if item == file {
+                            #expect(
+                                manager.createFile(
+                                    atPath: made.path, contents: Self.content,
+                                    attributes: attributes))
+                        } else {
+                            try manager.createDirectory(
+                                at: made, withIntermediateDirectories: false,
+                                attributes: attributes)
+                        }
+                        #expect(try volume.protection(made.lastPathComponent) == new.type)
+                        for carried in [item, made] {
+                            #expect(attribute("user.mine", of: carried.path) == "1")
+                            #expect(
+                                try carried.resourceValues(forKeys: [.isExcludedFromBackupKey])
+                                    .isExcludedFromBackup == true)
+                        }
+                        // Without a class: it keeps the one that it has, whatever it was when the others were read.
+                        attributes[.protectionKey] = nil
+                        try manager.setAttributes(attributes, ofItemAtPath: item.path)
+                        #expect(try volume.protection(item.lastPathComponent) == new.type)
+                    }
+                }
+            }
+        }
+
+        @Test("attributes that Foundation read, or anybody's dictionary, bring no class along")
+        func roundTripOfOthers() throws {
+            let volume = try MountedVolume.mine()
+            let manager = FileManager.default
+            try Self.content.write(to: volume.url("f"), options: .noFileProtection)
+            // As Foundation's own attributesOfItem gives them, and as a bridged dictionary has them.
+            let key = FileAttributeKey(rawValue: "NSFileExtendedAttributes")
+            let old = Data(FileProtectionType.none.rawValue.utf8)
+            let extended: [Any] = [
+                ["user.ward.class": old] as [String: Data],
+                NSDictionary(dictionary: ["user.ward.class": old]),
+                ["user.ward.class.unsynced": old, "user.ward.synced": Data("marked".utf8)],
+                ["system.ward.class": old] as [String: Data],
+            ]
+            for value in extended {
+                try manager.setAttributes(
+                    [.protectionKey: FileProtectionType.complete, key: value],
+                    ofItemAtPath: volume.url("f").path)
+                #expect(try volume.protection("f") == .complete, "\(value)")
+            }
+            // They are not listed among the attributes that are read, so nothing sets them again.
+            let read = try manager.attributesOfItem(atPath: volume.url("f").path)
+            #expect((read[key] as? [String: Any])?.keys.contains("user.ward.class") != true)
+        }
+
+        @Test("attributes that were read are set again while locked: permissions change")
+        func roundTripLocked() throws {
+            try MountedVolume.walk(
+                prepare: { volume, fileClass in
+                    try Self.content.write(
+                        to: volume.url(fileClass.letter), options: fileClass.option)
+                    try volume.makeDirectory("d" + fileClass.letter, fileClass)
+                }
+            ) { volume, state, fileClass in
+                for name in [fileClass.letter, "d" + fileClass.letter] {
+                    let path = volume.url(name).path
+                    var attributes = try FileManager.default.attributesOfItem(atPath: path)
+                    for mode in [0o700, 0o750] {
+                        attributes[.posixPermissions] = mode
+                        try FileManager.default.setAttributes(attributes, ofItemAtPath: path)
+                        let now = try FileManager.default.attributesOfItem(atPath: path)
+                        #expect(now[.posixPermissions] as? Int == mode, "\(name) \(state)")
+                    }
+                    #expect(try volume.protection(name) == fileClass.type)
+                }
+            }
+        }
+
+        @Test("the owner sets a class on what is read-only, as a mode; others do not")
+        func readOnly() throws {
+            let volume = try MountedVolume.mine()
+            let manager = FileManager.default
+            for bits in [0o444, 0o400, 0o000, 0o200] {
+                let file = volume.url("f\(bits)")
+                try Self.content.write(to: file)
+                let directory = volume.url("d\(bits)")
+                try manager.createDirectory(at: directory, withIntermediateDirectories: false)
+                for item in [file, directory] {
+                    chmod(item.path, mode_t(bits))
+                    try manager.setAttributes(
+                        [.protectionKey: FileProtectionType.complete], ofItemAtPath: item.path)
+                    chmod(item.path, 0o755)
+                    #expect(try volume.protection(item.lastPathComponent) == .complete)
+                    chmod(item.path, mode_t(bits))
+                    try (item as NSURL).setResourceValue(
+                        URLFileProtection.none, forKey: .fileProtectionKey)
+                    #expect(try mode(item.path) == bits)
+                    chmod(item.path, 0o755)
+                    let weakest = FileProtectionType.none
+                    #expect(try volume.protection(item.lastPathComponent) == weakest)
+                }
+            }
+        }
+
+        private func mode(_ path: String) throws -> Int {
+            try #require(
+                FileManager.default.attributesOfItem(atPath: path)[.posixPermissions] as? Int)
+        }
+
+        private func setAttribute(_ name: String, _ value: String, of path: String) throws {
+            let bytes = Array(value.utf8)
+            try #require(ward_setxattr(path, name, bytes, bytes.count, 0) == 0)
+        }
+
+        private func attribute(_ name: String, of path: String) -> String? {
+            var buffer = [UInt8](repeating: 0, count: 256)
+            let count = ward_getxattr(path, name, &buffer, buffer.count)
+            return count < 0 ? nil : String(decoding: buffer[..<count], as: UTF8.self)
+        }
+
         @Test("names and raw values are Apple's")
         func names() throws {
             let types: [(FileProtectionType, URLFileProtection, String)] = [
@@ -138,10 +275,16 @@ extension DataProtectionSuite {
             let volume = try MountedVolume.mine()
             try Self.content.write(to: volume.url("f"))
             for fileClass in FileClass.allCases {
-                let values: [Any] = [
+                var values: [Any] = [
                     fileClass.type, fileClass.resource, fileClass.type.rawValue,
                     fileClass.resource.rawValue, NSString(string: fileClass.type.rawValue),
+                    fileClass.type as NSObject, fileClass.type as NSString,
+                    fileClass.resource as NSObject,
                 ]
+                if fileClass == .completeUnlessOpen { values.append("NSFileProtectionWriteOnly") }
+                if fileClass == .completeUntilFirstUserAuthentication {
+                    values.append("NSFileProtectionCompleteUntilUserAuthentication")
+                }
                 for value in values {
                     try FileManager.default.setAttributes(
                         [.protectionKey: FileProtectionType.none],
@@ -156,6 +299,36 @@ extension DataProtectionSuite {
                     #expect(try volume.protection("f") == fileClass.type, "\(value)")
                 }
             }
+        }
+
+        @Test("what is read is a class, a string and an object, as on Apple's platforms")
+        func bridging() throws {
+            let volume = try MountedVolume.mine()
+            for fileClass in FileClass.allCases {
+                try Self.content.write(to: volume.url("f"), options: fileClass.option)
+                let attributes = try FileManager.default.attributesOfItem(
+                    atPath: volume.url("f").path)
+                let value = attributes[.protectionKey]
+                #expect(value as? FileProtectionType == fileClass.type)
+                #expect(value as? String == fileClass.type.rawValue)
+                #expect(value as? NSString == NSString(string: fileClass.type.rawValue))
+                #expect(value as? NSObject == fileClass.type as NSObject)
+                // By way of a dictionary of Foundation's, too.
+                let dictionary = attributes as NSDictionary
+                #expect(
+                    dictionary[FileAttributeKey.protectionKey] as? FileProtectionType
+                        == fileClass.type)
+                let url = volume.url("f") as NSURL
+                let resource = try url.resourceValues(forKeys: [.fileProtectionKey])[
+                    .fileProtectionKey]
+                #expect(resource as? URLFileProtection == fileClass.resource)
+                #expect(resource as? String == fileClass.resource.rawValue)
+                var object: AnyObject?
+                try url.getResourceValue(&object, forKey: .fileProtectionKey)
+                #expect(object as? URLFileProtection == fileClass.resource)
+                #expect(object as? String == fileClass.resource.rawValue)
+            }
+            #expect((["x": 1] as [String: Any])["x"] as? FileProtectionType == nil)
         }
 
         @Test("bad input: what is no class is unknownClass, changes nothing and creates nothing")

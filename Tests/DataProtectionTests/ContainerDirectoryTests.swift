@@ -27,16 +27,20 @@ extension DataProtectionSuite {
         }
 
         @Test("directories, home, temporary files and groups are the container's")
-        func directories() throws {
-            let (volume, root) = try makeVolume()
+        func directories() async throws {
+            let (_, root) = try makeVolume()
             ContainerContext.$assumedRoot.withValue(root) { ContainerAnswers.check(root) }
             ContainerContext.$assumedRoot.withValue(root + "/") { ContainerAnswers.check(root) }
-            // The same questions outside of a container.
             #expect(NSHomeDirectory() != root)
             #expect(!NSTemporaryDirectory().hasPrefix(root))
             #expect(
                 FileManager.default.containerURL(
                     forSecurityApplicationGroupIdentifier: "group.mine") == nil)
+            // The same questions outside of a container, in a process that has no simulated device either.
+            await #expect(processExitsWith: .success) { Self.checkOutside() }
+        }
+
+        private static func checkOutside() {
             #expect(NSHomeDirectory() == Foundation::NSHomeDirectory())
             #expect(NSTemporaryDirectory() == Foundation::NSTemporaryDirectory())
             let manager = FileManager.default
@@ -58,7 +62,7 @@ extension DataProtectionSuite {
             for url in [
                 URL.documentsDirectory, .libraryDirectory, .applicationSupportDirectory,
                 .cachesDirectory, .homeDirectory, .temporaryDirectory,
-            ] { #expect(url.path.hasPrefix("/") && !url.path.hasPrefix(volume.mountPoint)) }
+            ] { #expect(url.path.hasPrefix("/") && !url.path.hasPrefix("/dev/null")) }
         }
 
         @Test("url(for:in:appropriateFor:create:) makes what is missing, in the container's class")

@@ -163,6 +163,31 @@ extension DataProtectionSuite {
             #expect(try !other.names().contains("A"))
         }
 
+        @Test("I2: moveItem and copyItem to a locked volume make nothing, and leave the source")
+        func movesIntoLocked() throws {
+            let volume = try MountedVolume.mine()
+            let other = try MountedVolume.mine()
+            let manager = FileManager.default
+            try volume.makeDirectory("d", .completeUntilFirstUserAuthentication)
+            for item in ["f", "d/f"] {
+                try Self.content.write(to: volume.url(item), options: .completeFileProtection)
+            }
+            try Self.content.write(to: volume.url("d/plain"))
+            try other.enter(.locked)
+            for item in ["f", "d"] {
+                expect(false, else: .fileWriteNoPermission, .complete, .locked, item) {
+                    try manager.moveItem(at: volume.url(item), to: other.url(item))
+                }
+                expect(false, else: .fileWriteNoPermission, .complete, .locked, item) {
+                    try manager.copyItem(at: volume.url(item), to: other.url(item))
+                }
+            }
+            #expect(try other.names().allSatisfy { $0 == "d" })
+            #expect(try Data(contentsOf: volume.url("f")) == Self.content)
+            #expect(try volume.names(in: "d") == ["f", "plain"])
+            #expect(try volume.protection("d/f") == .complete)
+        }
+
         @Test("moveItem to another volume: a delegate that leaves out copies loses nothing")
         func movesWithDelegate() throws {
             let volume = try MountedVolume.mine()

@@ -268,7 +268,8 @@ extension DataProtectionSuite {
         func shared() throws {
             #expect(
                 ProtectedData.shared.url.path
-                    == ProcessInfo.processInfo.environment["WARD_TEST_VOLUME"] ?? NSHomeDirectory())
+                    == ProcessInfo.processInfo.environment["WARD_TEST_VOLUME"]
+                    ?? Foundation::NSHomeDirectory())
         }
     }
 }

@@ -130,6 +130,75 @@ struct LintTests {
                 ])
     }
 
+    @Test("a test file that imports XCTest alone is told of the library that is for it")
+    func xctest() {
+        let source = "import XCTest\nclass T: XCTestCase { let a = FileProtectionType.none }\n"
+        func hints(_ source: String) -> [String] {
+            LintedFile(source: Array(source.utf8)).findings(inAdoptingTarget: true).map(\.hint)
+        }
+        #expect(hints(source) == ["import DataProtectionXCTest in place of XCTest"])
+        #expect(
+            hints("import \(LintRules.library)\nimport XCTest\n")
+                == ["import DataProtectionXCTest in place of both"])
+        #expect(
+            hints("import Foundation\n" + source)
+                == ["import DataProtection in place of Foundation"])
+        let shim = source.replacingOccurrences(
+            of: "import XCTest", with: "import DataProtectionXCTest")
+        #expect(findings(shim).isEmpty)
+        #expect(
+            findings("import DataProtectionXCTest\nimport XCTest")
+                == ["2:8 ambiguousImport XCTest"])
+    }
+
+    @Test("protection that only other platforms compile is found, one that Linux has is not")
+    func notCompiled() {
+        for condition in [
+            "os(iOS)", "!os(Linux)", "targetEnvironment(simulator)", "canImport(UIKit)",
+            "os(iOS) && !targetEnvironment(simulator)", "os(iOS) || os(watchOS)", "false",
+        ] {
+            let source = """
+                import \(LintRules.library)
+                #if \(condition)
+                try data.write(to: url, options: [.atomic, .completeFileProtection])
+                #else
+                try data.write(to: url, options: .atomic)
+                #endif
+                """
+            #expect(
+                findings(source) == ["3:45 notCompiled completeFileProtection"], "\(condition)")
+        }
+        #expect(
+            findings("#if os(iOS)\nlet a = b | SQLITE_OPEN_FILEPROTECTION_NONE\n#endif")
+                == ["2:13 notCompiled SQLITE_OPEN_FILEPROTECTION_NONE"])
+        // The branch after the one that Linux takes; within others; a file of nothing else, whose end is missing.
+        #expect(
+            findings(
+                """
+                #if os(Linux)
+                import \(LintRules.library)
+                #else
+                #if DEBUG
+                let a = FileProtectionType.complete
+                #endif
+                #endif
+                """) == ["5:9 notCompiled FileProtectionType"])
+        #expect(
+            findings("#if os(iOS)\nimport Foundation\nlet a = URLFileProtection.complete\n")
+                == ["3:9 notCompiled URLFileProtection"])
+        // Linux has it, too: in another branch, or perhaps in this one.
+        for source in [
+            "#if os(iOS)\nf(.protectionKey)\n#elseif os(Linux)\nf(.protectionKey)\n#endif",
+            "#if os(iOS) || os(Linux)\nf(.protectionKey)\n#endif",
+            "#if canImport(\(LintRules.library))\nf(.protectionKey)\n#endif",
+            "#if DEBUG\nf(.protectionKey)\n#endif",
+            "#if canImport(DataProtectionXCTest)\nf(.protectionKey)\n#endif",
+            "#if os(iOS)\n// .protectionKey\nf(\".protectionKey\")\n#endif",
+        ] {
+            #expect(findings("import \(LintRules.library)\n" + source).isEmpty, "\(source)")
+        }
+    }
+
     @Test(
         "what cannot be cut into words harms nothing",
         arguments: ["", "\"", "/*", "#", "#\"", "\"\\(", "`", "import"])

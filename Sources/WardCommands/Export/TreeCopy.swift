@@ -55,6 +55,10 @@ final class TreeCopy {
     private let targetRoot: Int32
     private let console: Console
     private let lockedHint: String?
+    /// The target, as it is called in messages.
+    private let shownTarget: String
+    /// There is no room for more.
+    private var isFull = false
     private var progress: ProgressLine
     /// Of files with several names, the first that was copied, and what it is there.
     private var links: [Inode: Copied] = [:]
@@ -66,28 +70,36 @@ final class TreeCopy {
     /// There already, from an earlier run.
     private(set) var present = 0
     private(set) var bytes = 0
-    private(set) var failed = 0
+    var failed: Int { reports.count + alsoLost }
+    private var reports: FailureReports
+    /// Attributes of a kind that was told already.
+    private var alsoLost = 0
 
     /// `what`: how a failure begins. `lockedHint`: what to do about files that can't be read because of the lock state; nil
     /// where the source has none.
     init(
         what: String, shownRoot: String, target: any TreeTarget, targetRoot: Int32,
-        lockedHint: String?, _ console: Console
+        shownTarget: String, lockedHint: String?, _ console: Console
     ) {
         self.what = what
         self.shownRoot = shownRoot
+        self.shownTarget = shownTarget
         self.target = target
         self.targetRoot = targetRoot
         self.console = console
         self.lockedHint = lockedHint
         progress = ProgressLine(console)
+        reports = FailureReports(console)
     }
 
-    /// The roots are there already; their attributes are copied where the target wants it.
-    func run(from source: Int32) throws(Errno) {
+    /// The roots are there already; their attributes are copied where the target wants it. `isNew`:
+    /// the target's was made for this.
+    func run(from source: Int32, isNew: Bool = false) throws(Errno) {
+        InterruptionNote.arm("\nward: note: interrupted: run it again to go on where it was\n")
         device = try Syscall.fstat(source).st_dev
-        copyDirectory(source, targetRoot, [], isNew: false)
+        copyDirectory(source, targetRoot, [], isNew: isNew)
         progress.clear()
+        reports.finish()
     }
 
     // MARK: Directories
@@ -98,7 +110,9 @@ final class TreeCopy {
         do throws(Errno) {
             let takesAttributes = try target.enter(copy, path, from: source, isNew: isNew)
             let names = try DirectoryReading.names(in: source)
-            for name in names { visit(name, source, copy, path) }
+            for name in names where !isFull { visit(name, source, copy, path) }
+            // It is not complete: a later run goes on with it.
+            if isFull { return }
             let known = Set(names)
             for name in try DirectoryReading.names(in: copy) where !known.contains(name) {
                 target.surplus(path.appending(component: name))
@@ -263,7 +277,8 @@ final class TreeCopy {
             do throws(Errno) {
                 let done = bytes
                 try FileContent.copy(
-                    from: file.rawValue, to: made.rawValue, sizeBytes: Int(before.st_size)
+                    from: file.rawValue, to: made.rawValue, sizeBytes: Int(before.st_size),
+                    mayHaveHoles: Int(before.st_blocks) * 512 < Int(before.st_size)
                 ) { offset in
                     bytes = done + offset
                     progress.update(
@@ -405,10 +420,11 @@ final class TreeCopy {
         let kind = String(name.prefix { $0 != "." })
         // Those of the system are for root to set.
         if error == .notPermitted, geteuid() != 0, kind != "user" { return }
-        failed += 1
-        guard lostAttributes.insert("\(kind) \(error.rawValue)").inserted else { return }
-        progress.clear()
-        console.failure(
+        guard lostAttributes.insert("\(kind) \(error.rawValue)").inserted else {
+            alsoLost += 1
+            return
+        }
+        report(
             CommandFailure(
                 "cannot keep the attribute \(Text.printable(name)) of", shown(path), errno: error,
                 hint: "others of the kind are not reported"))
@@ -472,6 +488,13 @@ final class TreeCopy {
         if let meaning = target.meaning(of: error, at: path) {
             return report(path, why: meaning.why, hint: meaning.hint)
         }
+        if error == .noSpace || error == .diskQuotaExceeded {
+            isFull = true
+            return report(
+                CommandFailure(
+                    what, shown(path), errno: error,
+                    hint: "make room: df -h \(Text.shellQuoted(shownTarget)), then run it again"))
+        }
         if error == .notPermitted, let lockedHint {
             return report(
                 CommandFailure(
@@ -486,9 +509,8 @@ final class TreeCopy {
     }
 
     private func report(_ failure: CommandFailure) {
-        failed += 1
         progress.clear()
-        console.failure(failure)
+        reports.add(failure)
     }
 }
 

@@ -10,8 +10,8 @@ struct LintCommand: ParsableCommand {
             On Linux, Foundation accepts protection classes and forgets them; the module \
             DataProtection gives them their meaning. This finds what the compiler does not \
             mention: files that use protection without importing DataProtection, files that write \
-            beside others that import it, and imports that make its calls ambiguous. Branches of \
-            #if that Linux does not compile are left out.
+            beside others that import it, imports that make its calls ambiguous, and protection \
+            that stands only in a branch of #if that Linux does not compile, as of #if os(iOS).
 
             Exit code 1 where something was found.
 

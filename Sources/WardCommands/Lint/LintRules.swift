@@ -2,6 +2,8 @@
 enum LintRules {
     /// The library that gives file protection its meaning on Linux.
     static let library = "DataProtection"
+    /// The same with XCTest's declarations.
+    static let libraryForXCTest = "DataProtectionXCTest"
 
     /// Where they are imported as a whole beside `DataProtection`, the compiler can't choose between two declarations.
     static let ambiguous: Set<String> = ["Foundation", "FoundationEssentials", "XCTest"]
@@ -16,6 +18,8 @@ enum LintRules {
         "isExcludedFromBackup", "isExcludedFromBackupKey", "NSPersistentStoreFileProtectionKey",
     ]
     static let protectionPrefixes = ["NSFileProtection", "NSURLFileProtection"]
+    /// Flags of Apple's SQLite, which `DataProtectionSQLite` has: without it they don't compile on Linux.
+    static let databasePrefix = "SQLITE_OPEN_FILEPROTECTION_"
 
     /// Calls that make or change files. The second set only with such a first label.
     static let writing: Set<String> = [
@@ -32,7 +36,8 @@ enum LintRules {
     ]
 
     static let modulesOfLinux: Set<String> = [
-        library, "Foundation", "FoundationEssentials", "FoundationNetworking", "Glibc", "Dispatch",
+        library, libraryForXCTest, "DataProtectionSQLite", "Foundation", "FoundationEssentials",
+        "FoundationNetworking", "Glibc", "Dispatch",
     ]
     static let modulesOfApple: Set<String> = [
         "Darwin", "UIKit", "AppKit", "SwiftUI", "Combine", "CoreData", "SwiftData", "WatchKit",
@@ -49,6 +54,8 @@ struct LintFinding: Equatable {
         case plainWrite
         /// Imports the library and, as a whole, a module that has the same calls.
         case ambiguousImport
+        /// Asks for protection in a branch of `#if` that Linux does not compile, and in no other of it.
+        case notCompiled
     }
 
     var rule: Rule
@@ -66,16 +73,26 @@ struct LintFinding: Equatable {
             "\(name) is Foundation's here: this file does not import \(LintRules.library)"
         case .ambiguousImport:
             "calls are ambiguous between \(name) and \(LintRules.library)"
+        case .notCompiled:
+            "\(name) stands in a branch of #if that Linux does not compile: nothing is protected"
         }
     }
 
+    /// The file imports XCTest and not Foundation, as test files do.
+    var isInTests = false
+
     var hint: String {
         switch rule {
-        case .unprotected, .plainWrite: "import \(LintRules.library) in place of Foundation"
+        case .unprotected, .plainWrite:
+            isInTests
+                ? "import \(LintRules.libraryForXCTest) in place of XCTest"
+                : "import \(LintRules.library) in place of Foundation"
         case .ambiguousImport:
             name == "XCTest"
-                ? "import only what you use: import class XCTest.XCTestCase, import func XCTest.XCTAssertEqual"
+                ? "import \(LintRules.libraryForXCTest) in place of both"
                 : "remove import \(name); \(LintRules.library) brings it along"
+        case .notCompiled:
+            "write #if os(iOS) || os(Linux), or #if canImport(\(LintRules.library))"
         }
     }
 }

@@ -35,9 +35,15 @@ struct LintedFile {
     private let imports: [Import]
     private let protections: [SwiftToken]
     private let writes: [SwiftToken]
+    /// Protection that a build for Linux does not see.
+    private let hidden: [SwiftToken]
 
     init(source: [UInt8]) {
-        let tokens = SwiftConditions.compiled(SwiftTokens.of(source))
+        let (tokens, hidden) = SwiftConditions.split(SwiftTokens.of(source)) {
+            $0.kind == .word
+                && (LintedFile.isProtection($0.text)
+                    || $0.text.hasPrefix(LintRules.databasePrefix))
+        }
         var imports: [Import] = []
         var protections: [SwiftToken] = []
         var writes: [SwiftToken] = []
@@ -77,6 +83,7 @@ struct LintedFile {
         self.imports = imports
         self.protections = protections
         self.writes = writes
+        self.hidden = hidden
     }
 
     private static let importKinds: Set<String> = [
@@ -89,21 +96,39 @@ struct LintedFile {
     }
 
     /// The file imports the library.
-    var isAdopting: Bool { imports.contains { $0.module == LintRules.library } }
+    var isAdopting: Bool {
+        imports.contains {
+            $0.module == LintRules.library || $0.module == LintRules.libraryForXCTest
+        }
+    }
+
+    private func imports(_ module: String) -> Bool {
+        imports.contains { !$0.isScoped && $0.module == module }
+    }
 
     /// In the order of the file. `inAdoptingTarget`: files beside this one import the library.
     func findings(inAdoptingTarget: Bool) -> [LintFinding] {
-        if isAdopting {
-            return imports.filter { !$0.isScoped && LintRules.ambiguous.contains($0.module) }.map {
-                LintFinding(
-                    rule: .ambiguousImport, name: $0.module, line: $0.line, column: $0.column)
-            }
+        var found = hidden.map {
+            LintFinding(rule: .notCompiled, name: $0.text, line: $0.line, column: $0.column)
         }
-        let written = inAdoptingTarget ? writes : []
-        return
-            (protections.map { ($0, LintFinding.Rule.unprotected) }
-            + written.map { ($0, LintFinding.Rule.plainWrite) })
-            .sorted { ($0.0.line, $0.0.column) < ($1.0.line, $1.0.column) }
-            .map { LintFinding(rule: $1, name: $0.text, line: $0.line, column: $0.column) }
+        if isAdopting {
+            found += imports.filter { !$0.isScoped && LintRules.ambiguous.contains($0.module) }
+                .map {
+                    LintFinding(
+                        rule: .ambiguousImport, name: $0.module, line: $0.line, column: $0.column)
+                }
+        } else {
+            let isInTests = imports("XCTest") && !imports("Foundation")
+            let written = inAdoptingTarget ? writes : []
+            found +=
+                (protections.map { ($0, LintFinding.Rule.unprotected) }
+                + written.map { ($0, .plainWrite) })
+                .map { token, rule in
+                    LintFinding(
+                        rule: rule, name: token.text, line: token.line, column: token.column,
+                        isInTests: isInTests)
+                }
+        }
+        return found.sorted { ($0.line, $0.column) < ($1.line, $1.column) }
     }
 }

@@ -2,17 +2,33 @@
 ///
 /// "The Swift Programming Language", "Conditional Compilation Block".
 enum SwiftConditions {
-    /// Takes away the tokens that a build for Linux does not see, and all directives with their conditions.
-    static func compiled(_ tokens: [SwiftToken]) -> [SwiftToken] {
+    /// Splits the tokens of a file, directives and their conditions left out.
+    ///
+    /// - Parameter isWanted: What should not be hidden.
+    /// - Returns: `compiled`: those that a build for Linux sees. `hidden`: the wanted ones of branches that it does not see,
+    ///   where no other branch of the same `#if` has one that it does.
+    static func split(
+        _ tokens: [SwiftToken], isWanted: (SwiftToken) -> Bool
+    ) -> (compiled: [SwiftToken], hidden: [SwiftToken]) {
         struct Block {
             /// What surrounds it is compiled.
             var isOuterActive: Bool
             /// One of its branches certainly was.
             var isDecided: Bool
+            /// Where what is compiled of it begins.
+            var start: Int
+            /// What is wanted and not compiled, with what lies in blocks within.
+            var hidden: [SwiftToken] = []
         }
         var blocks: [Block] = []
         var isActive = true
         var kept: [SwiftToken] = []
+        var hidden: [SwiftToken] = []
+        func close(_ block: Block) {
+            if !block.hidden.isEmpty, !kept[block.start...].contains(where: isWanted) {
+                hidden += block.hidden
+            }
+        }
         var place = 0
         while place < tokens.count {
             let token = tokens[place]
@@ -20,16 +36,24 @@ enum SwiftConditions {
             guard token.kind == .directive,
                 ["#if", "#elseif", "#else", "#endif"].contains(token.text)
             else {
-                if isActive, token.kind != .directive { kept.append(token) }
+                if token.kind == .directive { continue }
+                if isActive {
+                    kept.append(token)
+                } else if isWanted(token),
+                    let outermost = blocks.lastIndex(where: \.isOuterActive)
+                {
+                    blocks[outermost].hidden.append(token)
+                }
                 continue
             }
             if token.text == "#if" {
-                blocks.append(Block(isOuterActive: isActive, isDecided: false))
+                blocks.append(
+                    Block(isOuterActive: isActive, isDecided: false, start: kept.count))
             }
             guard let block = blocks.last else { continue }
             switch token.text {
             case "#endif":
-                blocks.removeLast()
+                close(blocks.removeLast())
                 isActive = block.isOuterActive
             case "#else":
                 isActive = block.isOuterActive && !block.isDecided
@@ -42,7 +66,8 @@ enum SwiftConditions {
                 if value == true { blocks[blocks.count - 1].isDecided = true }
             }
         }
-        return kept
+        blocks.forEach(close)
+        return (kept, hidden)
     }
 
     /// A recursive descent over `||`, `&&`, `!`, parentheses and the platform conditions, with three values.

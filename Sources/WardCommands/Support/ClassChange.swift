@@ -15,11 +15,12 @@ struct ClassChange {
     private(set) var changed = 0
     /// Symbolic links and special files: they carry no class.
     private(set) var skipped = 0
-    private(set) var failed = 0
+    var failed: Int { onlyFailure == nil ? reports.count : 1 }
     private(set) var onlyFailure: CommandFailure?
+    private var reports: FailureReports
     private var progress: ProgressLine
-    /// What sets the class of the path and of what is below it.
-    private var attribute = ExtendedAttribute.wardClass
+    /// A sync of each below the path; false: one of all, at the end.
+    private var isSynced = true
 
     init(
         protectionClass: ProtectionClass, isRecursive: Bool, isRekeying: Bool, reportsEach: Bool,
@@ -31,9 +32,13 @@ struct ClassChange {
         self.reportsEach = reportsEach
         self.console = console
         progress = ProgressLine(console)
+        reports = FailureReports(console)
     }
 
-    mutating func finish() { progress.clear() }
+    mutating func finish() {
+        progress.clear()
+        reports.finish()
+    }
 
     /// A path from the command line: a symbolic link named there is followed, as chmod(1) does.
     mutating func apply(to path: String) {
@@ -61,8 +66,7 @@ struct ClassChange {
                 return
             }
             let mark = isRecursive && !isRekeying && type == S_IFDIR ? syncMark(here) : nil
-            attribute =
-                mark == nil ? ExtendedAttribute.wardClass : ExtendedAttribute.wardClassUnsynced
+            isSynced = mark == nil
             if !set(here, path: path) { return }
             guard type == S_IFDIR && isRecursive else { return }
             do throws(Errno) {
@@ -86,7 +90,7 @@ struct ClassChange {
     /// Nothing is synced by itself: all of it, once. `mark`: from before the first.
     private mutating func makeDurable(_ here: String, _ path: String, _ mark: [UInt8]) {
         do throws(Errno) {
-            try ExtendedAttribute.set(ExtendedAttribute.wardClassUnsynced, mark, path: here)
+            try ClassAttribute.set(mark, at: here, isSynced: false)
         } catch {
             report(
                 CommandFailure(
@@ -106,7 +110,7 @@ struct ClassChange {
         }
         // Files several at a time: each waits for the daemon. Then directory after directory.
         let change = FileChange(
-            protectionClass: protectionClass, isRekeying: isRekeying, attribute: attribute,
+            protectionClass: protectionClass, isRekeying: isRekeying, isSynced: isSynced,
             directory: directory, device: device, path: path)
         let before = changed
         let outcomes = Parallel.map(
@@ -158,11 +162,13 @@ struct ClassChange {
     /// `here` names the node itself, through `/proc/self/fd`, so that nothing exchanged meanwhile is changed instead.
     private mutating func set(_ here: String, path: String) -> Bool {
         do throws(Errno) {
-            try ExtendedAttribute.set(attribute, protectionClass.letter, path: here)
+            try ClassAttribute.set(
+                Array(protectionClass.letter.utf8), at: here, isSynced: isSynced)
             changed += 1
             return true
         } catch {
-            report(FileClass.settingFailure(protectionClass, path, error))
+            let owner = (try? Syscall.stat(here))?.st_uid
+            report(FileClass.settingFailure(protectionClass, path, error, owner: owner))
             return false
         }
     }
@@ -180,8 +186,7 @@ struct ClassChange {
     }
 
     private mutating func report(_ failure: CommandFailure) {
-        failed += 1
         progress.clear()
-        if reportsEach { console.failure(failure) } else { onlyFailure = failure }
+        if reportsEach { reports.add(failure) } else { onlyFailure = failure }
     }
 }

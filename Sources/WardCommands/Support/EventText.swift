@@ -8,7 +8,9 @@ enum EventText {
 
     static func tone(_ event: ControlEvent) -> Tone {
         switch ControlEvent.Kind(rawValue: event.kind) {
-        case .denied, .removedUnread, .syncRefused, .syncExposed, .integrityFailure, .lost: .bad
+        case .denied, .removedUnread, .weakened, .syncRefused, .syncExposed, .integrityFailure,
+            .lost:
+            .bad
         case .willBecomeUnavailable, .didBecomeUnavailable, .locked, .reboot, .trustedHost: .warning
         case .didBecomeAvailable, .firstUnlock: .good
         default: .plain
@@ -38,6 +40,7 @@ enum EventText {
         let isOfFile =
             event.kind == ControlEvent.Kind.denied.rawValue
             || event.kind == ControlEvent.Kind.removedUnread.rawValue
+            || event.kind == ControlEvent.Kind.weakened.rawValue
         if isOfFile, let state = event.state {
             details.append(StateText.name(state))
         }
@@ -68,6 +71,7 @@ enum EventText {
         case .reboot: "rebooted"
         case .denied: "refused"
         case .removedUnread: "removed unread"
+        case .weakened: "weakened"
         case .syncRefused: "refused in sync"
         case .syncExposed: "synced"
         case .integrityFailure: "damaged"

@@ -4,9 +4,8 @@ import WardSystem
 
 /// Extended attributes of files by path or descriptor, xattr(7).
 enum ExtendedAttribute {
-    static let wardClass = "user.ward.class"
-    /// The class, durable when the value that this had before was set on any file afterwards.
-    static let wardClassUnsynced = "user.ward.class.unsynced"
+    static let wardClass = ClassAttribute.name
+    static let wardClassUnsynced = ClassAttribute.unsyncedName
     static let wardVolume = "user.ward.volume"
     static let wardSynced = "user.ward.synced"
 

@@ -17,8 +17,8 @@ struct FileChange: Sendable {
 
     let protectionClass: ProtectionClass
     let isRekeying: Bool
-    /// What sets the class: with a sync of each, or one later.
-    let attribute: String
+    /// A sync of each; false: one later.
+    let isSynced: Bool
     /// Where the files are, open as long as this is used.
     let directory: Int32
     /// The volume's.
@@ -28,6 +28,7 @@ struct FileChange: Sendable {
 
     func apply(to name: [UInt8]) -> Outcome {
         let shown = Path.joined(path, String(decoding: name, as: UTF8.self))
+        var owner: uid_t?
         do throws(Errno) {
             let node = OwnedDescriptor(
                 adopting: try NodeName(bytes: name).withCString { name throws(Errno) in
@@ -39,10 +40,12 @@ struct FileChange: Sendable {
             case S_IFDIR: return .directory
             case S_IFREG where isRekeying: return rekey(name, shown)
             case S_IFREG:
+                owner = status.st_uid
                 // The node itself, so that nothing exchanged meanwhile is changed instead.
                 do throws(Errno) {
-                    try ExtendedAttribute.set(
-                        attribute, protectionClass.letter, path: "/proc/self/fd/\(node.rawValue)")
+                    try ClassAttribute.set(
+                        Array(protectionClass.letter.utf8),
+                        at: "/proc/self/fd/\(node.rawValue)", isSynced: isSynced)
                 } catch .staleNFSFileHandle {
                     // Its name went in between; if another file has it now, that one came later.
                     return try isNamed(name, status.st_ino)
@@ -55,7 +58,8 @@ struct FileChange: Sendable {
             }
         } catch {
             if error == .noSuchFileOrDirectory { return .gone }
-            return .failed(FileClass.settingFailure(protectionClass, shown, error))
+            return .failed(
+                FileClass.settingFailure(protectionClass, shown, error, owner: owner))
         }
     }
 

@@ -41,16 +41,28 @@ enum FileClass {
             hint: "ward status lists the mounted volumes", status: .notAVolume)
     }
 
-    /// Why a class could not be set, in ward's words.
+    /// Why a class could not be set, in ward's words. `owner`: the item's, where it is known.
     static func settingFailure(
-        _ protectionClass: ProtectionClass, _ path: String, _ error: Errno
+        _ protectionClass: ProtectionClass, _ path: String, _ error: Errno, owner: uid_t? = nil
     ) -> CommandFailure {
         let what = "cannot set class \(protectionClass.letter) on"
         switch error {
+        case .notPermitted where owner.map { $0 != geteuid() && geteuid() != 0 } ?? false:
+            return CommandFailure(
+                what, path,
+                why: "it belongs to another user, who alone may weaken it; or a key is locked away",
+                hint: "ward status shows the lock state, "
+                    + "ls -ld \(Text.shellQuoted(path)) the owner",
+                status: .notPermitted)
         case .notPermitted:
             return CommandFailure(
                 what, path, why: "a key that is needed is locked away", hint: "ward unlock",
                 status: .locked)
+        case .permissionDenied:
+            return CommandFailure(
+                what, path, why: "permission denied: its owner may, and whoever may write it",
+                hint: "ls -ld \(Text.shellQuoted(path)) shows whose it is",
+                status: .notPermitted)
         case .notSupported, .noData: return notOnWard(what, path)
         case .invalidArgument where !protectionClass.isForSynchronised:
             return CommandFailure(

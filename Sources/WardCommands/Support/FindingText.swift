@@ -11,6 +11,7 @@ extension Finding.Kind {
         case .containerClass: "a container's class is not what its app's entitlement says"
         case .protectedTemporary: "class A, B or CX in tmp"
         case .removedUnread: "a file that could not be read was deleted or replaced"
+        case .weakened: "a file is in a weaker class than was asked for it, or than it had before"
         }
     }
 
@@ -26,6 +27,7 @@ extension Finding.Kind {
                 + "ward class set C FILE"
         case .containerClass: "convert what is there: ward class set CLASS DIRECTORY -R"
         case .protectedTemporary: "move it to Documents or Library"
+        case .weakened: "unlock, then give it the class: ward class set CLASS FILE"
         case .removedUnread: "look for it in a backup; ward events \(top) says who did it"
         }
     }

@@ -137,6 +137,72 @@ extension MountSuite {
         }
 
         @Test(
+            "An import makes its directory; where it can't, the error says why",
+            arguments: User.available)
+        func newDirectory(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.backupShell(
+                #"""
+                mkdir -p "$OUT/plain/sub"; echo 1 >"$OUT/plain/sub/f"; chmod 750 "$OUT/plain"
+                mkdir "$MNT/A"; "$WARD" class set A "$MNT/A" -q
+                "$WARD" import "$OUT/plain" "$MNT/A/new" -q
+                test "$(cat "$MNT/A/new/sub/f")" = 1; test "$(stat -c %a "$MNT/A/new")" = 750
+                test "$(getfattr -n user.ward.class --only-values "$MNT/A/new/sub/f")" = NSFileProtectionComplete
+                "$WARD" import "$OUT/plain" "$MNT/A/new/" --json | grep -q '"files":0,.*"present":1'
+                cd "$MNT"; "$WARD" import "$OUT/plain" here/ -q; test -f here/sub/f; cd /
+
+                refuse() { # code, words, arguments
+                    set +e; "$WARD" import "${@:3}" >"$OUT/output" 2>"$OUT/errors"; code=$?; set -e
+                    test $code = "$1" && grep -q "$2" "$OUT/errors" || { cat "$OUT/errors" >&2; exit 1; }
+                }
+                refuse 66 "there is no directory $MNT/none" "$OUT/plain" "$MNT/none/deep"
+                refuse 10 'it is not in a mounted volume' "$OUT/plain" "$OUT/elsewhere"
+                refuse 10 'it is not in a mounted volume' "$OUT/plain" "$OUT"
+                refuse 66 'no such file' "$OUT/missing" "$MNT/other"
+                test ! -e "$OUT/elsewhere"; test ! -e "$MNT/other"
+                """#)
+        }
+
+        @Test(
+            "An import to a full volume stops, says where room is needed, and goes on later",
+            arguments: User.available)
+        func full(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.backupShell(
+                #"""
+                mkdir "$OUT/plain"; for i in $(seq 50); do head -c 300000 /dev/zero | tr '\0' x >"$OUT/plain/$i"; done
+                cat >"$OUT/script" <<'END'
+                set -eu; cd /
+                mkdir "$WARD_TEST_VOLUME/in"; ward fill -q
+                ! ward import "$OUT/plain" "$WARD_TEST_VOLUME/in" 2>"$OUT/errors"
+                test "$(grep -c '^ward: error:' "$OUT/errors")" = 1
+                grep -qx "ward: hint: make room: df -h $WARD_TEST_VOLUME/in, then run it again" "$OUT/errors"
+                ward fill --undo -q
+                ward import "$OUT/plain" "$WARD_TEST_VOLUME/in" -q
+                diff -r "$OUT/plain" "$WARD_TEST_VOLUME/in"
+                END
+                OUT="$OUT" "$WARD" test -q -- bash "$OUT/script"
+                """#)
+        }
+
+        @Test("Ctrl-C says how to go on", arguments: User.available)
+        func interruptedByHand(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.backupShell(
+                #"""
+                mkdir "$OUT/plain"
+                for i in $(seq 3000); do echo $i >"$OUT/plain/$i"; done
+                # bash has background commands ignore SIGINT: env takes that back.
+                env --default-signal=INT "$WARD" import "$OUT/plain" "$MNT/in" 2>"$OUT/errors" >/dev/null & child=$!
+                until test -n "$(ls "$MNT/in" 2>/dev/null)"; do :; done
+                kill -INT $child; set +e; wait $child; code=$?; set -e
+                test $code = 130; grep -qx 'ward: note: interrupted: run it again to go on where it was' "$OUT/errors"
+                "$WARD" import "$OUT/plain" "$MNT/in" -q
+                diff -r "$OUT/plain" "$MNT/in"
+                """#)
+        }
+
+        @Test(
             "Nothing is overwritten, and a class that can't be had now leaves nothing behind",
             arguments: User.available)
         func refused(user: User) throws {

@@ -189,6 +189,101 @@ extension MountSuite {
             }
         }
 
+        @Test(
+            "I10: the owner sets a class whatever the mode: a git repository becomes class A whole",
+            arguments: User.available)
+        func ownersReadOnly(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.shell(
+                """
+                cd "$MNT"; git init -q tree; cd tree
+                git config user.email me@example.org; git config user.name me
+                for i in 1 2 3 4 5; do echo $i >f$i; git add .; git commit -qm $i; done
+                mkdir -p modules/deep; echo 1 >modules/deep/closed; echo 2 >modules/deep/f
+                echo 3 >write-only; : >empty; chmod 0200 write-only; chmod 0444 empty
+                chmod 0 modules/deep/closed; chmod 0444 modules/deep/f; chmod 0555 modules/deep modules
+                test "$(find .git/objects -type f -perm 0444 | wc -l)" -ge 15
+                find . -printf '%P %m\\n' | sort >"$OUT/before"
+                """)
+            let tree = volume.mountPoint + "/tree"
+            for letter in ["A", "D", "A"] {
+                let done = try volume.ward("class", "set", "-R", letter, tree)
+                #expect(done.succeeded && done.errors.isEmpty, "\(done.everything)")
+                #expect(!done.output.contains("failed"), "\(done.everything)")
+                // Everything has it, and no mode is another one.
+                let others = try volume.shell(
+                    """
+                    cd "$MNT/tree"; find . -printf '%P %m\\n' | sort | cmp - "$OUT/before" >&2
+                    chmod u+r write-only modules/deep/closed
+                    find . -type f -o -type d | while read -r path; do
+                        class=$(getfattr --only-values -n user.ward.class "$path")
+                        test "$class" = \(apple(letter)) || echo "$path $class"
+                    done
+                    chmod 0200 write-only; chmod 0 modules/deep/closed
+                    """)
+                #expect(others.isEmpty, "not \(letter): \(others)")
+            }
+            try volume.shell("cd \"$MNT/tree\"; git fsck --strict; git log --oneline | grep -c .")
+        }
+
+        private func apple(_ letter: String) -> String {
+            FileClass.allCases.first { $0.letter == letter }!.apple
+        }
+
+        @Test("I10: a file takes a class from its owner, root and whoever may write it")
+        func othersReadOnly() throws {
+            guard geteuid() == 0 else { return }
+            let volume = try MountedVolume(as: .root, mountArguments: ["--allow-other"])
+            let root = try volume.probe()
+            let user = try Probe(as: .ordinaryUser, base: volume.mountPoint)
+            #expect(root.call("chmod", "", 0o1777) == .ok)
+            #expect(root.writeFile("roots", "x") == .ok)
+            #expect(root.writeFile("shared", "x") == .ok)
+            #expect(root.call("chmod", "shared", 0o666) == .ok)
+            #expect(user.writeFile("own", "x") == .ok)
+            #expect(user.call("chmod", "own", 0o444) == .ok)
+            let attribute = "system.ward.class"
+            #expect(user.setxattr("roots", attribute, "A") == .eacces)
+            #expect(user.setxattr("shared", attribute, "A") == .eacces)
+            for unknown in ["", "E", "sync 1"] {
+                #expect(user.setxattr("own", attribute, unknown) == .einval)
+            }
+            #expect(user.setxattr("own", attribute, "A") == .ok)
+            #expect(user.protectionClass("own") == .data(FileClass.complete.apple))
+            #expect(root.setxattr("own", attribute, "D") == .ok)
+            #expect(user.protectionClass("own") == .data(FileClass.none.apple))
+            #expect(root.protectionClass("roots").text != FileClass.complete.apple)
+            // It says nothing, is not listed, and a lock is a lock.
+            #expect(!user.getxattr("own", attribute).succeeded)
+            #expect(!user.call("removexattr", "own", attribute).succeeded)
+            #expect(user.setxattr("own", attribute, "A") == .ok)
+            try volume.enter(.locked)
+            #expect(user.setxattr("own", attribute, "D") == .eperm)
+            #expect(user.protectionClass("own") == .data(FileClass.complete.apple))
+        }
+
+        @Test("I11: of many failures the first are told one by one, the others by their number")
+        func manyFailures() throws {
+            let volume = try MountedVolume(as: User.available[0])
+            try volume.shell(
+                """
+                cd "$MNT"; mkdir tree; for i in $(seq 300); do echo $i >tree/$i; done
+                ward class set A -R tree -q
+                """.replacingOccurrences(of: "ward ", with: TestEnvironment.shared.ward + " "))
+            try volume.enter(.locked)
+            let done = try volume.ward("class", "set", "C", "-R", volume.mountPoint + "/tree")
+            #expect(!done.succeeded)
+            let errors = done.errors.split(separator: "\n").filter { $0.hasPrefix("ward: error:") }
+            #expect(errors.count == 11, "\(done.errors)")
+            #expect(errors.last?.contains(" and 289 more: ") == true, "\(done.errors)")
+            #expect(done.output.contains("300 failed"))
+            let quiet = try volume.ward(
+                "class", "set", "C", "-R", volume.mountPoint + "/tree", "-q")
+            let told = quiet.errors.split(separator: "\n")
+            #expect(told.count == 2 && told[0].contains(" and 299 more: "), "\(quiet.errors)")
+            #expect(told.last == "ward: hint: ward unlock")
+        }
+
         @Test("I12: an open database's side files take its class", arguments: User.available)
         func i12(user: User) throws {
             let volume = try MountedVolume(as: user)

@@ -322,6 +322,72 @@ extension MountSuite {
             #expect(try volume.ward("audit").status == 69)
         }
 
+        @Test("a tree that is deeper than a path may be long", arguments: User.available)
+        func deep(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.shell(
+                """
+                cd "$MNT"; mkdir .stfolder
+                python3 - <<'END'
+                import os
+                for level in range(40):
+                    os.mkdir(chr(97 + level % 26) * 255)
+                    os.chdir(chr(97 + level % 26) * 255)
+                open("secret", "w").write("the same in both")
+                os.setxattr("secret", "user.ward.class", b"A")
+                open("copy", "w").write("the same in both")
+                END
+                """)
+            let report = try audit(volume)
+            let below =
+                "/"
+                + (0..<40).map { level in
+                    String(repeating: Character(UnicodeScalar(97 + UInt8(level % 26))), count: 255)
+                }.joined(separator: "/")
+            #expect(
+                report.found == [
+                    "protected-synced \(below)/secret", "readable-copy \(below)/copy",
+                ])
+            #expect((report.json["unreachable"] as? [Any])?.isEmpty == true)
+            #expect(report.json["files"] as? Int == 2)
+        }
+
+        @Test(
+            "a file that takes the place of one of a stronger class, and a class that could not be had",
+            arguments: User.available)
+        func weakened(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            for name in ["saved", "mended", "stronger", "gone", "same"] {
+                #expect(probe.writeFile(name, "old") == .ok)
+                #expect(probe.setClass(name, name == "stronger" ? "D" : "A") == .ok)
+                #expect(probe.writeFile(name + ".new", "new") == .ok)
+            }
+            #expect(probe.setClass("same.new", "A") == .ok)
+            for name in ["saved", "mended", "stronger", "gone", "same"] {
+                #expect(probe.rename(name + ".new", name) == .ok)
+            }
+            #expect(probe.setClass("mended", "A") == .ok)
+            #expect(probe.unlink("gone") == .ok)
+            #expect(probe.writeFile("asked", "content") == .ok)
+            #expect(probe.writeFile("empty", "") == .ok)
+            try volume.lockNow()
+            for name in ["asked", "empty"] { #expect(probe.setClass(name, "A") == .eperm) }
+            let report = try audit(volume)
+            #expect(report.status == 15)
+            #expect(report.found == ["weakened /asked", "weakened /saved"])
+            #expect(
+                report.text(of: "/saved").hasPrefix(
+                    "/saved is class C and took the place of a file of a stronger class: python"))
+            #expect(
+                report.text(of: "/asked").hasPrefix(
+                    "/asked is class C and a stronger class was asked for and could not be had: "))
+            #expect(try audit(volume, "--ignore", "weakened").status == 0)
+            try volume.unlock()
+            for name in ["asked", "saved"] { #expect(probe.setClass(name, "A") == .ok) }
+            #expect(try audit(volume).found.isEmpty)
+        }
+
         @Test("what could not be looked at is said, with exit code 1", arguments: User.available)
         func unreachable(user: User) throws {
             let volume = try MountedVolume(as: user)

@@ -1,0 +1,39 @@
+import CWardLinux
+
+/// Sets the class of files and directories of a mounted volume, by the attributes that the volume answers (xattr(7)).
+public enum ClassAttribute {
+    /// Of whoever may write the item.
+    public static let name = "user.ward.class"
+    /// The same, durable when the value that this had before is set on any item of the volume afterwards.
+    public static let unsyncedName = "user.ward.class.unsynced"
+    /// Of the owner, whatever the mode: xattr(7) leaves `system.*` to the file system.
+    private static let ownersName = "system.ward.class"
+    private static let ownersUnsyncedName = "system.ward.class.unsynced"
+
+    /// Follows a symbolic link at `path`. `value`: any spelling of a class. Throws what setxattr(2)
+    /// does: `EPERM` where a key is locked away, `EACCES` to whoever may not write the item and
+    /// does not own it.
+    ///
+    /// - Parameter isSynced: False: durable later, see `unsyncedName`.
+    public static func set(
+        _ value: [UInt8], at path: String, isSynced: Bool = true
+    ) throws(Errno) {
+        do throws(Errno) {
+            try set(isSynced ? name : unsyncedName, value, at: path)
+        } catch .permissionDenied {
+            // The kernel's word, about writing. The daemon knows whose the item is.
+            do throws(Errno) {
+                try set(isSynced ? ownersName : ownersUnsyncedName, value, at: path)
+            } catch .notSupported {
+                // A daemon of before, or no volume at all.
+                throw .permissionDenied
+            }
+        }
+    }
+
+    private static func set(
+        _ name: String, _ value: [UInt8], at path: String
+    ) throws(Errno) {
+        _ = try Syscall.check { ward_setxattr(path, name, value, value.count, 0) }
+    }
+}

@@ -1,0 +1,40 @@
+import DataProtectionTesting
+import DataProtectionXCTest
+
+/// What every test file of an app for iOS is, with one import changed: protection and XCTest side by side.
+final class XCTestImportTests: XCTestCase {
+    private var device: SimulatedDevice!
+
+    override func setUp() async throws { device = try await SimulatedDevice() }
+    override func tearDown() async throws { try await device.remove() }
+
+    func testCallsProtect() async throws {
+        let url = device.url.appendingPathComponent("x")
+        try Data("x".utf8).write(to: url, options: [.atomic, .completeFileProtection])
+        XCTAssertEqual(
+            try url.resourceValues(forKeys: [.fileProtectionKey]).fileProtection, .complete)
+        let attributes = try FileManager.default.attributesOfItem(atPath: url.path)
+        XCTAssertEqual(attributes[.protectionKey] as? FileProtectionType, .complete)
+        try await device.lock(.now)
+        XCTAssertThrowsError(try Data(contentsOf: url)) { error in
+            XCTAssertEqual((error as NSError).code, CocoaError.fileReadNoPermission.rawValue)
+            XCTAssertNotNil(DataProtectionError(error))
+        }
+        try XCTSkipIf(false)
+        XCTAssertGreaterThan(FileManager.default.temporaryDirectory.path.count, 0)
+    }
+
+    func testNotifications() async throws {
+        let data = ProtectedData(at: device.url)
+        let posting = data.postNotifications(on: .main)
+        let gone = expectation(
+            forNotification: ProtectedData.protectedDataWillBecomeUnavailableNotification,
+            object: nil
+        ) { _ in Thread.isMainThread }
+        // Until it has begun, a change may be what it begins with.
+        _ = await data.events.first { _ in true }
+        try await device.lock()
+        await fulfillment(of: [gone], timeout: 60)
+        posting.cancel()
+    }
+}
