@@ -58,9 +58,9 @@ enum DatabaseFiles {
         guard let canonical = realpath(path, nil) else { return [] }
         defer { free(canonical) }
         let place = String(cString: canonical)
-        guard let mount = try? MountTable().covering(place), let socket = socket(of: path),
-            let report = holders(socket)
-        else { return [] }
+        guard let mount = try? MountTable().covering(place), let report = holders(path) else {
+            return []
+        }
         let inside =
             (mount.root == "/" ? "" : mount.root) + place.dropFirst(mount.mountPoint.count)
         let files = Set(["", "-wal", "-shm", "-journal"].map { bare(inside + $0) })
@@ -69,11 +69,11 @@ enum DatabaseFiles {
     }
 
     /// Nil where the daemon does not say. One that answers others is asked again for two seconds.
-    private static func holders(_ socket: String) -> HolderReport? {
+    private static func holders(_ path: String) -> HolderReport? {
         var attempts = 40
         while true {
             do throws(ControlError) {
-                return try ControlClient(socketPath: socket, timeout: .seconds(30)).holders()
+                return try ControlClient(volumeAt: path, timeout: .seconds(30)).holders()
             } catch {
                 attempts -= 1
                 guard case .volume(.busy) = error.code, attempts > 0 else { return nil }
@@ -84,10 +84,4 @@ enum DatabaseFiles {
 
     /// Holders are named with and without a slash in front.
     private static func bare(_ path: String) -> Substring { path.drop { $0 == "/" } }
-
-    private static func socket(of path: String) -> String? {
-        var buffer = [UInt8](repeating: 0, count: 256)
-        let count = ward_getxattr(path, "user.ward.socket", &buffer, buffer.count)
-        return count > 0 ? String(decoding: buffer[..<count], as: UTF8.self) : nil
-    }
 }

@@ -109,8 +109,8 @@ extension ProtectedData.Snapshot {
 
     /// Nil where nobody serves the volume, or does not answer this user within ten seconds.
     init?(ofVolumeAt path: String) {
-        guard let socket = try? VolumeAttributes.text(VolumeAttributes.socket, at: path),
-            let status = try? ControlClient(socketPath: socket, timeout: .seconds(10)).status()
+        guard let client = try? ControlClient(volumeAt: path, timeout: .seconds(10)),
+            let status = try? client.status()
         else { return nil }
         self.init(status)
     }

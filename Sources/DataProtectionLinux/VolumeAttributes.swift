@@ -7,7 +7,6 @@ enum VolumeAttributes {
     static let prefixes = ["user.ward.", "system.ward."]
     static let protection = ClassAttribute.name
     static let volume = "user.ward.volume"
-    static let socket = "user.ward.socket"
     /// On a file: backups leave it out.
     static let backupExclusion = "user.ward.backup-excluded"
 

@@ -85,8 +85,7 @@ final class VolumeWatch: Sendable {
 
     /// Returns when the connection is lost; false where there was none.
     private func follow() -> Bool {
-        guard let socket = try? VolumeAttributes.text(VolumeAttributes.socket, at: path),
-            let client = try? ControlClient(socketPath: socket, timeout: .seconds(10)),
+        guard let client = try? ControlClient(volumeAt: path, timeout: .seconds(10)),
             let interrupter = try? client.interrupter()
         else { return false }
         let isEnded = state.withLock { state in

@@ -99,9 +99,9 @@ struct BackupRunCommand: ParsableCommand {
 
     /// Nil where nobody serves the volume.
     private static func hold(_ source: BackupSource) throws(CommandFailure) -> ControlClient? {
-        guard let socketPath = source.socketPath else { return nil }
+        guard let mounted = source.mounted else { return nil }
         do throws(ControlError) {
-            let client = try ControlClient(socketPath: socketPath)
+            let client = try mounted.connect()
             try client.beginBackup()
             return client
         } catch {

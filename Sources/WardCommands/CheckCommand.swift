@@ -147,7 +147,7 @@ struct CheckCommand: ParsableCommand {
         // Class keys will be in memory.
         SecretInput.leaveNoDump()
         let lock = try VolumeDirectory.lock(path, what)
-        defer { _ = lock.rawValue }
+        defer { _ = lock.directoryDescriptor }
         try checkKeybag(path, opens: true, findings)
         let store = try VolumeDirectory.open(path, what)
         let keyring = ClassKeyring(classBPublicKey: store.classBPublicKey)

@@ -4,6 +4,7 @@ import WardControl
 import WardFormat
 import WardKeys
 import WardSystem
+import WardVolume
 
 struct EraseCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -187,7 +188,11 @@ private struct EraseTarget {
         self.uuid = uuid
         path = mounted?.volume
         // As above: a daemon that can't be asked is no reason not to erase.
-        if let mounted, let connection = try? VolumeConnection(what, socketPath: mounted.socket) {
+        if let mounted,
+            let connection = try? VolumeConnection(
+                what, path: mounted.mountpoint,
+                volume: FoundVolume(mount: mounted.mount, record: mounted))
+        {
             way = .mounted(connection)
             return
         }
@@ -227,9 +232,13 @@ private struct EraseTarget {
 
     /// A daemon that can't be found from here keeps its keys until its mount ends: that must not pass for erased.
     private func requireNoDaemon() throws(CommandFailure) {
-        guard let path, let directory = try? OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY),
-            flock(directory.rawValue, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK
-        else { return }
+        guard let path else { return }
+        do throws(Errno) {
+            _ = try VolumeHold(path, makesFile: false)
+            return
+        } catch {
+            if error != .wouldBlock { return }
+        }
         throw CommandFailure(
             "cannot end the mount of", path,
             why:

@@ -5,72 +5,133 @@ import WardSystem
 
 struct LockCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "lock", abstract: "Lock a mounted volume.",
+        commandName: "lock", abstract: "Lock a mounted volume, or all of them.",
         discussion: """
             Files of class A, and files of class B that nobody has open, stay readable for the grace \
             period and then answer EPERM until the next unlock. With --now there is no grace period, \
             and the command returns when their keys are gone.
 
+            The lock goes through the mount itself, and what is reported is what the mount says \
+            afterwards. It needs no control socket and no XDG_RUNTIME_DIR. Root may lock every \
+            user's volumes.
+
+            --all locks every mounted volume of yours, as root everybody's, side by side. It goes on \
+            where one can't be locked, and tells of each. A script that runs before the machine \
+            sleeps calls ward lock --all --now as root (contrib/sleep-hook).
+
             While a trusted host is connected A and B stay open until it goes; --end-hosts ends such \
             connections first.
+
+            Exit code: 0 locked, or the grace period has begun; 16 nothing was locked because there \
+            is no passcode, with --all only where none of the volumes has one; 1 with --all where \
+            one of several could not be locked; 69 where no volume is mounted. With --json the \
+            member "locked" says whether class A is closed now.
 
             Examples:
               ward lock
               ward lock ~/papers --now
+              ward lock --all --now
               ward lock ~/papers --now --end-hosts
             """)
 
-    private static let attempts = 250
-
     @OptionGroup var target: MountPointArgument
+    @Flag(help: "Every mounted volume of yours; as root, everybody's.") var all = false
     @Flag(help: "Without the grace period.") var now = false
     @Flag(help: "End the connections of trusted hosts.") var endHosts = false
     @OptionGroup var options: ReportOptions
 
+    func validate() throws {
+        if all && target.mountpoint != nil {
+            throw ValidationError("--all goes without a mount point")
+        }
+    }
+
     func run() throws {
         let console = options.console
-        let (state, status) = try lock()
-        let place = Text.printable(status.mountpoint)
-        if state == "noPasscode" {
-            console.note(
-                "nothing is withheld: \(place) has no passcode, so this device alone opens every class "
-                    + "(ward passcode set \(Text.shellQuoted(status.mountpoint)))")
+        let volumes = all ? LockCommand.everyVolume() : [try target.find(VolumeLocking.what)]
+        if volumes.isEmpty {
+            throw CommandFailure(
+                VolumeLocking.what, why: "no volume is mounted",
+                hint: "ward mount VOLUME MOUNTPOINT", status: .unavailable)
         }
-        if console.isJSON { return console.json(status.json) }
+        let outcomes = VolumeLocking(now: now, endHosts: endHosts).run(volumes)
+        var failures: [CommandFailure] = []
+        var isAnyLocked = false
+        for (volume, outcome) in zip(volumes, outcomes) {
+            if case .failed(let failure) = outcome {
+                failures.append(failure)
+                if volumes.count > 1 || console.isJSON {
+                    LockCommand.report(failure, volume, console)
+                }
+            } else if LockCommand.report(outcome, volume, console) {
+                isAnyLocked = true
+            }
+        }
+        if let failure = failures.first {
+            if volumes.count > 1 { throw ExitCode(ExitStatus.someFailed.rawValue) }
+            throw failure
+        }
+        if !isAnyLocked { throw ExitCode(ExitStatus.noPasscode.rawValue) }
+    }
+
+    /// As the mount table and this user's records tell them.
+    private static func everyVolume() -> [FoundVolume] {
+        let own = RuntimeDirectory().volumes()
+        guard geteuid() == 0 else { return own }
+        return own
+            + VolumeMount.all().filter { $0.owner != 0 }.map { FoundVolume(mount: $0, record: nil) }
+    }
+
+    private static func report(
+        _ failure: CommandFailure, _ volume: FoundVolume, _ console: Console
+    ) {
+        guard console.isJSON else { return console.failure(failure) }
+        console.json(
+            .object([
+                ("mountpoint", .string(volume.mountPoint)), ("locked", .bool(false)),
+                ("error", .string(failure.why)),
+            ]))
+    }
+
+    /// False where a lock changes nothing.
+    private static func report(
+        _ outcome: VolumeLocking.Outcome, _ volume: FoundVolume, _ console: Console
+    ) -> Bool {
+        let place = Text.printable(volume.mountPoint)
+        guard case .done(let state, let status) = outcome else {
+            console.note("\(place): the lock took too long, so the mount was cut off")
+            reportJSON(nil, volume, isLocked: true, console)
+            console.confirm("\(place): locked")
+            return true
+        }
+        let isLocked = VolumeLocking.closes(state) && state != "lockedWithHost"
+        reportJSON(status, volume, isLocked: isLocked, console)
         switch state {
-        case "noPasscode": break
+        case "noPasscode":
+            console.note(
+                "nothing is locked: \(place) has no passcode, so this device alone opens every class "
+                    + "(ward passcode set \(Text.shellQuoted(volume.mountPoint)))")
+            return false
         case "locking":
-            let remaining = Text.duration(
-                seconds: status.graceRemainingSeconds ?? status.graceSeconds)
-            console.confirm("\(place): locking, protected files close in \(remaining)")
+            let remaining = status.map {
+                Text.duration(seconds: $0.graceRemainingSeconds ?? $0.graceSeconds)
+            }
+            console.confirm(
+                "\(place): locking, protected files close "
+                    + (remaining.map { "in \($0)" } ?? "after the grace period"))
         default: console.confirm("\(place): \(StateText.name(state))")
         }
+        return true
     }
 
-    /// Where a crowd of other programs takes the places at the socket, this one tries until it gets one: a second lock
-    /// changes nothing about the first.
-    private func lock() throws(CommandFailure) -> (state: String, status: VolumeStatus) {
-        let what = "cannot lock"
-        var attemptsLeft = LockCommand.attempts
-        while true {
-            attemptsLeft -= 1
-            let connection = try target.connect(what)
-            do throws(ControlError) {
-                let state = try connection.client.lock(now: now, endingHosts: endHosts)
-                return (state, try connection.client.status())
-            } catch {
-                guard attemptsLeft > 0, LockCommand.isCrowdedOut(error) else {
-                    throw CommandFailure(what, connection.path, error)
-                }
-            }
-            usleep(20_000)
-        }
-    }
-
-    private static func isCrowdedOut(_ error: ControlError) -> Bool {
-        switch error.code {
-        case .connectionLost, .volume(.busy), .system(.brokenPipe): true
-        default: false
-        }
+    private static func reportJSON(
+        _ status: VolumeStatus?, _ volume: FoundVolume, isLocked: Bool, _ console: Console
+    ) {
+        guard console.isJSON else { return }
+        var members: [(key: String, value: JSONValue)] = [
+            ("mountpoint", .string(volume.mountPoint))
+        ]
+        if case .object(let known)? = status?.json { members = known }
+        console.json(.object(members + [("locked", .bool(isLocked))]))
     }
 }

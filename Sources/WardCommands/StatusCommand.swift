@@ -30,31 +30,54 @@ struct StatusCommand: ParsableCommand {
 
     func run() throws {
         let console = options.console
-        let paths: [String]
-        if let mountpoint = target.mountpoint {
-            if try reportUnmounted(mountpoint, console) {
-                throw ExitCode(ExitStatus.unavailable.rawValue)
-            }
-            paths = [mountpoint]
-        } else {
-            paths =
-                TestEnvironment.volume.map { [$0] }
-                ?? RuntimeDirectory().mounted().map(\.mountpoint)
+        if let mountpoint = target.mountpoint, try reportUnmounted(mountpoint, console) {
+            throw ExitCode(ExitStatus.unavailable.rawValue)
         }
-        if paths.isEmpty {
+        let volumes =
+            target.mountpoint == nil && TestEnvironment.volume == nil
+            ? RuntimeDirectory().volumes() : [try target.find(StatusCommand.what)]
+        if volumes.isEmpty {
             throw CommandFailure(
                 "cannot show a state", why: "no volume is mounted",
                 hint: "ward mount VOLUME MOUNTPOINT", status: .unavailable)
         }
-        for (index, path) in paths.enumerated() {
-            let status = try VolumeConnection("cannot show the state of", path: path).status()
-            if console.isJSON {
-                console.json(status.json)
-            } else {
-                if index > 0 { console.result("") }
-                console.result(StatusText.render(status, console.output))
-                if requests { console.result(StatusText.requests(status)) }
+        var failure: CommandFailure?
+        for (index, volume) in volumes.enumerated() {
+            do throws(CommandFailure) {
+                let status = try status(of: volume, console)
+                if console.isJSON {
+                    console.json(status.json)
+                } else {
+                    if index > 0 { console.result("") }
+                    console.result(StatusText.render(status, console.output))
+                    if requests { console.result(StatusText.requests(status)) }
+                }
+            } catch {
+                if volumes.count > 1 { console.failure(error) }
+                failure = error
             }
+        }
+        guard let failure else { return }
+        if volumes.count > 1 { throw ExitCode(failure.status.rawValue) }
+        throw failure
+    }
+
+    private static let what = "cannot show the state of"
+
+    /// From the daemon's socket; where that can't be used, through the mount.
+    private func status(
+        of volume: FoundVolume, _ console: Console
+    ) throws(CommandFailure) -> VolumeStatus {
+        do throws(CommandFailure) {
+            return try VolumeConnection(
+                StatusCommand.what, path: volume.mountPoint, volume: volume
+            ).status()
+        } catch {
+            guard let mount = volume.mount, let status = try? mount.status() else { throw error }
+            console.note(
+                "\(Text.printable(mount.mountPoint)): its control socket can't be used "
+                    + "(\(error.why)); this was asked through the mount")
+            return status
         }
     }
 
@@ -66,7 +89,7 @@ struct StatusCommand: ParsableCommand {
         }
         guard access(Path.joined(path, "ward.keybag"), F_OK) == 0,
             let volume = try? Path.real(path),
-            !RuntimeDirectory().mounted().contains(where: { $0.volume == volume })
+            case .notInMount? = StatusCommand.failure(toFind: volume)
         else { return false }
         let kit = StatusCommand.recoveryKit(of: volume)
         if console.isJSON {
@@ -88,6 +111,15 @@ struct StatusCommand: ParsableCommand {
             console.result(lines.joined(separator: "\n"))
         }
         return true
+    }
+
+    private static func failure(toFind path: String) -> ControlError.Code? {
+        do throws(ControlError) {
+            _ = try RuntimeDirectory().find(path)
+            return nil
+        } catch {
+            return error.code
+        }
     }
 
     /// As `VolumeStatus.recoveryKit`; nil where this device has no key for the volume.

@@ -3,13 +3,15 @@ import CWardLinux
 import Glibc
 import WardControl
 import WardSystem
+import WardVolume
 
 struct UnmountCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "unmount", abstract: "Unmount a volume.",
         discussion: """
             Returns when everything is stored, the mount is gone and its daemon has ended. A mount \
-            whose daemon died is detached.
+            whose daemon died is detached. Where the daemon can't be reached the volume is locked \
+            through its mount, and the kernel unmounts it.
 
             Examples:
               ward unmount
@@ -27,16 +29,21 @@ struct UnmountCommand: ParsableCommand {
 
     func run() throws {
         let console = options.console
+        let volume = try target.find(UnmountCommand.what)
+        if let mount = volume.mount, !mount.isServed {
+            try detach(mount.mountPoint, lazily: true)
+            report(mount.mountPoint, note: "its daemon was dead: the mount was detached", console)
+            return
+        }
         let connection: VolumeConnection
         let status: VolumeStatus
         do throws(CommandFailure) {
-            connection = try target.connect(UnmountCommand.what)
+            connection = try VolumeConnection(
+                UnmountCommand.what, path: target.mountpoint, volume: volume)
             status = try connection.status()
         } catch {
-            guard let dead = DeadMount.find(target.mountpoint) else { throw error }
-            try detach(dead)
-            report(dead.mountPoint, note: "its daemon was dead: the mount was detached", console)
-            return
+            guard let mount = volume.mount else { throw error }
+            return try unmountByKernel(mount, error, console)
         }
         try askToEnd(connection, status)
         try waitUntilGone(status, console)
@@ -112,23 +119,78 @@ struct UnmountCommand: ParsableCommand {
         progress.clear()
     }
 
-    // MARK: Dead mounts
+    // MARK: Without the daemon's help
 
-    private func detach(_ entry: MountTable.Entry) throws(CommandFailure) {
-        if umount2(entry.mountPoint, 2 /* MNT_DETACH */) == 0 { return }
-        let helper = ["fusermount3", "-u", "-z", "--", entry.mountPoint]
+    /// The daemon can't be reached by its socket: the volume is locked through its mount, and the kernel takes the mount
+    /// away, which ends the daemon.
+    private func unmountByKernel(
+        _ mount: VolumeMount, _ reason: CommandFailure, _ console: Console
+    ) throws(CommandFailure) {
+        let volume = FoundVolume(mount: mount, record: nil)
+        let outcome = VolumeLocking(now: true, endHosts: true).run([volume])[0]
+        let status: VolumeStatus? = if case .done(_, let status) = outcome { status } else { nil }
+        do throws(CommandFailure) {
+            try detach(mount.mountPoint, lazily: force)
+        } catch {
+            let users = ProcessTable.users(of: mount.mountPoint)
+            guard !users.isEmpty, !force else { throw error }
+            throw CommandFailure(
+                UnmountCommand.what, mount.mountPoint, why: UnmountCommand.describe(users),
+                hint: "end them, or ward unmount --force \(Text.shellQuoted(mount.mountPoint))",
+                status: .temporary)
+        }
+        let locked =
+            switch outcome {
+            case .done, .cutOff: "it was locked through the mount, and unmounted by the kernel"
+            case .failed: "it could not be locked, and was unmounted by the kernel"
+            }
+        if let status {
+            endDaemon(status)
+            try waitUntilGone(status, console)
+        }
+        report(mount.mountPoint, note: "\(reason.why): \(locked)", console)
+    }
+
+    /// A daemon whose mount is gone ends by itself, unless another mount namespace (a container, unshare(1)) has a copy of
+    /// the mount. Then a signal ends it; only the process that holds the volume's lock gets it.
+    private func endDaemon(_ status: VolumeStatus) {
+        let pid = Int32(truncatingIfNeeded: status.pid)
+        let deadline = SystemClock.monotonic() + .seconds(2)
+        while !ProcessTable.hasEnded(pid) {
+            if SystemClock.monotonic() > deadline {
+                if VolumeHold.holder(of: status.volume) == pid { kill(pid, SIGTERM) }
+                return
+            }
+            usleep(10_000)
+        }
+    }
+
+    /// Takes a mount out of the mount table; `lazily`: also while programs use it.
+    private func detach(_ mountPoint: String, lazily: Bool) throws(CommandFailure) {
+        let flags: Int32 = 8 /* UMOUNT_NOFOLLOW */ | (lazily ? 2 /* MNT_DETACH */ : 0)
+        if umount2(mountPoint, flags) == 0 { return }
+        let reason = Errno(rawValue: errno)
+        guard geteuid() != 0 else {
+            throw CommandFailure(
+                UnmountCommand.what, mountPoint, errno: reason,
+                hint: lazily ? nil : "ward unmount --force \(Text.shellQuoted(mountPoint))",
+                status: .temporary)
+        }
+        let helper = ["fusermount3", "-u"] + (lazily ? ["-z"] : []) + ["--", mountPoint]
         let code: Int32
         do throws(Errno) {
             code = try ChildProcess.start(helper[0], helper, output: .null, error: .null).wait()
         } catch {
             throw CommandFailure(
-                UnmountCommand.what, entry.mountPoint, why: "fusermount3 can't be started",
+                UnmountCommand.what, mountPoint, why: "fusermount3 can't be started",
                 hint: "apt-get install fuse3", status: .unavailable)
         }
         if code != 0 {
             throw CommandFailure(
-                UnmountCommand.what, entry.mountPoint, why: "fusermount3 refused",
-                hint: "fusermount3 -u -z \(Text.shellQuoted(entry.mountPoint))",
+                UnmountCommand.what, mountPoint, why: "fusermount3 refused",
+                hint:
+                    "\(helper.dropLast(2).joined(separator: " ")) \(Text.shellQuoted(mountPoint)) "
+                    + "says why",
                 status: .notPermitted)
         }
     }

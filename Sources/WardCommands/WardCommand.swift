@@ -21,7 +21,8 @@ public struct WardCommand: ParsableCommand {
               ward unlock ~/papers
 
             Exit codes: 0 done, 1 some of several paths failed, 10 not a volume, 11 locked, 12 wrong \
-            passcode, 13 try later, 14 damaged or erased, 15 an audit found something or a check repaired it, else as in sysexits.h: 64 wrong usage, 65 unusable \
+            passcode, 13 try later, 14 damaged or erased, 15 an audit found something or a check repaired it, \
+            16 nothing was locked for want of a passcode, else as in sysexits.h: 64 wrong usage, 65 unusable \
             input, 66 no such file, 69 nothing mounted, 73 can't be created, 75 busy, 77 not \
             permitted, 78 no device key.
             """,
@@ -58,7 +59,8 @@ public struct WardCommand: ParsableCommand {
                 subcommands: [
                     DemoCommand.self, TestCommand.self, LintCommand.self, VersionCommand.self,
                     AdvanceCommand.self, FillCommand.self, WatchdogCommand.self,
-                    SessionWatchCommand.self, WriteBackCommand.self, SimulateCommand.self,
+                    SessionWatchCommand.self, WriteBackCommand.self, LockMountCommand.self,
+                    SimulateCommand.self,
                     TestChildCommand.self, SandboxChildCommand.self,
                 ]),
         ])

@@ -2,6 +2,7 @@ import ArgumentParser
 import CWardLinux
 import Glibc
 import WardSystem
+import WardVolume
 
 /// Started by the daemon, never by a person. Holds no FUSE device, so it can't be stuck where a killed daemon is.
 struct WatchdogCommand: ParsableCommand {
@@ -25,7 +26,7 @@ struct WatchdogCommand: ParsableCommand {
         }
         // Without the control file system there is only the mount point. Numbers of connections come back: whatever is mounted there now must be what the dead daemon left, and not
         // another volume's, nor this one's served by a successor.
-        var lock: OwnedDescriptor?
+        var lock: VolumeHold?
         guard isOrphaned(&lock) else { return }
         let entry = MountTable.now.entries.last {
             $0.isWard && $0.deviceMinor == connection && $0.mountPoint == mountPoint
@@ -84,14 +85,13 @@ struct WatchdogCommand: ParsableCommand {
 
     /// Whether nobody serves the volume any more. `lock`, the volume's, keeps a successor away; it stays nil where the
     /// dying daemon still holds it because it can't end.
-    private func isOrphaned(_ lock: inout OwnedDescriptor?) -> Bool {
-        guard let directory = try? OwnedDescriptor(opening: volume, O_RDONLY | O_DIRECTORY) else {
-            return true
-        }
+    private func isOrphaned(_ lock: inout VolumeHold?) -> Bool {
         for _ in 0..<100 {
-            if flock(directory.rawValue, LOCK_EX | LOCK_NB) == 0 {
-                lock = consume directory
+            do throws(Errno) {
+                lock = try VolumeHold(volume, makesFile: false)
                 return true
+            } catch {
+                if error != .wouldBlock { return true }
             }
             // The daemon is gone and somebody else has the lock: a successor.
             if kill(daemon, 0) != 0 { return false }

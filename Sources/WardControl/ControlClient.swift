@@ -13,11 +13,79 @@ public final class ControlClient {
     let socket: OwnedDescriptor
     var received: [UInt8] = []
 
-    /// Connects. `timeout` bounds the wait for each answer (nil: for ever). Throws `noSocket`, `refused` (the daemon
-    /// died), `permission`, also where a daemon of another user than this one or root listens.
-    public init(socketPath: String, timeout: Duration? = .seconds(120)) throws(ControlError) {
-        self.socketPath = socketPath
-        socket = try ControlSocket.connect(to: socketPath)
+    /// Connects to a socket that is known to be a volume's. `timeout` bounds the wait for each answer (nil: for ever).
+    /// Throws `noSocket`, `refused` (the daemon died), `permission`, also where the daemon is neither this user's nor root's.
+    public convenience init(
+        socketPath: String, timeout: Duration? = .seconds(120)
+    ) throws(ControlError) {
+        try self.init(socketPath, try ControlSocket.connect(to: socketPath), timeout) { peer in
+            peer.uid == geteuid() || peer.uid == 0
+        }
+    }
+
+    /// Connects to the daemon of one mount: to no other's, nor to a program that has taken its socket's place. Throws as
+    /// above, and `replaced`, `mountOfAnother`.
+    public convenience init(
+        mount: VolumeMount, timeout: Duration? = .seconds(120)
+    ) throws(ControlError) {
+        let (path, connected) = try ControlClient.connect(to: mount)
+        // A passcode must not go to a process of a user who does not own the mount.
+        try self.init(path, OwnedDescriptor(adopting: connected), timeout) { peer in
+            DaemonOwner.isRight(peer: peer.uid, of: mount.owner)
+        }
+    }
+
+    /// A daemon makes a socket again that is gone: it is given two seconds.
+    private static func connect(
+        to mount: VolumeMount
+    ) throws(ControlError) -> (path: String, descriptor: Int32) {
+        let deadline = SystemClock.monotonic() + .seconds(2)
+        while true {
+            do throws(ControlError) {
+                let endpoint = try mount.endpoint()
+                return (
+                    endpoint.socketPath, try ControlSocket.connect(to: endpoint).release()
+                )
+            } catch {
+                let isPassing = error.code == .noSocket || error.code == .replaced
+                guard isPassing, SystemClock.monotonic() < deadline else { throw error }
+                usleep(20_000)
+            }
+        }
+    }
+
+    /// Connects to the daemon of the mount that `path` lies in. Throws `notInMount` off ward volumes.
+    public convenience init(
+        volumeAt path: String, timeout: Duration? = .seconds(120)
+    ) throws(ControlError) {
+        guard let mount = VolumeMount.covering(path) else {
+            throw ControlError(.notInMount, path: path, "not inside a mounted ward volume")
+        }
+        try self.init(mount: mount, timeout: timeout)
+    }
+
+    /// Connects to the daemon that wrote a record: through its mount, where this mount namespace has it, else to the very
+    /// process that the record names.
+    public convenience init(
+        record: MountedVolume, timeout: Duration? = .seconds(120)
+    ) throws(ControlError) {
+        if let mount = record.mount {
+            try self.init(mount: mount, timeout: timeout)
+        } else {
+            let socket = try ControlSocket.connect(to: record.socket)
+            try self.init(record.socket, socket, timeout) { peer in
+                // 0: a process of another PID namespace.
+                peer.uid == geteuid() && (Int(peer.pid) == record.pid || peer.pid == 0)
+            }
+        }
+    }
+
+    private init(
+        _ path: String, _ connected: consuming OwnedDescriptor, _ timeout: Duration?,
+        isRight: (PeerCredentials) -> Bool
+    ) throws(ControlError) {
+        socketPath = path
+        socket = connected
         try setTimeout(timeout)
         let peer: PeerCredentials
         do throws(Errno) {
@@ -25,10 +93,10 @@ public final class ControlClient {
         } catch {
             throw ControlError(.system(error), path: socketPath, "\(error)")
         }
-        // A passcode must not go to whoever could put a socket or an attribute somewhere.
-        guard geteuid() == 0 || peer.uid == geteuid() || peer.uid == 0 else {
+        guard isRight(peer) else {
             throw ControlError(
-                .permission, path: socketPath, "the daemon belongs to uid \(peer.uid)")
+                .permission, path: socketPath,
+                "the daemon behind it is process \(peer.pid) of uid \(peer.uid)")
         }
     }
 

@@ -9,12 +9,16 @@ public struct ControlError: Error, Sendable, CustomStringConvertible {
         case refused
         /// The daemon belongs to somebody else.
         case permission
+        /// What listens there is not the mount's daemon.
+        case replaced
+        /// The mount was made by another user, who alone may enter.
+        case mountOfAnother
         /// The path is not inside a mounted volume.
         case notInMount
         /// No volume is mounted, and none was named.
         case noneMounted
         /// Several volumes are mounted, and none was named.
-        case severalMounted([MountedVolume])
+        case severalMounted([FoundVolume])
         /// The daemon answered with this error of its interface.
         case volume(VolumeError)
         /// The daemon answered with another Varlink error.

@@ -26,12 +26,17 @@ public final class ControlServer: @unchecked Sendable {
     /// New clients taken in before those who are there have their turn.
     static let acceptedInOneTurn = 64
 
+    /// Where it began to listen. A presence may have moved it since.
     public let socketPath: String
+    private let presence: ControlPresence?
+    private let isLookDue = Atomic(false)
+    /// When to look after the presence, monotonic; nil where nothing has changed.
+    private var lookAt: Duration?
     private let version: String
     private weak let handler: (any ControlHandler)?
     private let outbox: Outbox
     /// Closed by `stop`.
-    private let listener: Int32
+    private var listener: Int32
     private let owner: UInt32
     private let isStopping = Atomic(false)
     private var thread: SystemThread?
@@ -40,12 +45,26 @@ public final class ControlServer: @unchecked Sendable {
     /// Set while no descriptor is left for another client.
     private var isAcceptingPaused = false
 
-    /// Listens at `socketPath` (mode 0600), replacing what a dead daemon left there, and serves from now on. The handler
-    /// is not retained.
-    public init(
+    /// Listens at `socketPath` (mode 0600), replacing what is there, and serves from now on. The handler is not retained.
+    public convenience init(
         socketPath: String, version: String, handler: any ControlHandler
     ) throws(ControlError) {
+        try self.init(socketPath, nil, version: version, handler: handler)
+    }
+
+    /// The same where `presence` says, and keeps it there.
+    public convenience init(
+        presence: ControlPresence, version: String, handler: any ControlHandler
+    ) throws(ControlError) {
+        try self.init(presence.socketPath, presence, version: version, handler: handler)
+    }
+
+    private init(
+        _ socketPath: String, _ presence: ControlPresence?, version: String,
+        handler: any ControlHandler
+    ) throws(ControlError) {
         self.socketPath = socketPath
+        self.presence = presence
         self.version = version
         self.handler = handler
         owner = geteuid()
@@ -54,7 +73,12 @@ public final class ControlServer: @unchecked Sendable {
         } catch {
             throw ControlError(.system(error), path: socketPath, "\(error)")
         }
-        listener = try ControlSocket.listen(at: socketPath).release()
+        listener =
+            if let presence {
+                try presence.begin().release()
+            } else {
+                try ControlSocket.listen(at: socketPath).release()
+            }
         thread = SystemThread.start("ward-control") { [unowned self] in serve() }
     }
 
@@ -64,14 +88,40 @@ public final class ControlServer: @unchecked Sendable {
         outbox.signal()
         thread?.join()
         thread = nil
-        unlink(socketPath)
+        if presence == nil { unlink(socketPath) }
         // Clients that were not accepted yet learn of the end by this alone.
         Syscall.close(listener)
     }
 
     deinit { stop() }
 
+    /// Has socket and record looked after soon: once in a while, where inotify(7) can't be had or does not see it.
+    public func lookAfterPresence() {
+        guard presence != nil else { return }
+        isLookDue.store(true, ordering: .relaxed)
+        outbox.signal()
+    }
+
     // MARK: The server's thread
+
+    /// Makes a socket that is gone or was replaced again. Whoever removes a directory with all that is in it comes to the end
+    /// first; what has taken the socket's place waits for nothing.
+    private func keepPresence(_ changed: Bool) {
+        guard let presence else { return }
+        let now = SystemClock.monotonic()
+        if changed {
+            presence.forgetChanges()
+            lookAt =
+                presence.isReplaced
+                ? now : min(lookAt ?? .seconds(1 << 40), now + ControlPresence.settling)
+        }
+        guard let due = lookAt, due <= now else { return }
+        lookAt = nil
+        guard let renewed = presence.look() else { return }
+        // Whoever waits at the old one finds the new one when it is asked again.
+        Syscall.close(listener)
+        listener = renewed.release()
+    }
 
     private func serve() {
         while !isStopping.load(ordering: .relaxed) {
@@ -83,20 +133,34 @@ public final class ControlServer: @unchecked Sendable {
                     revents: 0),
             ]
             for id in order { polled.append(clients[id]!.pollRequest) }
+            polled.append(
+                pollfd(
+                    fd: presence?.watchDescriptor ?? -1, events: Int16(POLLIN), revents: 0))
             // What is in a buffer already, poll(2) does not see.
             let isWaiting = clients.values.contains { $0.hasUnseenInput && $0.mayReceive }
-            let timeout: Int32 = isWaiting ? 0 : isAcceptingPaused ? 100 : -1
+            let timeout: Int32 =
+                isWaiting ? 0 : isAcceptingPaused || lookAt != nil ? 100 : -1
             // Passcodes were moved through registers: not while this thread sleeps.
             ward_scrub_thread()
             let ready = polled.withUnsafeMutableBufferPointer {
                 try? Syscall.poll($0, timeoutMilliseconds: timeout)
             }
             isAcceptingPaused = false
-            guard ready != nil else { continue }
+            if ready == nil {
+                // poll(2) takes no more descriptors than RLIMIT_NOFILE allows, which another program can lower: then each
+                // is tried, and none of them blocks.
+                for index in polled.indices { polled[index].revents = Int16(POLLIN) }
+                usleep(10_000)
+            }
             if polled[0].revents != 0 { outbox.clearSignal() }
             for (index, id) in order.enumerated() { advance(id, polled[index + 2].revents) }
             if polled[1].revents != 0 { accept() }
+            keepPresence(
+                polled[polled.count - 1].revents != 0
+                    || isLookDue.exchange(false, ordering: .relaxed))
         }
+        // Before clients learn of the end: then nothing is left of it.
+        presence?.end()
         for (id, connection) in clients {
             connection.queue(outbox.take(id))
             _ = connection.send()

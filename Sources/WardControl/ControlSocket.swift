@@ -8,7 +8,11 @@ enum ControlSocket {
     static let connectTimeoutSeconds = 10
 
     /// Connects; waits for at most `connectTimeoutSeconds` while the listener's queue is full. Throws `timedOut` then.
-    static func connect(to path: String) throws(ControlError) -> OwnedDescriptor {
+    /// `name`: the socket's name in errors, where `place` is another way to it.
+    static func connect(
+        to place: String, calledAs name: String? = nil
+    ) throws(ControlError) -> OwnedDescriptor {
+        let path = name ?? place
         let socket = try make(path)
         // connect(2) of a Unix socket waits as long as a send may, unix(7).
         var limit = timeval(tv_sec: connectTimeoutSeconds, tv_usec: 0)
@@ -16,7 +20,7 @@ enum ControlSocket {
             socket.rawValue, SOL_SOCKET, SO_SNDTIMEO, &limit,
             socklen_t(MemoryLayout<timeval>.size))
         do throws(Errno) {
-            try withAddress(of: path) { (address, length) throws(Errno) in
+            try withAddress(of: place) { (address, length) throws(Errno) in
                 _ = try Syscall.check { Glibc.connect(socket.rawValue, address, length) }
             }
         } catch {
@@ -36,11 +40,11 @@ enum ControlSocket {
         return socket
     }
 
-    /// Binds and listens, mode 0600. The caller has made sure that nothing alive is there; a leftover is replaced.
+    /// Binds and listens, mode 0600. The name is this listener's alone: what is there is replaced.
     static func listen(at path: String) throws(ControlError) -> OwnedDescriptor {
         let socket = try make(path, flags: Int32(SOCK_NONBLOCK.rawValue))
         do throws(Errno) {
-            unlink(path)
+            if unlink(path) != 0, errno == EISDIR || errno == EPERM { rmdir(path) }
             // bind(2) gives the file the socket's own mode: no moment, and no other thread, sees another one.
             try Syscall.fchmod(socket.rawValue, 0o600)
             try withAddress(of: path) { (address, length) throws(Errno) in

@@ -2,7 +2,7 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// A mounted volume as its record in the runtime directory (`<uuid>.json`) tells it.
+/// A mounted volume as its record in the runtime directory (`<name>.json`) tells it.
 public struct MountedVolume: Equatable, Sendable {
     public var uuid: String
     /// The backing directory, absolute.
@@ -10,22 +10,41 @@ public struct MountedVolume: Equatable, Sendable {
     public var mountpoint: String
     /// The daemon's.
     public var pid: Int
+    /// Minor number of the mount's `st_dev`.
+    public var device: UInt32
     /// The control socket.
     public var socket: String
 
-    public init(uuid: String, volume: String, mountpoint: String, pid: Int, socket: String) {
+    public init(
+        uuid: String, volume: String, mountpoint: String, pid: Int, device: UInt32, socket: String
+    ) {
         self.uuid = uuid
         self.volume = volume
         self.mountpoint = mountpoint
         self.pid = pid
+        self.device = device
         self.socket = socket
+    }
+
+    /// How its files in the runtime directory are called: as no other daemon's, be it of a copy of the volume.
+    public var name: String { MountedVolume.name(uuid: uuid, device: device, pid: pid) }
+
+    public static func name(uuid: String, device: UInt32, pid: Int) -> String {
+        "\(uuid)-\(device)-\(pid)"
+    }
+
+    /// Its mount, where this mount namespace shows it.
+    public var mount: VolumeMount? {
+        VolumeMount.all(ownedBy: geteuid()).first {
+            $0.deviceMinor == device && PathBytes.isSame($0.volume, volume)
+        }
     }
 
     public var json: JSONValue {
         .object([
             ("uuid", .string(uuid)), ("volume", .string(volume)),
             ("mountpoint", .string(mountpoint)), ("pid", .int(Int64(pid))),
-            ("socket", .string(socket)),
+            ("device", .int(Int64(device))), ("socket", .string(socket)),
         ])
     }
 
@@ -33,13 +52,19 @@ public struct MountedVolume: Equatable, Sendable {
     public init?(json: JSONValue) {
         guard let uuid = json["uuid"]?.stringValue, let volume = json["volume"]?.stringValue,
             let mountpoint = json["mountpoint"]?.stringValue, let pid = json["pid"]?.intValue,
-            (1...Int(Int32.max)).contains(pid), let socket = json["socket"]?.stringValue
+            (1...Int(Int32.max)).contains(pid),
+            let device = json["device"]?.intValue.flatMap({ UInt32(exactly: $0) }),
+            let socket = json["socket"]?.stringValue
         else { return nil }
-        self.init(uuid: uuid, volume: volume, mountpoint: mountpoint, pid: pid, socket: socket)
+        self.init(
+            uuid: uuid, volume: volume, mountpoint: mountpoint, pid: pid, device: device,
+            socket: socket)
     }
 }
 
-/// Where sockets and records of mounted volumes are: `$XDG_RUNTIME_DIR/ward`, or `/tmp/ward-<euid>` where that is unset.
+/// Where sockets and records of mounted volumes are: `$XDG_RUNTIME_DIR/ward`; where that is unset `/run/ward` for root,
+/// `/run/user/UID/ward` for whoever has such a directory, else `/tmp/ward-UID`, or a directory beside it that has a name
+/// of its own where somebody else has taken that one.
 public struct RuntimeDirectory: Sendable {
     public let path: String
 
@@ -48,22 +73,79 @@ public struct RuntimeDirectory: Sendable {
     }
 
     public static func defaultPath() -> String {
-        if let base = getenv("XDG_RUNTIME_DIR"), base[0] == CChar(UInt8(ascii: "/")) {
-            return String(cString: base) + "/ward"
+        if let base = namedBase { return base + "/ward" }
+        if geteuid() == 0 { return "/run/ward" }
+        let session = "/run/user/\(geteuid())"
+        var status = FileStatus()
+        if lstat(session, &status) == 0, status.st_mode & S_IFMT == S_IFDIR,
+            status.st_uid == geteuid()
+        {
+            return session + "/ward"
         }
-        return "/tmp/ward-\(geteuid())"
+        return temporaryPath
     }
 
-    public func socketPath(uuid: String) -> String { path + "/" + uuid + ".socket" }
-    public func recordPath(uuid: String) -> String { path + "/" + uuid + ".json" }
+    private static var namedBase: String? {
+        guard let base = getenv("XDG_RUNTIME_DIR"), base[0] == CChar(UInt8(ascii: "/")) else {
+            return nil
+        }
+        return String(cString: base)
+    }
 
-    /// Makes the directory (mode 0700) if it is not there; refuses one that others can write to or own.
+    /// Whether it was made for want of the usual one, and goes when the last daemon in it ends.
+    var isMakeshift: Bool { path.hasPrefix(RuntimeDirectory.temporaryPath) }
+
+    private static var temporaryPath: String { "/tmp/ward-\(geteuid())" }
+
+    public func socketPath(_ name: String) -> String { path + "/" + name + ".socket" }
+    public func recordPath(_ name: String) -> String { path + "/" + name + ".json" }
+
+    // MARK: Making
+
+    /// The directory at `path`, made where it is not there. `elsewhere`: where it can't be had, one in `/tmp`, which
+    /// clients find through the mount. Without it that is done only where nobody chose `path` (`XDG_RUNTIME_DIR` is unset).
+    public static func make(
+        at path: String = RuntimeDirectory.defaultPath(), elsewhere: Bool = false
+    ) throws(ControlError) -> RuntimeDirectory {
+        let wanted = RuntimeDirectory(path: path)
+        do throws(ControlError) {
+            try wanted.create()
+            return wanted
+        } catch {
+            guard elsewhere || (namedBase == nil && path == defaultPath()) else { throw error }
+            let usual = RuntimeDirectory(path: temporaryPath)
+            if (try? usual.create()) != nil { return usual }
+            var template = Array("\(temporaryPath)-XXXXXX".utf8CString)
+            guard mkdtemp(&template) != nil else { throw error }
+            return RuntimeDirectory(
+                path: template.withUnsafeBufferPointer { String(cString: $0.baseAddress!) })
+        }
+    }
+
+    /// Makes the directory (mode 0700) if it is not there; refuses one that others can write to or own, or could take away.
     public func create() throws(ControlError) {
+        try checkParent()
         if mkdir(path, 0o700) != 0, errno != EEXIST {
             let reason = Errno(rawValue: errno)
             throw ControlError(.system(reason), path: path, "can't be created: \(reason)")
         }
         try checkOwner()
+    }
+
+    /// Whoever owns the directory above, or may write to it, can put another one in its place.
+    private func checkParent() throws(ControlError) {
+        let parent = PathBytes.parent(path)
+        var status = FileStatus()
+        guard stat(parent, &status) == 0 else {
+            let reason = Errno(rawValue: errno)
+            throw ControlError(.system(reason), path: parent, "\(reason)")
+        }
+        guard status.st_uid == 0 || status.st_uid == geteuid() else {
+            throw ControlError(.permission, path: parent, "belongs to uid \(status.st_uid)")
+        }
+        guard status.st_mode & S_IWOTH == 0 || status.st_mode & S_ISVTX != 0 else {
+            throw ControlError(.permission, path: parent, "everybody may write to it")
+        }
     }
 
     /// A directory in /tmp may have been put there by somebody else.
@@ -84,9 +166,11 @@ public struct RuntimeDirectory: Sendable {
         }
     }
 
-    /// Writes `<uuid>.json`, atomically.
+    // MARK: Records
+
+    /// Writes `<name>.json`, atomically.
     public func record(_ mounted: MountedVolume) throws(ControlError) {
-        let final = recordPath(uuid: mounted.uuid)
+        let final = recordPath(mounted.name)
         let temporary = final + ".new"
         do throws(Errno) {
             let file = try OwnedDescriptor(
@@ -102,22 +186,33 @@ public struct RuntimeDirectory: Sendable {
         }
     }
 
-    /// Removes record and socket of a volume.
-    public func forget(uuid: String) {
-        unlink(recordPath(uuid: uuid))
-        unlink(socketPath(uuid: uuid))
+    /// Removes record and socket of one daemon.
+    public func forget(_ mounted: MountedVolume) {
+        unlink(recordPath(mounted.name))
+        unlink(socketPath(mounted.name))
     }
 
-    /// The record of one volume, whether its daemon lives or not.
-    public func recorded(uuid: String) -> MountedVolume? {
-        guard let bytes = readSmallFile(recordPath(uuid: uuid)),
-            let json = try? JSONParser.parse(bytes)
+    /// A record, whether its daemon lives or not; nil where it is none, or was written under another name.
+    public func recorded(_ name: String) -> MountedVolume? {
+        guard let bytes = readSmallFile(recordPath(name)),
+            let json = try? JSONParser.parse(bytes), let mounted = MountedVolume(json: json),
+            mounted.name == name
         else { return nil }
-        return MountedVolume(json: json)
+        return mounted
     }
 
-    /// The volumes mounted now, by mount point. Removes what dead daemons left behind.
+    /// The volumes whose daemons live, by their records and by mount point. Removes what dead daemons left behind. A daemon
+    /// that lost this user's usual directory keeps its record in `/tmp`.
     public func mounted() -> [MountedVolume] {
+        let temporary = RuntimeDirectory.temporaryPath
+        let elsewhere =
+            path == RuntimeDirectory.defaultPath() && path != temporary
+            ? RuntimeDirectory(path: temporary).records() : []
+        return (records() + elsewhere)
+            .sorted { ($0.mountpoint, $0.device) < ($1.mountpoint, $1.device) }
+    }
+
+    private func records() -> [MountedVolume] {
         guard (try? checkOwner()) != nil, let directory = opendir(path) else { return [] }
         defer { closedir(directory) }
         var found: [MountedVolume] = []
@@ -126,70 +221,107 @@ public struct RuntimeDirectory: Sendable {
                 String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
             }
             guard name.hasSuffix(".json"),
-                let mounted = recorded(uuid: String(name.dropLast(".json".utf8.count)))
+                let mounted = recorded(String(name.dropLast(".json".utf8.count)))
             else { continue }
-            if isAlive(mounted) {
-                found.append(mounted)
-            } else if isLeftOver(mounted) {
-                forget(uuid: mounted.uuid)
+            switch standing(of: mounted) {
+            case .alive: found.append(mounted)
+            case .dead: forget(mounted)
+            case .unknown: break
             }
         }
-        return found.sorted { $0.mountpoint < $1.mountpoint }
+        return found
     }
 
-    /// Dead: the process is gone, or (its number given to another) nobody listens.
-    private func isAlive(_ mounted: MountedVolume) -> Bool {
-        if kill(pid_t(mounted.pid), 0) != 0, errno == ESRCH { return false }
+    private enum Standing { case alive, dead, unknown }
+
+    /// Alive: somebody listens at its socket. Dead: nobody listens any more, or there is neither socket, process nor mount.
+    /// A process number alone says nothing: it may be of another PID namespace, and numbers come back.
+    private func standing(of mounted: MountedVolume) -> Standing {
         do throws(ControlError) {
             _ = try ControlSocket.connect(to: mounted.socket)
-            return true
+            return .alive
         } catch {
             switch error.code {
-            case .noSocket, .refused: return false
-            default: return true
+            case .refused: return .dead
+            case .noSocket:
+                let isGone = kill(pid_t(mounted.pid), 0) != 0 && errno == ESRCH
+                return isGone && mounted.mount == nil ? .dead : .unknown
+            default: return .alive
             }
         }
     }
 
-    /// Whether a dead daemon's files are still its own: the next one of the volume, which may just be starting, listens
-    /// first and writes its record then.
-    private func isLeftOver(_ dead: MountedVolume) -> Bool {
-        do throws(ControlError) {
-            _ = try ControlSocket.connect(to: socketPath(uuid: dead.uuid))
-            return false
-        } catch {
-            switch error.code {
-            case .noSocket, .refused: return recorded(uuid: dead.uuid) == dead
-            default: return false
-            }
+    // MARK: Finding
+
+    /// This user's mounted volumes, by mount point: those in the mount table, dead or alive, and those that only a record
+    /// tells of (in another mount namespace, or detached).
+    public func volumes() -> [FoundVolume] {
+        let mounts = VolumeMount.all(ownedBy: geteuid())
+        let records = mounted()
+        let shown = mounts.map { mount in
+            FoundVolume(mount: mount, record: records.first { $0.isOf(mount) })
         }
+        let others = records.filter { record in !mounts.contains { record.isOf($0) } }
+        return (shown + others.map { FoundVolume(mount: nil, record: $0) })
+            .sorted { $0.mountPoint < $1.mountPoint }
     }
 
-    /// The control socket for `path` (a mount point, any path inside one, a backing directory or a UUID); without a path
-    /// that of the only mounted volume. Throws `notInMount`, `noneMounted`, `severalMounted`, `noSocket`.
-    public func socket(for path: String?) throws(ControlError) -> String {
+    /// The volume that `path` is about (a mount point, any path inside one, a backing directory or a UUID); without a path
+    /// the only one. Throws `notInMount`, `noneMounted`, `severalMounted`.
+    public func find(_ path: String?) throws(ControlError) -> FoundVolume {
         guard let path else {
-            let all = mounted()
-            if all.count == 1 { return all[0].socket }
-            if all.isEmpty {
-                throw ControlError(.noneMounted, path: self.path, "no volume is mounted")
-            }
-            throw ControlError(
-                .severalMounted(all), path: self.path, "\(all.count) volumes are mounted")
+            return try only(
+                volumes(),
+                otherwise: ControlError(.noneMounted, path: self.path, "no volume is mounted"))
         }
-        if let socket = RuntimeDirectory.attribute("user.ward.socket", of: path) { return socket }
+        if let mount = VolumeMount.covering(path) {
+            let record =
+                mount.owner == geteuid() ? mounted().first { $0.isOf(mount) } : nil
+            return FoundVolume(mount: mount, record: record)
+        }
+        if let record = detached(path) { return FoundVolume(mount: nil, record: record) }
         let resolved = RuntimeDirectory.resolve(path)
-        // A mount point that does not answer (dead daemon) is still known by its record.
-        if let match = mounted().first(where: {
-            $0.mountpoint == resolved || $0.volume == resolved || $0.uuid == path
-        }) {
-            return match.socket
+        let reason = Errno(rawValue: errno)
+        var matches = volumes().filter {
+            $0.mountPoint == resolved || $0.volume == resolved || $0.record?.uuid == path
         }
-        if resolved == nil {
-            let reason = Errno(rawValue: errno)
-            throw ControlError(.system(reason), path: path, "\(reason)")
+        // The remains of a daemon that died are no mount of the volume's directory.
+        matches.removeAll { $0.mountPoint != resolved && $0.mount?.isServed == false }
+        if matches.isEmpty, geteuid() == 0, let resolved {
+            matches = VolumeMount.all().filter { PathBytes.isSame($0.volume, resolved) }
+                .map { FoundVolume(mount: $0, record: nil) }
         }
-        throw ControlError(.notInMount, path: path, "not inside a mounted ward volume")
+        return try only(
+            matches,
+            otherwise: resolved == nil
+                ? ControlError(.system(reason), path: path, "\(reason)")
+                : ControlError(.notInMount, path: path, "not inside a mounted ward volume"))
+    }
+
+    /// The mount of this user's whose backing directory is exactly `directory`, absolute and without links; nil where nobody
+    /// serves it.
+    public func serving(_ directory: String) -> FoundVolume? {
+        volumes().first {
+            PathBytes.isSame($0.volume, directory) && $0.mount?.isServed != false
+        }
+    }
+
+    private func only(
+        _ found: [FoundVolume], otherwise none: ControlError
+    ) throws(ControlError) -> FoundVolume {
+        guard let first = found.first else { throw none }
+        if found.count == 1 { return first }
+        throw ControlError(.severalMounted(found), path: path, "\(found.count) volumes are mounted")
+    }
+
+    /// The record of a mount that was detached from the mount table and is still used, by its device.
+    private func detached(_ path: String) -> MountedVolume? {
+        guard let file = try? OwnedDescriptor(opening: path, ControlSocket.namingOnly),
+            let table = try? MountTable(), (try? table.entry(holding: file.rawValue)) == nil,
+            let status = try? Syscall.fstat(file.rawValue)
+        else { return nil }
+        let minor = UInt32(ward_makedev_minor(status.st_dev))
+        return mounted().first { $0.device == minor }
     }
 
     /// realpath(3); nil with `errno` where the path can't be followed.
@@ -197,16 +329,6 @@ public struct RuntimeDirectory: Sendable {
         guard let resolved = realpath(path, nil) else { return nil }
         defer { free(resolved) }
         return String(cString: resolved)
-    }
-
-    /// A virtual attribute of a path in a mount; nil anywhere else. Only a FUSE file system is believed: on any other,
-    /// whoever may write a file can put an attribute of that name on it.
-    static func attribute(_ name: String, of path: String) -> String? {
-        guard ward_file_system_type(path) == FUSE_SUPER_MAGIC else { return nil }
-        var value = [UInt8](repeating: 0, count: 4096)
-        let count = getxattr(path, name, &value, value.count)
-        guard count > 0 else { return nil }
-        return String(decoding: value[0..<count], as: UTF8.self)
     }
 
     private func readSmallFile(_ path: String) -> [UInt8]? {
@@ -219,5 +341,37 @@ public struct RuntimeDirectory: Sendable {
         }
         guard let count else { return nil }
         return Array(bytes[0..<count])
+    }
+}
+
+extension MountedVolume {
+    /// Whether it is the record of this mount's daemon.
+    func isOf(_ mount: VolumeMount) -> Bool {
+        device == mount.deviceMinor && PathBytes.isSame(volume, mount.volume)
+    }
+}
+
+/// A volume that is mounted, by what is known of it.
+public struct FoundVolume: Equatable, Sendable {
+    /// Nil where this mount namespace does not show it.
+    public var mount: VolumeMount?
+    /// Nil where its daemon keeps it elsewhere, or has died.
+    public var record: MountedVolume?
+
+    public init(mount: VolumeMount?, record: MountedVolume?) {
+        self.mount = mount
+        self.record = record
+    }
+
+    public var mountPoint: String { mount?.mountPoint ?? record?.mountpoint ?? "" }
+    public var volume: String { mount?.volume ?? record?.volume ?? "" }
+
+    /// Connects to its daemon, and to no other.
+    public func connect(timeout: Duration? = .seconds(120)) throws(ControlError) -> ControlClient {
+        if let mount { return try ControlClient(mount: mount, timeout: timeout) }
+        guard let record else {
+            throw ControlError(.notInMount, path: mountPoint, "not a mounted ward volume")
+        }
+        return try ControlClient(record: record, timeout: timeout)
     }
 }

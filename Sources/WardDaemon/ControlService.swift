@@ -43,6 +43,7 @@ final class ControlService: ControlHandler {
     private let checks: CheckRunner
     /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not undo it.
     private let locks = Atomic(0)
+    let mountLocks = MountLocks()
     /// The start of a new delay after a reboot waits in `passcodes`.
     private let isRestartingDelay = Atomic(false)
     /// Adds what is known of the kernel's requests.
@@ -126,6 +127,9 @@ final class ControlService: ControlHandler {
 
     // MARK: Seeing
 
+    /// What `Status` answers now.
+    func currentStatus() -> VolumeStatus { status(hub.counts) }
+
     private func status(_ counts: EventJournal.Counts) -> VolumeStatus {
         let keeping = keeper.status
         let machine = keeping.machine
@@ -207,11 +211,6 @@ final class ControlService: ControlHandler {
     private func lock(_ call: ControlCall) {
         let now = call.parameters["now"]?.boolValue ?? false
         let endingHosts = call.parameters["endHosts"]?.boolValue ?? false
-        locks.add(1, ordering: .relaxed)
-        if endingHosts {
-            hostEndings.add(1, ordering: .sequentiallyConsistent)
-            hostsEnded.withLock { $0 = time.now }
-        }
         if let reason = call.parameters["reason"]?.stringValue {
             let reason = String(
                 String.UnicodeScalarView(
@@ -219,9 +218,17 @@ final class ControlService: ControlHandler {
             hub.emit(
                 ControlEvent(kind: .note, state: keeper.stateName, detail: "lock: \(reason)"))
         }
-        keeper.post(
-            .lock(grace: now ? .zero : grace, endingHosts: endingHosts),
-            done: { call.reply(ControlService.state($0)) })
+        lock(now: now, endingHosts: endingHosts) { call.reply(ControlService.state($0)) }
+    }
+
+    /// Begins a lock; `done` is told the state's name when it has come to its end, or its grace period has begun.
+    func lock(now: Bool, endingHosts: Bool, done: @escaping @Sendable (String) -> Void) {
+        locks.add(1, ordering: .relaxed)
+        if endingHosts {
+            hostEndings.add(1, ordering: .sequentiallyConsistent)
+            hostsEnded.withLock { $0 = time.now }
+        }
+        keeper.post(.lock(grace: now ? .zero : grace, endingHosts: endingHosts), done: done)
     }
 
     private func reboot(_ call: ControlCall) {

@@ -19,7 +19,6 @@ public enum Daemon {
         _ options: MountOptions, ready: (MountedInfo) -> Void
     ) throws(DaemonError) {
         let placement = try Placement(options)
-        let runtime = RuntimeDirectory(path: placement.runtimeDirectory)
         let logPath = try options.logPath.map { path throws(DaemonError) in
             try absolute(path)
         }
@@ -28,8 +27,10 @@ public enum Daemon {
         try selfTest()
         try tryDescriptors()
         try tryThreads()
-        try makeRuntimeDirectory(runtime)
-        let lock = try VolumeLock(volumePath: placement.volumePath, runtimeDirectory: runtime)
+        let runtime = try makeRuntimeDirectory(placement.runtimeDirectory)
+        let lock = try VolumeLock(
+            volumePath: placement.volumePath, runtimeDirectory: runtime,
+            readOnly: options.readOnly)
         var options = options
         options.logPath = logPath
         let service = try MountedService(options, placement, runtime)
@@ -109,9 +110,11 @@ public enum Daemon {
             exitCode: DaemonError.Exit.temporaryFailure)
     }
 
-    private static func makeRuntimeDirectory(_ runtime: RuntimeDirectory) throws(DaemonError) {
+    private static func makeRuntimeDirectory(
+        _ path: String
+    ) throws(DaemonError) -> RuntimeDirectory {
         do throws(ControlError) {
-            try runtime.create()
+            return try RuntimeDirectory.make(at: path)
         } catch {
             throw DaemonError(error)
         }

@@ -120,6 +120,9 @@ extension DaemonError {
             }
         self.init(
             "open the control socket in", error.path, error.reason,
-            hint: "choose another runtime directory: XDG_RUNTIME_DIR=…", exitCode: code)
+            hint: getenv("XDG_RUNTIME_DIR") == nil
+                ? "name a directory of your own: XDG_RUNTIME_DIR=DIRECTORY ward mount …"
+                : "do without the one that XDG_RUNTIME_DIR names: env -u XDG_RUNTIME_DIR ward mount …",
+            exitCode: code)
     }
 }

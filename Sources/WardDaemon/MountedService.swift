@@ -14,7 +14,6 @@ final class MountedService: @unchecked Sendable {
 
     let info: MountedInfo
     private let options: MountOptions
-    private let runtime: RuntimeDirectory
     private let uuid: String
     private let log: LogWriter
     private let hub: EventHub
@@ -35,7 +34,6 @@ final class MountedService: @unchecked Sendable {
         _ options: MountOptions, _ placement: Placement, _ runtime: RuntimeDirectory
     ) throws(DaemonError) {
         self.options = options
-        self.runtime = runtime
         let time: any TimeSource = options.manualClock ? ManualTime() : SystemTime()
         let opened = try OpenedKeys.open(
             options, placement, manualClock: options.manualClock ? .manual { time.now } : nil)
@@ -56,8 +54,6 @@ final class MountedService: @unchecked Sendable {
             log.stop()
             throw DaemonError(error, volumePath: options.volumePath)
         }
-        let socketPath = runtime.socketPath(uuid: uuid)
-        volume.setVirtualAttributes(socketPath: socketPath)
         do throws(FUSEError) {
             connection = try FUSEConnection.mount(
                 FUSEMountOptions(
@@ -99,16 +95,22 @@ final class MountedService: @unchecked Sendable {
                 }
             }
         ) { force in ending.owner?.end(force: force) }
+        let presence = ControlPresence(
+            in: runtime,
+            record: MountedVolume(
+                uuid: uuid, volume: placement.volumePath, mountpoint: connection.mountPoint,
+                pid: Int(getpid()), device: connection.connectionID, socket: ""),
+            changed: MountedService.tell(log, hub, keeper))
         info = MountedInfo(
             uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,
-            socketPath: socketPath, state: machine.state.rawName)
+            socketPath: presence.socketPath, state: machine.state.rawName)
+        volume.setVirtualAttributes { presence.socketPath }
+        volume.answerMountAttributes { [service] (name, caller) throws(Errno) in
+            try service.mountAttribute(name, caller, presence.endpoint)
+        }
         do throws(ControlError) {
             server = try ControlServer(
-                socketPath: socketPath, version: options.version, handler: service)
-            try runtime.record(
-                MountedVolume(
-                    uuid: uuid, volume: placement.volumePath, mountpoint: connection.mountPoint,
-                    pid: Int(getpid()), socket: socketPath))
+                presence: presence, version: options.version, handler: service)
         } catch {
             watchdog?.stop()
             try? connection.unmount(lazy: true)
@@ -116,12 +118,15 @@ final class MountedService: @unchecked Sendable {
             log.stop()
             throw DaemonError(error)
         }
-        maintenance.everyInterval { [weak service] in service?.noteHostUseLater() }
+        maintenance.everyInterval { [weak service, weak server] in
+            service?.noteHostUseLater()
+            server?.lookAfterPresence()
+        }
         // Last: it is a client of the socket.
         sessionWatch =
             SessionWatchProcess.isUseful
             ? SessionWatchProcess(
-                socketPath: socketPath, mountPoint: connection.mountPoint,
+                socketPath: presence.socketPath, mountPoint: connection.mountPoint,
                 locksWithScreen: options.locksWithScreen, report: noteHelper) : nil
         ending.owner = self
         hub.emit(
@@ -140,6 +145,34 @@ final class MountedService: @unchecked Sendable {
                         : "programs will find the bare mount point, and may write into it"))
         }
         if machine.state == .noPasscode { maintenance.mend() }
+    }
+
+    /// Says what became of the control socket. Where a program has taken its place, or no command finds it any more, the
+    /// volume is locked: whoever wants to lock it later might not come through.
+    private static func tell(
+        _ log: LogWriter, _ hub: EventHub, _ keeper: LockKeeper
+    ) -> @Sendable (ControlPresence.Change) -> Void {
+        { change in
+            let (text, locks) =
+                switch change {
+                case .restored(let directory):
+                    ("the control socket was gone: it is there again, in \(directory)", false)
+                case .replaced(let isRestored):
+                    (
+                        "a program has put another socket in the place of the control socket: "
+                            + (isRestored ? "it is in its place again" : "it stays there")
+                            + ", and the volume is locked", true
+                    )
+                case .lost(let reason):
+                    (
+                        "the control socket is gone, and can't be made again (\(reason)): the "
+                            + "volume is locked", true
+                    )
+                }
+            log.write(.warning, text)
+            hub.emit(ControlEvent(kind: .note, state: keeper.stateName, detail: text))
+            if locks { keeper.post(.lock(grace: .zero, endingHosts: true)) }
+        }
     }
 
     /// Breaks the circle between the service that is asked to end and the calls that ask.
@@ -233,7 +266,6 @@ final class MountedService: @unchecked Sendable {
         // A mount that was aborted is still in the table, dead.
         try? connection.unmount(lazy: true)
         stopService()
-        runtime.forget(uuid: uuid)
         server.stop()
         log.write(.notice, "unmounted")
         log.stop()

@@ -1,46 +1,72 @@
-import CWardLinux
 import Glibc
 import WardControl
 import WardSystem
+import WardVolume
 
-/// The exclusive lock on a backing directory, flock(2): one daemon serves a volume at a time. Held as long as it lives.
+/// The exclusive lock on a backing directory: one daemon serves a volume at a time. Held as long as it lives.
 struct VolumeLock: ~Copyable {
-    private let directory: OwnedDescriptor
+    private let hold: VolumeHold
 
     /// Throws exit code 75, naming the mount point of the first, where the volume is mounted already.
-    init(volumePath: String, runtimeDirectory: RuntimeDirectory) throws(DaemonError) {
-        directory = try VolumeLock.acquire(volumePath, runtimeDirectory)
+    init(
+        volumePath: String, runtimeDirectory: RuntimeDirectory, readOnly: Bool
+    ) throws(DaemonError) {
+        hold = try VolumeLock.acquire(volumePath, runtimeDirectory, readOnly)
     }
 
     private static func acquire(
-        _ volumePath: String, _ runtimeDirectory: RuntimeDirectory
-    ) throws(DaemonError) -> OwnedDescriptor {
-        let directory = try open(volumePath)
+        _ volumePath: String, _ runtimeDirectory: RuntimeDirectory, _ readOnly: Bool
+    ) throws(DaemonError) -> VolumeHold {
         // A daemon that is being replaced needs a moment to go.
         for _ in 0..<20 {
-            if flock(directory.rawValue, LOCK_EX | LOCK_NB) == 0 { return directory }
-            let hasNoLocks = errno == ENOLCK || errno == EOPNOTSUPP
-            if let first = runtimeDirectory.mounted().first(where: { $0.volume == volumePath }) {
-                throw DaemonError(
-                    "mount", volumePath, "it is mounted on \(first.mountpoint) already",
-                    hint: "ward unmount \(first.mountpoint)",
-                    exitCode: DaemonError.Exit.temporaryFailure)
+            do throws(Errno) {
+                let hold = try VolumeHold(volumePath, makesFile: !readOnly)
+                // A store without locks: from another machine or user nothing protects it.
+                if !hold.isWithoutLocks { return hold }
+                try requireNoOther(volumePath, runtimeDirectory)
+                return hold
+            } catch {
+                guard error == .wouldBlock else {
+                    throw DaemonError(
+                        "mount", volumePath, "\(error)",
+                        hint: DaemonError.advice(error, volumePath: volumePath),
+                        exitCode: DaemonError.exitCode(of: error))
+                }
             }
-            // A store without locks: from another machine or user nothing protects it.
-            if hasNoLocks { return directory }
+            if let mounted = mounted(volumePath, runtimeDirectory) { throw mounted }
             usleep(50_000)
         }
         throw DaemonError(
-            "mount", volumePath, "another process has it mounted or checks it",
-            hint: "find it with: fuser \(volumePath)", exitCode: DaemonError.Exit.temporaryFailure)
+            "mount", volumePath,
+            VolumeHold.holder(of: volumePath).map { "process \($0) has it mounted or checks it" }
+                ?? "another process has it mounted or checks it, perhaps on another machine",
+            hint: VolumeHold.holder(of: volumePath).map { "see what it is: ps -fp \($0)" }
+                ?? "unmount it there", exitCode: DaemonError.Exit.temporaryFailure)
     }
 
-    private static func open(_ path: String) throws(DaemonError) -> OwnedDescriptor {
-        do throws(Errno) {
-            return try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
-        } catch {
-            throw DaemonError(
-                "mount", path, "\(error)", hint: nil, exitCode: DaemonError.exitCode(of: error))
+    private static func requireNoOther(
+        _ volumePath: String, _ runtimeDirectory: RuntimeDirectory
+    ) throws(Errno) {
+        if mounted(volumePath, runtimeDirectory) != nil { throw .wouldBlock }
+    }
+
+    /// Where it is mounted: as the mount table says, or, in another mount namespace, a record.
+    private static func mounted(
+        _ volumePath: String, _ runtimeDirectory: RuntimeDirectory
+    ) -> DaemonError? {
+        func mounted(_ place: String, _ name: String) -> DaemonError {
+            DaemonError(
+                "mount", volumePath, "it is mounted on \(place) already",
+                hint: "ward unmount \(name)", exitCode: DaemonError.Exit.temporaryFailure)
         }
+        if let mount = VolumeMount.all().first(where: {
+            PathBytes.isSame($0.volume, volumePath) && $0.isServed
+        }) {
+            return mounted(mount.mountPoint, mount.mountPoint)
+        }
+        guard let record = runtimeDirectory.mounted().first(where: { $0.volume == volumePath })
+        else { return nil }
+        // Its mount point may be somebody else's by now.
+        return mounted(record.mountpoint, volumePath)
     }
 }

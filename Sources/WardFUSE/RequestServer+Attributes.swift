@@ -24,7 +24,12 @@ extension RequestServer {
     func getExtendedAttribute(_ call: inout Call<Channel>) throws(Errno) {
         let request = try call.body.take(fuse_getxattr_in.self)
         let name = try call.body.takeName()
-        let value = try volume.extendedAttribute(of: call.node, name, context)
+        let value =
+            if let answer = try volume.mountAttribute(name, call.caller) {
+                answer
+            } else {
+                try volume.extendedAttribute(of: call.node, name, context)
+            }
         try send(value, capacity: request.size, call)
     }
 

@@ -14,6 +14,10 @@ public struct MountTable: Sendable {
         public var id: UInt32 = 0
         /// What of the file system is mounted: "/", or the directory that a bind mount shows.
         public var root = "/"
+        /// Of a FUSE file system: the user and the group who mounted it (`user_id=`, `group_id=`), who alone may enter
+        /// unless it says `allow_other`.
+        public var ownerID: UInt32?
+        public var groupID: UInt32?
 
         public var isWard: Bool { type == "fuse.ward" }
     }
@@ -38,12 +42,26 @@ public struct MountTable: Sendable {
                 let minor = UInt32(String(decoding: minor, as: UTF8.self)),
                 let id = UInt32(String(decoding: fields[0], as: UTF8.self))
             else { return nil }
+            let options = fields.count > dash + 3 ? MountTable.unescape(fields[dash + 3]) : ""
             return Entry(
                 deviceMinor: minor, mountPoint: MountTable.unescape(fields[4]),
                 type: MountTable.unescape(fields[dash + 1]),
                 source: MountTable.unescape(fields[dash + 2]), id: id,
-                root: MountTable.unescape(fields[3]))
+                root: MountTable.unescape(fields[3]),
+                ownerID: MountTable.number("user_id", in: options),
+                groupID: MountTable.number("group_id", in: options))
         }
+    }
+
+    /// The mount that an open file or directory lies in; nil where this mount namespace does not show it. Asks the file
+    /// system nothing.
+    public func entry(holding descriptor: Int32) throws(Errno) -> Entry? {
+        let text = try FileReading.text(of: "/proc/self/fdinfo/\(descriptor)", limit: 1 << 16)
+        let line = text.split(separator: "\n").first { $0.hasPrefix("mnt_id:") }
+        guard let id = line.flatMap({ UInt32($0.dropFirst(7).filter { $0.isNumber }) }) else {
+            return nil
+        }
+        return entries.first { $0.id == id }
     }
 
     /// What is mounted on top at the canonical path `mountPoint`.
@@ -59,6 +77,13 @@ public struct MountTable: Sendable {
             if entry.mountPoint.utf8.count >= found?.mountPoint.utf8.count ?? 0 { found = entry }
         }
         return found
+    }
+
+    /// The number that the option `name` has among options with commas between them.
+    private static func number(_ name: String, in options: String) -> UInt32? {
+        options.split(separator: ",").lazy.compactMap { option in
+            option.hasPrefix(name + "=") ? UInt32(option.dropFirst(name.utf8.count + 1)) : nil
+        }.first
     }
 
     /// Undoes `\040` and its like.

@@ -81,7 +81,9 @@ public final class Volume: @unchecked Sendable {
 
     /// Set once before requests are served. Guarded by `registryLock`.
     private var notifier: (any KernelNotifier)?
-    private var virtualSocketPath = ""
+    private var virtualSocketPath: (@Sendable () -> String)?
+    /// Guarded by `registryLock`.
+    private var mountAttributes: MountAttributes?
     let registryLock = TryableLock()
     /// Guarded by `contextsLock`, which is a lock of its own: it is held while a context is waited for.
     private var contexts: [ObjectIdentifier: Unmanaged<WorkerContext>] = [:]
@@ -241,17 +243,46 @@ public final class Volume: @unchecked Sendable {
         return notifier
     }
 
-    /// What `user.ward.socket` answers.
-    public func setVirtualAttributes(socketPath: String) {
+    /// What `user.ward.socket` answers. Set once before requests are served.
+    public func setVirtualAttributes(socketPath: @escaping @Sendable () -> String) {
         registryLock.lockNow()
         virtualSocketPath = socketPath
         registryLock.unlock()
     }
 
+    /// Who answers the attributes of the mount itself (`MountAttribute`), by name and caller. Set once before requests are
+    /// served; called on threads that serve requests, so it waits for nothing. It throws what the caller is to get.
+    public func answerMountAttributes(by answer: @escaping MountAttributes) {
+        registryLock.lockNow()
+        mountAttributes = answer
+        registryLock.unlock()
+    }
+
+    public typealias MountAttributes =
+        @Sendable (_ name: String, _ caller: Caller) throws(Errno) -> [UInt8]
+
+    private static let mountAttributePrefix = Array(MountAttribute.prefix.utf8)
+
+    /// The value of an attribute of the mount itself; nil for every other name.
+    @inline(__always)
+    public func mountAttribute(
+        _ name: UnsafeRawBufferPointer, _ caller: Caller
+    ) throws(Errno) -> [UInt8]? {
+        guard name.count > Volume.mountAttributePrefix.count,
+            name.starts(with: Volume.mountAttributePrefix)
+        else { return nil }
+        registryLock.lockNow()
+        let answer = mountAttributes
+        registryLock.unlock()
+        guard let answer else { throw .notSupported }
+        return try answer(String(decoding: name, as: UTF8.self), caller)
+    }
+
     var socketPath: String {
         registryLock.lockNow()
-        defer { registryLock.unlock() }
-        return virtualSocketPath
+        let path = virtualSocketPath
+        registryLock.unlock()
+        return path?() ?? ""
     }
 
     func register(_ context: WorkerContext) {

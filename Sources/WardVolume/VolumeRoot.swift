@@ -92,7 +92,7 @@ enum VolumeRoot {
         let ours = [
             readmeName, stagingPrefix + readmeName, DirectoryRecord.linkName,
             VolumeStateRecord.fileName, stagingPrefix + VolumeStateRecord.fileName,
-            Keybag.fileName + ".new",
+            Keybag.fileName + ".new", VolumeHold.fileName,
         ].map { Array($0.utf8) }
         guard names.allSatisfy({ ours.contains($0) }) else { return false }
         return [readmeName, stagingPrefix + readmeName].allSatisfy { name in

@@ -17,7 +17,7 @@ import Testing
             entries.last
                 == MountTable.Entry(
                     deviceMinor: 39, mountPoint: "/home/me/my files", type: "fuse.ward",
-                    source: "/vol\\x", id: 40, root: "/"))
+                    source: "/vol\\x", id: 40, root: "/", ownerID: 0))
         #expect(table.covering("/home/me/my files/a")?.id == 40)
         #expect(table.covering("/home/me/my files")?.id == 40)
         #expect(table.covering("/home/me/my filesystem") == nil)

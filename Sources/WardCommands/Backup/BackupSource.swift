@@ -13,14 +13,13 @@ struct BackupSource {
     /// The volume's directory, without symbolic links.
     let path: String
     let walk: BackupWalk
-    /// The control socket of the daemon that serves it now.
-    let socketPath: String?
+    /// Where it is mounted now; nil where nobody serves it.
+    let mounted: FoundVolume?
 
     /// `named`: the volume's directory, or any path in its mount; `what` begins the sentence where that fails.
     init(_ named: String, _ what: String) throws(CommandFailure) {
         path = try VolumeDirectory.path(named, what)
-        let volume = path
-        socketPath = RuntimeDirectory().mounted().first { $0.volume == volume }?.socket
+        mounted = RuntimeDirectory().serving(path)
         walk = try BackupSource.makeWalk(path, BackupSource.volumeKey(of: path, what), what)
     }
 

@@ -13,7 +13,21 @@ extension CommandFailure {
         case .noSocket, .refused, .connectionLost:
             self.init(
                 what, subject, why: "its daemon is not there: \(error.reason)",
-                hint: "ward unmount\(place), then mount it again", status: .unavailable)
+                hint: what.hasPrefix("cannot unmount")
+                    ? "ward status\(place) shows what is left"
+                    : "ward unmount\(place), then mount it again", status: .unavailable)
+        case .replaced:
+            self.init(
+                what, subject,
+                why: "another program may have taken its daemon's place: \(error.reason)",
+                hint: what.hasPrefix("cannot lock")
+                    ? "ward unmount\(place)" : "ward lock\(place) --now, which needs no socket",
+                status: .notPermitted)
+        case .mountOfAnother:
+            // The kernel lets nobody else in, not even root, unless the mount says --allow-other.
+            self.init(
+                what, subject ?? error.path, why: error.reason,
+                hint: "run ward as that user, or mount with --allow-other", status: .notPermitted)
         case .permission:
             self.init(
                 what, subject ?? error.path, why: error.reason,
@@ -35,7 +49,7 @@ extension CommandFailure {
                 what, why: "no volume is mounted", hint: "ward mount VOLUME MOUNTPOINT",
                 status: .unavailable)
         case .severalMounted(let all):
-            let places = all.map { Text.shellQuoted($0.mountpoint) }.joined(separator: ", ")
+            let places = all.map { Text.shellQuoted($0.mountPoint) }.joined(separator: ", ")
             self.init(
                 what, why: "\(all.count) volumes are mounted and none was named",
                 hint: "name one of \(places)", status: .usage)
@@ -49,7 +63,9 @@ extension CommandFailure {
         case .timedOut:
             self.init(
                 what, subject, why: "the daemon does not answer",
-                hint: "ward unmount --force\(place)", status: .temporary)
+                hint: what.hasPrefix("cannot unmount")
+                    ? "ward status\(place) tells its process, which kill(1) ends"
+                    : "ward unmount --force\(place)", status: .temporary)
         case .system(let errno):
             self.init(what, subject ?? error.path, errno: errno)
         }

@@ -14,14 +14,15 @@ enum DirectoryTree {
         return rmdir(path) == 0
     }
 
-    /// Removes everything in a directory.
-    static func empty(_ directory: Int32) {
+    /// Removes everything in a directory, but what is called `kept`.
+    static func empty(_ directory: Int32, but kept: String? = nil) {
         guard let status = try? Syscall.fstat(directory) else { return }
-        empty(directory, device: status.st_dev)
+        empty(directory, device: status.st_dev, but: kept)
     }
 
-    private static func empty(_ directory: Int32, device: dev_t) {
-        for name in (try? DirectoryReading.names(in: directory)) ?? [] {
+    private static func empty(_ directory: Int32, device: dev_t, but kept: String? = nil) {
+        for name in (try? DirectoryReading.names(in: directory)) ?? []
+        where kept.map({ !name.elementsEqual($0.utf8) }) ?? true {
             do throws(Errno) {
                 try NodeName(bytes: name).withCString { name throws(Errno) in
                     let status = try Syscall.fstatat(directory, name)

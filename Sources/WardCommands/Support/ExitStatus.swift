@@ -15,6 +15,8 @@ public enum ExitStatus: Int32, Sendable, CaseIterable {
     /// An audit found something (`ward audit`, `ward sync mark`; `ward test` where the command that it ran succeeded), or a
     /// check did, and repaired all of it (`ward check`).
     case findings = 15
+    /// There is no passcode, so that a lock locks nothing.
+    case noPasscode = 16
     /// The command line was wrong (`EX_USAGE`).
     case usage = 64
     /// What was read is not usable: an empty passcode, for example (`EX_DATAERR`).

@@ -8,7 +8,7 @@ struct NewVolumeDirectory: ~Copyable {
     /// Absolute.
     let path: String
     private let wasMade: Bool
-    private let lock: OwnedDescriptor
+    private var hold: VolumeHold
 
     private static let what = "cannot make a volume in"
 
@@ -25,22 +25,28 @@ struct NewVolumeDirectory: ~Copyable {
         if !wasMade && errno != EEXIST {
             throw CommandFailure(what, path, errno: Errno(rawValue: errno), status: .cannotCreate)
         }
-        let directory = NewVolumeDirectory(
-            path: path, wasMade: wasMade, lock: try open(path))
+        var directory = NewVolumeDirectory(
+            path: path, wasMade: wasMade, hold: try hold(path))
         do throws(CommandFailure) {
             try directory.check(pageBytes)
             if wasMade { try directory.makeNameDurable() }
         } catch {
-            if wasMade { rmdir(path) }
+            if wasMade { _ = DirectoryTree.remove(path) }
             throw error
         }
         return directory
     }
 
-    private static func open(_ path: String) throws(CommandFailure) -> OwnedDescriptor {
+    /// Leaves nothing in a directory that may be no place for a volume.
+    private static func hold(_ path: String) throws(CommandFailure) -> VolumeHold {
         do throws(Errno) {
-            return try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
+            return try VolumeHold(path, makesFile: false)
         } catch {
+            if error == .wouldBlock {
+                throw CommandFailure(
+                    what, path, why: "another ward is at work in it", hint: "wait for that one",
+                    status: .temporary)
+            }
             throw CommandFailure(what, path, errno: error, status: .cannotCreate)
         }
     }
@@ -57,23 +63,24 @@ struct NewVolumeDirectory: ~Copyable {
         }
     }
 
-    private borrowing func check(_ pageBytes: Int) throws(CommandFailure) {
+    private mutating func check(_ pageBytes: Int) throws(CommandFailure) {
         let what = NewVolumeDirectory.what
         do throws(Errno) {
-            _ = try Syscall.check { flock(lock.rawValue, LOCK_EX | LOCK_NB) }
-            let names = try DirectoryReading.names(in: lock.rawValue)
+            let directory = hold.directoryDescriptor
+            let names = try DirectoryReading.names(in: directory)
             if names.contains(Array("ward.keybag".utf8)) {
                 throw Errno.fileExists
             }
             if !names.isEmpty {
                 // What an earlier `ward init` left that was interrupted.
-                guard Volume.isUnfinishedRoot(lock.rawValue, names) else {
+                guard Volume.isUnfinishedRoot(directory, names) else {
                     throw Errno.directoryNotEmpty
                 }
-                DirectoryTree.empty(lock.rawValue)
+                DirectoryTree.empty(directory, but: VolumeHold.fileName)
             }
-            let blockBytes = Int(try Syscall.fstatvfs(lock.rawValue).f_bsize)
+            let blockBytes = Int(try Syscall.fstatvfs(directory).f_bsize)
             if blockBytes < pageBytes { throw Errno.outOfRange }
+            try hold.makeFile()
         } catch {
             switch error {
             case .fileExists:
@@ -116,7 +123,7 @@ struct NewVolumeDirectory: ~Copyable {
         if wasMade {
             _ = DirectoryTree.remove(path)
         } else {
-            DirectoryTree.empty(lock.rawValue)
+            DirectoryTree.empty(hold.directoryDescriptor)
         }
     }
 }

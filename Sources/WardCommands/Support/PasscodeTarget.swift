@@ -23,15 +23,16 @@ enum PasscodeTarget {
 
     /// Mounted where `volume` is a path in a mount, or the backing directory of one.
     static func find(_ volume: String, _ what: String) throws(CommandFailure) -> PasscodeTarget {
-        let directory = RuntimeDirectory()
+        let found: FoundVolume
         do throws(ControlError) {
-            _ = try directory.socket(for: volume)
+            found = try RuntimeDirectory().find(volume)
         } catch {
             if case .notInMount = error.code {
                 return .unmounted(try VolumeDirectory.path(volume, what))
             }
+            throw CommandFailure(what, volume, error)
         }
-        return .mounted(try VolumeConnection(what, path: volume))
+        return .mounted(try VolumeConnection(what, path: volume, volume: found))
     }
 
     /// How the volume is called in questions.
@@ -64,7 +65,7 @@ enum PasscodeTarget {
             } catch let error as KeybagError {
                 throw CommandFailure(what, path, error)
             }
-            _ = lock.rawValue
+            _ = lock.directoryDescriptor
         }
     }
 }

@@ -121,6 +121,6 @@ struct ExistingRecoveryKit {
         guard let mounted = RuntimeDirectory().mounted().first(where: { $0.uuid == uuid }) else {
             return
         }
-        try? ControlClient(socketPath: mounted.socket).readRecovery()
+        try? ControlClient(record: mounted).readRecovery()
     }
 }

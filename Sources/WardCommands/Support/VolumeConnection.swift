@@ -13,6 +13,11 @@ struct MountPointArgument: ParsableArguments {
         completion: .directory)
     var mountpoint: String?
 
+    /// Finds the volume, asking its daemon nothing; `what` begins the sentence if that fails.
+    func find(_ what: String) throws(CommandFailure) -> FoundVolume {
+        try VolumeConnection.find(what, mountpoint)
+    }
+
     /// Connects to the daemon; `what` begins the sentence if that fails.
     func connect(_ what: String) throws(CommandFailure) -> VolumeConnection {
         try VolumeConnection(what, path: mountpoint)
@@ -27,27 +32,17 @@ struct VolumeConnection {
     let client: ControlClient
 
     init(_ what: String, path: String?) throws(CommandFailure) {
+        try self.init(what, path: path, volume: try VolumeConnection.find(what, path))
+    }
+
+    /// For who has found the volume already.
+    init(_ what: String, path: String?, volume: FoundVolume) throws(CommandFailure) {
         self.what = what
         self.path = path
         do throws(ControlError) {
-            client = try ControlClient(socketPath: VolumeConnection.socket(for: path))
+            client = try volume.connect()
         } catch {
-            if let path, let dead = DeadMount.find(path) {
-                throw CommandFailure(
-                    what, path, why: "its daemon died",
-                    hint: "ward unmount \(Text.shellQuoted(dead.mountPoint)), then mount it again",
-                    status: .unavailable)
-            }
-            if let path, let mount = DeadMount.covering(path), access(mount.mountPoint, F_OK) != 0,
-                errno == EACCES
-            {
-                // The kernel lets nobody else in, not even root, unless the mount says --allow-other.
-                throw CommandFailure(
-                    what, path, why: "it was mounted by another user, who alone may enter",
-                    hint: "run ward as that user, or mount with --allow-other",
-                    status: .notPermitted)
-            }
-            throw CommandFailure(what, path, error)
+            throw VolumeConnection.failure(what, path, volume, error)
         }
     }
 
@@ -64,19 +59,35 @@ struct VolumeConnection {
 
     /// Below `ward test` it is the test's volume where none is named. With several volumes mounted and none named it is
     /// the one the working directory is in.
-    private static func socket(for path: String?) throws(ControlError) -> String {
+    static func find(_ what: String, _ path: String?) throws(CommandFailure) -> FoundVolume {
         let directory = RuntimeDirectory()
-        if path == nil, let volume = TestEnvironment.volume {
-            return try directory.socket(for: volume)
-        }
         do throws(ControlError) {
-            return try directory.socket(for: path)
-        } catch {
-            if case .severalMounted = error.code, let here = try? directory.socket(for: ".") {
-                return here
+            do throws(ControlError) {
+                return try directory.find(path ?? TestEnvironment.volume)
+            } catch {
+                if path == nil, case .severalMounted = error.code,
+                    let here = try? directory.find(".")
+                {
+                    return here
+                }
+                throw error
             }
-            throw error
+        } catch {
+            throw CommandFailure(what, path, error)
         }
+    }
+
+    /// Why there is no way to a volume's daemon.
+    static func failure(
+        _ what: String, _ path: String?, _ volume: FoundVolume, _ error: ControlError
+    ) -> CommandFailure {
+        if let mount = volume.mount, !mount.isServed {
+            return CommandFailure(
+                what, path ?? mount.mountPoint, why: "its daemon died",
+                hint: "ward unmount \(Text.shellQuoted(mount.mountPoint)), then mount it again",
+                status: .unavailable)
+        }
+        return CommandFailure(what, path ?? volume.mountPoint, error)
     }
 
     /// Makes a call and puts a failure into words.

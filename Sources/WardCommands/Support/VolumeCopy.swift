@@ -10,7 +10,7 @@ import WardVolume
 struct VolumeCopy: ~Copyable {
     /// Absolute.
     let path: String
-    private let lock: OwnedDescriptor
+    private let hold: VolumeHold
 
     private static let what = AdoptCommand.what
 
@@ -19,10 +19,8 @@ struct VolumeCopy: ~Copyable {
         if FileClass.isOnWard(named) { throw insideMount(named) }
         let path = try resolve(named)
         if FileClass.isOnWard(path) { throw insideMount(path) }
-        let copy = VolumeCopy(path: path, lock: try open(path))
         try requireVolume(path, what)
-        try takeLock(copy.lock, path)
-        return copy
+        return VolumeCopy(path: path, hold: try takeLock(path))
     }
 
     /// Anything at all of a volume's root, keys or no keys.
@@ -44,14 +42,6 @@ struct VolumeCopy: ~Copyable {
             return try Path.real(named)
         } catch {
             throw unusable(named, error)
-        }
-    }
-
-    private static func open(_ path: String) throws(CommandFailure) -> OwnedDescriptor {
-        do throws(Errno) {
-            return try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
-        } catch {
-            throw unusable(path, error)
         }
     }
 
@@ -79,23 +69,19 @@ struct VolumeCopy: ~Copyable {
             status: .usage)
     }
 
-    /// The lock that daemons hold. Whoever has it, the mount table names the mount.
-    private static func takeLock(
-        _ directory: borrowing OwnedDescriptor, _ path: String
-    ) throws(CommandFailure) {
-        guard flock(directory.rawValue, LOCK_EX | LOCK_NB) != 0 else { return }
-        let reason = Errno(rawValue: errno)
-        // A file system without locks can't be protected from a daemon on another machine anyway.
-        if reason.rawValue == ENOLCK || reason == .notSupportedOnSocket { return }
-        guard reason == .wouldBlock else { throw CommandFailure(what, path, errno: reason) }
-        let mount = MountTable.now.entries.last { $0.isWard && $0.source == path }
-        throw CommandFailure(
-            what, path,
-            why: mount.map { "it is mounted on \(Text.printable($0.mountPoint))" }
-                ?? "another process has it mounted or works on it",
-            hint: mount.map { "ward unmount \(Text.shellQuoted($0.mountPoint)), then adopt it" }
-                ?? "find it with: fuser \(Text.shellQuoted(path))",
-            status: .temporary)
+    /// The lock that daemons hold. Whoever has it, the mount table names the mount. A file system without locks can't be
+    /// protected from a daemon on another machine anyway.
+    private static func takeLock(_ path: String) throws(CommandFailure) -> VolumeHold {
+        do throws(Errno) {
+            return try VolumeHold(path)
+        } catch {
+            guard error == .wouldBlock else { throw unusable(path, error) }
+            var failure = VolumeDirectory.inUse(what, path)
+            if let hint = failure.hint, hint.hasPrefix("ward unmount") {
+                failure.hint = hint + ", then adopt it"
+            }
+            throw failure
+        }
     }
 
     /// What can be refused before anybody types a code.

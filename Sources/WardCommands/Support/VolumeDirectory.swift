@@ -2,6 +2,7 @@ import Glibc
 import WardControl
 import WardKeys
 import WardSystem
+import WardVolume
 
 /// A volume by its backing directory, for what works on the keybag itself.
 enum VolumeDirectory {
@@ -39,25 +40,36 @@ enum VolumeDirectory {
     /// The volume was erased just now, by a tenth wrong passcode, behind the back of the daemon that may serve it: that has
     /// keys in memory still.
     static func endErasedMount(_ path: String) {
-        guard let mounted = RuntimeDirectory().mounted().first(where: { $0.volume == path }) else {
-            return
-        }
-        try? ControlClient(socketPath: mounted.socket).erase(uuid: mounted.uuid)
+        guard let client = try? RuntimeDirectory().serving(path)?.connect(),
+            let status = try? client.status()
+        else { return }
+        try? client.erase(uuid: status.uuid)
     }
 
-    /// Keeps daemons away while the keybag of an unmounted volume changes: they hold the same lock, flock(2).
-    static func lock(_ path: String, _ what: String) throws(CommandFailure) -> OwnedDescriptor {
+    /// Keeps daemons away while an unmounted volume's keybag changes, or the volume is checked: they hold the same lock.
+    static func lock(_ path: String, _ what: String) throws(CommandFailure) -> VolumeHold {
         do throws(Errno) {
-            let directory = try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
-            _ = try Syscall.check { flock(directory.rawValue, LOCK_EX | LOCK_NB) }
-            return directory
+            return try VolumeHold(path)
         } catch {
-            if error == .wouldBlock {
-                throw CommandFailure(
-                    what, path, why: "it is mounted, and its daemon can't be reached from here",
-                    hint: "name its mount point, as the user who mounted it", status: .temporary)
-            }
-            throw CommandFailure(what, path, errno: error)
+            guard error == .wouldBlock else { throw CommandFailure(what, path, errno: error) }
+            throw VolumeDirectory.inUse(what, path)
         }
+    }
+
+    /// Why a volume's lock can't be had: where the volume is mounted, as far as this machine knows.
+    static func inUse(_ what: String, _ path: String) -> CommandFailure {
+        let mount = VolumeMount.all().first { PathBytes.isSame($0.volume, path) }
+        if let mount {
+            return CommandFailure(
+                what, path, why: "it is mounted on \(Text.printable(mount.mountPoint))",
+                hint: "ward unmount \(Text.shellQuoted(mount.mountPoint))", status: .temporary)
+        }
+        let holder = VolumeHold.holder(of: path)
+        return CommandFailure(
+            what, path,
+            why: holder.map { "process \($0) has it mounted or works on it" }
+                ?? "it is in use, perhaps on another machine",
+            hint: holder.map { "see what it is: ps -fp \($0)" } ?? "unmount it there",
+            status: .temporary)
     }
 }

@@ -28,7 +28,8 @@ struct WatchCommand: ParsableCommand {
 
     func run() throws {
         let what = "cannot watch"
-        let connection = try target.connect(what)
+        let volume = try target.find(what)
+        _ = try VolumeConnection(what, path: target.mountpoint, volume: volume)
         let environment = getenv("TERM").map { String(cString: $0) } ?? "dumb"
         let terminal: Terminal
         do throws(Errno) {
@@ -41,8 +42,7 @@ struct WatchCommand: ParsableCommand {
         }
         let feed: WatchFeed
         do throws(Errno) {
-            feed = try WatchFeed(
-                socketPath: connection.client.socketPath, place: target.mountpoint ?? ".")
+            feed = try WatchFeed(volume, place: target.mountpoint ?? ".")
         } catch {
             throw CommandFailure(what, target.mountpoint, errno: error)
         }

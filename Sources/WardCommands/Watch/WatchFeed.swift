@@ -23,16 +23,16 @@ final class WatchFeed: Sendable {
         var messageUntil = Duration.zero
     }
 
-    private let socketPath: String
+    /// Another daemon serves the volume when it is mounted again, and listens elsewhere.
+    private let volume: FoundVolume
     private let state: Mutex<State>
     /// eventfd(2), readable when something changed.
     let changed: Int32
     /// eventfd(2), readable when the status is worth asking for at once.
     private let outdated: Int32
 
-    /// The socket stays the same when the daemon ends and the volume is mounted again.
-    init(socketPath: String, place: String) throws(Errno) {
-        self.socketPath = socketPath
+    init(_ volume: FoundVolume, place: String) throws(Errno) {
+        self.volume = volume
         state = Mutex(State(scene: WatchScene(place: place)))
         changed = try Syscall.check { eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK)) }
         outdated = try Syscall.check { eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK)) }
@@ -77,8 +77,7 @@ final class WatchFeed: Sendable {
     func lock(now: Bool) {
         SystemThread.startDetached("ward-lock") { [self] in
             do throws(ControlError) {
-                let client = try ControlClient(
-                    socketPath: socketPath, timeout: WatchFeed.patience)
+                let client = try connect(timeout: WatchFeed.patience)
                 switch try client.lock(now: now) {
                 case "noPasscode": say("no passcode is set: a lock changes nothing")
                 case "beforeFirstUnlock", "locked": say("locked")
@@ -90,6 +89,12 @@ final class WatchFeed: Sendable {
                 say("can't lock: \(error.reason)")
             }
         }
+    }
+
+    /// Connects to whoever serves the volume now, at the same mount point.
+    private func connect(timeout: Duration?) throws(ControlError) -> ControlClient {
+        if volume.mount == nil { return try volume.connect(timeout: timeout) }
+        return try ControlClient(volumeAt: volume.mountPoint, timeout: timeout)
     }
 
     private func update(_ body: (inout State) -> Void) {
@@ -128,7 +133,7 @@ final class WatchFeed: Sendable {
     private func followEvents() {
         defer { sleep(1) }
         do throws(ControlError) {
-            let client = try ControlClient(socketPath: socketPath, timeout: nil)
+            let client = try connect(timeout: nil)
             update { $0.scene.events = [] }
             try client.monitor(last: WatchFeed.maximumEvents, status: true) { notice in
                 switch notice {
@@ -156,7 +161,7 @@ final class WatchFeed: Sendable {
     private func followStatus() {
         defer { sleep(1) }
         do throws(ControlError) {
-            let client = try ControlClient(socketPath: socketPath, timeout: WatchFeed.patience)
+            let client = try connect(timeout: WatchFeed.patience)
             var holdersAt = Duration.zero
             while true {
                 refresh(try client.status())
@@ -179,7 +184,7 @@ final class WatchFeed: Sendable {
 
     private static func problem(_ error: ControlError, _ status: VolumeStatus?) -> String {
         switch error.code {
-        case .noSocket, .refused, .connectionLost:
+        case .noSocket, .refused, .connectionLost, .notInMount:
             let volume = status.map { Text.shellQuoted($0.volume) } ?? "VOLUME"
             let mountPoint = status.map { Text.shellQuoted($0.mountpoint) } ?? "MOUNTPOINT"
             return "not mounted: ward mount \(volume) \(mountPoint)"

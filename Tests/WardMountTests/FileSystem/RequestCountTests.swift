@@ -9,7 +9,7 @@ extension MountSuite {
 
         /// Since the mount, by name.
         private func requests(_ volume: MountedVolume) throws -> [String: Int] {
-            let done = try volume.ward("status", "--json")
+            let done = try volume.ward("status", volume.mountPoint, "--json")
             let object = try JSONSerialization.jsonObject(with: Data(done.output.utf8))
             let status = try #require(object as? [String: Any], "\(done.everything)")
             let counts = try #require(status["requests"] as? [[String: Any]])

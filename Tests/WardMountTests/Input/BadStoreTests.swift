@@ -215,11 +215,11 @@ extension MountSuite {
             elsewhere["XDG_RUNTIME_DIR"] = volume.directory + "/home/run"
             for (what, prefix, environment, hint) in [
                 ("the same user", [], volume.environment, "ward unmount"),
-                ("another runtime directory", [], elsewhere, "fuser"),
-                ("a container", container, elsewhere, "fuser"),
+                ("another runtime directory", [], elsewhere, "ward unmount"),
+                ("a container", container, elsewhere, "ward unmount"),
                 (
                     "a container with the same runtime directory", container, volume.environment,
-                    "fuser"
+                    "ward unmount"
                 ),
             ] {
                 let done = try Child.run(

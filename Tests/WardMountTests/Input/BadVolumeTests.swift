@@ -19,7 +19,6 @@ extension MountSuite {
                 "init", home + "/pictures", "--passcode-file", volume.passcodeFile, exit: 73)
             try transcript.ward(
                 "unlock", home + "/pictures", "--passcode-file", volume.passcodeFile, exit: 10)
-            try transcript.ward("status", exit: 69)
             try transcript.ward("class", "show", home + "/pictures/cat.jpg", exit: 10)
             try transcript.check("not-a-volume")
             #expect(

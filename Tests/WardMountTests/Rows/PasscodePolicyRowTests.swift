@@ -295,16 +295,27 @@ extension MountSuite {
             let hidden = try MountedVolume(as: user)
             var elsewhere = hidden.environment
             elsewhere["XDG_RUNTIME_DIR"] = hidden.directory + "/home"
+            // A mount namespace without the mount, and another runtime directory: as an ordinary user its daemon is found.
+            let apart =
+                geteuid() == 0
+                ? [
+                    "unshare", "--mount", "--propagation", "private", "sh", "-c",
+                    #"umount -l "$0"; exec "$@""#, hidden.mountPoint,
+                ] : []
             let partly = try Child.run(
-                user.prefix + [
+                apart + user.prefix + [
                     TestEnvironment.shared.ward, "erase", hidden.volume, "--yes-really",
                 ], environment: elsewhere)
             #expect(
-                partly.status == 75 && partly.errors.contains("still has it open"),
+                apart.isEmpty
+                    ? partly.succeeded
+                    : partly.status == 75 && partly.errors.contains("still has it open"),
                 "\(partly.everything)")
             let key = try hidden.deviceDirectory() + "/effaceable.key"
             #expect(!FileManager.default.fileExists(atPath: key))
-            #expect(try hidden.ward("unmount", "--force", hidden.mountPoint).succeeded)
+            if !apart.isEmpty {
+                #expect(try hidden.ward("unmount", "--force", hidden.mountPoint).succeeded)
+            }
             try expectErased(hidden, [hidden.volume])
         }
 
@@ -351,9 +362,9 @@ extension MountSuite {
 
             let open = try MountedVolume(as: user, passcode: nil)
             let lock = try open.ward("lock", open.mountPoint, "--now")
-            #expect(lock.succeeded, "\(lock.everything)")
+            #expect(lock.status == 16, "\(lock.everything)")
             #expect(
-                lock.errors.contains("nothing is withheld: \(open.mountPoint) has no passcode")
+                lock.errors.contains("nothing is locked: \(open.mountPoint) has no passcode")
                     && lock.errors.contains("ward passcode set \(open.mountPoint)"),
                 "\(lock.everything)")
             let unlock = try open.ward("unlock", open.mountPoint)

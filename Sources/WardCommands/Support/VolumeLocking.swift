@@ -1,0 +1,182 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardControl
+import WardSystem
+
+/// Locks volumes side by side, each through its mount and with a time limit of its own, so that one that hangs holds up
+/// no other. What counts is what the mount says once the lock has come to its end: a socket can be another program's.
+struct VolumeLocking: Sendable {
+    /// For a lock's end: the daemon cuts a mount off that is not locked after five seconds.
+    static let patience = Duration.seconds(12)
+    /// After this silence the socket is tried beside the mount: programs may keep all that serve the mount waiting.
+    private static let silence = Duration.seconds(3)
+
+    let now: Bool
+    let endHosts: Bool
+
+    /// What came of one volume's lock.
+    enum Outcome: Sendable {
+        /// The state, by name, and the status, where it could still be asked for.
+        case done(state: String, VolumeStatus?)
+        /// The daemon cut the mount off, because it could not be locked otherwise: nothing can be read.
+        case cutOff
+        case failed(CommandFailure)
+    }
+
+    static let what = "cannot lock"
+
+    /// In the order of `volumes`; returns when each is locked, or its time is over.
+    func run(_ volumes: [FoundVolume]) -> [Outcome] {
+        let outcomes = Mutex<[Int: Outcome]>([:])
+        var threads: [SystemThread] = []
+        for (index, volume) in volumes.enumerated() {
+            let body: @Sendable () -> Void = {
+                let outcome = lock(volume)
+                outcomes.withLock { $0[index] = outcome }
+            }
+            if let thread = try? SystemThread("ward-lock", body) {
+                threads.append(thread)
+            } else {
+                body()
+            }
+        }
+        for thread in threads { thread.join() }
+        return outcomes.withLock { outcomes in volumes.indices.map { outcomes[$0]! } }
+    }
+
+    private func lock(_ volume: FoundVolume) -> Outcome {
+        guard let mount = volume.mount else { return lockBySocket(volume) }
+        let end = SystemClock.monotonic() + VolumeLocking.patience + .seconds(1)
+        let child: LockingChild
+        do throws(Errno) {
+            child = try LockingChild(mount, now: now, endHosts: endHosts)
+        } catch {
+            return .failed(
+                CommandFailure(
+                    VolumeLocking.what, mount.mountPoint,
+                    why: "no process can be started: \(Text.reason(error))", status: .system))
+        }
+        var answer = child.answer(until: SystemClock.monotonic() + VolumeLocking.silence)
+        var bySocket: String?
+        if answer == nil {
+            // Only a record leads to it: the mount does not say now where it is.
+            if let record = volume.record,
+                let client = try? ControlClient(
+                    socketPath: record.socket, timeout: .seconds(7))
+            {
+                bySocket = try? client.lock(now: now, endingHosts: endHosts)
+            }
+            answer = child.answer(until: end)
+        }
+        guard let answer else {
+            return .failed(
+                CommandFailure(
+                    VolumeLocking.what, mount.mountPoint,
+                    why: "the mount does not answer"
+                        + (bySocket.map {
+                            "; its control socket says \(StateText.name($0)), and nothing confirms it"
+                        } ?? ""),
+                    hint: "ward unmount --force \(Text.shellQuoted(mount.mountPoint))",
+                    status: .temporary))
+        }
+        return outcome(answer, mount)
+    }
+
+    private func outcome(_ answer: JSONValue, _ mount: VolumeMount) -> Outcome {
+        if let state = answer["state"]?.stringValue {
+            let status = answer["status"].flatMap(VolumeStatus.init(json:))
+            // Two seconds of grace may have been left over from a lock before.
+            if now, !VolumeLocking.closes(state), state != "noPasscode" {
+                return .failed(
+                    CommandFailure(
+                        VolumeLocking.what, mount.mountPoint,
+                        why: "its daemon says \(StateText.name(state)) after the lock",
+                        hint: "ward unmount --force \(Text.shellQuoted(mount.mountPoint))",
+                        status: .temporary))
+            }
+            return .done(state: state, status)
+        }
+        let number = Int32(truncatingIfNeeded: answer["errno"]?.intValue ?? Int(EPROTO))
+        if answer["wasAsked"]?.boolValue == true, number == ENOTCONN || number == ECONNABORTED {
+            return .cutOff
+        }
+        let volume = FoundVolume(mount: mount, record: nil)
+        if number == ETIMEDOUT {
+            return .failed(
+                CommandFailure(
+                    VolumeLocking.what, mount.mountPoint,
+                    why: "it is not locked after \(Text.duration(seconds: 12))",
+                    hint: "ward unmount --force \(Text.shellQuoted(mount.mountPoint))",
+                    status: .temporary))
+        }
+        return .failed(
+            VolumeConnection.failure(
+                VolumeLocking.what, mount.mountPoint, volume,
+                mount.failure(Errno(rawValue: number))))
+    }
+
+    /// A mount that this mount namespace does not show can't be asked: only the daemon that its record names can.
+    private func lockBySocket(_ volume: FoundVolume) -> Outcome {
+        do throws(ControlError) {
+            let client = try volume.connect(timeout: VolumeLocking.patience)
+            let state = try client.lock(now: now, endingHosts: endHosts)
+            return .done(state: state, try? client.status())
+        } catch {
+            return .failed(
+                VolumeConnection.failure(VolumeLocking.what, volume.mountPoint, volume, error))
+        }
+    }
+
+    /// Whether nothing of class A can be opened in this state, but for a trusted host.
+    static func closes(_ state: String) -> Bool {
+        ["locked", "lockedWithHost", "beforeFirstUnlock"].contains(state)
+    }
+}
+
+/// One process that locks one volume, `LockMountCommand`. Left to itself when it does not answer: it may hang in the
+/// kernel, which no signal ends, until its mount is served again or cut off.
+private final class LockingChild {
+    private let process: ChildProcess
+    private let output: OwnedDescriptor
+    private var text: [UInt8] = []
+
+    init(_ mount: VolumeMount, now: Bool, endHosts: Bool) throws(Errno) {
+        var words = [
+            "ward", "lock-mount", "--mount-point=" + mount.mountPoint,
+            "--device=\(mount.deviceMinor)", "--volume=" + mount.volume, "--owner=\(mount.owner)",
+            "--group=\(mount.group)",
+        ]
+        if now { words.append("--now") }
+        if endHosts { words.append("--end-hosts") }
+        let pipe = try Syscall.pipe()
+        let writing = OwnedDescriptor(adopting: pipe.writing)
+        output = OwnedDescriptor(adopting: pipe.reading)
+        process = try ChildProcess.start(
+            ChildProcess.thisProgram, words, input: .null,
+            output: .descriptor(writing.rawValue), error: .null)
+    }
+
+    /// What it says; nil where it has not by `deadline` (`SystemClock.monotonic`).
+    func answer(until deadline: Duration) -> JSONValue? {
+        while true {
+            let left = deadline - SystemClock.monotonic()
+            var request = pollfd(fd: output.rawValue, events: Int16(POLLIN), revents: 0)
+            let ready = withUnsafeMutablePointer(to: &request) {
+                try? Syscall.poll(
+                    UnsafeMutableBufferPointer(start: $0, count: 1),
+                    timeoutMilliseconds: Int32(max(.zero, left) / .milliseconds(1)))
+            }
+            guard let ready else { continue }
+            if ready == 0 { return nil }
+            var chunk = [UInt8](repeating: 0, count: 65536)
+            guard let count = try? Syscall.read(output.rawValue, &chunk, chunk.count) else {
+                return .object([])
+            }
+            text += chunk[..<count]
+            if count > 0 { continue }
+            _ = process.wait()
+            return (try? JSONParser.parse(text.filter { $0 != UInt8(ascii: "\n") })) ?? .object([])
+        }
+    }
+}

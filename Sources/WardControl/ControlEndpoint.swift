@@ -1,0 +1,99 @@
+import Glibc
+import WardSystem
+
+/// Where a daemon listens, and what tells its socket from any other: the socket's file, which nobody can make again while
+/// the daemon has it bound, whatever becomes of its name.
+public struct ControlEndpoint: Equatable, Sendable {
+    public var socketPath: String
+    /// `st_dev` and `st_ino` of the socket's file.
+    public var device: UInt64
+    public var inode: UInt64
+
+    public init(socketPath: String, device: UInt64, inode: UInt64) {
+        self.socketPath = socketPath
+        self.device = device
+        self.inode = inode
+    }
+
+    public var json: JSONValue {
+        .object([
+            ("socket", .string(socketPath)), ("device", .string("\(device)")),
+            ("inode", .string("\(inode)")),
+        ])
+    }
+
+    /// Nil where a member is missing or of another type.
+    public init?(json: JSONValue) {
+        guard let socketPath = json["socket"]?.stringValue,
+            let device = json["device"]?.stringValue.flatMap({ UInt64($0) }),
+            let inode = json["inode"]?.stringValue.flatMap({ UInt64($0) })
+        else { return nil }
+        self.init(socketPath: socketPath, device: device, inode: inode)
+    }
+}
+
+extension ControlSocket {
+    /// `O_PATH` of open(2), which Glibc's module leaves out.
+    static let namingOnly: Int32 = 0o10000000
+
+    /// Connects to the very socket of `endpoint`. Throws `noSocket` where nothing is there, `replaced` where something else is.
+    static func connect(to endpoint: ControlEndpoint) throws(ControlError) -> OwnedDescriptor {
+        let path = endpoint.socketPath
+        let named = try NamedFile(path)
+        let found = named.endpoint
+        guard found.device == endpoint.device, found.inode == endpoint.inode else {
+            throw ControlError(.replaced, path: path, "it is not the socket of the mount's daemon")
+        }
+        // By the descriptor: the name may lead elsewhere by now.
+        return try connect(to: "/proc/self/fd/\(named.file.rawValue)", calledAs: path)
+    }
+
+    /// The endpoint that `path` is now, where this process is the one who listens there. Throws `replaced` where it is not.
+    static func ownEndpoint(at path: String) throws(ControlError) -> ControlEndpoint {
+        let named = try NamedFile(path)
+        let socket = try connect(to: "/proc/self/fd/\(named.file.rawValue)", calledAs: path)
+        let listener: PeerCredentials
+        do throws(Errno) {
+            listener = try peer(of: socket.rawValue)
+        } catch {
+            throw ControlError(.system(error), path: path, "\(error)")
+        }
+        guard listener.pid == getpid() else {
+            throw ControlError(.replaced, path: path, "another process listens there")
+        }
+        return named.endpoint
+    }
+}
+
+/// What has a name now, held by a descriptor that names it alone.
+struct NamedFile: ~Copyable {
+    let file: OwnedDescriptor
+    let endpoint: ControlEndpoint
+
+    /// Throws `noSocket` where there is nothing of that name.
+    init(_ path: String) throws(ControlError) {
+        let opened = try NamedFile.open(path)
+        endpoint = opened.endpoint
+        file = OwnedDescriptor(adopting: opened.number)
+    }
+
+    private static func open(
+        _ path: String
+    ) throws(ControlError) -> (number: Int32, endpoint: ControlEndpoint) {
+        do throws(Errno) {
+            let file = try OwnedDescriptor(opening: path, ControlSocket.namingOnly | O_NOFOLLOW)
+            let status = try Syscall.fstat(file.rawValue)
+            let endpoint = ControlEndpoint(
+                socketPath: path, device: UInt64(status.st_dev), inode: UInt64(status.st_ino))
+            return (file.release(), endpoint)
+        } catch {
+            switch error {
+            case .noSuchFileOrDirectory, .notDirectory:
+                throw ControlError(.noSocket, path: path, "no control socket there")
+            case .permissionDenied, .notPermitted:
+                throw ControlError(.permission, path: path, "belongs to another user")
+            default: throw ControlError(.system(error), path: path, "\(error)")
+            }
+        }
+    }
+}

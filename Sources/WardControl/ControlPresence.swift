@@ -1,0 +1,180 @@
+import CWardLinux
+import Glibc
+import Synchronization
+import WardSystem
+
+/// What makes a daemon findable by name: its runtime directory, its socket and its record. It is watched, inotify(7), and
+/// made again where it goes.
+///
+/// Concurrency: `look` and `restore` belong to the control server's thread; `endpoint` can be asked for anywhere.
+public final class ControlPresence: Sendable {
+    /// What became of it.
+    public enum Change: Sendable, Equatable {
+        /// It was gone, and is there again, in this directory.
+        case restored(directory: String)
+        /// Something else had taken the socket's name; `isRestored`: the socket has it again.
+        case replaced(isRestored: Bool)
+        /// It is gone and can't be made again.
+        case lost(reason: String)
+    }
+
+    /// From a change to the look at it.
+    static let settling = Duration.milliseconds(300)
+
+    private struct State: ~Copyable {
+        var directory: RuntimeDirectory
+        var endpoint: ControlEndpoint?
+        var watch: OwnedDescriptor?
+        var isLost = false
+    }
+
+    private let preferred: RuntimeDirectory
+    private let record: MountedVolume
+    private let changed: @Sendable (Change) -> Void
+    private let state: Mutex<State>
+
+    /// `record`: what the record says; its socket's path is put in here. `changed` is called on the server's thread, and
+    /// must not wait.
+    public init(
+        in directory: RuntimeDirectory, record: MountedVolume,
+        changed: @escaping @Sendable (Change) -> Void
+    ) {
+        preferred = directory
+        self.record = record
+        self.changed = changed
+        state = Mutex(State(directory: directory))
+    }
+
+    /// Where the daemon listens now; nil where it does not.
+    public var endpoint: ControlEndpoint? { state.withLock { $0.endpoint } }
+
+    public var socketPath: String {
+        state.withLock { $0.directory.socketPath(record.name) }
+    }
+
+    /// inotify(7), -1 where there is none: then changes are found at the next regular look.
+    var watchDescriptor: Int32 { state.withLock { $0.watch?.rawValue ?? -1 } }
+
+    // MARK: The server's thread
+
+    /// Listens, and writes the record.
+    func begin() throws(ControlError) -> OwnedDescriptor {
+        try listen(in: preferred)
+    }
+
+    /// Looks whether all of it is as it was; else makes it again and says what happened. Returns the new listener where
+    /// there is one.
+    func look() -> OwnedDescriptor? {
+        let (directory, expected) = state.withLock { ($0.directory, $0.endpoint) }
+        let standing = ControlPresence.standing(of: expected)
+        if standing == .intact {
+            // Without a descriptor to be had nothing can be said of the record.
+            if let isRight = hasRecord(directory), !isRight { try? writeRecord(directory) }
+            return nil
+        }
+        do throws(ControlError) {
+            let listener = try listen(
+                in: try RuntimeDirectory.make(at: preferred.path, elsewhere: true))
+            let path = state.withLock { state in
+                state.isLost = false
+                return state.directory.path
+            }
+            changed(
+                standing == .replaced
+                    ? .replaced(isRestored: true) : .restored(directory: path))
+            return listener
+        } catch {
+            let wasLost = state.withLock { state in
+                defer { state.isLost = true }
+                return state.isLost
+            }
+            if !wasLost {
+                changed(
+                    standing == .replaced
+                        ? .replaced(isRestored: false) : .lost(reason: error.description))
+            }
+            return nil
+        }
+    }
+
+    /// Whether something else has the socket's name.
+    var isReplaced: Bool { ControlPresence.standing(of: endpoint) == .replaced }
+
+    /// Removes socket and record.
+    func end() {
+        let (directory, endpoint) = state.withLock { state in
+            state.watch = nil
+            defer { state.endpoint = nil }
+            return (state.directory, state.endpoint)
+        }
+        if ControlPresence.standing(of: endpoint) == .intact {
+            unlink(directory.socketPath(record.name))
+        }
+        unlink(directory.recordPath(record.name))
+        if directory.isMakeshift { rmdir(directory.path) }
+    }
+
+    private func listen(in directory: RuntimeDirectory) throws(ControlError) -> OwnedDescriptor {
+        let path = directory.socketPath(record.name)
+        let listener = try ControlSocket.listen(at: path)
+        let endpoint = try ControlSocket.ownEndpoint(at: path)
+        try writeRecord(directory)
+        state.withLock { state in
+            state.directory = directory
+            state.endpoint = endpoint
+            state.watch = ControlPresence.watch(directory.path)
+        }
+        return listener
+    }
+
+    private func written(in directory: RuntimeDirectory) -> MountedVolume {
+        var record = record
+        record.socket = directory.socketPath(record.name)
+        return record
+    }
+
+    private func writeRecord(_ directory: RuntimeDirectory) throws(ControlError) {
+        try directory.record(written(in: directory))
+    }
+
+    /// Nil where it can't be read now.
+    private func hasRecord(_ directory: RuntimeDirectory) -> Bool? {
+        do throws(Errno) {
+            _ = try OwnedDescriptor(
+                opening: directory.recordPath(record.name), O_RDONLY | O_NOFOLLOW)
+        } catch {
+            return error == .noSuchFileOrDirectory ? false : nil
+        }
+        return directory.recorded(record.name) == written(in: directory)
+    }
+
+    private enum Standing { case intact, gone, replaced }
+
+    private static func standing(of endpoint: ControlEndpoint?) -> Standing {
+        guard let endpoint else { return .gone }
+        var status = FileStatus()
+        guard lstat(endpoint.socketPath, &status) == 0 else { return .gone }
+        return UInt64(status.st_dev) == endpoint.device
+            && UInt64(status.st_ino) == endpoint.inode ? .intact : .replaced
+    }
+
+    private static func watch(_ path: String) -> OwnedDescriptor? {
+        let number = inotify_init1(Int32(IN_NONBLOCK) | Int32(IN_CLOEXEC))
+        guard number >= 0 else { return nil }
+        let descriptor = OwnedDescriptor(adopting: number)
+        let events =
+            IN_DELETE | IN_CREATE | IN_MOVED_FROM | IN_MOVED_TO | IN_CLOSE_WRITE | IN_DELETE_SELF
+            | IN_MOVE_SELF | IN_ONLYDIR
+        guard inotify_add_watch(number, path, UInt32(events)) >= 0 else { return nil }
+        return descriptor
+    }
+
+    /// Takes what inotify(7) has to tell: each look sees the whole.
+    func forgetChanges() {
+        state.withLock { state in
+            guard let watch = state.watch?.rawValue else { return }
+            var buffer = [UInt8](repeating: 0, count: 4096)
+            while read(watch, &buffer, buffer.count) > 0 {}
+        }
+    }
+}

@@ -1,0 +1,214 @@
+import CWardLinux
+import Glibc
+import WardSystem
+
+/// One ward mount as the kernel has it. Finding it asks its daemon nothing, so a daemon that hangs hangs nobody.
+public struct VolumeMount: Equatable, Sendable {
+    public var mountPoint: String
+    /// Minor number of `st_dev`: of two copies of a volume each has its own.
+    public var deviceMinor: UInt32
+    /// The backing directory, as the daemon has told the kernel.
+    public var volume: String
+    /// The user and the group who mounted it.
+    public var owner: UInt32
+    public var group: UInt32
+
+    /// Longest value of an attribute, bytes: XATTR_SIZE_MAX, xattr(7).
+    private static let maximumBytes = 65536
+
+    public init(
+        mountPoint: String, deviceMinor: UInt32, volume: String, owner: UInt32, group: UInt32
+    ) {
+        self.mountPoint = mountPoint
+        self.deviceMinor = deviceMinor
+        self.volume = volume
+        self.owner = owner
+        self.group = group
+    }
+
+    /// Nil for a mount of something else.
+    init?(_ entry: MountTable.Entry) {
+        guard entry.isWard, let owner = entry.ownerID, let group = entry.groupID else { return nil }
+        self.init(
+            mountPoint: entry.mountPoint, deviceMinor: entry.deviceMinor, volume: entry.source,
+            owner: owner, group: group)
+    }
+
+    // MARK: Finding
+
+    /// All that this mount namespace shows, each once, in the order of their mount points; `owner`: one user's.
+    public static func all(ownedBy owner: UInt32? = nil) -> [VolumeMount] {
+        guard let table = try? MountTable() else { return [] }
+        var found: [UInt32: MountTable.Entry] = [:]
+        for entry in table.entries where entry.isWard {
+            // The whole mount rather than a bind mount of a part.
+            if found[entry.deviceMinor].map({ $0.root != "/" && entry.root == "/" }) ?? true {
+                found[entry.deviceMinor] = entry
+            }
+        }
+        return found.values.compactMap(VolumeMount.init).filter { $0.owner == owner ?? $0.owner }
+            .sorted { $0.mountPoint < $1.mountPoint }
+    }
+
+    /// The mount that `path` lies in, dead or alive; nil off ward volumes.
+    public static func covering(_ path: String) -> VolumeMount? {
+        guard let table = try? MountTable() else { return nil }
+        do throws(Errno) {
+            let file = try OwnedDescriptor(opening: path, ControlSocket.namingOnly)
+            return try table.entry(holding: file.rawValue).flatMap(VolumeMount.init)
+        } catch {
+            // A dead mount can't be entered, nor can another user's: then the name has to do.
+            guard [ENOTCONN, ECONNABORTED, EACCES, EPERM].contains(error.rawValue) else {
+                return nil
+            }
+            return canonical(path).flatMap(table.covering).flatMap(VolumeMount.init)
+        }
+    }
+
+    /// Absolute, with links resolved as far as the path can be followed.
+    private static func canonical(_ path: String) -> String? {
+        var rest: [String] = []
+        var head = path
+        while true {
+            if let real = RuntimeDirectory.resolve(head) {
+                let tail = rest.reversed().joined(separator: "/")
+                return tail.isEmpty ? real : (real == "/" ? "" : real) + "/" + tail
+            }
+            let name = PathBytes.lastComponent(head)
+            if name.isEmpty || name == "." || name == ".." { return nil }
+            rest.append(name)
+            while head.utf8.last == UInt8(ascii: "/") { head.removeLast() }
+            head = PathBytes.parent(head)
+        }
+    }
+
+    /// False where its daemon died: the mount answers with errors, until it is unmounted. Another user's counts as served.
+    public var isServed: Bool {
+        // Not stat(2), which the kernel may answer from memory.
+        if ward_file_system_type(mountPoint) != -1 { return true }
+        return ward_errno() != ENOTCONN && ward_errno() != ECONNABORTED
+    }
+
+    // MARK: Asking
+
+    /// The value of an attribute of the mount's root (`MountAttribute`), from the daemon of this mount and no other. Waits
+    /// for the daemon. Throws ESTALE where something else is mounted over it, ENOTCONN or ECONNABORTED where its daemon
+    /// died, EACCES where only its owner may ask.
+    public func attribute(_ name: String) throws(Errno) -> [UInt8] {
+        let root = try OwnedDescriptor(opening: mountPoint, ControlSocket.namingOnly)
+        let entry = try MountTable().entry(holding: root.rawValue)
+        guard let entry, entry.deviceMinor == deviceMinor, entry.isWard else {
+            throw Errno(rawValue: ESTALE)
+        }
+        var value = [UInt8](repeating: 0, count: VolumeMount.maximumBytes)
+        let count = ward_getxattr("/proc/self/fd/\(root.rawValue)", name, &value, value.count)
+        guard count >= 0 else { throw Errno(rawValue: ward_errno()) }
+        return Array(value[0..<count])
+    }
+
+    /// Where the daemon of this mount listens. Throws `refused` where it died, `mountOfAnother`.
+    public func endpoint() throws(ControlError) -> ControlEndpoint {
+        let json = try answer(MountAttribute.control)
+        guard let endpoint = ControlEndpoint(json: json) else {
+            throw ControlError(
+                .protocolViolation, path: mountPoint, "the mount does not say where its daemon is")
+        }
+        return endpoint
+    }
+
+    /// The state, asked through the mount. Paths and hosts are left out.
+    public func status() throws(ControlError) -> VolumeStatus {
+        guard let status = VolumeStatus(json: try answer(MountAttribute.status)) else {
+            throw ControlError(.protocolViolation, path: mountPoint, "no status in the answer")
+        }
+        return status
+    }
+
+    private func answer(_ name: String) throws(ControlError) -> JSONValue {
+        let bytes: [UInt8]
+        do throws(Errno) {
+            bytes = try attribute(name)
+        } catch {
+            throw failure(error)
+        }
+        do throws(JSONError) {
+            return try JSONParser.parse(bytes)
+        } catch {
+            throw ControlError(.protocolViolation, path: mountPoint, "not JSON: \(error)")
+        }
+    }
+
+    /// What a failure of `attribute` means.
+    public func failure(_ error: Errno) -> ControlError {
+        switch error.rawValue {
+        case ENOTCONN, ECONNABORTED:
+            ControlError(.refused, path: mountPoint, "its daemon died")
+        case EACCES, EPERM:
+            ControlError(
+                .mountOfAnother, path: mountPoint,
+                "it was mounted by another user, who alone may enter")
+        case ESTALE:
+            ControlError(.replaced, path: mountPoint, "something else is mounted over it")
+        case EOPNOTSUPP, ENODATA:
+            ControlError(
+                .protocolViolation, path: mountPoint, "its daemon is of an older version of ward")
+        default: ControlError(.system(error), path: mountPoint, "\(error)")
+        }
+    }
+
+    // MARK: Locking
+
+    /// Locks through the mount: it needs no socket, and what it returns is what the daemon of this mount says once the
+    /// lock has come to its end, or its grace period has begun. Waits for an answer to each question, and for the end of
+    /// the lock until `deadline` (`SystemClock.monotonic`). Throws ETIMEDOUT after it, else what `attribute` does.
+    /// `asked` is called when the daemon has begun the lock.
+    /// - Returns: The state's name.
+    public func lock(
+        now: Bool, endingHosts: Bool, asked: () -> Void = {}, until deadline: Duration
+    ) throws(Errno) -> String {
+        let name = MountAttribute.lock(now: now, endingHosts: endingHosts)
+        var answer: [UInt8]?
+        while answer == nil {
+            do throws(Errno) {
+                answer = try attribute(name)
+            } catch {
+                guard error.rawValue == EAGAIN else { throw error }
+                if SystemClock.monotonic() > deadline { throw Errno(rawValue: ETIMEDOUT) }
+                usleep(1000)
+            }
+        }
+        guard let answer, let number = UInt64(String(decoding: answer, as: UTF8.self)) else {
+            throw Errno(rawValue: EPROTO)
+        }
+        asked()
+        var pause: UInt32 = 1000
+        while true {
+            let words = String(decoding: try attribute(MountAttribute.locked), as: UTF8.self)
+                .split(separator: " ")
+            guard words.count == 2, let last = UInt64(words[0]) else {
+                throw Errno(rawValue: EPROTO)
+            }
+            if last >= number { return String(words[1]) }
+            if SystemClock.monotonic() > deadline { throw Errno(rawValue: ETIMEDOUT) }
+            usleep(pause)
+            pause = min(pause * 2, 50_000)
+        }
+    }
+}
+
+/// Whose daemon may be believed.
+enum DaemonOwner {
+    /// Whether a peer of the user `peer` can be the daemon of a mount that `owner` made. Numbers in the mount table are
+    /// those of the user namespace that mounted: in one of its own a program sees its user by another number.
+    static func isRight(peer: UInt32, of owner: UInt32) -> Bool {
+        peer == owner || (peer == geteuid() && !isInInitialNamespace)
+    }
+
+    /// user_namespaces(7): the initial namespace maps every number to itself.
+    private static let isInInitialNamespace: Bool = {
+        guard let map = try? FileReading.text(of: "/proc/self/uid_map", limit: 4096) else {
+            return true
+        }
+        return map.split(whereSeparator: \.isWhitespace) == ["0", "0", "4294967295"]
+    }()
+}

@@ -1,0 +1,94 @@
+import Glibc
+import Synchronization
+import WardControl
+import WardSystem
+import WardVolume
+
+/// Locks that were asked for through the mount: numbered as they come, and they end in that order.
+///
+/// Concurrency: any thread; guarded by its mutex.
+final class MountLocks: Sendable {
+    /// Of either kind that are under way at once: a program that asks for locks without end fills no queue. Those without a
+    /// grace period are counted apart, so that they are never behind others.
+    private static let maximumUnderWay = 64
+
+    private struct State {
+        var asked: UInt64 = 0
+        var ended: UInt64 = 0
+        /// With a grace period, and without.
+        var underWay = (0, 0)
+        /// The state's name when the last of them ended.
+        var state = ""
+    }
+
+    private let state = Mutex(State())
+
+    /// The next lock's number; `post` begins it with the order of the numbers kept. Nil where too many are under way.
+    func begin(now: Bool, _ post: (UInt64) -> Void) -> UInt64? {
+        state.withLock { state in
+            let count = now ? state.underWay.1 : state.underWay.0
+            if count >= MountLocks.maximumUnderWay { return nil }
+            if now { state.underWay.1 += 1 } else { state.underWay.0 += 1 }
+            state.asked += 1
+            post(state.asked)
+            return state.asked
+        }
+    }
+
+    func end(_ number: UInt64, now: Bool, _ name: String) {
+        state.withLock { state in
+            if now { state.underWay.1 -= 1 } else { state.underWay.0 -= 1 }
+            guard number > state.ended else { return }
+            state.ended = number
+            state.state = name
+        }
+    }
+
+    /// The last one that ended, and the state then.
+    func last(else name: String) -> String {
+        state.withLock { "\($0.ended) \($0.state.isEmpty ? name : $0.state)" }
+    }
+}
+
+/// What a mount answers for itself, `MountAttribute`.
+extension ControlService {
+    /// Longest answer, bytes: XATTR_SIZE_MAX, xattr(7).
+    private static let maximumAnswerBytes = 65536
+
+    /// Called on threads that serve requests: waits for nothing. `endpoint`: where the daemon listens now.
+    func mountAttribute(
+        _ name: String, _ caller: Caller, _ endpoint: ControlEndpoint?
+    ) throws(Errno) -> [UInt8] {
+        guard caller.uid == 0 || caller.uid == geteuid() else { throw .permissionDenied }
+        switch name {
+        case MountAttribute.control:
+            guard let endpoint else { throw .noData }
+            return endpoint.json.bytes
+        case MountAttribute.status:
+            var status = currentStatus()
+            // A program that is confined to a part of the volume may ask, too.
+            status.lostPaths = []
+            status.hosts = []
+            let bytes = status.json.bytes
+            guard bytes.count <= ControlService.maximumAnswerBytes else { throw .outOfRange }
+            return bytes
+        case MountAttribute.lock: return try beginLock(now: false, endingHosts: false)
+        case MountAttribute.lockNow: return try beginLock(now: true, endingHosts: false)
+        case MountAttribute.lockEndHosts: return try beginLock(now: false, endingHosts: true)
+        case MountAttribute.lockNowEndHosts: return try beginLock(now: true, endingHosts: true)
+        case MountAttribute.locked: return Array(mountLocks.last(else: keeper.stateName).utf8)
+        default: throw .noData
+        }
+    }
+
+    /// Throws EAGAIN where too many are under way.
+    private func beginLock(now: Bool, endingHosts: Bool) throws(Errno) -> [UInt8] {
+        let number = mountLocks.begin(now: now) { number in
+            lock(now: now, endingHosts: endingHosts) { [mountLocks] state in
+                mountLocks.end(number, now: now, state)
+            }
+        }
+        guard let number else { throw .resourceTemporarilyUnavailable }
+        return Array("\(number)".utf8)
+    }
+}

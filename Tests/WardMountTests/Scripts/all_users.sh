@@ -1,0 +1,71 @@
+# Volumes of root, uucp (10) and backup (34), in a mount namespace that shows no other test's, and `ward lock --all` there.
+#   all_users.sh DIRECTORY WARD HOOK     prints one line for each thing that holds, and "done" at the end
+set -eu
+base=$1 ward=$2 hook=$3
+# Mounts of other tests are copies here: only the copies go.
+grep ' fuse\.ward ' /proc/mounts | cut -d ' ' -f 2 | while read -r place; do
+    umount -l "$(printf %b "$place")" || :
+done
+as() { user=$1; shift; setpriv --reuid="$user" --regid="$user" --clear-groups -- "$@"; }
+say() { echo "$@"; }
+printf 'correct horse' >"$base/passcode"
+chmod 644 "$base/passcode"
+for user in 0 10 34; do
+    place=$base/$user
+    mkdir -p "$place/mnt" "$place/run"
+    chown -R "$user:$user" "$place"
+    chmod 700 "$place/run"
+    run() {
+        as "$user" env -i PATH="$PATH" HOME="$place" XDG_STATE_HOME="$place/state" XDG_RUNTIME_DIR="$place/run" "$@"
+    }
+    run cp "$base/passcode" "$place/passcode"
+    run chmod 600 "$place/passcode"
+    run "$ward" init -q "$place/volume" --passcode-file "$place/passcode" --passcode-cost 1024
+    run "$ward" mount -q "$place/volume" "$place/mnt" --passcode-file "$place/passcode"
+    run sh -c "mkdir $place/mnt/A && setfattr -n user.ward.class -v complete $place/mnt/A && echo x >$place/mnt/A/f"
+done
+open() {
+    for user in 0 10 34; do
+        as "$user" cat "$base/$user/mnt/A/f" >/dev/null 2>&1 && printf ' %s' "$user" || :
+    done
+}
+unlock() {
+    place=$base/$1
+    as "$1" env -i PATH="$PATH" HOME="$place" "$ward" unlock -q "$place/mnt" --passcode-file "$place/passcode"
+}
+say "open:$(open)"
+say "root's status: $(env -i PATH="$PATH" "$ward" status --json | grep -c '"mountpoint":"'"$base/0/mnt"'"')"
+# As root for another user's mount, by its path, with nothing in the environment.
+env -i PATH="$PATH" "$ward" lock "$base/10/mnt" --now
+say "open after root's lock of one:$(open)"
+unlock 10
+# A user's own, without XDG_RUNTIME_DIR.
+as 34 env -i PATH="$PATH" "$ward" lock --all --now
+say "open after a user's lock of all:$(open)"
+unlock 34
+# The hook, as the login manager's script runs: a bare environment.
+say "open before the hook:$(open)"
+env -i PATH="$(dirname "$ward"):$PATH" sh "$hook" pre suspend
+say "open after the hook:$(open)"
+for user in 0 10 34; do unlock "$user"; done
+env -i PATH="$(dirname "$ward"):$PATH" sh "$hook" post suspend
+say "open after waking and unlocking:$(open)"
+# One whose daemon died, and one whose daemon is stopped with everything that could resume it: the others lock in time.
+daemon() { pgrep -u "$1" -f "mount --foreground .*$base/$1/volume"; }
+kill -KILL "$(daemon 10)"
+while kill -0 "$(daemon 10)" 2>/dev/null; do :; done
+stopped="$(daemon 34) $(pgrep -u 34 -f "watchdog .*$base/34/mnt")"
+# Each resumes the other, unless both are stopped at once.
+until [ "$(ps -o stat= $stopped | grep -c '^T')" = 2 ]; do kill -STOP $stopped; done
+code=0
+timeout 60 env -i PATH="$PATH" "$ward" lock --all --now 2>"$base/errors" || code=$?
+say "exit code with one dead and one hung: $code"
+say "errors: $(grep -c '^ward: error: ' "$base/errors")"
+say "open of root's: $(as 0 cat "$base/0/mnt/A/f" >/dev/null 2>&1 && echo yes || echo no)"
+kill -CONT $stopped
+for user in 0 10 34; do
+    env -i PATH="$PATH" "$ward" unmount -q "$base/$user/mnt" 2>/dev/null
+done
+env -i PATH="$PATH" "$ward" lock --all 2>"$base/errors" || say "exit code with nothing mounted: $?"
+grep -c 'no volume is mounted' "$base/errors"
+say done
