@@ -4,20 +4,20 @@
 /// works on every file of the mount, whatever its mode, and on a mount that is read-only: names that begin with `system.`
 /// are left to the file system, xattr(7). The daemon answers the user who mounted, and root; everybody else gets EACCES.
 public enum MountAttribute {
-    public static let prefix = "system.ward."
+    public static let prefix = "system.ward.mount."
     /// Where the daemon listens: `ControlEndpoint` as JSON.
-    public static let control = "system.ward.control"
+    public static let control = "system.ward.mount.control"
     /// `VolumeStatus` as JSON, without names of files and hosts.
-    public static let status = "system.ward.status"
+    public static let status = "system.ward.mount.status"
     /// Begins a lock as `Lock` does, and answers at once with the lock's number, in decimal digits.
-    public static let lock = "system.ward.lock"
+    public static let lock = "system.ward.mount.lock"
     /// The same without a grace period.
-    public static let lockNow = "system.ward.lock-now"
+    public static let lockNow = "system.ward.mount.lock-now"
     /// The same, ending the connections of trusted hosts.
-    public static let lockEndHosts = "system.ward.lock-end-hosts"
-    public static let lockNowEndHosts = "system.ward.lock-now-end-hosts"
+    public static let lockEndHosts = "system.ward.mount.lock-end-hosts"
+    public static let lockNowEndHosts = "system.ward.mount.lock-now-end-hosts"
     /// The number of the last lock that has come to its end, a space, and the state's name then. Locks end in order.
-    public static let locked = "system.ward.locked"
+    public static let locked = "system.ward.mount.locked"
 
     /// The attribute that begins such a lock.
     public static func lock(now: Bool, endingHosts: Bool) -> String {

@@ -10,8 +10,9 @@ enum InterruptionNote {
         // Nothing but system calls in it, signal-safety(7).
         signal(SIGINT) { number in
             write(
-                STDERR_FILENO, UnsafeRawPointer(bitPattern: start.load(ordering: .relaxed)),
-                count.load(ordering: .relaxed))
+                STDERR_FILENO,
+                UnsafeRawPointer(bitPattern: InterruptionNote.start.load(ordering: .relaxed)),
+                InterruptionNote.count.load(ordering: .relaxed))
             signal(number, SIG_DFL)
             raise(number)
         }

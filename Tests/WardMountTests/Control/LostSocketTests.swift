@@ -141,12 +141,12 @@ extension MountSuite {
             for name in ["lock-now", "status", "control", "locked"] {
                 let asked = try Child.run(
                     User.ordinaryUser.prefix + [
-                        "getfattr", "-n", "system.ward.\(name)", volume.mountPoint,
+                        "getfattr", "-n", "system.ward.mount.\(name)", volume.mountPoint,
                     ], environment: volume.environment)
                 #expect(!asked.succeeded, "\(name): \(asked)")
             }
             #expect(try volume.ward("status", volume.mountPoint).output.contains("unlocked"))
-            let own = try volume.shell(#"getfattr --only-values -n system.ward.lock-now "$MNT""#)
+            let own = try volume.shell(#"getfattr --only-values -n system.ward.mount.lock-now "$MNT""#)
             #expect(UInt64(own) != nil, "the lock's number")
         }
 
