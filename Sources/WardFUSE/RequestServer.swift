@@ -65,8 +65,9 @@ final class RequestServer<Channel: ReplyChannel> {
         else { return channel.complete(request.header.unique, error: number) }
         let delay = volume.refusedReadDelay(read.fh)
         guard delay > 0 else { return channel.complete(request.header.unique, error: number) }
-        // Nothing of it is held meanwhile.
+        // Nothing of it is held meanwhile, and others are there for what comes.
         context.finishRequest()
+        willSync()
         syncs.delayed.complete(request.header.unique, error: number, channel, after: delay)
     }
 

@@ -12,7 +12,7 @@ import WardSystem
 /// Concurrency: any thread. Nothing here waits.
 public final class Refusals: Sendable {
     /// Of one file. Its numbers may be a little off where several threads refuse at once.
-    final class Count: Sendable {
+    struct Count: ~Copyable, Sendable {
         fileprivate let reads = Atomic<UInt64>(0)
         fileprivate let last = Atomic<UInt64>(0)
         fileprivate let generation = Atomic<UInt64>(0)
@@ -47,7 +47,7 @@ public final class Refusals: Sendable {
 
     /// After how many nanoseconds one more refused read of a file is answered; 0: at once. `now`:
     /// of the monotonic clock.
-    func delay(_ count: Count, now: UInt64) -> UInt64 {
+    func delay(_ count: borrowing Count, now: UInt64) -> UInt64 {
         let generation = self.generation
         let last = count.last.exchange(now, ordering: .relaxed)
         let isRow =

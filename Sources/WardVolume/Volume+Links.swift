@@ -183,27 +183,31 @@ extension Volume {
         defer { longTargets.unlock() }
         let long = LongTarget(id: SystemRandom.bytes(16), lengthBytes: target.count)
         try keepLongTarget(long, target)
+        var isMade = false
         do throws(Errno) {
             let sealed = long.plain.withUnsafeBytes {
                 keys.links.sealCombined($0, associatedData: LongTarget.associatedData)
             }
             return try makeSymbolicLink(
                 parent, name, String(UnicodeScalar(LongTarget.mark)) + Base64URL.encode(sealed),
-                caller, context)
+                caller, context
+            ) { isMade = true }
         } catch {
-            removeLongTarget(long)
+            // The link may be there although nobody could look at it.
+            if !isMade { removeLongTarget(long) }
             throw error
         }
     }
 
     private func makeSymbolicLink(
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ stored: String, _ caller: Caller,
-        _ context: WorkerContext
+        _ context: WorkerContext, whenMade: () -> Void = {}
     ) throws(Errno) -> Entry {
         try make(parent, name, context) { directory, encrypted, _ throws(Errno) in
             try asCaller(caller) { () throws(Errno) in
                 try storage.symlinkat(target: stored, directory, encrypted)
             }
+            whenMade()
         }
     }
 

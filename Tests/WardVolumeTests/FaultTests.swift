@@ -231,6 +231,19 @@ import WardSystem
             }
         ),
         (
+            "symlink with a target that is kept elsewhere",
+            { place in
+                _ = try place.bytes("new link") { name throws(Errno) in
+                    try place.harness.withName(String(repeating: "t", count: 4000)) {
+                        target throws(Errno) in
+                        try place.harness.volume.makeSymbolicLink(
+                            place.directory, name, target: target, caller: place.harness.caller,
+                            place.harness.context)
+                    }
+                }
+            }
+        ),
+        (
             "create the side file of a database that is open",
             { place in
                 try place.withFile("db") { _, _ in
