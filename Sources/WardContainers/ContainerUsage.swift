@@ -15,7 +15,7 @@ public struct ContainerUsage: Equatable, Sendable {
     public private(set) var unreadable = 0
 
     public var count: Int { byClass.values.reduce(0) { $0 + $1.count } }
-    public var sizeBytes: Int { byClass.values.reduce(0) { $0 + $1.sizeBytes } }
+    public var sizeBytes: Int { byClass.values.reduce(0) { $0.clampedSum($1.sizeBytes) } }
 
     /// Walks the directory; follows no links and enters no other file system. Works in every lock state.
     public init(of path: String) {
@@ -49,8 +49,10 @@ public struct ContainerUsage: Equatable, Sendable {
                         continue
                     }
                     let found = try Directories.protectionClass(of: node.rawValue) ?? ""
-                    byClass[found, default: Files()].count += 1
-                    byClass[found, default: Files()].sizeBytes += Int(status.st_size)
+                    var files = byClass[found] ?? Files()
+                    files.count += 1
+                    files.sizeBytes = files.sizeBytes.clampedSum(Int(status.st_size))
+                    byClass[found] = files
                 case S_IFDIR:
                     let inner = OwnedDescriptor(
                         adopting: try Syscall.openat(

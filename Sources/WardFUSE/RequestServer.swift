@@ -51,9 +51,23 @@ final class RequestServer<Channel: ReplyChannel> {
                 try dispatch(&call)
             }
         } catch {
-            channel.complete(request.header.unique, error: Wire.errorNumber(error))
+            fail(request, error, channel)
         }
         context.finishRequest()
+    }
+
+    /// Replies with the error: to a page that is refused again and again, later each time.
+    private func fail(_ request: Request, _ error: Errno, _ channel: Channel) {
+        let number = Wire.errorNumber(error)
+        var body = request.body
+        guard error == .notPermitted, request.header.opcode == FUSE_READ.rawValue,
+            let read = try? body.take(fuse_read_in.self)
+        else { return channel.complete(request.header.unique, error: number) }
+        let delay = volume.refusedReadDelay(read.fh)
+        guard delay > 0 else { return channel.complete(request.header.unique, error: number) }
+        // Nothing of it is held meanwhile.
+        context.finishRequest()
+        syncs.delayed.complete(request.header.unique, error: number, channel, after: delay)
     }
 
     private func dispatch(_ call: inout Call<Channel>) throws(Errno) {

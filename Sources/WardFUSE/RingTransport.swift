@@ -231,6 +231,12 @@ final class RingTransport: RequestTransport {
         liveEntries = 0
     }
 
+    /// Whether another worker waits for the requests of this queue, and no lock for this one.
+    var hasCompany: Bool {
+        share.wipeDemand.load(ordering: .relaxed) == wipesMet
+            && share.queues[Int(entries[current].queue)].idle.load(ordering: .relaxed) > 0
+    }
+
     func contentTarget(_ index: Int) -> UnsafeMutableRawPointer { entries[index].payload }
 
     // MARK: Waiting
@@ -324,4 +330,8 @@ struct RingChannel: ReplyChannel, @unchecked Sendable {
     }
 
     var contentTarget: UnsafeMutableRawPointer? { transport.contentTarget(index) }
+
+    static var isForAnyThread: Bool { false }
+
+    var hasCompany: Bool { transport.hasCompany }
 }

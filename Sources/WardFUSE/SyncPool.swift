@@ -58,6 +58,8 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
     }
 
     private let volume: Volume
+    /// What is answered later.
+    let delayed: DelayedReplies<Channel>
     private let mostOnTheSpot: Int
     private let onTheSpot = Atomic<Int>(0)
     private let state = Mutex(State())
@@ -67,6 +69,7 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
     /// `workers`: the number of threads that serve requests.
     init(_ volume: Volume, workers: Int) {
         self.volume = volume
+        delayed = DelayedReplies(volume.refusals)
         mostOnTheSpot = workers / 2
         sem_init(signal, 0, 0)
     }
@@ -74,6 +77,7 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
     /// Without threads: everything is performed where it is submitted.
     init(onTheSpot volume: Volume) {
         self.volume = volume
+        delayed = DelayedReplies(volume.refusals)
         mostOnTheSpot = .max
         sem_init(signal, 0, 0)
     }
@@ -100,6 +104,7 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
         let threads = state.withLock { $0.threads }
         for _ in threads { sem_post(signal) }
         for thread in threads { thread.join() }
+        delayed.end()
     }
 
     private func enqueue(_ job: SyncJob<Channel>) -> Bool {

@@ -24,6 +24,10 @@ protocol ReplyChannel: Sendable {
     var contentTarget: UnsafeMutableRawPointer? { get }
     /// The same for another thread than the one that took the request.
     var elsewhere: Self { get }
+    /// Whether another thread than the one that took the request may reply.
+    static var isForAnyThread: Bool { get }
+    /// Where only that one may: whether it is not needed for other requests now.
+    var hasCompany: Bool { get }
     /// Whether programs would wait while the thread that took the request syncs.
     var holdsUpOthers: Bool { get }
 }
@@ -31,6 +35,8 @@ protocol ReplyChannel: Sendable {
 extension ReplyChannel {
     var contentTarget: UnsafeMutableRawPointer? { nil }
     var elsewhere: Self { self }
+    static var isForAnyThread: Bool { true }
+    var hasCompany: Bool { true }
     var holdsUpOthers: Bool { false }
 }
 

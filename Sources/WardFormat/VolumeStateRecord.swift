@@ -18,6 +18,8 @@ public struct VolumeStateRecord: Equatable, Sendable {
     public static let fileName = "ward.state"
     /// More unclean ends than this before anything was mended are merged into one interval.
     public static let maximumIntervals = 64
+    /// The number after it is never given, so that there is one beyond every epoch.
+    public static let lastEpoch = UInt32.max - 1
     static let magic: [UInt8] = Array("WARDSTAT".utf8)
     static let version: UInt16 = 1
 
@@ -33,6 +35,12 @@ public struct VolumeStateRecord: Equatable, Sendable {
         if doubtful.count > VolumeStateRecord.maximumIntervals {
             self.doubtful = [doubtful.first!.lowerBound...doubtful.last!.upperBound]
         }
+    }
+
+    /// The epoch that a mount begins with; nil where the numbers do not last for another one.
+    public var nextEpoch: UInt32? {
+        let step: UInt32 = isInUse ? 2 : 1
+        return epoch <= VolumeStateRecord.lastEpoch - step ? epoch + step : nil
     }
 
     public func serialized(macKey: borrowing SecretBytes) -> [UInt8] {
@@ -72,6 +80,9 @@ public struct VolumeStateRecord: Equatable, Sendable {
         else { throw FormatError(.malformed, "state record: impossible field") }
         isInUse = bytes[10] == 1
         epoch = bytes.littleEndian(at: 12, as: UInt32.self)
+        guard epoch <= VolumeStateRecord.lastEpoch else {
+            throw FormatError(.malformed, "state record: epoch \(epoch), which is never given")
+        }
         doubtful = []
         for index in 0..<count {
             let first = bytes.littleEndian(at: 24 + 8 * index, as: UInt32.self)

@@ -79,8 +79,8 @@ extension SimulatedDisk {
             let replaced = try find(newDirectory, newPath, state).map {
                 state.image.inodes[$0]!
             }
-            let exchanges = flags == 2
-            if flags == 1, replaced != nil { throw .fileExists }
+            let exchanges = flags & 2 != 0
+            if flags & 1 != 0, replaced != nil { throw .fileExists }
             if exchanges, replaced == nil { throw .noSuchFileOrDirectory }
             if replaced?.identity == moved.identity { return }
             let isDirectory = moved.mode & S_IFMT == S_IFDIR
@@ -98,11 +98,19 @@ extension SimulatedDisk {
             {
                 throw .invalidArgument
             }
+            let left =
+                if exchanges {
+                    replaced?.identity
+                } else if flags & 4 != 0 {
+                    // The whiteout.
+                    state.image.makeInode(S_IFCHR, device: 0)
+                } else {
+                    UInt64?.none
+                }
             state.image.change(
                 [
                     DiskImage.EntryChange(
-                        directory: from.identity, name: try name(oldPath),
-                        new: exchanges ? replaced!.identity : nil),
+                        directory: from.identity, name: try name(oldPath), new: left),
                     DiskImage.EntryChange(
                         directory: to.identity, name: try name(newPath), new: moved.identity),
                 ], movesDirectory: isDirectory || replacedIsDirectory)

@@ -138,7 +138,7 @@ public struct BackupSnapshot {
 
     /// Not a file of the tree: records, links of long names, the root's own files.
     private func isOwn(_ name: [UInt8], in directory: [UInt8]) -> Bool {
-        if name.first == UInt8(ascii: ".") { return true }
+        if name.first == UInt8(ascii: ".") || directory.starts(with: "ward.".utf8) { return true }
         return directory.isEmpty
             && (name.starts(with: "ward.".utf8) || name.elementsEqual("README".utf8))
     }

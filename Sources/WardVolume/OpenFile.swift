@@ -127,6 +127,8 @@ final class OpenFile: @unchecked Sendable {
         set { mayHavePrivilegeBitsValue.store(newValue, ordering: .relaxed) }
     }
     private let mayHavePrivilegeBitsValue = Atomic<Bool>(true)
+    /// Reads that were refused while its class is closed.
+    let refusedReads = Refusals.Count()
     /// Growth by large writes that the store was told of.
     var growth = StreamedGrowth()
     /// Held while the store is told to write, until what it answers is noted (`Streaming`).

@@ -56,8 +56,7 @@ extension Volume {
                 result.mayBeCached = gate.state(of: protectionClass) == .open
             }
         case S_IFLNK:
-            result.sizeBytes = UInt64(
-                max(0, Base64URL.decodedCount(Int(status.st_size)) - Volume.linkOverheadBytes))
+            result.sizeBytes = UInt64(linkTargetBytes(of: node, status))
         default:
             result.sizeBytes = UInt64(status.st_size)
         }

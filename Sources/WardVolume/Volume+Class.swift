@@ -26,13 +26,33 @@ extension Volume {
         of node: Node, to wanted: ProtectionClass, isSynced: Bool = true, _ caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {
+        guard node.isDirectory || node.isRegular else { throw .notPermitted }
+        let old =
+            try node.isDirectory
+            ? directoryState(of: node).protectionClass : protectionClass(of: node, context)
+        let isOthers = old == wanted ? false : try !isOwner(caller, of: node)
+        // As chmod(2) asks: the right to write a file is none to have it read while locked.
+        if isOthers, !wanted.isStronger(than: old) { throw .notPermitted }
         if node.isDirectory {
             try setDirectoryClass(of: node, to: wanted, isSynced: isSynced, caller, context)
-        } else if node.isRegular {
-            try setFileClass(of: node, to: wanted, isSynced: isSynced, caller, context)
         } else {
-            throw .notPermitted
+            if wanted.isStronger(than: old) {
+                try raiseSideFiles(of: node, to: wanted, isSynced: isSynced, caller, context)
+            }
+            try setFileClass(of: node, to: wanted, isSynced: isSynced, caller, context)
         }
+        if isOthers {
+            report(
+                .note(
+                    "user \(caller.uid), not the owner, changed \(path(of: node)) from class "
+                        + "\(old.letter) to \(wanted.letter) (process \(caller.pid))"))
+        }
+    }
+
+    /// Whether the caller may do what takes the owner: root may.
+    func isOwner(_ caller: Caller, of node: Node) throws(Errno) -> Bool {
+        if caller.uid == 0 { return true }
+        return try status(of: node).st_uid == caller.uid
     }
 
     /// What `unsyncedClassName` says: of this mount, and which syncs have failed by now. Whoever changes many classes asks for
@@ -57,7 +77,7 @@ extension Volume {
         try syncBackingStore(since: failures)
     }
 
-    private func setFileClass(
+    func setFileClass(
         of node: Node, to wanted: ProtectionClass, isSynced: Bool, _ caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {

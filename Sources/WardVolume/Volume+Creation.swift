@@ -43,7 +43,8 @@ extension Volume {
         let state = try directoryState(of: parent)
         defer { context.endClassDecision() }
         let inherited = try classOfNewFiles(in: parent, state, context)
-        let protectionClass = try sideFileClass(parent, state, name, context) ?? inherited
+        let protectionClass =
+            try sideFileClass(parent, state, name, else: inherited, context) ?? inherited
         if !protectionClass.isForSynchronised {
             try mayDecide(protectionClass, parent, name, .create, caller, context)
         }
@@ -316,74 +317,5 @@ extension Volume {
             state.hasDefaultACL = hasDefault
         }
         return hasDefault ? bits : bits & ~mode_t(umask)
-    }
-
-    // MARK: Databases
-
-    /// The class of a new side file of an open SQLite database beside it (row I12): `X-wal` and `X-journal` take that of
-    /// `X`; `X-shm`, which holds no user data and is mapped by every reader, class C, or D where `X` is D.
-    private func sideFileClass(
-        _ parent: Node, _ state: DirectoryState, _ name: UnsafeRawBufferPointer,
-        _ context: WorkerContext
-    ) throws(Errno) -> ProtectionClass? {
-        let isShared = name.ends(with: "-shm")
-        let base: Int
-        if isShared || name.ends(with: "-wal") {
-            base = name.count - 4
-        } else if name.ends(with: "-journal") {
-            base = name.count - 8
-        } else {
-            return nil
-        }
-        guard base > 0 else { return nil }
-        try encryptName(
-            UnsafeRawBufferPointer(rebasing: name[0..<base]), in: state.id, to: context.nameB)
-        let directory = try directoryDescriptor(of: parent)
-        let status: FileStatus
-        do throws(Errno) {
-            status = try storage.fstatat(directory.rawValue, context.nameB)
-        } catch .noSuchFileOrDirectory {
-            return nil
-        }
-        guard let database = table.find(inode: UInt64(status.st_ino)), let file = database.file,
-            isDatabase(file, context)
-        else { return nil }
-        guard isShared else { return file.protectionClass }
-        return file.protectionClass == .none
-            ? ProtectionClass.none : .completeUntilFirstUserAuthentication
-    }
-
-    /// Whether an open file begins as SQLite's do ("SQLite format 3\0", sqlite.org/fileformat.html).
-    ///
-    /// One that can't be looked at now is taken for one: a journal that would hold what it holds must not be of a weaker
-    /// class for want of a look.
-    private func isDatabase(_ file: OpenFile, _ context: WorkerContext) -> Bool {
-        if file.isKnownDatabase { return true }
-        file.lock.lockRead()
-        defer { file.lock.unlock() }
-        guard file.sizeBytes >= 16 else { return false }
-        guard isAdmitted(file) else { return true }
-        guard (try? readPage(file, 0, to: context.sealed)) != nil,
-            (try? examine(file, page: 0, context.sealed, .read, Volume.ownCaller, context)) != nil
-        else { return true }
-        defer { context.forgetExcuses() }
-        context.lockContent()
-        defer { context.unlockContent() }
-        // The key of a class that is closing stays with its file for a moment after everybody's ciphers were wiped.
-        guard isAdmitted(file) else { return true }
-        context.usePlain(layout.pageBytes)
-        guard (try? decode(file, page: 0, context.sealed, to: context.plain, context)) != nil else {
-            return true
-        }
-        let magic = UnsafeRawBufferPointer(start: context.plain, count: 16)
-        file.isKnownDatabase = magic.elementsEqual(Array("SQLite format 3".utf8) + [0])
-        return file.isKnownDatabase
-    }
-}
-
-extension UnsafeRawBufferPointer {
-    fileprivate func ends(with suffix: StaticString) -> Bool {
-        let size = suffix.utf8CodeUnitCount
-        return count >= size && memcmp(baseAddress! + (count - size), suffix.utf8Start, size) == 0
     }
 }

@@ -93,7 +93,8 @@ extension Volume {
         isDirty.store(false, ordering: .relaxed)
         let covered = unsynced.exchange(0, ordering: .relaxed)
         // After a failure the epoch has moved on already: the record's and one more is all that a power cut excuses.
-        let now = recordedEpoch &+ 1
+        // At the end of the numbers the last one goes on: what is written in it stays in doubt.
+        let now = min(recordedEpoch, VolumeStateRecord.lastEpoch - 1) + 1
         epoch.store(now, ordering: .sequentiallyConsistent)
         // Requests that began under the old epoch are waited for: what they write is covered by the sync below. No lock is
         // held meanwhile: the store may hang, and a lock must not wait for it.

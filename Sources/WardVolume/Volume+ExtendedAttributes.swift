@@ -34,8 +34,11 @@ extension Volume {
         case ownersClass(isSynced: Bool)
         /// Stored as it is.
         case passedThrough(String)
-        /// Encrypted, under this prefix.
-        case sealed(prefix: String)
+        /// Encrypted, under this prefix. `isMark`: ward goes by it (`user.ward.backup-excluded`),
+        /// so that setting and removing it takes the owner.
+        case sealed(prefix: String, isMark: Bool = false)
+        /// A prefix and nothing after it.
+        case incomplete
         case unsupported
     }
 
@@ -50,8 +53,10 @@ extension Volume {
         case "user.ward.volume": return .volume
         case "user.ward.socket": return .socket
         case Volume.accessACLName, Volume.defaultACLName: return .passedThrough(text)
+        case "user.", "trusted.": return .incomplete
         default: break
         }
+        if text.hasPrefix("user.ward.") { return .sealed(prefix: "user.w.", isMark: true) }
         if text.hasPrefix("security.") { return .passedThrough(text) }
         if text.hasPrefix("user.") { return .sealed(prefix: "user.w.") }
         if text.hasPrefix("trusted.") { return .sealed(prefix: "trusted.w.") }
@@ -88,9 +93,10 @@ extension Volume {
                 // A store without ACLs. The kernel, which asks for one at each step of a path, would refuse that with this error.
                 throw .noData
             }
-        case .sealed(let prefix):
+        case .sealed(let prefix, _):
             let stored = storedName(name, prefix)
             return try openedAttribute(of: node, stored, context) { $0.elementsEqual(name) }.value
+        case .incomplete: throw .invalidArgument
         case .ownersClass, .unsupported: throw .notSupported
         }
     }
@@ -229,7 +235,8 @@ extension Volume {
             try setProtectionClass(
                 of: node, to: protectionClass(spelledBy: value), isSynced: false, caller, context)
         case .ownersClass(let isSynced):
-            try requireOwner(of: node, caller)
+            // As the kernel says it for attributes. `EPERM` means a lock.
+            guard try isOwner(caller, of: node) else { throw .permissionDenied }
             try setProtectionClass(
                 of: node, to: protectionClass(spelledBy: value), isSynced: isSynced, caller,
                 context)
@@ -237,7 +244,7 @@ extension Volume {
             guard value.elementsEqual(Synchronisation.marked.rawValue.utf8) else {
                 throw .invalidArgument
             }
-            try setMark(of: node, to: true, context)
+            try setMark(of: node, to: true, caller, context)
         case .volume, .socket: throw .notSupported
         case .passedThrough(let text):
             // Before it is set: who asks meanwhile asks the store.
@@ -251,8 +258,9 @@ extension Volume {
                 }
             }
             if text == Volume.defaultACLName { node.directory?.hasDefaultACL = nil }
-        case .sealed(let prefix):
+        case .sealed(let prefix, let isMark):
             guard name.count <= 255 else { throw .outOfRange }
+            if isMark, try !isOwner(caller, of: node) { throw .notPermitted }
             try withOwnerID(of: node, context) { owner throws(Errno) in
                 let stored = storedName(name, prefix)
                 let sealed = sealAttribute(name, value, owner, stored)
@@ -262,14 +270,9 @@ extension Volume {
                     }
                 }
             }
+        case .incomplete: throw .invalidArgument
         case .unsupported: throw .notSupported
         }
-    }
-
-    /// `EACCES` for everybody but a file's owner and root, as the kernel says it for attributes. `EPERM` means a lock.
-    private func requireOwner(of node: Node, _ caller: Caller) throws(Errno) {
-        guard caller.uid != 0, try status(of: node).st_uid != caller.uid else { return }
-        throw .permissionDenied
     }
 
     private func protectionClass(
@@ -295,15 +298,17 @@ extension Volume {
             // Every file has a class. Copying tools take away attributes that the source lacks (rsync -X): that must
             // neither fail nor weaken anything.
             return
-        case .synchronised: try setMark(of: node, to: false, context)
+        case .synchronised: try setMark(of: node, to: false, caller, context)
         case .unsyncedClass: throw .noData
+        case .incomplete: throw .invalidArgument
         case .ownersClass, .volume, .socket, .unsupported: throw .notSupported
         case .passedThrough(let text):
             try withPathDescriptor(of: node) { descriptor throws(Errno) in
                 try storage.removexattr(descriptor, text)
             }
             if text == Volume.defaultACLName { node.directory?.hasDefaultACL = nil }
-        case .sealed(let prefix):
+        case .sealed(let prefix, let isMark):
+            if isMark, try !isOwner(caller, of: node) { throw .notPermitted }
             let stored = storedName(name, prefix)
             try withPathDescriptor(of: node) { descriptor throws(Errno) in
                 try storage.removexattr(descriptor, stored)

@@ -358,17 +358,50 @@ extension Volume {
         }
         // What was accepted into a hole at a lock is data, although the store does not know of it yet.
         settle(file)
-        let pageBytes = layout.pageBytes
-        let page = layout.page(at: offset)
-        let lastPage = layout.page(at: size - 1)
-        if whence == SEEK_DATA {
-            let found = try storage.lseek(file.descriptor, page * pageBytes, SEEK_DATA)
-            let foundPage = min(found / pageBytes, lastPage)
-            return UInt64(max(offset, layout.start(ofPage: foundPage)))
-        }
-        let found = try storage.lseek(file.descriptor, page * pageBytes, SEEK_HOLE)
-        let foundPage = (found + pageBytes - 1) / pageBytes
-        if foundPage > lastPage { return UInt64(size) }
-        return UInt64(min(size, max(offset, layout.start(ofPage: foundPage))))
+        return UInt64(
+            whence == SEEK_DATA
+                ? try nextData(file, offset) : try nextHole(file, offset))
     }
+
+    /// Holes as ext4 has them: whole blocks of the size that stat(2) tells (`st_blksize`), so that
+    /// no program that works in blocks takes a piece of data for a piece of a hole. Pages begin
+    /// anywhere.
+    private static let holeBytes = 4096
+
+    /// The beginning of the first page from `page` on for which the store has anything, or of the
+    /// last one.
+    private func nextDataStart(_ file: OpenFile, _ page: Int) throws(Errno) -> Int {
+        let lastPage = layout.page(at: file.sizeBytes - 1)
+        let found = try storage.lseek(file.descriptor, page * layout.pageBytes, SEEK_DATA)
+        return layout.start(ofPage: min(found / layout.pageBytes, lastPage))
+    }
+
+    private func nextData(_ file: OpenFile, _ offset: Int) throws(Errno) -> Int {
+        let block = offset & ~(Volume.holeBytes - 1)
+        let start = try nextDataStart(file, layout.page(at: block))
+        return max(offset, start & ~(Volume.holeBytes - 1))
+    }
+
+    private func nextHole(_ file: OpenFile, _ offset: Int) throws(Errno) -> Int {
+        let size = file.sizeBytes
+        let lastPage = layout.page(at: size - 1)
+        let block = offset & ~(Volume.holeBytes - 1)
+        var page = layout.page(at: block)
+        // Of holes that are too small for a block there may be any number: that there is none
+        // behind them is never wrong.
+        for _ in 0..<Volume.mostSmallHoles {
+            let found = try storage.lseek(file.descriptor, page * layout.pageBytes, SEEK_HOLE)
+            let hole = (found + layout.pageBytes - 1) / layout.pageBytes
+            if hole >= lastPage { break }
+            let start =
+                (layout.start(ofPage: hole) + Volume.holeBytes - 1) & ~(Volume.holeBytes - 1)
+            let first = max(start, block)
+            let end = try nextDataStart(file, hole)
+            if first + Volume.holeBytes <= end { return max(offset, first) }
+            page = layout.page(at: end)
+        }
+        return size
+    }
+
+    private static let mostSmallHoles = 1000
 }

@@ -43,6 +43,13 @@ extension Volume {
         // On a store without holes: page by page, as any other write.
         if !isPunched {
             do throws(Errno) {
+                // Nobody vouches for a length whose last page does not authenticate: there may be
+                // no end to it.
+                if afterWhole - firstWhole > Volume.zeroPagesSearched,
+                    try authenticatedEpoch(file, lastPage, .allocate, caller, context) == nil
+                {
+                    throw .ioError
+                }
                 try storeZeros(
                     file, layout.start(ofPage: firstWhole), layout.start(ofPage: afterWhole),
                     caller, context)

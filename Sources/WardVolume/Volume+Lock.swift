@@ -29,6 +29,8 @@ extension Volume {
         _ classes: ProtectionClassSet, keepOpenFiles: ProtectionClassSet, deadline: Duration
     ) -> EvictionReport {
         let end = SystemClock.monotonic() + deadline
+        // The kernel holds the page of one that waits, and may want to drop it.
+        refusals.letGo()
         var report = EvictionReport()
         let kept = keepOpenFiles.intersection(classes)
         let closing = classes.subtracting(kept)
@@ -166,6 +168,7 @@ extension Volume {
                 for protectionClass in classes.classes { gate.set(.open, for: protectionClass) }
             }
         }
+        refusals.letGo()
     }
 
     /// Whether the kernel may hold mapped pages of these classes that it has not written back.

@@ -186,22 +186,29 @@ extension Volume {
             try? verifyEnd(file, lastPageOffset: lastPageOffset, context)
         }
         let before = halfDoneChanges
-        var page = 0
+        var walk = PageWalk(self, file)
         while true {
             if shouldStop() { return false }
             file.lock.lockWrite()
-            let pages = layout.pageCount(forSize: file.sizeBytes)
-            if page >= pages {
-                file.isBeyondDoubt = true
-                // Noted meanwhile, perhaps before this.
-                if halfDoneChanges != before { file.isBeyondDoubt = false }
-                file.lock.unlock()
-                return true
+            defer { file.lock.unlock() }
+            do throws(Errno) {
+                // What nothing excuses is left as it is.
+                _ = try walk.skip { last throws(Errno) in
+                    try authenticatedEpoch(file, last, .mend, Volume.ownCaller, context) != nil
+                }
+                let (page, pages) = (walk.page, walk.pages)
+                if page >= pages {
+                    file.isBeyondDoubt = true
+                    // Noted meanwhile, perhaps before this.
+                    if halfDoneChanges != before { file.isBeyondDoubt = false }
+                    return true
+                }
+                try readPage(file, page, to: context.sealed)
+                walk.looked(at: 1, areZeros: isZero(context.sealed, layout.pageBytes))
+                guard mendPage(file, page, isLast: page == pages - 1, context) else { return false }
+            } catch {
+                return false
             }
-            let outcome = mendPage(file, page, isLast: page == pages - 1, context)
-            file.lock.unlock()
-            if !outcome { return false }
-            page += 1
         }
     }
 
@@ -216,11 +223,11 @@ extension Volume {
         return isOwn ?? false
     }
 
+    /// Of what was read into `context.sealed`.
     private func mendPage(
         _ file: OpenFile, _ page: Int, isLast: Bool, _ context: WorkerContext
     ) -> Bool {
         do throws(Errno) {
-            try readPage(file, page, to: context.sealed)
             let record = context.sealed + layout.recordOffset(ofPage: page)
             let prefix = RecordPrefix(reading: record)
             let start = layout.start(ofPage: page)
@@ -263,19 +270,14 @@ extension Volume {
         do throws(Errno) {
             let opened = try openBacking(node)
             defer { storage.close(opened.descriptor) }
-            let size = Int(opened.status.st_size)
+            let end = Int(opened.status.st_size) / layout.pageBytes + 1
             try withTemporaryPage { buffer throws(Errno) in
-                var at = 0
-                while at < size {
+                var next = 0
+                while case .page(let page) = try nextPageWithData(
+                    opened.descriptor, from: next, before: end, to: buffer)
+                {
                     if shouldStop() { throw .canceled }
-                    do throws(Errno) {
-                        // Holes are skipped; where the store can't tell, everything is read.
-                        at = max(at, try storage.lseek(opened.descriptor, at, SEEK_DATA))
-                    } catch {
-                        if error.rawValue == ENXIO { break }
-                    }
-                    _ = try storage.pread(opened.descriptor, buffer, 8192, at: at)
-                    at += 8192
+                    next = page + 1
                 }
             }
         } catch {

@@ -99,10 +99,12 @@ extension Volume {
         defer { movedFiles.end(by: context) }
         let held = removedFiles.hold(status, directory.rawValue, context.nameA)
         defer { removedFiles.giveBack(held) }
+        let target = longTarget(status, directory.rawValue, context.nameA)
         try storage.unlinkat(directory.rawValue, context.nameA, 0)
         if let unread { report(unread.removed(by: .unlink, caller)) }
         noteRemoved(victim, status, parent, context.nameA, directory.rawValue)
         if isLong { removeLongLink(directory.rawValue, context.nameA) }
+        if let target { removeLongTarget(target, after: directory.rawValue) }
         isDirty.store(true, ordering: .relaxed)
     }
 
@@ -238,16 +240,19 @@ extension Volume {
 
     // MARK: Moving
 
-    /// `flags`: 0, `RENAME_NOREPLACE`, `RENAME_EXCHANGE`.
+    /// `flags`: 0, `RENAME_NOREPLACE`, `RENAME_EXCHANGE`; `RENAME_WHITEOUT`, also with the first
+    /// (rename(2)): the old name is a character device 0/0 afterwards, which overlayfs takes for a
+    /// removed file. `EINVAL` on a store that has no such rename.
     public func rename(
         _ oldParent: NodeID, _ oldName: UnsafeRawBufferPointer, _ newParent: NodeID,
         _ newName: UnsafeRawBufferPointer, flags: UInt32, caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {
-        let exchange = flags == renameExchange
-        guard flags == 0 || exchange || flags == renameNoReplace else {
-            throw .invalidArgument
-        }
+        let exchange = flags & renameExchange != 0
+        let leavesWhiteout = flags & renameWhiteout != 0
+        guard [0, renameNoReplace, renameExchange].contains(flags & ~renameWhiteout),
+            !(exchange && leavesWhiteout)
+        else { throw .invalidArgument }
         let from = node(oldParent)
         let to = node(newParent)
         let fromState = try directoryState(of: from)
@@ -270,7 +275,7 @@ extension Volume {
         } catch .noSuchFileOrDirectory {
             if exchange { throw .noSuchFileOrDirectory }
         }
-        if replaced != nil, flags == renameNoReplace { throw .fileExists }
+        if replaced != nil, flags & renameNoReplace != 0 { throw .fileExists }
         if let replaced, replaced.st_ino == moved.st_ino, replaced.st_dev == moved.st_dev {
             return  // two names of one file: rename(2) does nothing
         }
@@ -286,6 +291,7 @@ extension Volume {
         let victim = replaced.flatMap { table.find(inode: UInt64($0.st_ino)) }
         let unread =
             exchange ? nil : replaced.flatMap { unreadableNow($0, to, new, context) }
+        let target = exchange ? nil : replaced.flatMap { longTarget($0, toDirectory.rawValue, new) }
         if newIsLong { try makeLongLink(toDirectory.rawValue, new, newName, toState.id) }
         if exchange, oldIsLong {
             try makeLongLink(fromDirectory.rawValue, old, oldName, fromState.id)
@@ -298,7 +304,8 @@ extension Volume {
             if let replaced, !exchange, replaced.st_mode & S_IFMT == S_IFDIR {
                 guard moved.st_mode & S_IFMT == S_IFDIR else { throw .isDirectory }
                 try replaceDirectory(
-                    fromDirectory.rawValue, old, toDirectory.rawValue, new)
+                    fromDirectory.rawValue, old, toDirectory.rawValue, new,
+                    leavesWhiteout: leavesWhiteout)
             } else if flags == renameNoReplace {
                 try renameToFreeName(
                     fromDirectory.rawValue, old, toDirectory.rawValue, new,
@@ -318,6 +325,7 @@ extension Volume {
         let lost = exchange || unread != nil ? nil : victim?.protectionClass
         noteMoved(moved, from, old, to, new)
         noteWeakened(moved, replaced?.st_size == 0 ? nil : lost, caller)
+        if leavesWhiteout { noteUnknownName(in: from) }
         if exchange, let replaced { noteMoved(replaced, to, new, from, old) }
         if fromState !== toState, hasMarks.load(ordering: .sequentiallyConsistent) {
             let (left, entered) = (markedDirectory(over: from), markedDirectory(over: to))
@@ -327,6 +335,7 @@ extension Volume {
             }
         }
         if oldIsLong, !exchange { removeLongLink(fromDirectory.rawValue, old) }
+        if let target { removeLongTarget(target, after: toDirectory.rawValue) }
         isDirty.store(true, ordering: .relaxed)
     }
 
@@ -464,71 +473,9 @@ extension Volume {
         return Entry(node: node.id, generation: node.generation, attributes: attributes)
     }
 
-    // MARK: Symbolic links
-
-    /// What a target's encryption adds: nonce 12 ‖ tag 16.
-    static let linkOverheadBytes = 28
-    /// Longest target: its encryption has to fit in the 4,095 bytes of a link of the backing store.
-    static let longestLinkTarget = 4095 * 3 / 4 - linkOverheadBytes
-
-    public func readLink(_ id: NodeID, _ context: WorkerContext) throws(Errno) -> [UInt8] {
-        let node = node(id)
-        guard node.type == S_IFLNK else { throw .invalidArgument }
-        let buffer = context.sealed
-        let count: Int
-        do throws(Errno) {
-            count = try withLink(of: node) { directory, name throws(Errno) in
-                try storage.readlinkat(directory, name, buffer, 4096)
-            }
-        } catch .staleNFSFileHandle {
-            count = try withKeptDescriptor(of: node) { kept throws(Errno) in
-                try storage.readlinkat(kept, "", buffer, 4096)
-            }
-        }
-        let sealedCount = Base64URL.decodedCount(count)
-        let sealed = context.sealed + 4096
-        guard sealedCount >= Volume.linkOverheadBytes,
-            Base64URL.decode(
-                UnsafeRawBufferPointer(start: buffer, count: count),
-                to: sealed.assumingMemoryBound(to: UInt8.self))
-        else { throw damaged(node, "the link's target is not base64url") }
-        guard
-            let target = openLinkTarget(
-                UnsafeRawBufferPointer(start: sealed, count: sealedCount))
-        else { throw damaged(node, "the link's target does not authenticate") }
-        return target
-    }
-
-    /// The plain target of nonce 12 ‖ ciphertext ‖ tag 16; nil where it does not authenticate.
-    func openLinkTarget(_ sealed: UnsafeRawBufferPointer) -> [UInt8]? {
-        let base = sealed.baseAddress!
-        let plainCount = sealed.count - Volume.linkOverheadBytes
-        var ok = false
-        let target = [UInt8](unsafeUninitializedCapacity: max(1, plainCount)) { out, initialized in
-            ok = keys.links.open(
-                base + 12, count: plainCount, to: out.baseAddress!, tag: base + 12 + plainCount,
-                nonce: base, associatedData: nil, associatedDataBytes: 0)
-            initialized = ok ? plainCount : 0
-        }
-        return ok ? target : nil
-    }
-
     func damaged(_ node: Node, _ reason: String) -> Errno {
         report(.integrityFailure(path: path(of: node), reason: reason))
         return .ioError
-    }
-
-    public func makeSymbolicLink(
-        _ parent: NodeID, _ name: UnsafeRawBufferPointer, target: UnsafeRawBufferPointer,
-        caller: Caller, _ context: WorkerContext
-    ) throws(Errno) -> Entry {
-        guard target.count <= Volume.longestLinkTarget else { throw .fileNameTooLong }
-        let sealed = Base64URL.encode(keys.links.sealCombined(target, associatedData: []))
-        return try make(parent, name, context) { directory, stored, _ throws(Errno) in
-            try asCaller(caller) { () throws(Errno) in
-                try storage.symlinkat(target: sealed, directory, stored)
-            }
-        }
     }
 
     /// Makes something by its stored name, the long name's link included, and looks it up.

@@ -145,23 +145,14 @@ extension Volume {
         }
         if backingBytes == 0 { return adoptEmpty(file) }
         if isZero(page0, pageBytes) {
-            // Holes are skipped; where the store can't tell, everything is read.
-            let data: Int
-            do throws(Errno) {
-                data = try storage.lseek(descriptor, 0, SEEK_DATA)
-            } catch {
-                data = error.rawValue == ENXIO ? backingBytes : 0
-            }
-            if try !isAllZero(descriptor, from: data, backingBytes) {
-                let finding = "page 0 is zero before other data"
-                guard try isAllDoubtful(descriptor, from: data, backingBytes) else {
-                    report(.integrityFailure(path: path(of: node), reason: finding))
-                    throw .ioError
-                }
-                // The first pages of a new file reach the disk in any order. Without a header there is no key: nothing of
-                // it can be read, and its epochs are what the pages say. Who wants to misuse that can empty the file as well.
+            switch try contentWithoutHeader(descriptor, backingBytes) {
+            case .none: break
+            case .excused(let finding):
                 report(.healed(path: path(of: node), finding: finding))
                 file.hasUnsyncedCut = true
+            case .damaged(let reason):
+                report(.integrityFailure(path: path(of: node), reason: reason))
+                throw .ioError
             }
             file.hasHint = true
             file.needsHint = true
@@ -244,40 +235,43 @@ extension Volume {
         return (file, 0)
     }
 
-    private func isAllZero(
-        _ descriptor: Int32, from start: Int, _ end: Int
-    ) throws(Errno) -> Bool {
-        try withTemporaryPage { buffer throws(Errno) in
-            var at = start
-            while at < end {
-                let got = try storage.pread(descriptor, buffer, min(8192, end - at), at: at)
-                if got == 0 { break }
-                let bytes = UnsafeRawBufferPointer(start: buffer, count: got)
-                if bytes.contains(where: { $0 != 0 }) { return false }
-                at += got
-            }
-            return true
-        }
+    private enum ContentWithoutHeader {
+        /// Nothing but zeros: an empty file.
+        case none
+        /// An empty file, after a power cut.
+        case excused(String)
+        case damaged(String)
     }
 
-    /// Whether all pages with data say that they are of a doubtful epoch; none authenticates without the header. A page of
-    /// another epoch was durable, and so was page 0 before it.
-    private func isAllDoubtful(
-        _ descriptor: Int32, from start: Int, _ end: Int
-    ) throws(Errno) -> Bool {
-        guard hasDoubt.load(ordering: .acquiring) else { return false }
-        let pageBytes = layout.pageBytes
-        return try withTemporaryPage { buffer throws(Errno) in
-            var at = max(1, start / pageBytes) * pageBytes
-            while at + pageBytes <= end {
-                let got = try storage.pread(descriptor, buffer, pageBytes, at: at)
-                guard got == pageBytes else { break }
-                if !isZero(buffer, pageBytes), !isDoubtful(RecordPrefix(reading: buffer).epoch) {
-                    return false
+    /// The content behind a first page of zeros. Nobody vouches for the length of such a file: so
+    /// many pages are looked at.
+    private func contentWithoutHeader(
+        _ descriptor: Int32, _ backingBytes: Int
+    ) throws(Errno) -> ContentWithoutHeader {
+        try withTemporaryPage { buffer throws(Errno) in
+            let pageBytes = layout.pageBytes
+            let finding = "page 0 is zero before other data"
+            var next = 1
+            let end = (backingBytes - 1) / pageBytes + 1
+            // The first pages of a new file reach the disk in any order. Without a header there is
+            // no key: nothing of it can be read, and its epochs are what the pages say. Who wants
+            // to misuse that can empty the file as well.
+            for looked in 0..<Volume.zeroPagesSearched {
+                switch try nextPageWithData(descriptor, from: next, before: end, to: buffer) {
+                case .page(let page):
+                    // A page of another epoch was durable, and so was page 0 before it. A piece of
+                    // a page says nothing.
+                    let isWhole = page < backingBytes / pageBytes
+                    guard hasDoubt.load(ordering: .acquiring),
+                        !isWhole || isDoubtful(RecordPrefix(reading: buffer).epoch)
+                    else { return .damaged(finding) }
+                    next = page + 1
+                case .none: return looked == 0 ? .none : .excused(finding)
+                case .tooManyZeros:
+                    return .damaged("too many zero pages, the first one among them")
                 }
-                at += pageBytes
             }
-            return true
+            return .excused(finding)
         }
     }
 

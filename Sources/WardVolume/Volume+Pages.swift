@@ -258,7 +258,8 @@ extension Volume {
         return false
     }
 
-    private func authenticatedEpoch(
+    /// What a page says, where it authenticates.
+    func authenticatedEpoch(
         _ file: OpenFile, _ page: Int, _ operation: ContentOperation, _ caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) -> UInt32? {
@@ -276,58 +277,6 @@ extension Volume {
             ) { cipher throws(Errno) in open(record, page: page, to: buffer + 4096, cipher) }
             return ok ? RecordPrefix(reading: record).epoch : nil
         }
-    }
-
-    // MARK: Zeros
-
-    /// Zero pages that are looked at one by one before a search is given up.
-    static let zeroPagesSearched = 16_384
-
-    /// The last page before `end` that is not zero, -1 where there is none; nil where the search was given up: holes cost
-    /// nothing, but somebody may have filled the store with zeros.
-    func lastPageWithData(_ descriptor: Int32, before end: Int) throws(Errno) -> Int? {
-        let pageBytes = layout.pageBytes
-        return try withTemporaryPage { buffer throws(Errno) -> Int? in
-            var end = end
-            for _ in 0..<Volume.zeroPagesSearched {
-                guard let page = lastAllocatedPage(descriptor, before: end) else { return -1 }
-                let got = try storage.pread(descriptor, buffer, pageBytes, at: page * pageBytes)
-                let offset = layout.recordOffset(ofPage: page)
-                (buffer + got).initializeMemory(
-                    as: UInt8.self, repeating: 0, count: pageBytes - got)
-                if !isZero(buffer + offset, pageBytes - offset) { return page }
-                end = page
-            }
-            return nil
-        }
-    }
-
-    /// The last page before `end` for which the store has anything, `SEEK_DATA` of lseek(2).
-    private func lastAllocatedPage(_ descriptor: Int32, before end: Int) -> Int? {
-        let pageBytes = layout.pageBytes
-        func hasData(from page: Int) -> Bool {
-            do throws(Errno) {
-                return try storage.lseek(descriptor, page * pageBytes, SEEK_DATA) < end * pageBytes
-            } catch {
-                // Anything but "nothing from here on": a store that can't tell has data everywhere.
-                return error.rawValue != ENXIO
-            }
-        }
-        guard end > 0 else { return nil }
-        // Backwards in doubling steps, then by halves: the answer lies in `low..<high`.
-        var high = end
-        var step = 1
-        while !hasData(from: max(end - step, 0)) {
-            high = max(end - step, 0)
-            if high == 0 { return nil }
-            step *= 2
-        }
-        var low = max(end - step, 0)
-        while high - low > 1 {
-            let middle = low + (high - low) / 2
-            if hasData(from: middle) { low = middle } else { high = middle }
-        }
-        return low
     }
 
     /// Two pages of scratch, scrubbed afterwards.

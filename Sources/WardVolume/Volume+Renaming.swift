@@ -32,14 +32,20 @@ extension Volume {
         }
     }
 
-    /// A directory over an empty directory. The target's record is in the way of a plain rename: the two change places
-    /// in one step, and the empty one goes from the old name.
+    /// A directory over an empty directory. The target's record is in the way of a plain rename:
+    /// the two change places in one step, and the empty one goes from the old name.
+    /// `leavesWhiteout`: one takes the old name in the step that moves the directory, so the empty
+    /// one goes first.
     func replaceDirectory(
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
-        _ new: UnsafePointer<CChar>
+        _ new: UnsafePointer<CChar>, leavesWhiteout: Bool
     ) throws(Errno) {
         try withOpenDirectory(toDirectory, new) { victim throws(Errno) in
             try requireEmpty(victim)
+            if leavesWhiteout {
+                return try replaceInTwoSteps(
+                    fromDirectory, old, toDirectory, new, victim, flags: renameWhiteout)
+            }
             do throws(Errno) {
                 try storage.renameat(
                     fromDirectory, old, toDirectory, new, flags: renameExchange)
@@ -62,12 +68,12 @@ extension Volume {
     /// Where they can't change places the empty one goes first: a power cut in between takes it, and nothing else.
     private func replaceInTwoSteps(
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
-        _ new: UnsafePointer<CChar>, _ victim: Int32
+        _ new: UnsafePointer<CChar>, _ victim: Int32, flags: UInt32 = 0
     ) throws(Errno) {
         let hidden = stagingName()
         try storage.renameat(toDirectory, new, toDirectory, hidden, flags: 0)
         do throws(Errno) {
-            try storage.renameat(fromDirectory, old, toDirectory, new, flags: 0)
+            try storage.renameat(fromDirectory, old, toDirectory, new, flags: flags)
         } catch {
             try storage.renameat(toDirectory, hidden, toDirectory, new, flags: 0)
             throw error
@@ -76,6 +82,8 @@ extension Volume {
     }
 }
 
-/// `RENAME_NOREPLACE` and `RENAME_EXCHANGE` of linux/fs.h, which the importer does not see.
+/// `RENAME_NOREPLACE`, `RENAME_EXCHANGE` and `RENAME_WHITEOUT` of linux/fs.h, which the importer
+/// does not see.
 let renameNoReplace: UInt32 = 1
 let renameExchange: UInt32 = 2
+let renameWhiteout: UInt32 = 4

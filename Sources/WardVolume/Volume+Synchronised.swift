@@ -58,9 +58,13 @@ extension Volume {
         return .inherited
     }
 
-    /// Marks a directory, or takes the mark away (`ENODATA` where it has none). A marked one of class A, B or CX gets C; the
-    /// class stays when the mark goes. Durable when it returns.
-    func setMark(of node: Node, to isMarked: Bool, _ context: WorkerContext) throws(Errno) {
+    /// Marks a directory, or takes the mark away (`ENODATA` where it has none). A marked one of
+    /// class A, B or CX gets C; the class stays when the mark goes. Durable when it returns.
+    /// `EPERM` for anybody but the owner and root.
+    func setMark(
+        of node: Node, to isMarked: Bool, _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
+        guard try isOwner(caller, of: node) else { throw .notPermitted }
         guard node.isDirectory else { throw .notDirectory }
         let state = try directoryState(of: node)
         do {

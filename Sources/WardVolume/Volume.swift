@@ -102,6 +102,8 @@ public final class Volume: @unchecked Sendable {
     /// that is about to be used for a leftover. Shared holders may wait for class decisions, in which others take it: who takes
     /// it alone waits for none.
     let longNames = ReadWriteLock()
+    /// Held while a target is made that is kept elsewhere, until there is a link to it.
+    let longTargets = ReadWriteLock()
     /// Looks through directories that were moved into a marked one.
     let arrivals = BackgroundQueue(name: "ward-sync")
     let arrivalsWaiting = Atomic<Int>(0)
@@ -129,6 +131,8 @@ public final class Volume: @unchecked Sendable {
     let storer = BackgroundQueue(name: "ward-store")
     /// Pages that the kernel is being told to drop: no class is opened meanwhile.
     let drops = PageDrops()
+    /// When refused reads are answered.
+    public let refusals = Refusals()
     /// Bytes written since the last durable point.
     let unsynced = Atomic<Int>(0)
     /// What could not be stored, for whoever asks later.

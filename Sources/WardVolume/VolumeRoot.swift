@@ -41,15 +41,13 @@ enum VolumeRoot {
                 "is the record of another directory, not of the root")
         }
         let state = try readState(descriptor, path, keys, storage)
-        var doubtful = state.doubtful
-        var epoch = state.epoch &+ 1
-        if state.isInUse, isCopy {
-            let copy = state.ofCopyInUse()
-            doubtful = copy.doubtful
-            epoch = copy.epoch &+ 1
-        } else if state.isInUse {
-            doubtful.append(state.epoch...(state.epoch &+ 1))
-            epoch = state.epoch &+ 2
+        let begun = state.isInUse && isCopy ? state.ofCopyInUse() : state
+        var doubtful = begun.doubtful
+        if begun.isInUse { doubtful.append(begun.epoch...begun.epoch + 1) }
+        guard let epoch = readOnly ? begun.nextEpoch ?? .max : begun.nextEpoch else {
+            throw VolumeOpenError(
+                .damaged, path: path + "/" + VolumeStateRecord.fileName,
+                "its numbers are used up (epoch \(state.epoch)): the volume can only be read")
         }
         if !readOnly {
             try call(path, "the state record can't be written") { () throws(Errno) in

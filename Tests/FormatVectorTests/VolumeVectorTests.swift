@@ -48,6 +48,14 @@ import WardSystem
         for vector in file.vectors {
             let planted = try PlantedVolume(file.common)
             symlink(try vector.text("target"), planted.path + "/" + planted.storedName("link"))
+            if vector.has("kept") {
+                let kept = try vector.part("kept")
+                try FileManager.default.createDirectory(
+                    atPath: planted.path + "/ward.links", withIntermediateDirectories: false)
+                try Data(try kept.bytes("bytes")).write(
+                    to: URL(
+                        fileURLWithPath: planted.path + "/ward.links/" + (try kept.text("name"))))
+            }
             let harness = try OpenedVolume(planted)
             let node = try harness.lookup(Array("link".utf8)).node
             var found: [UInt8]?

@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import Testing
+import WardSimulatedStorage
 import WardSystem
 
 @testable import WardVolume
@@ -100,5 +101,80 @@ import WardSystem
         }
         try harness.reopen()
         #expect(try harness.names(in: try harness.lookup("empty").node) == ["file"])
+    }
+
+    @Test(
+        "RENAME_WHITEOUT leaves a character device 0/0 under the old name: of files, links, directories, long names"
+    )
+    func whiteout() throws {
+        let harness = try VolumeHarness()
+        let long = String(repeating: "n", count: 200)
+        for name in ["file", long] {
+            let (_, handle) = try harness.create(name)
+            try harness.write(handle, 0, [1, 2, 3])
+            harness.volume.release(handle, harness.context)
+        }
+        for name in ["directory", "empty"] { _ = try makeDirectory(harness, name) }
+        let inner = try harness.lookup("directory").node
+        _ = try harness.makeDirectory("inner", in: inner)
+        func isWhiteout(_ name: String) throws -> Bool {
+            let entry = try harness.lookup(name)
+            return entry.attributes.mode & UInt32(S_IFMT) == UInt32(S_IFCHR)
+                && entry.attributes.deviceMajor == 0 && entry.attributes.deviceMinor == 0
+        }
+        try rename(harness, "file", "moved", flags: renameWhiteout)
+        #expect(throws: Errno.fileExists) {
+            try rename(harness, "moved", "file", flags: renameWhiteout | renameNoReplace)
+        }
+        try rename(harness, "moved", "moved on", flags: renameWhiteout | renameNoReplace)
+        try rename(harness, long, "short", flags: renameWhiteout)
+        try rename(harness, "directory", "empty", flags: renameWhiteout)
+        #expect(throws: Errno.invalidArgument) {
+            try rename(harness, "file", "empty", flags: renameWhiteout | renameExchange)
+        }
+        for round in 0..<2 {
+            for name in ["file", "moved", long, "directory"] {
+                #expect(try isWhiteout(name), "\(name), \(round)")
+            }
+            #expect(try harness.names(in: try harness.lookup("empty").node) == ["inner"])
+            for name in ["moved on", "short"] {
+                let handle = try harness.open(try harness.lookup(name).node)
+                #expect(try harness.read(handle, 0, 10) == [1, 2, 3], "\(name)")
+                harness.volume.release(handle, harness.context)
+            }
+            let report = VolumeCheck(harness.volume, repairs: false, name: "now", threads: 1).run()
+            #expect(report.findings.isEmpty && report.unreachable.isEmpty)
+            try harness.reopen()
+        }
+        // A whiteout is removed and replaced as any other name.
+        try rename(harness, "short", "file")
+        #expect(try !isWhiteout("file"))
+        try harness.withName(long) { name throws(Errno) in
+            try harness.volume.unlink(1, name, caller: harness.caller, harness.context)
+        }
+        #expect(try harness.names() == ["directory", "empty", "file", "moved", "moved on"])
+    }
+
+    @Test(
+        "RENAME_WHITEOUT and a power cut at any moment: the old names or the new",
+        arguments: DiskKind.Order.allCases)
+    func whiteoutAndPowerCuts(order: DiskKind.Order) throws {
+        let bench = try CrashBench(DiskKind(order: order, atomicBytes: 4096))
+        let volume = bench.volume
+        _ = try volume.makeLink("old", in: 1, to: "moved")
+        _ = try volume.makeLink("new", in: 1, to: "replaced")
+        try volume.volume.durablePoint()
+        try bench.crash(seeds: 4) {
+            try volume.rename("old", in: 1, to: "new", in: 1, flags: renameWhiteout)
+            try volume.volume.durablePoint()
+        } _: { left, place in
+            let (old, new) = (try left.lookup("old", in: 1), try left.lookup("new", in: 1))
+            let target = try left.volume.readLink(new.node, left.context)
+            let isNew = target == Array("moved".utf8)
+            #expect(isNew || target == Array("replaced".utf8), "\(place)")
+            #expect(
+                old.attributes.mode & UInt32(S_IFMT) == UInt32(isNew ? S_IFCHR : S_IFLNK),
+                "\(place)")
+        }
     }
 }

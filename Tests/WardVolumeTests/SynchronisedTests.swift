@@ -350,7 +350,8 @@ import WardSystem
         let hasReturned = Atomic(false)
         let marking = try SystemThread("mark") {
             try? volume.setMark(
-                of: volume.node(marked), to: true, WorkerContext(volume: volume))
+                of: volume.node(marked), to: true, Caller(uid: 0, gid: 0, pid: 1),
+                WorkerContext(volume: volume))
             hasReturned.store(true, ordering: .releasing)
         }
         while (try? harness.synced(marked)) == nil { usleep(100) }

@@ -20,9 +20,9 @@ final class VolumeHarness {
 
     init(
         pageBytes: Int = 4096, defaultClass: ProtectionClass = .none,
-        storage: any Storage = PosixStorage()
+        storage: any Storage = PosixStorage(), below: String = NSTemporaryDirectory()
     ) throws {
-        directory = NSTemporaryDirectory() + "ward-volume-" + UUID().uuidString
+        directory = below + "/ward-volume-" + UUID().uuidString
         try FileManager.default.createDirectory(
             atPath: directory, withIntermediateDirectories: true)
         parameters = VolumeParameters(uuid: SystemRandom.bytes(16), pageBytes: pageBytes)

@@ -280,11 +280,11 @@ final class TreeCopy {
                     from: file.rawValue, to: made.rawValue, sizeBytes: Int(before.st_size),
                     mayHaveHoles: Int(before.st_blocks) * 512 < Int(before.st_size)
                 ) { offset in
-                    bytes = done + offset
+                    bytes = done.clampedSum(offset)
                     progress.update(
                         "\(Text.grouped(files)) files, \(Text.size(bytes: bytes)), \(shown(path))")
                 }
-                bytes = done + Int(before.st_size)
+                bytes = done.clampedSum(Int(before.st_size))
                 let after = try Syscall.fstat(file.rawValue)
                 guard after.st_size == before.st_size, isEqual(after.st_mtim, before.st_mtim)
                 else {

@@ -22,16 +22,15 @@ final class Quarantine: Sendable {
         var count = 0
     }
 
-    private let storage: any Storage
-    private let root: Int32
-    private let pageBytes: Int
+    private let volume: Volume
+    private var storage: any Storage { volume.storage }
+    private var root: Int32 { volume.rootDescriptor }
+    private var pageBytes: Int { volume.layout.pageBytes }
     private let name: String
     private let state = Mutex(State())
 
     init(_ volume: Volume, name: String) {
-        storage = volume.storage
-        root = volume.rootDescriptor
-        pageBytes = volume.layout.pageBytes
+        self.volume = volume
         self.name = name
     }
 
@@ -53,10 +52,10 @@ final class Quarantine: Sendable {
                 defer { buffer.deallocate() }
                 for range in pages {
                     var page = range.lowerBound
-                    while let next = nextWithData(descriptor, page), next < range.upperBound {
-                        let got = try storage.pread(
-                            descriptor, buffer, pageBytes, at: next * pageBytes)
-                        if got > 0 { try storage.pwrite(file, buffer, got, at: next * pageBytes) }
+                    while case .page(let next) = try volume.nextPageWithData(
+                        descriptor, from: page, before: range.upperBound, to: buffer)
+                    {
+                        try storage.pwrite(file, buffer, pageBytes, at: next * pageBytes)
                         page = next + 1
                     }
                 }
@@ -153,17 +152,6 @@ final class Quarantine: Sendable {
         guard !bytes.isEmpty else { return }
         try bytes.withUnsafeBufferPointer { source throws(Errno) in
             try storage.pwrite(file, source.baseAddress!, source.count, at: 0)
-        }
-    }
-
-    /// The first page from `page` on for which the store has anything.
-    private func nextWithData(_ descriptor: Int32, _ page: Int) -> Int? {
-        do throws(Errno) {
-            return max(
-                page, try storage.lseek(descriptor, page * pageBytes, SEEK_DATA) / pageBytes)
-        } catch {
-            // A store that can't tell has data everywhere.
-            return error.rawValue == ENXIO ? nil : page
         }
     }
 

@@ -498,6 +498,19 @@ extension VolumeCheck {
         let count = try target.withUnsafeMutableBufferPointer { out throws(Errno) in
             try volume.storage.readlinkat(descriptor, stored, out.baseAddress!, out.count)
         }
+        guard target[0] != LongTarget.mark else {
+            guard
+                let long = target.withUnsafeBytes({
+                    volume.openLongTarget(UnsafeRawBufferPointer(rebasing: $0[0..<count]))
+                })
+            else { return false }
+            tally.withLock { _ = $0.longTargets.insert(long.fileName) }
+            do throws(Errno) {
+                return try volume.target(long) != nil
+            } catch .noSuchFileOrDirectory {
+                return false
+            }
+        }
         guard let sealed = Base64URL.decode(String(decoding: target[0..<count], as: UTF8.self)),
             sealed.count >= Volume.linkOverheadBytes
         else { return false }

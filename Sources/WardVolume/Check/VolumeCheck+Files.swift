@@ -253,23 +253,26 @@ extension VolumeCheck {
 
     func badPages(_ file: OpenFile, _ context: WorkerContext) throws(Errno) -> [BadPage] {
         var found: [BadPage] = []
-        var page = 0
+        var walk = PageWalk(volume, file)
         while true {
             if shouldStop() { throw .canceled }
             file.lock.lockRead()
             defer { file.lock.unlock() }
-            let pages = volume.layout.pageCount(forSize: file.sizeBytes)
-            let next = nextWithData(file, page, pages)
-            if file.header?.isSparse != true, next > page {
-                // What the store has nothing for was wiped. Not read: there may be no end to it.
-                add(wiped(file, page..<next), to: &found)
+            // Not read: there may be no end to it.
+            let skipped = try walk.skip { last throws(Errno) in
+                // Asked twice: what follows tells of a denial.
+                try admit(file, context)
+                context.unlockContent()
+                return try volume.authenticatedEpoch(
+                    file, last, .mend, Volume.ownCaller, context) != nil
             }
-            page = next
+            if !skipped.isEmpty { add(wiped(file, skipped), to: &found) }
+            let (page, pages) = (walk.page, walk.pages)
             guard page < pages else { return found }
             let count = min(VolumeCheck.batch, pages - page)
             for bad in try judge(file, page..<page + count, context) { add(bad, to: &found) }
-            page += count
             let bytes = count * volume.layout.pageBytes
+            walk.looked(at: count, areZeros: volume.isZero(context.sealed, bytes))
             tally.withLock { $0.report.progress.bytes += bytes }
         }
     }
@@ -288,24 +291,6 @@ extension VolumeCheck {
         return BadPage(
             pages: pages, state: .wrong, reason: "wiped",
             bytes: layout.start(ofPage: pages.lowerBound)..<layout.start(ofPage: pages.upperBound))
-    }
-
-    /// Holes are not read: the rightful ones of sparse files; and of others long ones, unless an unclean end may have left them.
-    private func nextWithData(_ file: OpenFile, _ page: Int, _ pages: Int) -> Int {
-        guard page > 0, page < pages, file.pendingPages.load(ordering: .acquiring) == 0 else {
-            return page
-        }
-        let pageBytes = volume.layout.pageBytes
-        let isSparse = file.header?.isSparse == true
-        let next: Int
-        do throws(Errno) {
-            let found = try volume.storage.lseek(file.descriptor, page * pageBytes, SEEK_DATA)
-            next = min(max(page, found / pageBytes), pages - 1)
-        } catch {
-            next = error.rawValue == ENXIO ? pages - 1 : page
-        }
-        let isEndless = !volume.isInDoubt && next - page > VolumeCheck.longestFilledHole
-        return isSparse || isEndless ? next : page
     }
 
     /// Pages of a hole that nothing excuses, which a repair fills with zeros.

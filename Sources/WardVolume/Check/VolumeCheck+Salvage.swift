@@ -291,38 +291,72 @@ extension VolumeCheck {
         }
     }
 
-    /// The last page that authenticates, and its length.
+    /// For a file's end, each through as many pages of zeros as any search goes through.
+    private static let mostSearches = 8
+
+    /// The last page that authenticates, and its length: searched for from the end, and, where
+    /// there is no end of zeros, from the beginning.
     private func lastReadablePage(
         _ file: OpenFile, _ pages: Int, _ context: WorkerContext
     ) throws(Errno) -> (page: Int, length: Int)? {
-        let layout = volume.layout
         var end = pages
+        var searches = 0
         while end > 0 {
             if shouldStop() { throw .canceled }
-            guard let page = try volume.lastPageWithData(file.descriptor, before: end) else {
-                end = max(0, end - Volume.zeroPagesSearched)
-                continue
-            }
-            guard page >= 0 else { return nil }
-            end = page
-            try volume.readPage(file, page, to: context.sealed)
-            let record = context.sealed + layout.recordOffset(ofPage: page)
-            let prefix = RecordPrefix(reading: record)
-            context.lockContent()
-            defer { context.unlockContent() }
-            guard volume.isAdmitted(file) else { throw .notPermitted }
-            context.usePlain(layout.pageBytes)
-            let opens = try context.withCipher(
-                of: file, load: { () throws(Errno) in try volume.loadKey(file, context) }
-            ) { cipher throws(Errno) in
-                volume.open(record, page: page, to: context.plain, cipher)
-            }
-            if opens, prefix.hasKnownFlags, prefix.length > 0,
-                Int(prefix.length) <= layout.capacity(ofPage: page)
-            {
-                return (page, Int(prefix.length))
+            switch try volume.previousPageWithData(file.descriptor, before: end) {
+            case .page(let page):
+                if let length = try readableLength(file, page, context) { return (page, length) }
+                end = page
+            case .none: return nil
+            case .tooManyZeros(let reached):
+                // A store that can't tell zeros from holes has no end of them.
+                searches += 1
+                if searches == VolumeCheck.mostSearches {
+                    return try lastReadablePageFromTheBeginning(file, reached, context)
+                }
+                end = reached
             }
         }
         return nil
+    }
+
+    private func lastReadablePageFromTheBeginning(
+        _ file: OpenFile, _ end: Int, _ context: WorkerContext
+    ) throws(Errno) -> (page: Int, length: Int)? {
+        var found: (page: Int, length: Int)?
+        try volume.withTemporaryPage { buffer throws(Errno) in
+            var next = 0
+            while case .page(let page) = try volume.nextPageWithData(
+                file.descriptor, from: next, before: end, to: buffer)
+            {
+                if shouldStop() { throw .canceled }
+                if let length = try readableLength(file, page, context) { found = (page, length) }
+                next = page + 1
+            }
+        }
+        return found
+    }
+
+    /// The length of a page that authenticates; nil for any other.
+    private func readableLength(
+        _ file: OpenFile, _ page: Int, _ context: WorkerContext
+    ) throws(Errno) -> Int? {
+        let layout = volume.layout
+        try volume.readPage(file, page, to: context.sealed)
+        let record = context.sealed + layout.recordOffset(ofPage: page)
+        let prefix = RecordPrefix(reading: record)
+        context.lockContent()
+        defer { context.unlockContent() }
+        guard volume.isAdmitted(file) else { throw .notPermitted }
+        context.usePlain(layout.pageBytes)
+        let opens = try context.withCipher(
+            of: file, load: { () throws(Errno) in try volume.loadKey(file, context) }
+        ) { cipher throws(Errno) in
+            volume.open(record, page: page, to: context.plain, cipher)
+        }
+        guard opens, prefix.hasKnownFlags, prefix.length > 0,
+            Int(prefix.length) <= layout.capacity(ofPage: page)
+        else { return nil }
+        return Int(prefix.length)
     }
 }

@@ -40,6 +40,8 @@ public final class VolumeCheck: Sendable {
         /// IDs of directories that files were created in, by their headers.
         var hints: Set<[UInt8]> = []
         var highestEpoch: UInt32 = 0
+        /// Files of `ward.links` that links name.
+        var longTargets: Set<String> = []
         var badNames: [BadName] = []
         var badRecords: [BadRecord] = []
         /// Of long names that seemed to be gone.
@@ -80,6 +82,7 @@ public final class VolumeCheck: Sendable {
         let (halfDone, moves) = (volume.halfDoneChanges, volume.movedNodes.count)
         let intervals = volume.doubtful
         checkState()
+        let longTargets = longTargetFiles()
         var level = [volume.root]
         while !level.isEmpty {
             walk(level, onProgress)
@@ -96,6 +99,7 @@ public final class VolumeCheck: Sendable {
         checkEpochs()
         let isInterrupted = shouldStop()
         tally.withLock { $0.report.isInterrupted = isInterrupted }
+        checkLongTargets(longTargets, moves: moves)
         endDoubt(intervals, halfDone: halfDone, moves: moves)
         if isRepairing { leaveReport() }
         let report = tally.withLock { tally -> CheckReport in
@@ -182,6 +186,56 @@ public final class VolumeCheck: Sendable {
     }
 
     // MARK: The volume as a whole
+
+    /// What is in `ward.links`, each with its link, which was made before this returns.
+    private func longTargetFiles() -> [String] {
+        volume.longTargets.lockWrite()
+        defer { volume.longTargets.unlock() }
+        var names: [String] = []
+        do throws(Errno) {
+            try volume.withLongTargets(makes: false) { directory throws(Errno) in
+                try volume.storage.list(directory) {
+                    names.append(String(decoding: $0.name, as: UTF8.self))
+                }
+            }
+        } catch .noSuchFileOrDirectory {
+            // There never was one.
+        } catch {
+            note(unreachable: "/" + Volume.longTargetsName, error)
+        }
+        return names
+    }
+
+    /// Targets that no link names any more. Only where every link was seen: what was moved
+    /// meanwhile may have been missed.
+    private func checkLongTargets(_ names: [String], moves: UInt64) {
+        let (isComplete, named) = tally.withLock { tally in
+            let hidesNames = tally.report.findings.contains {
+                [.root, .record, .name].contains($0.kind)
+            }
+            return (tally.report.isComplete && !hidesNames, tally.longTargets)
+        }
+        guard isComplete, volume.nameChanges.quietState != nil, volume.movedNodes.count == moves
+        else { return }
+        for name in names where !named.contains(name) {
+            let isThere = try? volume.withLongTargets(makes: false) { directory throws(Errno) in
+                try volume.storage.fstatat(directory, name)
+            }
+            // Removed meanwhile, with its link.
+            guard isThere != nil else { continue }
+            add(
+                CheckFinding(
+                    .leftover, path: "/\(Volume.longTargetsName)/\(name)",
+                    problem: "the target of a symbolic link that is not there any more",
+                    remedy: "moved to the quarantine")
+            ) { () throws(Errno) in
+                try volume.withLongTargets(makes: false) { directory throws(Errno) in
+                    try quarantine.move(
+                        directory, name, ["target of a symbolic link: \(name)"])
+                }
+            }
+        }
+    }
 
     /// A page of an epoch that the volume has not reached yet: the state record is an older one.
     private func checkEpochs() {

@@ -119,6 +119,11 @@ extension MountSuite {
             let probe = try volume.probe()
             #expect(probe.writeFile("f", "x") == .ok)
             #expect(probe.mkdir("d") == .ok)
+            for name in user == .root ? ["user.", "trusted."] : ["user."] {
+                #expect(probe.setxattr("f", name, "x") == .failure("EINVAL"), "\(name)")
+                #expect(probe.getxattr("d", name) == .failure("EINVAL"), "\(name)")
+                #expect(probe.call("removexattr", "f", name) == .failure("EINVAL"), "\(name)")
+            }
             // 255 bytes is the longest name Linux takes; the backing store may take a shorter one once encrypted.
             let long = "user." + String(repeating: "n", count: 250)
             let values = ["", "v", "\0\u{ff}\n", String(repeating: "v", count: 1000)]

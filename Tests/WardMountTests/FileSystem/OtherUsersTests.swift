@@ -55,6 +55,48 @@ extension MountSuite {
             #expect(denied?.fields["uid"] == "65534", "\(String(describing: denied))")
         }
 
+        @Test("Who may write may make a class stronger; weaker ones and marks are the owner's")
+        func weakening() throws {
+            let volume = try MountedVolume(as: .root, mountArguments: ["--allow-other"])
+            let root = try volume.probe()
+            let user = try Probe(as: .ordinaryUser, base: volume.mountPoint)
+            #expect(root.call("chmod", "", 0o755) == .ok)
+            for (name, isDirectory) in [("f", false), ("d", true)] {
+                if isDirectory {
+                    #expect(root.mkdir(name) == .ok)
+                } else {
+                    #expect(root.writeFile(name, "secret") == .ok)
+                }
+                #expect(root.call("chmod", name, 0o777) == .ok)
+                #expect(root.setClass(name, "C") == .ok)
+                #expect(user.setClass(name, "A") == .ok)
+                for weaker in ["B", "CX", "C", "D"] {
+                    #expect(user.setClass(name, weaker) == .eperm, "\(name) \(weaker)")
+                }
+                for mark in ["user.ward.backup-excluded", "user.ward.synced", "user.ward.x"] {
+                    #expect(user.setxattr(name, mark, "marked") == .eperm, "\(name) \(mark)")
+                }
+                #expect(root.setxattr(name, "user.ward.backup-excluded", "1") == .ok)
+                #expect(user.call("removexattr", name, "user.ward.backup-excluded") == .eperm)
+                #expect(user.setxattr(name, "user.note", "theirs") == .ok)
+                #expect(root.protectionClass(name) == .data(FileClass.complete.apple))
+            }
+            let told = try ControlEvent.latest(of: volume).filter { $0.kind == "note" }
+            #expect(
+                told.contains { "\($0)".contains("65534") && "\($0)".contains("/f") }, "\(told)")
+            // A copy is its maker's, with the class that it brings.
+            try volume.shell(
+                """
+                chmod 777 "$MNT/d"
+                setpriv --reuid 65534 --regid 65534 --clear-groups cp -a "$MNT/f" "$MNT/d/copy"
+                """)
+            #expect(user.stat("d/copy", "uid") == .number(65534))
+            #expect(user.protectionClass("d/copy") == .data(FileClass.complete.apple))
+            #expect(user.setClass("d/copy", "D") == .ok)
+            try volume.lockNow()
+            #expect(root.open("f", "r", as: "f") == .eperm)
+        }
+
         @Test("Default ACLs and umasks of other users")
         func accessControlLists() throws {
             let volume = try MountedVolume(as: .root, mountArguments: ["--allow-other"])

@@ -370,6 +370,113 @@ extension MountSuite {
         }
 
         @Test(
+            "I12: a database made new in class A, in every mode: no journal of another class, nothing to be read while locked",
+            arguments: User.available)
+        func i12New(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let probe = try volume.probe()
+            #expect(probe.mkdir("d") == .ok)
+            #expect(probe.setClass("d", "D") == .ok)
+            try volume.shell(
+                """
+                cat >"$OUT/new.py" <<'PYTHON'
+                import os, sqlite3, sys
+                directory, ward = sys.argv[1:]
+                def side_files(name):
+                    return [n for n in os.listdir(directory) if n.startswith(name + "-")]
+                for mode in "delete", "truncate", "persist", "wal", "memory":
+                    path = directory + "/" + mode
+                    open(path, "w").close()
+                    os.setxattr(path, "user.ward.class", b"A")
+                    base = sqlite3.connect(path, isolation_level=None)
+                    base.execute("pragma journal_mode=" + mode)
+                    seen = {}
+                    def look():
+                        for n in side_files(mode):
+                            seen[n] = os.getxattr(directory + "/" + n, "user.ward.class").decode()
+                    base.execute("begin")
+                    base.execute("create table t(x)")
+                    base.execute("insert into t values('first secret')")
+                    look()
+                    base.execute("commit")
+                    base.execute("insert into t values('second secret')")
+                    base.execute("begin")
+                    base.execute("update t set x = 'third'")
+                    look()
+                    base.execute("commit")
+                    for n, found in seen.items():
+                        if not n.endswith("-shm"):
+                            assert found == "NSFileProtectionComplete", (n, found)
+                    assert bool(seen) == (mode != "memory"), (mode, seen)
+                    if mode != "wal":
+                        base.close()
+                # Two databases in one transaction: a super-journal.
+                names = [directory + "/one", directory + "/two"]
+                for path in names:
+                    open(path, "w").close()
+                    os.setxattr(path, "user.ward.class", b"A")
+                base = sqlite3.connect(names[0], isolation_level=None)
+                base.execute("attach ? as other", (names[1],))
+                classes = {}
+                def trace(_):
+                    for n in os.listdir(directory):
+                        if "-" in n:
+                            classes[n] = os.getxattr(directory + "/" + n, "user.ward.class").decode()
+                base.set_trace_callback(trace)
+                base.execute("begin")
+                base.execute("create table t(x)")
+                base.execute("create table other.t(x)")
+                base.execute("insert into t values('secret')")
+                base.execute("insert into other.t values('secret')")
+                trace("")
+                base.execute("commit")
+                assert {c for n, c in classes.items() if not n.endswith("-shm")} == {"NSFileProtectionComplete"}, classes
+                os._exit(0)
+                PYTHON
+                '\(TestEnvironment.shared.python)' "$OUT/new.py" "$MNT/d" x
+                sqlite3 "$MNT/d/one" 'pragma journal_mode=persist; insert into t values (1)' >/dev/null
+                touch "$MNT/d/shell"; '\(TestEnvironment.shared.ward)' class set A "$MNT/d/shell" -q
+                sqlite3 "$MNT/d/shell" 'pragma journal_mode=persist; create table t(x); insert into t values (1)' >/dev/null
+                """)
+            try volume.lockNow()
+            let readable = try volume.shell(
+                """
+                for file in "$MNT"/d/*; do
+                    case $file in *-shm) continue ;; esac
+                    if cat "$file" >/dev/null 2>&1; then echo "$file"; fi
+                done
+                """)
+            #expect(readable.isEmpty, "\(readable)")
+        }
+
+        @Test(
+            "I12: a database that is raised takes its journals along, by setxattr and by ward class set",
+            arguments: User.available)
+        func i12Raised(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try volume.shell(
+                """
+                mkdir "$MNT/d"; cd "$MNT/d"
+                for how in setfattr ward; do
+                    sqlite3 $how 'pragma journal_mode=persist; create table t(x); insert into t values (1)' >/dev/null
+                    test -e $how-journal
+                done
+                setfattr -n user.ward.class -v A setfattr
+                '\(TestEnvironment.shared.ward)' class set A ward -q
+                """)
+            let probe = try volume.probe()
+            for name in ["setfattr", "ward"] {
+                #expect(
+                    probe.protectionClass("d/\(name)-journal") == .data(FileClass.complete.apple),
+                    "\(name)")
+            }
+            try volume.lockNow()
+            for name in ["setfattr-journal", "ward-journal"] {
+                #expect(probe.open("d/\(name)", "r", as: "f") == .eperm, "\(name)")
+            }
+        }
+
+        @Test(
             "I7: --rekey of a file that its owner may only read keeps its attributes and its mark",
             arguments: User.available)
         func rekeyReadOnly(user: User) throws {

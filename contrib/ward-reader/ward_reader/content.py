@@ -1,10 +1,14 @@
 """The content of one file: finding its end, opening its pages, judging what is not as it should be (format.md §4, §8)."""
 
 import bisect
+import itertools
 
 from .errors import FormatError
 from .primitives import GCM
 from .structures import FileHeader, Layout, open_record
+
+#: Zero pages that are looked at one by one (format.md §12): nobody vouches for the length of a backing file.
+ZERO_PAGES = 16_384
 
 
 class Content:
@@ -39,7 +43,8 @@ class Content:
             if last > 0 or any(file.read(count * page_bytes, page_bytes)):
                 finding = "page 0 is zero before other data"
                 # The first pages of a new file reach the disk in any order; without a header no epoch authenticates.
-                claimed = (self._claimed_epoch(page) for page in self._pages_with_data(count))
+                pages = itertools.islice(self._pages_with_data(count), ZERO_PAGES)
+                claimed = (self._claimed_epoch(page) for page in pages)
                 if not doubtful or not all(map(self._is_doubtful, claimed)):
                     raise FormatError(FormatError.MALFORMED, finding)
                 self.excused.append((0, finding))
@@ -61,10 +66,14 @@ class Content:
 
     def _last_page_with_data(self, before):
         """The last page before `before` that is not zero; -1 where there is none."""
+        zeros = 0
         for first, end in reversed(self._ranges):
             for page in range(min(end, before) - 1, first - 1, -1):
                 if any(self._page(page)):
                     return page
+                zeros += 1
+                if zeros > ZERO_PAGES:
+                    raise FormatError(FormatError.MALFORMED, "too many zero pages after the end")
         return -1
 
     def _next_allocated(self, page):
@@ -73,10 +82,16 @@ class Content:
         return min(max(page, self._ranges[at][0]) if at < len(self._ranges) else self.last_page, self.last_page)
 
     def _pages_with_data(self, before):
+        zeros = 0
         for first, end in self._ranges:
             for page in range(first, min(end, before)):
                 if any(self._page(page)):
+                    zeros = 0
                     yield page
+                    continue
+                zeros += 1
+                if zeros > ZERO_PAGES:
+                    raise FormatError(FormatError.MALFORMED, "too many zero pages, the first one among them")
 
     # --- Doubt
 
@@ -119,14 +134,24 @@ class Content:
         if self.last_page < 0:
             return
         self._cipher = GCM(self.header.file_key(class_keys))
-        page = 0
+        page = zeros = 0
         while page <= self.last_page:
+            allocated = self._next_allocated(page)
+            is_endless = zeros > ZERO_PAGES or not self.header.is_sparse and allocated - page > ZERO_PAGES
+            if is_endless and self._authentic_epoch(self.last_page) is None:
+                error = FormatError(FormatError.NOT_EXCUSED, f"pages {page} to {self.last_page - 1} are passed over: zeros, and the last page is "
+                                    "nobody's")
+                yield self._layout.start(page), None, error
+                page, zeros = self.last_page, 0
+                continue
             if self.header.is_sparse:
-                page = self._next_allocated(page)
+                page = allocated
             try:
                 payload, error = self._payload(page), None
             except FormatError as found:
                 payload, error = None, found
+            is_zero = (error is not None or not any(payload)) and not any(self._page(page))
+            zeros = zeros + 1 if is_zero else 0
             if payload or error:
                 yield self._layout.start(page), payload, error
             page += 1

@@ -58,6 +58,14 @@ class Directory:
         except FileNotFoundError:
             return None
 
+    def read_long_target(self, name):
+        """A file of `ward.links` (format.md §7); None where there is none. Of the root alone."""
+        try:
+            with self.open_directory("ward.links") as links:
+                return links.read_root_file(name, 8192)
+        except FileNotFoundError:
+            return None
+
     def attributes(self):
         return _attributes(self._descriptor)
 

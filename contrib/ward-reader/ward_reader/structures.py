@@ -198,8 +198,26 @@ class DirectoryRecord:
 # --- Links, attributes, modes (§7) -------------------------------------------------------------------------------------
 
 
-def open_link(target, keys):
-    return keys.links.open_sealed(from_base64url(target, "a symbolic link"), b"", "a symbolic link")
+LONG_LINKS = "ward.links"
+LONGEST_SHORT_TARGET, LONGEST_TARGET = 3043, 4095
+
+
+def open_link(target, keys, read_long):
+    """The target of a symbolic link. `read_long(name)`: bytes of a file of `ward.links`, None where there is none."""
+    what = "a symbolic link"
+    if not target.startswith(b"~"):
+        return keys.links.open_sealed(from_base64url(target, what), b"", what)
+    plain = keys.links.open_sealed(from_base64url(target[1:], what), b"long", what)
+    length = integer(plain, 16, 2)
+    if len(plain) != 20 or plain[18:] != b"\0\0" or not LONGEST_SHORT_TARGET < length <= LONGEST_TARGET:
+        raise malformed(f"{what}: impossible field")
+    sealed = read_long(base64url(plain[:16]).decode())
+    if sealed is None:
+        raise malformed(f"{what}: its target is missing")
+    found = keys.links.open_sealed(sealed, plain[:16], what)
+    if len(found) != length:
+        raise malformed(f"{what}: its target has another length")
+    return found
 
 
 def stored_attribute_name(name, keys):
@@ -249,6 +267,7 @@ class StateRecord:
     doubtful: list
 
     LIMIT = 24 + 64 * 8 + 32
+    LAST_EPOCH = 2**32 - 2
 
     @classmethod
     def read(cls, data, mac_key):
@@ -264,6 +283,8 @@ class StateRecord:
         if (version != 1 or data[10] > 1 or data[11] or any(data[20:24]) or count > 64
                 or len(data) != 24 + 8 * count + 32):
             raise malformed(f"{what}: impossible field")
+        if integer(data, 12, 4) > cls.LAST_EPOCH:
+            raise malformed(f"{what}: an epoch that is never given")
         intervals = [(integer(data, at, 4), integer(data, at + 4, 4)) for at in range(24, 24 + 8 * count, 8)]
         if any(first > last for first, last in intervals):
             raise malformed(f"{what}: an interval ends before it begins")

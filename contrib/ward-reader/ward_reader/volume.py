@@ -155,7 +155,7 @@ class Volume:
                     with directory.open_file(stored) as file:
                         yield self._describe_file(inner, file, record), file
                 elif stat.S_ISLNK(status.st_mode):
-                    target = open_link(directory.link_target(stored), self._keys)
+                    target = open_link(directory.link_target(stored), self._keys, self._root.read_long_target)
                     yield Entry(inner, status, status.st_mode, size=len(target), link_target=target), None
                 else:
                     yield Entry(inner, status, status.st_mode), None

@@ -1,0 +1,285 @@
+import CWardLinux
+import Glibc
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// What a link of the backing store holds whose target is kept elsewhere: the name of that, and how
+/// long the target is.
+struct LongTarget: Equatable {
+    /// The stored link begins with this, which no base64url does.
+    static let mark = UInt8(ascii: "~")
+    /// Of the stored link: the mark, and base64url of 48 bytes. Base64url is never as long.
+    static let storedBytes = 65
+    static let associatedData = Array("long".utf8)
+
+    /// 16 random bytes.
+    var id: [UInt8]
+    var lengthBytes: Int
+
+    /// As a file of `ward.links` is called.
+    var fileName: String { Base64URL.encode(id) }
+
+    /// What is sealed: the ID ‖ length 2 ‖ zero 2.
+    var plain: [UInt8] { id + [UInt8(lengthBytes & 0xFF), UInt8(lengthBytes >> 8), 0, 0] }
+
+    /// Nil for what is no such thing.
+    init?(plain: [UInt8]) {
+        guard plain.count == 20, plain[18] == 0, plain[19] == 0 else { return nil }
+        id = Array(plain[0..<16])
+        lengthBytes = Int(plain[16]) | Int(plain[17]) << 8
+        guard Volume.longestShortTarget < lengthBytes, lengthBytes <= Volume.longestLinkTarget
+        else { return nil }
+    }
+
+    init(id: [UInt8], lengthBytes: Int) {
+        self.id = id
+        self.lengthBytes = lengthBytes
+    }
+}
+
+// Symbolic links. A target that has no room in a link of the backing store once it is encrypted is
+// a file of `ward.links` in the root (docs/format.md §7), which the link names: wherever it is
+// moved, and however many names it has.
+extension Volume {
+    /// What a target's encryption adds: nonce 12 ‖ tag 16.
+    static let linkOverheadBytes = 28
+    /// Longest target whose encryption fits in the 4,095 bytes of a link of the backing store.
+    static let longestShortTarget = 4095 * 3 / 4 - linkOverheadBytes
+    /// The kernel's limit: `PATH_MAX` with its zero.
+    static let longestLinkTarget = 4095
+    static let longTargetsName = "ward.links"
+
+    // MARK: Reading
+
+    public func readLink(_ id: NodeID, _ context: WorkerContext) throws(Errno) -> [UInt8] {
+        let node = node(id)
+        guard node.type == S_IFLNK else { throw .invalidArgument }
+        let stored = try storedLink(of: node, context.sealed)
+        var opened: [UInt8]?
+        if stored.first == LongTarget.mark {
+            if let long = openLongTarget(stored) { opened = try target(long, of: node) }
+        } else {
+            opened = openShortTarget(stored, context.sealed + 4096)
+        }
+        guard let opened else { throw damaged(node, "the link's target does not authenticate") }
+        return opened
+    }
+
+    /// In `buffer`, of at least 4,096 bytes.
+    private func storedLink(
+        of node: Node, _ buffer: UnsafeMutableRawPointer
+    ) throws(Errno) -> UnsafeRawBufferPointer {
+        let count: Int
+        do throws(Errno) {
+            count = try withLink(of: node) { directory, name throws(Errno) in
+                try storage.readlinkat(directory, name, buffer, 4096)
+            }
+        } catch .staleNFSFileHandle {
+            count = try withKeptDescriptor(of: node) { kept throws(Errno) in
+                try storage.readlinkat(kept, "", buffer, 4096)
+            }
+        }
+        return UnsafeRawBufferPointer(start: buffer, count: count)
+    }
+
+    /// `sealed`: room for what is decoded.
+    private func openShortTarget(
+        _ stored: UnsafeRawBufferPointer, _ sealed: UnsafeMutableRawPointer
+    ) -> [UInt8]? {
+        let sealedCount = Base64URL.decodedCount(stored.count)
+        guard sealedCount >= Volume.linkOverheadBytes,
+            Base64URL.decode(stored, to: sealed.assumingMemoryBound(to: UInt8.self))
+        else { return nil }
+        return openLinkTarget(UnsafeRawBufferPointer(start: sealed, count: sealedCount))
+    }
+
+    /// The plain target of nonce 12 ‖ ciphertext ‖ tag 16; nil where it does not authenticate.
+    func openLinkTarget(
+        _ sealed: UnsafeRawBufferPointer, associatedData: [UInt8] = []
+    ) -> [UInt8]? {
+        let base = sealed.baseAddress!
+        let plainCount = sealed.count - Volume.linkOverheadBytes
+        guard plainCount >= 0 else { return nil }
+        var ok = false
+        let target = [UInt8](unsafeUninitializedCapacity: max(1, plainCount)) { out, initialized in
+            ok = associatedData.withUnsafeBytes { data in
+                keys.links.open(
+                    base + 12, count: plainCount, to: out.baseAddress!, tag: base + 12 + plainCount,
+                    nonce: base, associatedData: data.baseAddress, associatedDataBytes: data.count)
+            }
+            initialized = ok ? plainCount : 0
+        }
+        return ok ? target : nil
+    }
+
+    /// What a stored link says of a target that is kept elsewhere; nil where it does not
+    /// authenticate.
+    func openLongTarget(_ stored: UnsafeRawBufferPointer) -> LongTarget? {
+        guard stored.count == LongTarget.storedBytes, stored.first == LongTarget.mark,
+            let sealed = Base64URL.decode(String(decoding: stored.dropFirst(), as: UTF8.self))
+        else { return nil }
+        let plain = sealed.withUnsafeBytes {
+            openLinkTarget($0, associatedData: LongTarget.associatedData)
+        }
+        return plain.flatMap(LongTarget.init(plain:))
+    }
+
+    /// The target that is kept in `ward.links`; nil where what is there is not it.
+    func target(_ long: LongTarget) throws(Errno) -> [UInt8]? {
+        try withLongTargets(makes: false) { directory throws(Errno) in
+            let file = try storage.openat(
+                directory, long.fileName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
+            defer { storage.close(file) }
+            // One more would be too long.
+            let limit = long.lengthBytes + Volume.linkOverheadBytes + 1
+            var sealed = [UInt8](repeating: 0, count: limit)
+            let got = try sealed.withUnsafeMutableBufferPointer { out throws(Errno) in
+                try storage.pread(file, out.baseAddress!, limit, at: 0)
+            }
+            guard got == limit - 1 else { return nil }
+            return sealed.withUnsafeBytes {
+                openLinkTarget(
+                    UnsafeRawBufferPointer(rebasing: $0.dropLast()), associatedData: long.id)
+            }
+        }
+    }
+
+    private func target(_ long: LongTarget, of node: Node) throws(Errno) -> [UInt8]? {
+        do throws(Errno) {
+            return try target(long)
+        } catch .noSuchFileOrDirectory {
+            // It went with the link's last name, which the kernel looks up again then.
+            if node.link == nil { throw .staleNFSFileHandle }
+            return nil
+        }
+    }
+
+    /// The size that stat(2) tells. `status`: the backing link's.
+    func linkTargetBytes(of node: Node, _ status: FileStatus) -> Int {
+        let stored = Int(status.st_size)
+        guard stored == LongTarget.storedBytes else {
+            return max(0, Base64URL.decodedCount(stored) - Volume.linkOverheadBytes)
+        }
+        return withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 16) { buffer in
+            guard let stored = try? storedLink(of: node, buffer.baseAddress!) else { return 0 }
+            return openLongTarget(stored)?.lengthBytes ?? 0
+        }
+    }
+
+    // MARK: Making
+
+    public func makeSymbolicLink(
+        _ parent: NodeID, _ name: UnsafeRawBufferPointer, target: UnsafeRawBufferPointer,
+        caller: Caller, _ context: WorkerContext
+    ) throws(Errno) -> Entry {
+        guard target.count <= Volume.longestLinkTarget else { throw .fileNameTooLong }
+        guard target.count > Volume.longestShortTarget else {
+            return try makeSymbolicLink(
+                parent, name, Base64URL.encode(keys.links.sealCombined(target, associatedData: [])),
+                caller, context)
+        }
+        longTargets.lockRead()
+        defer { longTargets.unlock() }
+        let long = LongTarget(id: SystemRandom.bytes(16), lengthBytes: target.count)
+        try keepLongTarget(long, target)
+        do throws(Errno) {
+            let sealed = long.plain.withUnsafeBytes {
+                keys.links.sealCombined($0, associatedData: LongTarget.associatedData)
+            }
+            return try makeSymbolicLink(
+                parent, name, String(UnicodeScalar(LongTarget.mark)) + Base64URL.encode(sealed),
+                caller, context)
+        } catch {
+            removeLongTarget(long)
+            throw error
+        }
+    }
+
+    private func makeSymbolicLink(
+        _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ stored: String, _ caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) -> Entry {
+        try make(parent, name, context) { directory, encrypted, _ throws(Errno) in
+            try asCaller(caller) { () throws(Errno) in
+                try storage.symlinkat(target: stored, directory, encrypted)
+            }
+        }
+    }
+
+    /// Durable before there is a link that says where it is.
+    private func keepLongTarget(
+        _ long: LongTarget, _ target: UnsafeRawBufferPointer
+    ) throws(Errno) {
+        let sealed = keys.links.sealCombined(target, associatedData: long.id)
+        try withLongTargets(makes: true) { directory throws(Errno) in
+            let file = try storage.openat(
+                directory, long.fileName, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode: 0o600)
+            defer { storage.close(file) }
+            do throws(Errno) {
+                try sealed.withUnsafeBytesTyped { bytes throws(Errno) in
+                    try storage.pwrite(file, bytes.baseAddress!, bytes.count, at: 0)
+                }
+                try storage.fsync(file)
+                try storage.fsync(directory)
+            } catch {
+                try? storage.unlinkat(directory, long.fileName, 0)
+                throw error
+            }
+        }
+    }
+
+    /// `ward.links`, open.
+    func withLongTargets<R>(
+        makes: Bool, _ body: (Int32) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW
+        let directory: Int32
+        do throws(Errno) {
+            directory = try storage.openat(rootDescriptor, Volume.longTargetsName, flags, mode: 0)
+        } catch .noSuchFileOrDirectory where makes {
+            do throws(Errno) {
+                try storage.mkdirat(rootDescriptor, Volume.longTargetsName, 0o700)
+            } catch .fileExists {
+                // Somebody else was first.
+            }
+            try storage.fsync(rootDescriptor)
+            directory = try storage.openat(rootDescriptor, Volume.longTargetsName, flags, mode: 0)
+        }
+        defer { storage.close(directory) }
+        return try body(directory)
+    }
+
+    // MARK: Removing
+
+    /// Before a name goes: the target that goes with it, kept elsewhere. `status`: of what has the
+    /// name.
+    func longTarget(
+        _ status: FileStatus, _ directory: Int32, _ stored: UnsafePointer<CChar>
+    ) -> LongTarget? {
+        guard status.st_mode & S_IFMT == S_IFLNK, status.st_nlink == 1,
+            status.st_size == LongTarget.storedBytes
+        else { return nil }
+        return withUnsafeTemporaryAllocation(byteCount: 128, alignment: 16) { buffer in
+            guard
+                let count = try? storage.readlinkat(
+                    directory, stored, buffer.baseAddress!, buffer.count)
+            else { return nil }
+            return openLongTarget(UnsafeRawBufferPointer(rebasing: buffer.prefix(count)))
+        }
+    }
+
+    /// After the name went from `directory`. A power cut must not bring the name back without the
+    /// target.
+    func removeLongTarget(_ long: LongTarget, after directory: Int32) {
+        if !keepsOrder, (try? storage.fsync(directory)) == nil { return }
+        removeLongTarget(long)
+    }
+
+    /// What can't be removed stays, and `ward check` finds it.
+    private func removeLongTarget(_ long: LongTarget) {
+        try? withLongTargets(makes: false) { directory throws(Errno) in
+            try storage.unlinkat(directory, long.fileName, 0)
+        }
+    }
+}
