@@ -12,7 +12,8 @@ struct ClassShowCommand: ParsableCommand {
             Examples:
               ward class show ~/papers/letter.txt
               ward class show ~/papers/*
-            """)
+            """,
+        aliases: ["get"])
 
     @Argument(help: "Files and directories of a mounted volume.", completion: .file())
     var paths: [String]

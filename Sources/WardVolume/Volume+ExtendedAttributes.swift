@@ -235,7 +235,8 @@ extension Volume {
             try setProtectionClass(
                 of: node, to: protectionClass(spelledBy: value), isSynced: false, caller, context)
         case .ownersClass(let isSynced):
-            try requireOwner(of: node, caller)
+            // As the kernel says it for attributes. `EPERM` means a lock.
+            guard try isOwner(caller, of: node) else { throw .permissionDenied }
             try setProtectionClass(
                 of: node, to: protectionClass(spelledBy: value), isSynced: isSynced, caller,
                 context)
@@ -272,12 +273,6 @@ extension Volume {
         case .incomplete: throw .invalidArgument
         case .unsupported: throw .notSupported
         }
-    }
-
-    /// `EACCES` for everybody but a file's owner and root, as the kernel says it for attributes. `EPERM` means a lock.
-    private func requireOwner(of node: Node, _ caller: Caller) throws(Errno) {
-        guard caller.uid != 0, try status(of: node).st_uid != caller.uid else { return }
-        throw .permissionDenied
     }
 
     private func protectionClass(
