@@ -68,7 +68,7 @@ final class DemoWorld {
         try stopIfInterrupted()
         let isExpected = expecting.map { outcome.code == $0 } ?? (outcome.code != 0)
         if !isExpected {
-            if !showOutput || narrator.isQuiet { Console.write(outcome.output, to: 1) }
+            if !showOutput || narrator.isQuiet { narrator.write(outcome.output) }
             let shown = words.joined(separator: " ")
             let said = outcome.output.split(separator: "\n").first.map { ": \($0)" } ?? ""
             throw .step(step, "'\(shown)' ended with exit code \(outcome.code)\(said)")

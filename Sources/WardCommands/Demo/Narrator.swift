@@ -13,7 +13,7 @@ struct Narrator: Sendable {
     }
 
     func say(_ text: String) {
-        if !isQuiet { Console.write(text + "\n", to: 1) }
+        if !isQuiet { write(text + "\n") }
     }
 
     func command(_ words: [String]) {
@@ -29,5 +29,8 @@ struct Narrator: Sendable {
     func good(_ text: String) { say(style.green("   ✓ ") + text) }
 
     /// A check that did not hold is shown even when quiet: on stdout, where the story is.
-    func bad(_ text: String) { Console.write(style.red("   ✗ ") + text + "\n", to: 1) }
+    func bad(_ text: String) { write(style.red("   ✗ ") + text + "\n") }
+
+    /// Where the reader went away a signal is pending, which ends the demo after its clean-up.
+    func write(_ text: String) { Console.write(text, to: 1, mayLose: true) }
 }
