@@ -313,11 +313,6 @@ extension DataProtectionSuite {
                 #expect(value as? String == fileClass.type.rawValue)
                 #expect(value as? NSString == NSString(string: fileClass.type.rawValue))
                 #expect(value as? NSObject == fileClass.type as NSObject)
-                // By way of a dictionary of Foundation's, too.
-                let dictionary = attributes as NSDictionary
-                #expect(
-                    dictionary[FileAttributeKey.protectionKey] as? FileProtectionType
-                        == fileClass.type)
                 let url = volume.url("f") as NSURL
                 let resource = try url.resourceValues(forKeys: [.fileProtectionKey])[
                     .fileProtectionKey]

@@ -28,7 +28,8 @@ extension DataProtectionSuite {
 
         @Test("directories, home, temporary files and groups are the container's")
         func directories() async throws {
-            let (_, root) = try makeVolume()
+            let (volume, root) = try makeVolume()
+            defer { withExtendedLifetime(volume) {} }
             ContainerContext.$assumedRoot.withValue(root) { ContainerAnswers.check(root) }
             ContainerContext.$assumedRoot.withValue(root + "/") { ContainerAnswers.check(root) }
             #expect(NSHomeDirectory() != root)

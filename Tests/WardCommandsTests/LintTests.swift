@@ -148,7 +148,7 @@ struct LintTests {
         #expect(findings(shim).isEmpty)
         #expect(
             findings("import DataProtectionXCTest\nimport XCTest")
-                == ["2:8 ambiguousImport XCTest"])
+                == ["2:1 ambiguousImport XCTest"])
     }
 
     @Test("protection that only other platforms compile is found, one that Linux has is not")
