@@ -14,9 +14,12 @@ struct SandboxChildCommand: ParsableCommand {
     func run() throws {
         _ = write(Sandbox.startedDescriptor, "1", 1)
         close(Sandbox.startedDescriptor)
+        SandboxTerminal.enter()
         var none = sigset_t()
         sigemptyset(&none)
         sigprocmask(SIG_SETMASK, &none, nil)
-        throw ExitCode(ProgramStart.replaceThisProcess(command))
+        throw ExitCode(
+            ProgramStart.replaceThisProcess(
+                command, hint: "check the command; --show DIRECTORY shows what it needs"))
     }
 }
