@@ -42,8 +42,8 @@ public final class ControlServer: @unchecked Sendable {
     /// Set while no descriptor is left for another client.
     private var isAcceptingPaused = false
 
-    /// Listens at `socketPath` (mode 0600), replacing what a dead daemon left there, and serves from now on: `methods` of
-    /// `org.ward.Volume`. The handler is not retained.
+    /// Listens at `socketPath` (mode 0600), replacing what a dead daemon left there, and serves from
+    /// now on: `methods` of `org.ward.Volume`. The handler is not retained.
     public init(
         socketPath: String, version: String, methods: Set<String> = VolumeInterface.methods,
         handler: any ControlHandler

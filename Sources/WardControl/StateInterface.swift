@@ -1,7 +1,9 @@
-/// The second control socket of a mount, for programs in a sandbox: it tells the lock state and takes no orders.
+/// The second control socket of a mount, for programs in a sandbox: it tells the lock state and
+/// takes no orders.
 ///
-/// It speaks `org.ward.Volume`, with two methods of it: `Status`, and `Monitor` without events of the past. What they tell is
-/// narrowed: nothing of other programs and their files, of the volume's directory, of passcodes or hosts.
+/// It speaks `org.ward.Volume`, with two methods of it: `Status`, and `Monitor` without events of
+/// the past. What they tell is narrowed: nothing of other programs and their files, of the volume's
+/// directory, of passcodes or hosts.
 public enum StateInterface {
     /// Methods of `org.ward.Volume` that it answers; all others are `MethodNotImplemented`.
     public static let methods: Set<String> = ["Status", "Monitor"]
@@ -13,7 +15,8 @@ public enum StateInterface {
 }
 
 extension VolumeStatus {
-    /// The lock state alone. Members that every status has are there: `uuid` and `volume` empty, `pid` 0.
+    /// The lock state alone. Members that every status has are there: `uuid` and `volume` empty,
+    /// `pid` 0.
     public var narrowed: VolumeStatus {
         var told = VolumeStatus(
             uuid: "", volume: "", mountpoint: mountpoint, state: state, since: since,

@@ -1,6 +1,7 @@
 import WardControl
 
-/// Answers the second control socket of a mounted volume: the lock state, for programs in a sandbox.
+/// Answers the second control socket of a mounted volume: the lock state, for programs in a
+/// sandbox.
 final class StateService: ControlHandler {
     private let service: ControlService
 

@@ -38,7 +38,8 @@ struct ContainerRunCommand: ParsableCommand {
     var sandbox = false
     @Flag(help: "In a sandbox: the program has the network.") var network = false
     @Option(
-        help: "In a sandbox: a file or directory that the program may read. More than one may be given.",
+        help:
+            "In a sandbox: a file or directory that the program may read. More than one may be given.",
         completion: .file())
     var show: [String] = []
     @OptionGroup var options: GeneralOptions

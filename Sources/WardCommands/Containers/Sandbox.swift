@@ -8,7 +8,8 @@ struct Sandbox {
 
     static let what = "cannot run in a sandbox"
 
-    /// Runs the command to its end: its exit code, or 128 and the number of the signal that ended it.
+    /// Runs the command to its end: its exit code, or 128 and the number of the signal that ended
+    /// it.
     func run(_ command: [String], _ signals: ForwardedSignals) throws(CommandFailure) -> Int32 {
         try Sandbox.refuseDirectories()
         let code: Int32
@@ -34,7 +35,8 @@ struct Sandbox {
                     (arguments.rawValue, Sandbox.viewDescriptor),
                     (filter.rawValue, Sandbox.filterDescriptor),
                 ],
-                // So that what is sent to all programs of this one's group ends the command, and not bubblewrap before it.
+                // So that what is sent to all programs of this one's group ends the command, and
+                // not bubblewrap before it.
                 blocking: ForwardedSignals.numbers)
             try writing.close()
             try terminal.begin()

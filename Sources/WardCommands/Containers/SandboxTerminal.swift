@@ -2,13 +2,16 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// A terminal of its own for the command in a sandbox, pty(7), and what goes between it and the terminal that ward runs in.
+/// A terminal of its own for the command in a sandbox, pty(7), and what goes between it and the
+/// terminal that ward runs in.
 ///
-/// Whoever has a terminal open may read it: left in the background, the command would get what is typed there for another
-/// program, a passcode. By this it gets only what is typed while ward is in the foreground, and none of it in a pipeline:
-/// there keys may be for another program, a pager.
+/// Whoever has a terminal open may read it: left in the background, the command would get what is
+/// typed there for another program, a passcode. By this it gets only what is typed while ward is in
+/// the foreground, where its standard input is the terminal, and none of it in a pipeline: there keys
+/// may be for another program, a pager.
 final class SandboxTerminal: @unchecked Sendable {
-    // Sendable: after `begin` all of it belongs to the relay's thread, until `end` has waited for that.
+    // Sendable: after `begin` all of it belongs to the relay's thread, until `end` has waited for
+    // that.
 
     /// How soon a new size of the window, or a return to the foreground, is seen.
     private static let tickMilliseconds: Int32 = 200
@@ -26,10 +29,12 @@ final class SandboxTerminal: @unchecked Sendable {
     /// Makes one where any of the standard streams is a terminal.
     init() throws(Errno) {
         streams = (0..<3).filter { isatty($0) == 1 }
-        getsKeys = ![Int32(1), 2].contains { number in
-            guard let status = try? Syscall.fstat(number) else { return false }
-            return [S_IFIFO, S_IFSOCK].contains(status.st_mode & S_IFMT)
-        }
+        getsKeys =
+            streams.contains(0)
+            && ![Int32(1), 2].contains { number in
+                guard let status = try? Syscall.fstat(number) else { return false }
+                return [S_IFIFO, S_IFSOCK].contains(status.st_mode & S_IFMT)
+            }
         guard let first = streams.first else { return }
         master = try Syscall.check { ward_open_terminal() }
         slave = try Syscall.check { ward_open_terminal_peer(master) }
@@ -57,7 +62,8 @@ final class SandboxTerminal: @unchecked Sendable {
         thread = try SystemThread("ward-terminal") { [self] in relay() }
     }
 
-    /// After the command's end: waits until all that it wrote is shown, and the terminal is as it was.
+    /// After the command's end: waits until all that it wrote is shown, and the terminal is as it
+    /// was.
     func end() {
         thread?.join()
         thread = nil
@@ -76,14 +82,15 @@ final class SandboxTerminal: @unchecked Sendable {
             var polled = [
                 pollfd(
                     fd: master, events: Int16(POLLIN | (typed.isEmpty ? 0 : POLLOUT)), revents: 0),
-                pollfd(fd: isTypedFor ? input : -1, events: Int16(POLLIN), revents: 0),
+                // Without POLLIN its end is told all the same.
+                pollfd(fd: input, events: Int16(isTypedFor ? POLLIN : 0), revents: 0),
             ]
             _ = poll(&polled, 2, SandboxTerminal.tickMilliseconds)
             if polled[0].revents & Int16(POLLOUT) != 0 {
                 typed.removeFirst(max(0, write(master, typed, typed.count)))
             }
             if polled[1].revents != 0 {
-                typed = SandboxTerminal.read(input)
+                typed = isTypedFor ? SandboxTerminal.read(input) : []
                 // The terminal has gone, and the command's goes with it: it gets SIGHUP.
                 if typed.isEmpty { break }
             }
@@ -110,8 +117,8 @@ final class SandboxTerminal: @unchecked Sendable {
 
     private var isInForeground: Bool { tcgetpgrp(input) == getpgrp() }
 
-    /// Whether keys are for the command now. Then its own terminal makes lines and signals of them, and this one passes them
-    /// on as they are.
+    /// Whether keys are for the command now. Then its own terminal makes lines and signals of them,
+    /// and this one passes them on as they are.
     private func takeForeground() -> Bool {
         var modes = termios()
         guard isInForeground, tcgetattr(input, &modes) == 0 else { return false }
@@ -133,8 +140,8 @@ final class SandboxTerminal: @unchecked Sendable {
 
     // MARK: In the sandbox
 
-    /// Called by the command's process before it is the command: begins a session, with the first standard stream that is a
-    /// terminal as its own.
+    /// Called by the command's process before it is the command: begins a session, with the first
+    /// standard stream that is a terminal as its own.
     static func enter() {
         _ = setsid()
         for number in Int32(0)..<3 where isatty(number) == 1 {

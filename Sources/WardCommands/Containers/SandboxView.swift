@@ -3,14 +3,15 @@ import WardControl
 import WardKeys
 import WardSystem
 
-/// What a program in a sandbox is shown of the machine, in arguments of bubblewrap, bwrap(1). What is not named here is not
-/// there: the view begins with nothing.
+/// What a program in a sandbox is shown of the machine, in arguments of bubblewrap, bwrap(1). What
+/// is not named here is not there: the view begins with nothing.
 struct SandboxView {
     /// Absolute, as all paths here.
     let container: String
     let groups: [String]
     let mountPoint: String
-    /// As programs on the volume know it. The socket that tells the state alone is shown in its place.
+    /// As programs on the volume know it. The socket that tells the state alone is shown in its
+    /// place.
     let controlSocket: String
     /// What the person asked for beside it, read-only, without symbolic links.
     let shown: [String]
@@ -25,8 +26,8 @@ struct SandboxView {
         "/usr", "/opt", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
         "/var/cache/fontconfig", "/var/lib/ca-certificates",
     ]
-    /// What programs read of `/etc`, and everybody may read. It holds passwords and keys, which root may read even without a
-    /// capability: so as root, too, there is nothing else of it.
+    /// What programs read of `/etc`, and everybody may read. It holds passwords and keys, which
+    /// root may read even without a capability: so as root, too, there is nothing else of it.
     private static let settings = [
         "alternatives", "bash.bashrc", "bash_completion", "bash_completion.d", "ca-certificates",
         "ca-certificates.conf", "crypto-policies", "debian_version", "fonts", "gai.conf",
@@ -47,8 +48,8 @@ struct SandboxView {
 
     // MARK: What holds secrets of volumes
 
-    /// Mount points, volumes' directories, keys and sockets, and process tables, by which the roots of other processes can be
-    /// reached. `isClaim`: somebody says that a volume is there.
+    /// Mount points, volumes' directories, keys and sockets, and process tables, by which the roots
+    /// of other processes can be reached. `isClaim`: somebody says that a volume is there.
     private static func secrets(beside controlSocket: String) -> [(path: String, isClaim: Bool)] {
         var places = [
             StateDirectory.defaultRoot(), RuntimeDirectory.defaultPath(),
@@ -68,7 +69,8 @@ struct SandboxView {
                 PathBytes.isInside(place.path, directory)
                     || PathBytes.isInside(directory, place.path)
             else { return false }
-            // Whoever mounts something may call it by any name: that of a system directory hides nothing.
+            // Whoever mounts something may call it by any name: that of a system directory hides
+            // nothing.
             return !place.isClaim || access(place.path + "/ward.keybag", F_OK) == 0
         }.map(\.path)
     }
@@ -108,8 +110,9 @@ struct SandboxView {
     /// `filter`: the descriptor of the seccomp filter. `forbidsNamespaces`: bubblewrap is able to.
     func arguments(filter: Int32, forbidsNamespaces: Bool) -> [String] {
         var words = [
-            // Namespaces of its own for everything. Without the network's, sockets without a path (unix(7), "abstract") and
-            // servers on this machine could be reached, which do things for their user.
+            // Namespaces of its own for everything. Without the network's, sockets without a path
+            // (unix(7), "abstract") and servers on this machine could be reached, which do things
+            // for their user.
             "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
             "--unshare-cgroup-try", "--cap-drop", "ALL", "--seccomp", "\(filter)",
             "--die-with-parent", "--new-session",
@@ -173,8 +176,8 @@ struct SandboxView {
         return status.st_mode & S_IFMT == S_IFLNK
     }
 
-    /// Shows what is there and everybody may read. A link stays one where it leads to what is shown: programs read the name of
-    /// the time zone from one.
+    /// Shows what is there and everybody may read. A link stays one where it leads to what is
+    /// shown: programs read the name of the time zone from one.
     private static func showing(_ path: String) -> [String] {
         guard let file = try? Path.real(path), let status = try? Syscall.stat(file),
             status.st_mode & 0o004 != 0

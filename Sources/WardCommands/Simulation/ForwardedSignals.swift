@@ -24,8 +24,8 @@ struct ForwardedSignals {
     }
 
     /// Until the child ends: its exit code, or 128 and the number of the signal that ended it. `deliver`: in place of sending
-    /// a signal to the child. `keysToo`: also those that a terminal's keys sent to this process, where the command has not got
-    /// them: it runs in a session of its own.
+    /// a signal to the child. `keysToo`: also those that a terminal's keys sent to this process,
+    /// where the command has not got them: it runs in a session of its own.
     func forward(
         to child: ChildProcess, keysToo: Bool = false, by deliver: ((Int32) -> Void)? = nil
     ) -> Int32 {

@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// `ward container run --sandbox`: what a hostile program gets from inside, and what an honest one has.
+    /// `ward container run --sandbox`: what a hostile program gets from inside, and what an honest
+    /// one has.
     @Suite struct SandboxTests {
         private let diary = "org.example.diary"
         private let secret = "CLASS-A-SECRET"
@@ -49,8 +50,8 @@ extension MountSuite {
                     ["unix", server.path], ["abstract", server.directory], ["tcp", server.port],
                 ],
                 "write": [
-                    "/usr", "/etc", environment.ward, volume.directory,
-                    volume.directory + "/home",
+                    "/usr", "/etc", environment.ward, volume.passcodeFile,
+                    volume.directory + "/home/file",
                 ],
                 "read": [
                     "file outside": [mounts + "outside"],
@@ -118,7 +119,7 @@ extension MountSuite {
             var working: Set = [
                 "file outside", "other container", "other volume", "home", "passcode file", "keys",
                 "symbolic link", "hard link", "rename out", "parent directories",
-                "inherited descriptors", "backing listed", "backing written", "state listed",
+                "inherited descriptors", "backing listed", "backing written", "state listed", "state written",
                 "runtime listed", "ciphertext exchanged", "socket replaced",
                 "status tells", "events tell", "server unix", "server abstract", "server tcp",
                 "other processes", "user namespace", "record set", "record removed",
@@ -254,7 +255,8 @@ extension MountSuite {
             arguments: User.available)
         func typedElsewhere(user: User) throws {
             let volume = try makeVolume(user)
-            // In sessions of their own, where no rule of the foreground stops them, on every way to a terminal.
+            // In sessions of their own, where no rule of the foreground stops them, on every way to
+            // a terminal.
             let thief = """
                 import os, sys
                 names = ["/dev/tty", 0, 1, 2]
@@ -273,8 +275,8 @@ extension MountSuite {
                 """
             // A shell that reads, again and again, after it has begun the program.
             let shell = """
-                exec 5<"$0"; shift
-                "$@" <&5 & while read -r line; do echo "typed: $line"; done
+                set -m; exec 5<"$0"; shift
+                "$@" <&5 & while read -r line; do echo "typed: $line"; done; kill %1; wait
                 """
             let terminal = try Terminal(
                 volume, columns: 200, "container", "run", volume.mountPoint, diary,
@@ -397,7 +399,10 @@ extension MountSuite {
                 pending = b""
                 while True:
                     while b"\\0" not in pending:
-                        pending += client.recv(65536)
+                        piece = client.recv(65536)
+                        if not piece:
+                            sys.exit("the daemon hung up")
+                        pending += piece
                     message, pending = pending.split(b"\\0", 1)
                     print(message.decode(), flush=True)
                     if b'"didBecomeAvailable"' in message and b'"A"' in message:
@@ -443,7 +448,8 @@ extension MountSuite {
             #expect(child.wait(seconds: 60) == 0)
         }
 
-        @Test("ward inside tells the state, and says why it does no more", arguments: User.available)
+        @Test(
+            "ward inside tells the state, and says why it does no more", arguments: User.available)
         func wardInside(user: User) throws {
             let volume = try makeVolume(user)
             let ward = TestEnvironment.shared.ward

@@ -4,8 +4,10 @@
 
 PLACES: JSON. `mountpoint`, `backing`, `state`, `runtime`, `socket` (the control socket), `uuid`: of the volume;
 `container`: the program's own. `read`: files whose content is nobody else's business, by the attack that is after them.
-`write`: files and directories that it may not change. `servers`: where a server of the user's listens outside and tells a
-secret: ["unix", PATH], ["abstract", NAME] or ["tcp", PORT]. `processes`: other processes. `secret`: what all secrets contain.
+`write`: files and directories that it may not change. `servers`: where a server of the user's
+listens outside and tells a secret: ["unix", PATH], ["abstract", NAME] or ["tcp", PORT].
+`processes`: other processes. `secret`: what all secrets contain. `tables`: second process tables.
+`destroy`: also what would end the volume.
 
 One line for each attack: "got NAME: WHAT" where it got through, "not NAME" where it did not.
 """
@@ -37,7 +39,7 @@ def attack(name, body):
 def contents(path):
     with open(path, "rb") as file:
         data = file.read(1 << 16)
-    return path if secret in data or "key" in path else None
+    return path if data else None
 
 
 # Files by their paths, by links and by every second name that there may be.
@@ -45,7 +47,7 @@ def contents(path):
 for name, paths in places["read"].items():
     for path in paths:
         attack(name, lambda: contents(path))
-own_link = os.path.join(places["container"], "Documents", "link")
+own_link = os.path.join(places["container"], "Documents", f"link-{os.getpid()}")
 attack("symbolic link", lambda: (os.symlink(places["mountpoint"] + "/outside", own_link), contents(own_link))[1])
 attack("hard link", lambda: os.link(places["mountpoint"] + "/outside", own_link + ".hard") or "linked")
 attack("rename out", lambda: (open(own_link + ".own", "w").close(),
@@ -108,10 +110,20 @@ attack("file handle", by_handle)
 
 # The volume's directory, the keys, the runtime directory.
 
-for name in ("backing", "state", "runtime"):
+
+
+def write_in(directory):
+    """Where it is the real one: an empty one of the sandbox's own is no way out."""
+    if os.path.exists(directory + "/ward") or os.path.exists(directory + "/ward.keybag"):
+        os.mkdir(directory + "/mine")
+        os.rmdir(directory + "/mine")
+        return directory
+
+
+for name in ("backing", "state"):
     attack(name + " listed", lambda: os.listdir(places[name]))
-    attack(name + " written", lambda: (os.mkdir(places[name] + "/mine"), os.rmdir(places[name] + "/mine"), "a directory")[2]
-           if os.path.exists(places[name] + "/ward") or os.path.exists(places[name] + "/ward.keybag") else None)
+    attack(name + " written", lambda: write_in(places[name]))
+attack("runtime listed", lambda: glob.glob(places["runtime"] + "/ward/*.json"))
 
 
 def other_ciphertext():
@@ -132,17 +144,17 @@ def other_ciphertext():
 attack("ciphertext exchanged", other_ciphertext)
 
 
-def take_socket():
-    """Its name, for a socket of one's own that gets the next passcode."""
-    path = places["socket"]
-    if os.path.dirname(path) not in (os.path.dirname(p) for p in glob.glob(os.path.dirname(path) + "/*.json")):
-        return None
-    os.rename(path, path + ".taken")
-    os.rename(path + ".taken", path)
-    return "the socket's name"
+def take_name():
+    """Beside the control socket, as one would take its name, for a socket of one's own that gets the next passcode."""
+    directory = os.path.dirname(places["socket"])
+    if glob.glob(directory + "/*.json"):
+        open(directory + "/mine", "w").close()
+        os.rename(directory + "/mine", directory + "/taken")
+        os.unlink(directory + "/taken")
+        return directory
 
 
-attack("socket replaced", take_socket)
+attack("socket replaced", take_name)
 
 # The control socket: whatever a path, an attribute or a name leads to.
 
@@ -306,7 +318,8 @@ def unmount():
 
 if places.get("destroy"):
     attack("unmounting", unmount)
-    attack("mounting", lambda: "proc" if libc.mount(b"proc", places["container"].encode(), b"proc", 0, None) == 0 else None)
+    attack("mounting", lambda: libc.mount(
+        b"proc", places["container"].encode(), b"proc", 0, None) == 0 and "proc")
 
 
 def opened(flags, *paths):

@@ -1,7 +1,7 @@
 """A user's servers, which tell everybody who comes the same: servers.py DIRECTORY SECRET
 
-On a socket with a path (DIRECTORY/server), on one without (its name is DIRECTORY), and on a port of this machine: the first
-line that it prints. Serves until its input ends.
+On a socket with a path (DIRECTORY/server), on one without (its name is DIRECTORY), and on a port
+of this machine: the first line that it prints. Serves until its input ends.
 """
 import socket
 import sys
