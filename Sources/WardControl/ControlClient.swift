@@ -42,9 +42,10 @@ public final class ControlClient {
         let deadline = SystemClock.monotonic() + .seconds(2)
         while true {
             do throws(ControlError) {
-                let endpoint = try mount.endpoint()
+                let endpoints = try mount.endpoints()
                 return (
-                    endpoint.socketPath, try ControlSocket.connect(to: endpoint).release()
+                    endpoints.control.socketPath,
+                    try ControlSocket.connect(to: endpoints).release()
                 )
             } catch {
                 let isPassing = error.code == .noSocket || error.code == .replaced

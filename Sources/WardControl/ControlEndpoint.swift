@@ -32,16 +32,43 @@ public struct ControlEndpoint: Equatable, Sendable {
     }
 }
 
+/// The two sockets of a mount's daemon.
+public struct ControlEndpoints: Equatable, Sendable {
+    public var control: ControlEndpoint
+    /// The one that tells the lock state alone (`StateInterface`); a sandbox has it in the place of the other. Nil where the
+    /// daemon does not listen there now.
+    public var state: ControlEndpoint?
+
+    public init(control: ControlEndpoint, state: ControlEndpoint?) {
+        self.control = control
+        self.state = state
+    }
+
+    public var json: JSONValue {
+        .object(present: [("control", control.json), ("state", state.map(\.json))])
+    }
+
+    /// Nil where the control socket is missing, or a member is of another type.
+    public init?(json: JSONValue) {
+        guard let control = json["control"].flatMap(ControlEndpoint.init(json:)) else { return nil }
+        self.init(control: control, state: json["state"].flatMap(ControlEndpoint.init(json:)))
+    }
+}
+
 extension ControlSocket {
     /// `O_PATH` of open(2), which Glibc's module leaves out.
     static let namingOnly: Int32 = 0o10000000
 
-    /// Connects to the very socket of `endpoint`. Throws `noSocket` where nothing is there, `replaced` where something else is.
-    static func connect(to endpoint: ControlEndpoint) throws(ControlError) -> OwnedDescriptor {
-        let path = endpoint.socketPath
+    /// Connects to the daemon's very socket under the control socket's name: in a sandbox that is the one that tells the state
+    /// alone. Throws `noSocket` where nothing is there, `replaced` where something else is.
+    static func connect(to endpoints: ControlEndpoints) throws(ControlError) -> OwnedDescriptor {
+        let path = endpoints.control.socketPath
         let named = try NamedFile(path)
         let found = named.endpoint
-        guard found.device == endpoint.device, found.inode == endpoint.inode else {
+        let isOwn = [endpoints.control, endpoints.state].contains { endpoint in
+            endpoint?.device == found.device && endpoint?.inode == found.inode
+        }
+        guard isOwn else {
             throw ControlError(.replaced, path: path, "it is not the socket of the mount's daemon")
         }
         // By the descriptor: the name may lead elsewhere by now.

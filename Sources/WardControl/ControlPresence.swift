@@ -5,6 +5,7 @@ import WardSystem
 
 /// What makes a daemon findable by name: its runtime directory, its socket and its record. It is watched, inotify(7), and
 /// made again where it goes.
+/// The second socket, of the state, has a presence of its own.
 ///
 /// Concurrency: `look` and `restore` belong to the control server's thread; `endpoint` can be asked for anywhere.
 public final class ControlPresence: Sendable {
@@ -28,6 +29,15 @@ public final class ControlPresence: Sendable {
         var isLost = false
     }
 
+    /// Which socket of the daemon's it is about.
+    public enum Kind: Sendable {
+        /// The control socket, and the record that names it.
+        case control
+        /// The socket that tells the lock state alone (`StateInterface`), without a record.
+        case state
+    }
+
+    private let kind: Kind
     private let preferred: RuntimeDirectory
     private let record: MountedVolume
     private let changed: @Sendable (Change) -> Void
@@ -36,9 +46,10 @@ public final class ControlPresence: Sendable {
     /// `record`: what the record says; its socket's path is put in here. `changed` is called on the server's thread, and
     /// must not wait.
     public init(
-        in directory: RuntimeDirectory, record: MountedVolume,
+        _ kind: Kind = .control, in directory: RuntimeDirectory, record: MountedVolume,
         changed: @escaping @Sendable (Change) -> Void
     ) {
+        self.kind = kind
         preferred = directory
         self.record = record
         self.changed = changed
@@ -48,8 +59,11 @@ public final class ControlPresence: Sendable {
     /// Where the daemon listens now; nil where it does not.
     public var endpoint: ControlEndpoint? { state.withLock { $0.endpoint } }
 
-    public var socketPath: String {
-        state.withLock { $0.directory.socketPath(record.name) }
+    public var socketPath: String { socketPath(in: state.withLock { $0.directory }) }
+
+    private func socketPath(in directory: RuntimeDirectory) -> String {
+        let control = directory.socketPath(record.name)
+        return kind == .control ? control : StateInterface.socketPath(besides: control)
     }
 
     /// inotify(7), -1 where there is none: then changes are found at the next regular look.
@@ -108,14 +122,14 @@ public final class ControlPresence: Sendable {
             return (state.directory, state.endpoint)
         }
         if ControlPresence.standing(of: endpoint) == .intact {
-            unlink(directory.socketPath(record.name))
+            unlink(socketPath(in: directory))
         }
-        unlink(directory.recordPath(record.name))
+        if kind == .control { unlink(directory.recordPath(record.name)) }
         if directory.isMakeshift { rmdir(directory.path) }
     }
 
     private func listen(in directory: RuntimeDirectory) throws(ControlError) -> OwnedDescriptor {
-        let path = directory.socketPath(record.name)
+        let path = socketPath(in: directory)
         let listener = try ControlSocket.listen(at: path)
         let endpoint = try ControlSocket.ownEndpoint(at: path)
         try writeRecord(directory)
@@ -134,11 +148,13 @@ public final class ControlPresence: Sendable {
     }
 
     private func writeRecord(_ directory: RuntimeDirectory) throws(ControlError) {
+        guard kind == .control else { return }
         try directory.record(written(in: directory))
     }
 
     /// Nil where it can't be read now.
     private func hasRecord(_ directory: RuntimeDirectory) -> Bool? {
+        guard kind == .control else { return true }
         do throws(Errno) {
             _ = try OwnedDescriptor(
                 opening: directory.recordPath(record.name), O_RDONLY | O_NOFOLLOW)

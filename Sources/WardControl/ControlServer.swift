@@ -33,6 +33,8 @@ public final class ControlServer: @unchecked Sendable {
     /// When to look after the presence, monotonic; nil where nothing has changed.
     private var lookAt: Duration?
     private let version: String
+    /// Of `org.ward.Volume`.
+    private let methods: Set<String>
     private weak let handler: (any ControlHandler)?
     private let outbox: Outbox
     /// Closed by `stop`.
@@ -45,27 +47,32 @@ public final class ControlServer: @unchecked Sendable {
     /// Set while no descriptor is left for another client.
     private var isAcceptingPaused = false
 
-    /// Listens at `socketPath` (mode 0600), replacing what is there, and serves from now on. The handler is not retained.
+    /// Listens at `socketPath` (mode 0600), replacing what is there, and serves `methods` of `org.ward.Volume` from now on. The
+    /// handler is not retained.
     public convenience init(
-        socketPath: String, version: String, handler: any ControlHandler
+        socketPath: String, version: String, methods: Set<String> = VolumeInterface.methods,
+        handler: any ControlHandler
     ) throws(ControlError) {
-        try self.init(socketPath, nil, version: version, handler: handler)
+        try self.init(socketPath, nil, version: version, methods: methods, handler: handler)
     }
 
     /// The same where `presence` says, and keeps it there.
     public convenience init(
-        presence: ControlPresence, version: String, handler: any ControlHandler
+        presence: ControlPresence, version: String,
+        methods: Set<String> = VolumeInterface.methods, handler: any ControlHandler
     ) throws(ControlError) {
-        try self.init(presence.socketPath, presence, version: version, handler: handler)
+        try self.init(
+            presence.socketPath, presence, version: version, methods: methods, handler: handler)
     }
 
     private init(
         _ socketPath: String, _ presence: ControlPresence?, version: String,
-        handler: any ControlHandler
+        methods: Set<String>, handler: any ControlHandler
     ) throws(ControlError) {
         self.socketPath = socketPath
         self.presence = presence
         self.version = version
+        self.methods = methods
         self.handler = handler
         owner = geteuid()
         do throws(Errno) {
@@ -338,6 +345,12 @@ public final class ControlServer: @unchecked Sendable {
             guard VolumeInterface.methods.contains(member) else {
                 call.fail(
                     StandardInterface.qualified("MethodNotFound"),
+                    .object([("method", .string(method))]))
+                return
+            }
+            guard methods.contains(member) else {
+                call.fail(
+                    StandardInterface.qualified("MethodNotImplemented"),
                     .object([("method", .string(method))]))
                 return
             }

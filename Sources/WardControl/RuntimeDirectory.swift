@@ -186,10 +186,11 @@ public struct RuntimeDirectory: Sendable {
         }
     }
 
-    /// Removes record and socket of one daemon.
+    /// Removes record and sockets of one daemon.
     public func forget(_ mounted: MountedVolume) {
         unlink(recordPath(mounted.name))
         unlink(socketPath(mounted.name))
+        unlink(StateInterface.socketPath(besides: socketPath(mounted.name)))
     }
 
     /// A record, whether its daemon lives or not; nil where it is none, or was written under another name.

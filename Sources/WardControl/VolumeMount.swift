@@ -107,13 +107,13 @@ public struct VolumeMount: Equatable, Sendable {
     }
 
     /// Where the daemon of this mount listens. Throws `refused` where it died, `mountOfAnother`.
-    public func endpoint() throws(ControlError) -> ControlEndpoint {
+    public func endpoints() throws(ControlError) -> ControlEndpoints {
         let json = try answer(MountAttribute.control)
-        guard let endpoint = ControlEndpoint(json: json) else {
+        guard let endpoints = ControlEndpoints(json: json) else {
             throw ControlError(
                 .protocolViolation, path: mountPoint, "the mount does not say where its daemon is")
         }
-        return endpoint
+        return endpoints
     }
 
     /// The state, asked through the mount. Paths and hosts are left out.
@@ -151,7 +151,8 @@ public struct VolumeMount: Equatable, Sendable {
             ControlError(.replaced, path: mountPoint, "something else is mounted over it")
         case EOPNOTSUPP, ENODATA:
             ControlError(
-                .protocolViolation, path: mountPoint, "its daemon is of an older version of ward")
+                .protocolViolation, path: mountPoint,
+                "its daemon is of an older version of ward, or only a part of the mount is there")
         default: ControlError(.system(error), path: mountPoint, "\(error)")
         }
     }

@@ -55,15 +55,16 @@ extension ControlService {
     /// Longest answer, bytes: XATTR_SIZE_MAX, xattr(7).
     private static let maximumAnswerBytes = 65536
 
-    /// Called on threads that serve requests: waits for nothing. `endpoint`: where the daemon listens now.
+    /// Called on threads that serve requests: waits for nothing. `endpoints`: where the daemon listens now. `isRoot`:
+    /// asked of the mount's root: a program that is shown a part of the mount (a sandbox) locks nothing.
     func mountAttribute(
-        _ name: String, _ caller: Caller, _ endpoint: ControlEndpoint?
+        _ name: String, _ caller: Caller, isRoot: Bool, _ endpoints: ControlEndpoints?
     ) throws(Errno) -> [UInt8] {
         guard caller.uid == 0 || caller.uid == geteuid() else { throw .permissionDenied }
         switch name {
         case MountAttribute.control:
-            guard let endpoint else { throw .noData }
-            return endpoint.json.bytes
+            guard let endpoints else { throw .noData }
+            return endpoints.json.bytes
         case MountAttribute.status:
             var status = currentStatus()
             // A program that is confined to a part of the volume may ask, too.
@@ -72,6 +73,7 @@ extension ControlService {
             let bytes = status.json.bytes
             guard bytes.count <= ControlService.maximumAnswerBytes else { throw .outOfRange }
             return bytes
+        case _ where !isRoot && name.hasPrefix(MountAttribute.lock): throw .notSupported
         case MountAttribute.lock: return try beginLock(now: false, endingHosts: false)
         case MountAttribute.lockNow: return try beginLock(now: true, endingHosts: false)
         case MountAttribute.lockEndHosts: return try beginLock(now: false, endingHosts: true)

@@ -23,6 +23,9 @@ final class MountedService: @unchecked Sendable {
     private let keeper: LockKeeper
     private let service: ControlService
     private let server: ControlServer
+    private let stateService: StateService
+    /// For programs in a sandbox.
+    private let stateServer: ControlServer
     private let watchdog: WatchdogProcess?
     private let sessionWatch: SessionWatchProcess?
     private let isEnding = Atomic(false)
@@ -95,22 +98,30 @@ final class MountedService: @unchecked Sendable {
                 }
             }
         ) { force in ending.owner?.end(force: force) }
+        let record = MountedVolume(
+            uuid: uuid, volume: placement.volumePath, mountpoint: connection.mountPoint,
+            pid: Int(getpid()), device: connection.connectionID, socket: "")
         let presence = ControlPresence(
-            in: runtime,
-            record: MountedVolume(
-                uuid: uuid, volume: placement.volumePath, mountpoint: connection.mountPoint,
-                pid: Int(getpid()), device: connection.connectionID, socket: ""),
-            changed: MountedService.tell(log, hub, keeper))
+            in: runtime, record: record, changed: MountedService.tell(log, hub, keeper))
+        // Nothing is locked by it, so nobody has to hear of it.
+        let statePresence = ControlPresence(.state, in: runtime, record: record) { _ in }
         info = MountedInfo(
             uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,
             socketPath: presence.socketPath, state: machine.state.rawName)
+        stateService = StateService(service)
         volume.setVirtualAttributes { presence.socketPath }
-        volume.answerMountAttributes { [service] (name, caller) throws(Errno) in
-            try service.mountAttribute(name, caller, presence.endpoint)
+        volume.answerMountAttributes { [service] (name, caller, isRoot) throws(Errno) in
+            let endpoints = presence.endpoint.map {
+                ControlEndpoints(control: $0, state: statePresence.endpoint)
+            }
+            return try service.mountAttribute(name, caller, isRoot: isRoot, endpoints)
         }
         do throws(ControlError) {
             server = try ControlServer(
                 presence: presence, version: options.version, handler: service)
+            stateServer = try ControlServer(
+                presence: statePresence, version: options.version,
+                methods: StateInterface.methods, handler: stateService)
         } catch {
             watchdog?.stop()
             try? connection.unmount(lazy: true)
@@ -118,9 +129,10 @@ final class MountedService: @unchecked Sendable {
             log.stop()
             throw DaemonError(error)
         }
-        maintenance.everyInterval { [weak service, weak server] in
+        maintenance.everyInterval { [weak service, weak server, weak stateServer] in
             service?.noteHostUseLater()
             server?.lookAfterPresence()
+            stateServer?.lookAfterPresence()
         }
         // Last: it is a client of the socket.
         sessionWatch =
@@ -267,6 +279,7 @@ final class MountedService: @unchecked Sendable {
         try? connection.unmount(lazy: true)
         stopService()
         server.stop()
+        stateServer.stop()
         log.write(.notice, "unmounted")
         log.stop()
     }

@@ -25,7 +25,7 @@ extension RequestServer {
         let request = try call.body.take(fuse_getxattr_in.self)
         let name = try call.body.takeName()
         let value =
-            if let answer = try volume.mountAttribute(name, call.caller) {
+            if let answer = try volume.mountAttribute(of: call.node, name, call.caller) {
                 answer
             } else {
                 try volume.extendedAttribute(of: call.node, name, context)

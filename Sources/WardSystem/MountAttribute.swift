@@ -2,10 +2,10 @@
 ///
 /// The kernel carries such a call to the daemon of the very mount that it is made on, which no program can redirect. It
 /// works on every file of the mount, whatever its mode, and on a mount that is read-only: names that begin with `system.`
-/// are left to the file system, xattr(7). The daemon answers the user who mounted, and root; everybody else gets EACCES.
+/// are left to the file system, xattr(7). Locks alone are asked of the mount's root. The daemon answers the user who mounted, and root; everybody else gets EACCES.
 public enum MountAttribute {
     public static let prefix = "system.ward.mount."
-    /// Where the daemon listens: `ControlEndpoint` as JSON.
+    /// Where the daemon listens: `ControlEndpoints` as JSON.
     public static let control = "system.ward.mount.control"
     /// `VolumeStatus` as JSON, without names of files and hosts.
     public static let status = "system.ward.mount.status"

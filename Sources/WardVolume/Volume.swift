@@ -258,15 +258,16 @@ public final class Volume: @unchecked Sendable {
         registryLock.unlock()
     }
 
+    /// `isRoot`: whether it was asked of the mount's root.
     public typealias MountAttributes =
-        @Sendable (_ name: String, _ caller: Caller) throws(Errno) -> [UInt8]
+        @Sendable (_ name: String, _ caller: Caller, _ isRoot: Bool) throws(Errno) -> [UInt8]
 
     private static let mountAttributePrefix = Array(MountAttribute.prefix.utf8)
 
     /// The value of an attribute of the mount itself; nil for every other name.
     @inline(__always)
     public func mountAttribute(
-        _ name: UnsafeRawBufferPointer, _ caller: Caller
+        of id: NodeID, _ name: UnsafeRawBufferPointer, _ caller: Caller
     ) throws(Errno) -> [UInt8]? {
         guard name.count > Volume.mountAttributePrefix.count,
             name.starts(with: Volume.mountAttributePrefix)
@@ -275,7 +276,7 @@ public final class Volume: @unchecked Sendable {
         let answer = mountAttributes
         registryLock.unlock()
         guard let answer else { throw .notSupported }
-        return try answer(String(decoding: name, as: UTF8.self), caller)
+        return try answer(String(decoding: name, as: UTF8.self), caller, node(id) === root)
     }
 
     var socketPath: String {

@@ -137,7 +137,8 @@ import WardSystem
             let path = directory.socketPath("one")
             let server = try ControlServer(socketPath: path, version: "1", handler: Nobody())
             defer { server.stop() }
-            let endpoint = try ControlSocket.ownEndpoint(at: path)
+            let endpoint = ControlEndpoints(
+                control: try ControlSocket.ownEndpoint(at: path), state: nil)
             _ = try ControlSocket.connect(to: endpoint)
             let moved = directory.socketPath("two")
             rename(path, moved)
