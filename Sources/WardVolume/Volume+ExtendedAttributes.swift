@@ -341,10 +341,14 @@ extension Volume {
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
     ) -> (name: [UInt8], value: [UInt8])? { keys.openAttribute(sealed, owner, stored) }
 
-    /// The ID that a node's attributes are bound to; nil where it has none.
+    /// What attributes of symbolic links, FIFOs, sockets and devices are bound to, which have no
+    /// ID.
+    private static let noOwnerID = [UInt8](repeating: 0, count: 16)
+
+    /// The ID that a node's attributes are bound to; nil where it has none yet.
     private func ownerID(of node: Node, _ context: WorkerContext) throws(Errno) -> [UInt8]? {
         if node.isDirectory { return try directoryState(of: node).id }
-        guard node.isRegular else { return nil }
+        guard node.isRegular else { return Volume.noOwnerID }
         let file = try acquire(node, context).file
         defer { release(file, context) }
         file.lock.lockRead()
@@ -358,7 +362,7 @@ extension Volume {
         of node: Node, _ context: WorkerContext, _ body: ([UInt8]) throws(Errno) -> Void
     ) throws(Errno) {
         if node.isDirectory { return try body(try directoryState(of: node).id) }
-        guard node.isRegular else { throw .notSupported }
+        guard node.isRegular else { return try body(Volume.noOwnerID) }
         let file = try acquire(node, context).file
         defer { release(file, context) }
         file.lock.lockWrite()

@@ -67,7 +67,7 @@ import WardSystem
     /// A place, and the longest file that its file system takes.
     private static let places: [(path: String, longest: Int)] = {
         ["/tmp", "/dev/shm"].compactMap { path in
-            let file = open(path, O_TMPFILE | O_RDWR, 0o600)
+            let file = open(path, unnamedFlag | O_RDWR, 0o600)
             guard file >= 0 else { return nil }
             defer { close(file) }
             let lengths = [1 << 62, 1 << 44 - 4096, 1 << 40]
@@ -75,7 +75,7 @@ import WardSystem
         }
     }()
 
-    private static let O_TMPFILE: Int32 = 0o20_200_000
+    private static let unnamedFlag: Int32 = 0o20_200_000
 
     enum Planting: String, CaseIterable {
         case zeroBlock = "a first page of zeros, and one block of them"
@@ -90,6 +90,8 @@ import WardSystem
         case badHeader = "a damaged header, and another last page at the end"
 
         var isSparse: Bool { self == .sparseGarbage }
+        /// Where the store does not tell holes from zeros.
+        var isLikeOthers: Bool { ![.zeroBlock, .longTail, .farGarbage].contains(self) }
         var hasManyZeros: Bool { self == .manyZeros || self == .longTailOfZeros }
 
         /// Changes the backing file of a good file with five pages.
@@ -222,7 +224,9 @@ import WardSystem
             for (pageBytes, tellsHoles) in [(4096, true), (512, true), (512, false)] {
                 // Blocks of zeros cost space: in small pages only.
                 if planting.hasManyZeros, pageBytes == 4096 { continue }
-                if !tellsHoles, place.path != Self.places[0].path { continue }
+                if !tellsHoles, place.path != Self.places[0].path || planting.isLikeOthers {
+                    continue
+                }
                 let what = "\(planting.rawValue), \(place.path), \(pageBytes), \(tellsHoles)"
                 let storage = LimitedStorage(tellsHoles: tellsHoles)
                 let (harness, files) = try plantedVolume(

@@ -292,7 +292,7 @@ extension VolumeCheck {
     }
 
     /// For a file's end, each through as many pages of zeros as any search goes through.
-    private static let mostSearches = 8
+    private static let mostSearches = 4
 
     /// The last page that authenticates, and its length: searched for from the end, and, where
     /// there is no end of zeros, from the beginning.

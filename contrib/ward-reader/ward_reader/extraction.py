@@ -93,9 +93,10 @@ class Extraction:
             if entry.protection_class is not None:
                 value = APPLE_NAMES[entry.protection_class].encode()
                 self._try(entry, "class", lambda: os.setxattr(path, "user.ward.class", value, **follow))
-            for name, value in entry.attributes.items():
-                self._try(entry, f"attribute {os.fsdecode(name)}",
-                          lambda name=name, value=value: os.setxattr(path, name, value, **follow))
+        for name, value in entry.attributes.items():
+            self._try(entry, f"attribute {os.fsdecode(name)}",
+                      lambda name=name, value=value: os.setxattr(path, name, value, **follow))
+        if not stat.S_ISLNK(entry.mode):
             self._try(entry, "mode", lambda: os.chmod(path, mode))
         times = (status.st_atime_ns, status.st_mtime_ns)
         self._try(entry, "times", lambda: os.utime(path, ns=times, **follow))

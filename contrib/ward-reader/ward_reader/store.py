@@ -58,6 +58,10 @@ class Directory:
         except FileNotFoundError:
             return None
 
+    def attributes_of(self, name):
+        """Those of what has this name, a link itself."""
+        return _attributes(f"/proc/self/fd/{self._descriptor}/{os.fsdecode(name)}", follow_symlinks=False)
+
     def read_long_target(self, name):
         """A file of `ward.links` (format.md §7); None where there is none. Of the root alone."""
         try:
@@ -112,10 +116,10 @@ class BackingFile:
         return _attributes(self._descriptor)
 
 
-def _attributes(descriptor):
+def _attributes(place, **follow):
     """{stored name: value}, names as bytes."""
     try:
-        return {os.fsencode(name): os.getxattr(descriptor, name) for name in os.listxattr(descriptor)}
+        return {os.fsencode(name): os.getxattr(place, name, **follow) for name in os.listxattr(place, **follow)}
     except OSError as error:
         if error.errno == errno.ENOTSUP:
             return {}

@@ -156,9 +156,11 @@ class Volume:
                         yield self._describe_file(inner, file, record), file
                 elif stat.S_ISLNK(status.st_mode):
                     target = open_link(directory.link_target(stored), self._keys, self._root.read_long_target)
-                    yield Entry(inner, status, status.st_mode, size=len(target), link_target=target), None
+                    yield Entry(inner, status, status.st_mode, size=len(target), link_target=target,
+                                attributes=self._special_attributes(inner, directory, stored, status)), None
                 else:
-                    yield Entry(inner, status, status.st_mode), None
+                    yield Entry(inner, status, status.st_mode,
+                                attributes=self._special_attributes(inner, directory, stored, status)), None
             except FormatError as error:
                 self.damaged(inner, error)
             except OSError as error:
@@ -194,6 +196,10 @@ class Volume:
         entry.attributes = self._attributes(path, stored, header.file_id if header else None, status.st_mode, mode,
                                             is_doubtful=bool(self._doubtful))
         return entry
+
+    def _special_attributes(self, path, directory, stored, status):
+        """Of what has no ID: bound to zeros (format.md §7)."""
+        return self._attributes(path, directory.attributes_of(stored), bytes(16), status.st_mode, status.st_mode, is_doubtful=False)
 
     def _attributes(self, path, stored, owner_id, backing_mode, mode, is_doubtful):
         """{name: value} as a program sees them. `is_doubtful`: one that outlived the header it was bound to is not there."""
