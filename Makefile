@@ -60,7 +60,7 @@ RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
 NEEDS_ROOT = test "$$(id -u)" -eq 0 || { echo "make: this needs root, for a loop device: sudo make $@" >&2; exit 1; }
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection fuzz)
-SHELL_SCRIPTS := scripts/setup scripts/sanitize scripts/over-io-uring scripts/leaving-nothing scripts/backup-check .ci/run Tests/GoldenVolumes/make benchmarks/dataprotection/run
+SHELL_SCRIPTS := contrib/mount.fuse.ward scripts/setup scripts/sanitize scripts/over-io-uring scripts/leaving-nothing scripts/backup-check .ci/run Tests/GoldenVolumes/make benchmarks/dataprotection/run
 PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims soak/run fuzz/run fuzz/make-corpus \
     $(wildcard crash/run crash/*.py) $(addprefix benchmarks/,bench growth admin delayed memory lock profile simulator) $(wildcard benchmarks/*.py) \
     Tests/Vectors/generate contrib/ward-reader/test contrib/ward-reader/ward-reader $(wildcard contrib/ward-reader/*/*.py)
@@ -70,6 +70,8 @@ SOAK = $(if $(SEED),--seed $(SEED)) $(if $(PROCESSES),--processes $(PROCESSES))
 bin := $(DESTDIR)$(PREFIX)/bin/ward
 completions := $(addprefix $(DESTDIR)$(PREFIX)/share/, \
     bash-completion/completions/ward zsh/site-functions/_ward fish/vendor_completions.d/ward.fish)
+# mount(8) looks for it in /sbin alone. Left out where ward is installed for one user.
+helper := $(if $(filter /usr /usr/local,$(PREFIX)),$(DESTDIR)/sbin/mount.fuse.ward)
 
 # Two builds at once would wait for each other's lock on .build, and two cores are busy with one.
 .NOTPARALLEL:
@@ -261,14 +263,15 @@ bench-swift:
 # Builds nothing, so that `make && sudo make install` leaves no files of root's in .build.
 install:
 	@test -x $(PROGRAM) || { echo "make: $(PROGRAM) is not there: run make first" >&2; exit 1; }
-	install -d $(dir $(bin) $(completions))
+	install -d $(dir $(bin) $(completions) $(helper))
 	install -m 0755 -s $(PROGRAM) $(bin)
+	$(if $(helper),install -m 0755 contrib/mount.fuse.ward $(helper))
 	$(PROGRAM) --generate-completion-script bash >$(word 1,$(completions))
 	$(PROGRAM) --generate-completion-script zsh >$(word 2,$(completions))
 	$(PROGRAM) --generate-completion-script fish >$(word 3,$(completions))
 
 uninstall:
-	rm -f $(bin) $(completions)
+	rm -f $(bin) $(completions) $(helper)
 
 clean:
 	rm -rf .build .build-*

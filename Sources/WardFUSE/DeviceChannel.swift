@@ -57,4 +57,14 @@ extension ReplyChannel {
             len: UInt32(MemoryLayout<fuse_out_header>.size), error: error, unique: unique)
         _ = withUnsafeBytes(of: &header) { send($0) }
     }
+
+    /// A reply of one structure.
+    func complete<T: BitwiseCopyable>(_ unique: UInt64, with value: T) {
+        let headBytes = MemoryLayout<fuse_out_header>.size
+        let head = fuse_out_header(
+            len: UInt32(headBytes + MemoryLayout<T>.size), error: 0, unique: unique)
+        _ = withUnsafeBytes(of: head) { head in
+            withUnsafeBytes(of: value) { send(head, $0) }
+        }
+    }
 }

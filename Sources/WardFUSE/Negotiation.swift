@@ -22,11 +22,15 @@ struct Negotiation: Equatable {
     /// - AUTO_INVAL_DATA: ward is the only writer, so the kernel's pages go only when ward says so;
     /// - EXPORT_SUPPORT: node IDs are addresses (NO_EXPORT_SUPPORT refuses to make file handles of them);
     /// - OVER_IO_URING: only where it is asked for (`usesRing`);
+    /// - ASYNC_DIO: pages that a buffered read fills while an asynchronous O_DIRECT write is under way would stay
+    ///   as they are. The kernel drops them after a write that it waits for (`generic_file_direct_write`,
+    ///   mm/filemap.c), and after no other. Without it such a write is made as a synchronous one is
+    ///   (`fuse_direct_IO`, fs/fuse/file.c);
     /// - SPLICE_*: splicing costs an encrypting daemon more than it saves.
     static func wanted(sharedStorage: Bool) -> UInt64 {
         let always =
             FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_DONT_MASK
-            | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO | FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS
+            | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO | FUSE_PARALLEL_DIROPS
             | FUSE_POSIX_ACL | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS | FUSE_HANDLE_KILLPRIV_V2
             | FUSE_SETXATTR_EXT | FUSE_INIT_EXT | FUSE_NO_EXPORT_SUPPORT | FUSE_REQUEST_TIMEOUT
         return always | (sharedStorage ? FUSE_AUTO_INVAL_DATA : FUSE_EXPLICIT_INVAL_DATA)

@@ -16,8 +16,12 @@ extension RequestServer {
     func setAttributes(_ call: inout Call<Channel>) throws(Errno) {
         let request = try call.body.take(fuse_setattr_in.self)
         let handle = request.valid & FATTR_FH != 0 ? request.fh : nil
+        let change = AttributeChange(request)
+        if volume.mustWriteBack(before: change, of: call.node) {
+            return submit(.attributes(call.node, change, call.caller, policy), call)
+        }
         let attributes = try volume.setAttributes(
-            of: call.node, handle: handle, AttributeChange(request), caller: call.caller, context)
+            of: call.node, handle: handle, change, caller: call.caller, context)
         send(fuse_attr_out(attributes, policy), call)
     }
 

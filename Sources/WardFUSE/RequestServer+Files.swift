@@ -21,6 +21,7 @@ extension RequestServer {
         let flags = Int32(bitPattern: request.flags)
         let created = try volume.create(
             call.node, name, mode: request.mode, umask: request.umask, flags: flags,
+            dropPrivilegeBits: request.open_flags & FUSE_OPEN_KILL_SUIDGID != 0,
             caller: call.caller, context)
         sendCreated(created, call)
     }

@@ -41,14 +41,16 @@ final class RequestServer<Channel: ReplyChannel> {
     func serve(_ request: Request, _ channel: Channel) {
         counts.note(request.header.opcode)
         do throws(Errno) {
-            if request.takesSpace {
-                try volume.withSpace(context) { () throws(Errno) in
+            try volume.withDescriptors(context) { () throws(Errno) in
+                if request.takesSpace {
+                    try volume.withSpace(context) { () throws(Errno) in
+                        var call = Call(request, channel)
+                        try dispatch(&call)
+                    }
+                } else {
                     var call = Call(request, channel)
                     try dispatch(&call)
                 }
-            } else {
-                var call = Call(request, channel)
-                try dispatch(&call)
             }
         } catch {
             fail(request, error, channel)

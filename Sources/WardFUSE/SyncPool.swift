@@ -4,7 +4,7 @@ import Synchronization
 import WardSystem
 import WardVolume
 
-/// What takes as long as a disk does.
+/// What takes as long as a disk does, or waits for other requests.
 struct SyncJob<Channel: ReplyChannel>: Sendable {
     enum Kind: Sendable {
         case file(HandleID, dataOnly: Bool)
@@ -12,6 +12,8 @@ struct SyncJob<Channel: ReplyChannel>: Sendable {
         case everything
         /// Changes of class without a sync of their own.
         case classes(since: [UInt8])
+        /// A change of times, which waits for mapped pages (`Volume.mustWriteBack`).
+        case attributes(NodeID, AttributeChange, Caller, CachePolicy)
     }
 
     let kind: Kind
@@ -20,21 +22,32 @@ struct SyncJob<Channel: ReplyChannel>: Sendable {
 
     func perform(_ volume: Volume, _ context: WorkerContext) {
         do throws(Errno) {
-            switch kind {
-            case .file(let handle, let dataOnly):
-                try volume.fsync(handle, dataOnly: dataOnly, context)
-            case .directory(let handle, let dataOnly):
-                try volume.fsyncDirectory(handle, dataOnly: dataOnly, context)
-            case .everything:
-                try volume.durablePoint()
-            case .classes(let mark):
-                try volume.syncClasses(since: mark)
+            try volume.withDescriptors(context) { () throws(Errno) in
+                try serve(volume, context)
             }
-            channel.complete(unique)
         } catch {
             channel.complete(unique, error: Wire.errorNumber(error))
         }
         context.finishRequest()
+    }
+
+    private func serve(_ volume: Volume, _ context: WorkerContext) throws(Errno) {
+        switch kind {
+        case .file(let handle, let dataOnly):
+            try volume.fsync(handle, dataOnly: dataOnly, context)
+        case .directory(let handle, let dataOnly):
+            try volume.fsyncDirectory(handle, dataOnly: dataOnly, context)
+        case .everything:
+            try volume.durablePoint()
+        case .classes(let mark):
+            try volume.syncClasses(since: mark)
+        case .attributes(let node, let change, let caller, let policy):
+            volume.writeBack(node)
+            let attributes = try volume.setAttributes(
+                of: node, handle: nil, change, caller: caller, context)
+            return channel.complete(unique, with: fuse_attr_out(attributes, policy))
+        }
+        channel.complete(unique)
     }
 }
 

@@ -17,7 +17,7 @@ struct BackingMode: Equatable {
     /// `mode`: permission bits and set-ID and sticky bits, 07777.
     init(trueMode: mode_t, isDirectory: Bool) {
         let mark = isDirectory ? S_ISUID : S_ISVTX
-        let needed: mode_t = isDirectory ? 0o700 : 0o600
+        let needed = BackingMode.neededBits(isDirectory: isDirectory)
         let mode = trueMode & 0o7777
         if mode & mark == 0, mode & needed == needed {
             bits = mode
@@ -27,6 +27,9 @@ struct BackingMode: Equatable {
             needsRecord = !(mode & mark == 0 && mode | 0o200 == mode | needed)
         }
     }
+
+    /// The permission bits that a backing inode has in any case.
+    static func neededBits(isDirectory: Bool) -> mode_t { isDirectory ? 0o700 : 0o600 }
 
     static func isMarked(_ backingMode: mode_t) -> Bool {
         switch backingMode & S_IFMT {

@@ -27,15 +27,15 @@ final class NameChanges: Sendable {
     }
 }
 
-/// A descriptor of a file that has no name any more, for whoever found it by the one it had.
+/// A descriptor of a file or directory that has no name any more, for whoever found it by the one it had.
 final class KeptDescriptor: Sendable {
     private let descriptor: StoreDescriptor
     var rawValue: Int32 { descriptor.rawValue }
     /// In which it had that name.
     let directory: DirectoryState
 
-    init(_ rawValue: Int32, in directory: DirectoryState, _ storage: any Storage) {
-        descriptor = StoreDescriptor(rawValue, storage)
+    init(_ descriptor: StoreDescriptor, in directory: DirectoryState) {
+        self.descriptor = descriptor
         self.directory = directory
     }
 }

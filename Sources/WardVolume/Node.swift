@@ -76,8 +76,9 @@ final class Node: @unchecked Sendable {
     var isSalvaged = false
     private var openFile: OpenFile?
     private var keptDescriptor: KeptDescriptor?
-    /// Of a file whose last name was replaced while the kernel may be about to open it.
-    var replaced: KeptDescriptor? {
+    /// Of a file whose last name was replaced while the kernel may be about to open it; of a directory that was
+    /// removed or replaced, which programs may have open or be in. Closed when the kernel forgets the node.
+    var kept: KeptDescriptor? {
         get {
             guardLock.lockNow()
             defer { guardLock.unlock() }
@@ -261,7 +262,7 @@ extension Node {
 final class DirectoryState: Sendable {
     let id: [UInt8]
     private let classValue: Atomic<UInt8>
-    private let descriptor = Mutex<DirectoryDescriptor?>(nil)
+    private let descriptor = Mutex<StoreDescriptor?>(nil)
 
     init(record: DirectoryRecord) {
         id = record.directoryID
@@ -305,24 +306,18 @@ final class DirectoryState: Sendable {
         return self.protectionClass == protectionClass && (next == nil || next == protectionClass)
     }
 
-    private let defaultACL = Atomic<UInt8>(0)
-    /// Whether new files inherit an ACL; nil while that was not asked.
-    var hasDefaultACL: Bool? {
-        get {
-            switch defaultACL.load(ordering: .relaxed) {
-            case 1: false
-            case 2: true
-            default: nil
-            }
-        }
-        set { defaultACL.store(newValue.map { $0 ? 2 : 1 } ?? 0, ordering: .relaxed) }
+    private let defaultACL = Atomic<UInt16>(0)
+    /// What new files inherit; nil while that was not asked.
+    var inheritedPermissions: InheritedPermissions? {
+        get { InheritedPermissions(rawValue: defaultACL.load(ordering: .relaxed)) }
+        set { defaultACL.store(newValue?.rawValue ?? 0, ordering: .relaxed) }
     }
 
-    var openDescriptor: DirectoryDescriptor? { descriptor.withLock { $0 } }
+    var openDescriptor: StoreDescriptor? { descriptor.withLock { $0 } }
 
-    func setDescriptor(_ new: DirectoryDescriptor?) {
+    func setDescriptor(_ new: StoreDescriptor?) {
         // The old one leaves the lock before it is freed: closing is a system call.
-        let old = descriptor.withLock { current -> DirectoryDescriptor? in
+        let old = descriptor.withLock { current -> StoreDescriptor? in
             let old = current
             current = new
             return old
@@ -331,16 +326,30 @@ final class DirectoryState: Sendable {
     }
 }
 
-/// An open backing directory, shared by everybody who uses it now, closed with the last of them.
-final class DirectoryDescriptor: Sendable {
-    let descriptor: StoreDescriptor
-    var rawValue: Int32 { descriptor.rawValue }
-    /// Whose it is, so that it can be taken away when there are too many.
-    let owner: WeakDirectory
+/// What files made in a directory inherit of its default ACL, acl(5).
+struct InheritedPermissions: Equatable {
+    /// 0 is none of them.
+    let rawValue: UInt16
+    private static let isKnown: UInt16 = 0x8000
+    private static let isInherited: UInt16 = 0x4000
 
-    init(_ rawValue: Int32, storage: any Storage, owner: WeakDirectory) {
-        descriptor = StoreDescriptor(rawValue, storage)
-        self.owner = owner
+    init?(rawValue: UInt16) {
+        guard rawValue & InheritedPermissions.isKnown != 0 else { return nil }
+        self.rawValue = rawValue
+    }
+
+    /// There is no default ACL.
+    static let none = InheritedPermissions(rawValue: isKnown)!
+
+    /// The most that a new file gets: the owner's entry, the mask's or else the group's, the others'; 0777.
+    init(most: mode_t) {
+        rawValue =
+            InheritedPermissions.isKnown | InheritedPermissions.isInherited | UInt16(most & 0o777)
+    }
+
+    /// Nil where nothing is inherited, and the umask counts.
+    var most: mode_t? {
+        rawValue & InheritedPermissions.isInherited == 0 ? nil : mode_t(rawValue & 0o777)
     }
 }
 

@@ -121,12 +121,12 @@ final class OpenFile: @unchecked Sendable {
         set { isKnownDatabaseValue.store(newValue, ordering: .relaxed) }
     }
     private let isKnownDatabaseValue = Atomic<Bool>(false)
-    /// Set-user-ID or set-group-ID bits are on, as far as is known. Needs no lock.
-    var mayHavePrivilegeBits: Bool {
-        get { mayHavePrivilegeBitsValue.load(ordering: .relaxed) }
-        set { mayHavePrivilegeBitsValue.store(newValue, ordering: .relaxed) }
+    /// Set-user-ID and set-group-ID bits that the kernel may have been told of. Needs no lock.
+    var setIDBits: mode_t {
+        get { setIDBitsValue.load(ordering: .relaxed) }
+        set { setIDBitsValue.store(newValue & (S_ISUID | S_ISGID), ordering: .relaxed) }
     }
-    private let mayHavePrivilegeBitsValue = Atomic<Bool>(true)
+    private let setIDBitsValue = Atomic<mode_t>(S_ISUID | S_ISGID)
     /// Reads that were refused while its class is closed.
     let refusedReads = Refusals.Count()
     /// Growth by large writes that the store was told of.

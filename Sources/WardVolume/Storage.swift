@@ -167,7 +167,11 @@ public class PosixStorage: Storage, @unchecked Sendable {
         let descriptor = try Syscall.openat(directory, path, flags, mode: mode)
         guard descriptor < PosixStorage.descriptorLimit else {
             Syscall.close(descriptor)
-            throw Errno(rawValue: EMFILE)
+            // What was made with it must not stay.
+            if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL {
+                try? Syscall.unlinkat(directory, path, 0)
+            }
+            throw .tooManyOpenFiles
         }
         return descriptor
     }

@@ -68,6 +68,16 @@ final class TreeReadAhead: Sendable {
         withState { $0.forgetAll() }
     }
 
+    /// A directory is removed: its descriptor is not to be held for what would be fetched of it.
+    func forget(directory: UInt64) {
+        guard isActive.load(ordering: .relaxed) else { return }
+        withState { state in
+            for kind in [Kind.files, .directories] {
+                state.forget(Place(directory: directory, kind: kind))
+            }
+        }
+    }
+
     private func withState<R: Sendable>(_ body: (inout KnownDirectories) -> R) -> R {
         let (result, dropped) = state.withLock { state in
             let result = body(&state)

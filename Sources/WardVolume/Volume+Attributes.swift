@@ -157,7 +157,7 @@ extension Volume {
             || change.access != nil || change.modification != nil
         {
             try withPathDescriptor(of: node) { descriptor throws(Errno) in
-                try apply(change, to: node, descriptor)
+                try apply(change, to: node, descriptor, caller)
             }
             isDirty.store(true, ordering: .relaxed)
         }
@@ -184,7 +184,7 @@ extension Volume {
     }
 
     private func apply(
-        _ change: AttributeChange, to node: Node, _ descriptor: Int32
+        _ change: AttributeChange, to node: Node, _ descriptor: Int32, _ caller: Caller
     ) throws(Errno) {
         let status = try storage.fstat(descriptor)
         let wasMarked = BackingMode.isMarked(status.st_mode)
@@ -197,14 +197,16 @@ extension Volume {
             // chown(2) by an ordinary user takes set-ID bits away; the marks must survive it.
             if mode == nil {
                 var kept = before & 0o7777
-                if node.isRegular, change.dropPrivilegeBits || !node.isDirectory {
-                    kept = Volume.withoutPrivilegeBits(kept)
+                if node.isRegular {
+                    kept = Volume.withoutPrivilegeBits(kept) {
+                        caller.isMember(of: status.st_gid) || caller.keepsSetIDBits
+                    }
                 }
                 if wasMarked || kept != before & 0o7777 { mode = kept }
             }
         } else if change.dropPrivilegeBits, mode == nil, node.isRegular {
             let before = try trueMode(of: node, status) & 0o7777
-            let kept = Volume.withoutPrivilegeBits(before)
+            let kept = Volume.withoutPrivilegeBits(before) { caller.isMember(of: status.st_gid) }
             if kept != before { mode = kept }
         }
         if let mode {
@@ -212,15 +214,16 @@ extension Volume {
             case S_IFREG, S_IFDIR:
                 try setMode(
                     descriptor, mode, isDirectory: node.isDirectory, wasMarked: wasMarked)
-                node.file?.mayHavePrivilegeBits = mode & (S_ISUID | S_ISGID) != 0
+                node.file?.setIDBits = mode
             case S_IFLNK: throw .notSupported
             default: try storage.chmod(descriptor, mode)
             }
         }
         if change.access != nil || change.modification != nil {
             if let file = node.file {
-                // The hint goes first: it must not move the times that are being set.
+                // What was accepted at a lock and the hint go first: they must not move the times that are being set.
                 file.lock.lockWrite()
+                settle(file)
                 file.hintWasShown = true
                 putHint(file)
                 file.lock.unlock()
@@ -232,11 +235,48 @@ extension Volume {
         }
     }
 
-    /// As the kernel's `setattr_should_drop_suidgid`: set-user-ID, and set-group-ID where the group may execute.
-    static func withoutPrivilegeBits(_ mode: mode_t) -> mode_t {
+    /// As the kernel's `setattr_should_drop_suidgid` (fs/attr.c): without set-user-ID; and without set-group-ID,
+    /// but where the group may not execute and the caller is a member of it, which is asked only then.
+    static func withoutPrivilegeBits(_ mode: mode_t, isMember: () -> Bool) -> mode_t {
         var mode = mode & ~S_ISUID
-        if mode & S_IXGRP != 0 { mode &= ~S_ISGID }
+        if mode & S_ISGID != 0, mode & S_IXGRP != 0 || !isMember() { mode &= ~S_ISGID }
         return mode
+    }
+
+    // MARK: Times and mappings
+
+    /// How long a change of times waits for the kernel to write mapped pages back.
+    private static let writeBackPatience = Duration.seconds(10)
+
+    /// Whether the kernel may hold stores to a mapping of a file, not written back, whose times are about to be
+    /// set. They came before that, and must not move the times when they come to the store.
+    ///
+    /// `writeBack` goes before the change then. It waits for the kernel, which may send requests meanwhile: no
+    /// thread may call it that they wait for.
+    public func mustWriteBack(before change: AttributeChange, of id: NodeID) -> Bool {
+        guard change.modification != nil, change.sizeBytes == nil, let file = node(id).file else {
+            return false
+        }
+        return file.mappableHandles.load(ordering: .relaxed) > 0
+            && gate.state(of: file.protectionClass) == .open
+    }
+
+    /// Has the kernel write the node's mapped pages back, and drop them: a store that comes later asks for its page
+    /// again, and is written back later, too. No write(2) is under way, which a drop could do harm (`PageDrops`):
+    /// the kernel holds the inode's lock while it waits for this answer (`notify_change`, fs/attr.c).
+    public func writeBack(_ id: NodeID) {
+        let node = node(id)
+        guard let kernel else { return }
+        let end = SystemClock.monotonic() + Volume.writeBackPatience
+        let done = FutexWord()
+        background.run {
+            kernel.invalidateContent(of: node.id)
+            done.increment()
+            done.wakeAll()
+        }
+        while done.value == 0, SystemClock.monotonic() < end {
+            done.wait(while: 0, nanoseconds: 100_000_000)
+        }
     }
 
     private static func time(_ time: AttributeChange.Time?) -> timespec {

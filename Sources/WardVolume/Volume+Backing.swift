@@ -19,38 +19,59 @@ extension Volume {
         }
         let made = DirectoryState(record: record)
         if record.isSynchronised { hasMarks.store(true, ordering: .sequentiallyConsistent) }
-        let opened = DirectoryDescriptor(descriptor, storage: storage, owner: WeakDirectory(made))
+        let opened = StoreDescriptor(descriptor, storage)
         let state = node.adopt(made)
         if state === made { keep(opened, state) }
         return state
     }
 
     /// An open descriptor of the backing directory; valid as long as the returned object is held.
-    func directoryDescriptor(of node: Node) throws(Errno) -> DirectoryDescriptor {
+    func directoryDescriptor(of node: Node) throws(Errno) -> StoreDescriptor {
         let state = try directoryState(of: node)
         if let descriptor = state.openDescriptor { return descriptor }
-        let opened = DirectoryDescriptor(
-            try openDirectoryDescriptor(of: node), storage: storage, owner: WeakDirectory(state))
+        let descriptor: Int32
+        do throws(Errno) {
+            descriptor = try openDirectoryDescriptor(of: node)
+        } catch .staleNFSFileHandle {
+            descriptor = try withKeptDescriptor(of: node) { kept throws(Errno) in
+                try storage.openat(kept, ".", O_RDONLY | O_DIRECTORY, mode: 0)
+            }
+        }
+        let opened = StoreDescriptor(descriptor, storage)
         keep(opened, state)
         return opened
     }
 
-    private func keep(_ descriptor: DirectoryDescriptor, _ state: DirectoryState) {
+    private func keep(_ descriptor: StoreDescriptor, _ state: DirectoryState) {
         state.setDescriptor(descriptor)
-        var recycled: [DirectoryDescriptor] = []
+        var recycled: [WeakDirectory] = []
         registryLock.lockNow()
-        keptDirectories.append(descriptor)
+        keptDirectories.append(WeakDirectory(state))
         if keptDirectories.count > maximumKeptDirectories {
-            let count = maximumKeptDirectories / 4
-            recycled = Array(keptDirectories[0..<count])
-            keptDirectories.removeFirst(count)
+            keptDirectories.removeAll { $0.state?.openDescriptor == nil }
+            // So many at once that the next ones find room without a look at all of them.
+            let count = keptDirectories.count - maximumKeptDirectories * 3 / 4
+            if count > 0 {
+                recycled = Array(keptDirectories[0..<count])
+                keptDirectories.removeFirst(count)
+            }
         }
         registryLock.unlock()
-        for old in recycled where old.owner.state?.openDescriptor === old {
-            old.owner.state?.setDescriptor(nil)
-        }
+        for old in recycled { old.state?.setDescriptor(nil) }
     }
 
+    /// Closes the descriptors of directories that are kept open for later, the root's excepted. False where there
+    /// were none.
+    public func giveUpKeptDirectories() -> Bool {
+        registryLock.lockNow()
+        let all = keptDirectories.compactMap(\.state).filter { $0.openDescriptor != nil }
+        keptDirectories = []
+        registryLock.unlock()
+        for state in all { state.setDescriptor(nil) }
+        return !all.isEmpty
+    }
+
+    /// By its name: `ESTALE` where it has none any more.
     func openDirectoryDescriptor(of node: Node) throws(Errno) -> Int32 {
         if node === root {
             return try storage.openat(rootDescriptor, ".", O_RDONLY | O_DIRECTORY, mode: 0)
@@ -63,7 +84,7 @@ extension Volume {
         }
     }
 
-    private func readRecord(_ descriptor: Int32, _ node: Node) throws(Errno) -> DirectoryRecord {
+    func readRecord(_ descriptor: Int32, _ node: Node) throws(Errno) -> DirectoryRecord {
         var target = [UInt8](repeating: 0, count: 256)
         do throws(Errno) {
             let count = try target.withUnsafeMutableBufferPointer { out throws(Errno) in
@@ -133,26 +154,32 @@ extension Volume {
 
     /// What `stat` says of the node's backing file.
     func status(of node: Node) throws(Errno) -> FileStatus {
-        if node === root { return try storage.fstat(rootDescriptor) }
         if let file = node.file { return try storage.fstat(file.descriptor) }
         do throws(Errno) {
-            return try withLink(of: node) { directory, name throws(Errno) in
-                let status = try storage.fstatat(directory, name)
-                guard UInt64(status.st_ino) == node.inode else { throw .staleNFSFileHandle }
-                return status
-            }
+            return try statusByName(of: node)
         } catch .staleNFSFileHandle {
             return try withKeptDescriptor(of: node) { kept throws(Errno) in try storage.fstat(kept)
             }
         }
     }
 
-    /// Runs `body` with the `O_PATH` descriptor of a file or link whose last name was replaced: whoever found it by that name gets
-    /// it (decision 0064). `ESTALE` where there is none, or the node has a name.
+    /// `ESTALE` where it has no name any more.
+    func statusByName(of node: Node) throws(Errno) -> FileStatus {
+        if node === root { return try storage.fstat(rootDescriptor) }
+        return try withLink(of: node) { directory, name throws(Errno) in
+            let status = try storage.fstatat(directory, name)
+            guard UInt64(status.st_ino) == node.inode else { throw .staleNFSFileHandle }
+            return status
+        }
+    }
+
+    /// Runs `body` with the descriptor of what has no name any more: of a file or link (`O_PATH`) that was
+    /// replaced, for whoever found it by that name (decision 0064), and of a removed directory, for whoever is in
+    /// it. `ESTALE` where there is none, or the node has a name.
     func withKeptDescriptor<R>(
         of node: Node, _ body: (Int32) throws(Errno) -> R
     ) throws(Errno) -> R {
-        guard node.link == nil, let kept = node.replaced else { throw .staleNFSFileHandle }
+        guard node.link == nil, let kept = node.kept else { throw .staleNFSFileHandle }
         return try withExtendedLifetime(kept) { () throws(Errno) in try body(kept.rawValue) }
     }
 

@@ -269,7 +269,7 @@ extension Volume {
 
     /// True where there are files in the directory at all.
     private func keepClassOfEmptyFiles(
-        in node: Node, _ state: DirectoryState, _ directory: DirectoryDescriptor,
+        in node: Node, _ state: DirectoryState, _ directory: StoreDescriptor,
         _ context: WorkerContext
     ) throws(Errno) -> Bool {
         var candidates: [[CChar]] = []

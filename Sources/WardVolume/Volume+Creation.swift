@@ -8,7 +8,7 @@ import WardSystem
 extension Volume {
     public func create(
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, mode: UInt32, umask: UInt32,
-        flags: Int32, caller: Caller, _ context: WorkerContext
+        flags: Int32, dropPrivilegeBits: Bool = false, caller: Caller, _ context: WorkerContext
     ) throws(Errno) -> (entry: Entry, file: OpenedFile) {
         do throws(Errno) {
             let (node, file, attributes) = try makeFile(
@@ -25,7 +25,8 @@ extension Volume {
             let entry = try lookup(parent, name, context)
             do throws(Errno) {
                 let opened = try open(
-                    entry.node, flags: flags, dropPrivilegeBits: false, caller: caller, context)
+                    entry.node, flags: flags, dropPrivilegeBits: dropPrivilegeBits, caller: caller,
+                    context)
                 return (entry, opened)
             } catch {
                 forget(entry.node, lookups: 1)
@@ -62,7 +63,9 @@ extension Volume {
         var known: FileStatus?
         do throws(Errno) {
             context.beginClassDecision()
-            if state.gives(protectionClass), !backing.needsRecord {
+            if state.gives(protectionClass), !backing.needsRecord,
+                !inheritsTooLittle(in: state, isDirectory: false)
+            {
                 creations.begin()
                 defer { creations.end() }
                 let descriptor = try asCaller(caller) { () throws(Errno) in
@@ -96,7 +99,7 @@ extension Volume {
         let node = file.node
         node.addLink(parent, stored)
         noteNewName(of: node)
-        if state.hasDefaultACL == false { node.isFresh = true }
+        if state.inheritedPermissions == InheritedPermissions.none { node.isFresh = true }
         do throws(Errno) {
             let status: FileStatus
             if let known { status = known } else { status = try storage.fstat(file.descriptor) }
@@ -129,9 +132,21 @@ extension Volume {
 
     private static let creationPatience = Duration.seconds(10)
 
-    /// Removes the name of a file whose creation failed half-way.
-    private func takeBack(_ stored: UnsafePointer<CChar>, _ parent: Node, _ directory: Int32) {
-        if (try? storage.unlinkat(directory, stored, 0)) == nil { noteUnknownName(in: parent) }
+    /// Removes the name of what was made, where its maker gets an error. What is left of a directory without a
+    /// descriptor to be had is under a hidden name, and swept some day.
+    func takeBack(
+        _ stored: UnsafePointer<CChar>, _ parent: Node, _ directory: Int32,
+        isDirectory: Bool = false
+    ) {
+        do throws(Errno) {
+            guard isDirectory else { return try storage.unlinkat(directory, stored, 0) }
+            // Out of the way first, as in `removeDirectory`.
+            let hidden = stagingName()
+            try storage.renameat(directory, stored, directory, hidden, flags: 0)
+            sweep(directory, Array(hidden.utf8))
+        } catch {
+            noteUnknownName(in: parent)
+        }
     }
 
     /// The open file of a descriptor that was just made: a fresh node with one look-up and one handle.
@@ -150,7 +165,7 @@ extension Volume {
         let file = OpenFile(
             node: node, storage: storage, descriptor: descriptor, isWritable: true,
             protectionClass: protectionClass, header: nil, directoryID: state.id)
-        file.mayHavePrivilegeBits = status.st_mode & (S_ISUID | S_ISGID) != 0
+        file.setIDBits = status.st_mode
         file.isEndVerified = true
         file.isBeyondDoubt = true
         file.mendedSyncFailures = syncFailures.load(ordering: .acquiring)
@@ -171,6 +186,9 @@ extension Volume {
         }
         let file = try adopt(descriptor, protectionClass, state).file
         do throws(Errno) {
+            if inheritsTooLittle(in: state, isDirectory: false) {
+                try storage.chmod(descriptor, backing.bits)
+            }
             if backing.needsRecord {
                 var value = UInt16(trueMode & 0o7777).littleEndian
                 try withUnsafeBytes(of: &value) { bytes throws(Errno) in
@@ -215,6 +233,9 @@ extension Volume {
         }
         let file = try adopt(descriptor, inherited, state).file
         do throws(Errno) {
+            if inheritsTooLittle(in: state, isDirectory: false) {
+                try storage.chmod(descriptor, backing.bits)
+            }
             if backing.needsRecord {
                 try setMode(descriptor, trueMode, isDirectory: false, wasMarked: true)
             }
@@ -265,13 +286,20 @@ extension Volume {
         let trueMode = try maskedMode(mode, umask, parentNode)
         let backing = BackingMode(trueMode: trueMode, isDirectory: true)
         let inherited = try protectionClass(of: parentNode, context)
-        return try make(parent, name, context) { directory, stored, _ throws(Errno) in
+        return try make(parent, name, context, isDirectory: true) {
+            directory, stored, state throws(Errno) in
             // Built under a hidden name, complete with its record, and moved into place.
             let hidden = stagingName()
             try asCaller(caller) { () throws(Errno) in
                 try storage.mkdirat(directory, hidden, backing.bits & ~S_ISUID)
             }
             do throws(Errno) {
+                if inheritsTooLittle(in: state, isDirectory: true) {
+                    let place = StoreDescriptor(
+                        try storage.openPlace(directory, hidden), storage)
+                    let made = try storage.fstat(place.rawValue).st_mode & S_ISGID
+                    try storage.chmod(place.rawValue, backing.bits & ~S_ISUID | made)
+                }
                 let descriptor = try storage.openat(
                     directory, hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
                 defer { storage.close(descriptor) }
@@ -294,28 +322,38 @@ extension Volume {
         }
     }
 
-    /// The mode a new inode gets: the umask counts only where the directory has no default ACL, acl(5).
+    /// The mode a new inode gets: what the directory's default ACL leaves of it, or, where there is none, the
+    /// umask, acl(5).
     private func maskedMode(
         _ mode: UInt32, _ umask: UInt32, _ parent: Node
     ) throws(Errno) -> mode_t {
         let bits = mode_t(mode) & 0o7777
-        if umask == 0 { return bits }
+        if let most = try inheritedPermissions(in: parent).most { return bits & (0o7000 | most) }
+        return bits & ~mode_t(umask)
+    }
+
+    private func inheritedPermissions(in parent: Node) throws(Errno) -> InheritedPermissions {
         let state = try directoryState(of: parent)
-        let hasDefault: Bool
-        if let known = state.hasDefaultACL {
-            hasDefault = known
-        } else {
-            let descriptor = try directoryDescriptor(of: parent)
-            do throws(Errno) {
-                hasDefault =
-                    try storage.getxattr(
-                        descriptor.rawValue, Volume.defaultACLName,
-                        UnsafeMutableRawBufferPointer(start: nil, count: 0)) > 0
-            } catch .noData, .notSupported {
-                hasDefault = false
+        if let known = state.inheritedPermissions { return known }
+        let descriptor = try directoryDescriptor(of: parent)
+        var permissions = InheritedPermissions.none
+        do throws(Errno) {
+            let acl = try storedValue(descriptor.rawValue, Volume.defaultACLName)
+            if let most = Volume.mostPermissions(acl) {
+                permissions = InheritedPermissions(most: most)
             }
-            state.hasDefaultACL = hasDefault
+        } catch .noData, .notSupported {
         }
-        return hasDefault ? bits : bits & ~mode_t(umask)
+        state.inheritedPermissions = permissions
+        return permissions
+    }
+
+    /// Whether what is made in this directory may get less than the backing inode needs: its default ACL gives the
+    /// owner less.
+    private func inheritsTooLittle(
+        in state: DirectoryState, isDirectory: Bool
+    ) -> Bool {
+        let needed = BackingMode.neededBits(isDirectory: isDirectory)
+        return state.inheritedPermissions?.most.map { $0 & needed != needed } ?? false
     }
 }

@@ -258,7 +258,7 @@ extension Volume {
                     try storage.setxattr(descriptor, text, value, flags: flags)
                 }
             }
-            if text == Volume.defaultACLName { node.directory?.hasDefaultACL = nil }
+            if text == Volume.defaultACLName { node.directory?.inheritedPermissions = nil }
         case .sealed(let prefix, let isMark):
             guard name.count <= 255 else { throw .outOfRange }
             if isMark, try !isOwner(caller, of: node) { throw .notPermitted }
@@ -308,7 +308,7 @@ extension Volume {
             try withPathDescriptor(of: node) { descriptor throws(Errno) in
                 try storage.removexattr(descriptor, text)
             }
-            if text == Volume.defaultACLName { node.directory?.hasDefaultACL = nil }
+            if text == Volume.defaultACLName { node.directory?.inheritedPermissions = nil }
         case .sealed(let prefix, let isMark):
             if isMark, try !isOwner(caller, of: node) { throw .notPermitted }
             let stored = storedName(name, prefix)
@@ -375,7 +375,10 @@ extension Volume {
     // MARK: ACLs
 
     // The kernel's form: version 4 ‖ entries of tag 2 ‖ permissions 2 ‖ ID 4, linux/posix_acl_xattr.h.
-    private static let ownerTag: UInt16 = 1
+    private static let ownerTag: UInt16 = 0x01
+    private static let groupTag: UInt16 = 0x04
+    private static let maskTag: UInt16 = 0x10
+    private static let othersTag: UInt16 = 0x20
 
     /// An ACL as stored shows the backing mode's owner bits; the true ones go to the caller.
     private func withTrueOwner(_ value: [UInt8], _ node: Node) throws(Errno) -> [UInt8] {
@@ -406,12 +409,27 @@ extension Volume {
     }
 
     private static func ownerPermissions(_ acl: [UInt8]) -> UInt16? {
+        permissions(acl, of: ownerTag)
+    }
+
+    /// Of the first entry with this tag; nil where there is none.
+    private static func permissions(_ acl: [UInt8], of tag: UInt16) -> UInt16? {
         guard acl.count >= 4, (acl.count - 4) % 8 == 0 else { return nil }
         for at in stride(from: 4, to: acl.count, by: 8)
-        where UInt16(acl[at]) | UInt16(acl[at + 1]) << 8 == ownerTag {
+        where UInt16(acl[at]) | UInt16(acl[at + 1]) << 8 == tag {
             return UInt16(acl[at + 2]) | UInt16(acl[at + 3]) << 8
         }
         return nil
+    }
+
+    /// What an ACL leaves of the mode of a file that inherits it (`posix_acl_create_masq`, fs/posix_acl.c); nil
+    /// where it has no entries.
+    static func mostPermissions(_ acl: [UInt8]) -> mode_t? {
+        guard let owner = permissions(acl, of: ownerTag),
+            let group = permissions(acl, of: maskTag) ?? permissions(acl, of: groupTag),
+            let others = permissions(acl, of: othersTag)
+        else { return nil }
+        return mode_t(owner & 7) << 6 | mode_t(group & 7) << 3 | mode_t(others & 7)
     }
 
     private static func replacingOwner(_ acl: [UInt8], _ permissions: UInt16) -> [UInt8] {

@@ -34,6 +34,7 @@ extension Volume {
         // Before the gate is asked: a lock that begins now sees that the file is open.
         let handle = FileHandle(node: node, file: file, flags: flags)
         var isFirst = false
+        var hasLostBits = false
         do throws(Errno) {
             try mayOpen(file, .open, caller, context)
             if isReadOnly, flags & O_ACCMODE != O_RDONLY { throw .readOnlyFileSystem }
@@ -41,7 +42,7 @@ extension Volume {
                 file.lock.lockWrite()
                 defer { file.lock.unlock() }
                 try setSize(file, to: 0, .truncate, caller, context)
-                if dropPrivilegeBits { try dropPrivileges(file) }
+                if dropPrivilegeBits { hasLostBits = try dropPrivileges(file, caller) }
             } else if !(file.isEndVerified && (file.hasKey || file.sizeBytes == 0)) {
                 file.lock.lockWrite()
                 defer { file.lock.unlock() }
@@ -63,6 +64,7 @@ extension Volume {
             end(handle, context)
             throw error
         }
+        if hasLostBits { kernel?.invalidateAttributes(of: node.id) }
         if isFirst, file.needsHint {
             // The kernel was told a size by a hint that was wrong or missing; what it holds of the file's attributes
             // goes before it is told that the file is open.
@@ -72,17 +74,26 @@ extension Volume {
         return OpenedFile(handle: .handle(handle), keepCache: true)
     }
 
-    private func dropPrivileges(_ file: OpenFile) throws(Errno) {
-        guard file.mayHavePrivilegeBits else { return }
+    /// Takes set-ID bits away, as every change by a caller without `CAP_FSETID` does; `caller`: nil where none are
+    /// to go, but the store may have taken some. True where some have gone: the kernel goes on showing, and
+    /// running, the file with them until it is told (`KernelNotifier.invalidateAttributes`), which has to be before
+    /// the answer and without the file's lock. The file's lock is held for writing.
+    private func dropPrivileges(_ file: OpenFile, _ caller: Caller?) throws(Errno) -> Bool {
+        let known = file.setIDBits
+        guard known != 0 else { return false }
         let status = try storage.fstat(file.descriptor)
         let mode = try trueMode(of: file.node, status) & 0o7777
-        let kept = Volume.withoutPrivilegeBits(mode)
+        var kept = mode
+        if let caller {
+            kept = Volume.withoutPrivilegeBits(mode) { caller.isMember(of: status.st_gid) }
+        }
         if kept != mode {
             try setMode(
                 file.descriptor, kept, isDirectory: false,
                 wasMarked: BackingMode.isMarked(status.st_mode))
         }
-        file.mayHavePrivilegeBits = kept & (S_ISUID | S_ISGID) != 0
+        file.setIDBits = kept
+        return known & ~kept != 0
     }
 
     // MARK: Content
@@ -151,6 +162,29 @@ extension Volume {
         caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
         let file = handle.object(as: FileHandle.self).file
+        try write(file, offsetBytes: offsetBytes, data, flags: flags, caller: caller, context)
+        guard file.setIDBits != 0 else { return }
+        if flags.contains(.dropPrivilegeBits) {
+            try dropPrivilegesAndTell(file, caller)
+        } else if !servesOthers {
+            // The store takes them with every write of a daemon that is not root.
+            try dropPrivilegesAndTell(file, nil)
+        }
+    }
+
+    /// After a change; `caller` as in `dropPrivileges`. No lock is held.
+    private func dropPrivilegesAndTell(_ file: OpenFile, _ caller: Caller?) throws(Errno) {
+        file.lock.lockWrite()
+        let hasLostBits = Result { () throws(Errno) in try dropPrivileges(file, caller) }
+        file.lock.unlock()
+        if try hasLostBits.get() { kernel?.invalidateAttributes(of: file.node.id) }
+    }
+
+    @inline(__always)
+    private func write(
+        _ file: OpenFile, offsetBytes: UInt64, _ data: UnsafeRawBufferPointer, flags: WriteFlags,
+        caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
         guard data.count > 0 else { return }
         guard offsetBytes <= UInt64(PageLayout.maximumSizeBytes - data.count) else {
             throw .fileTooLarge
@@ -191,7 +225,6 @@ extension Volume {
             }
             try stream(file, offset: Int(offsetBytes), count: data.count, oldSize: oldSize)
         }
-        if flags.contains(.dropPrivilegeBits) { try dropPrivileges(file) }
     }
 
     // MARK: Syncing and closing
@@ -294,12 +327,24 @@ extension Volume {
 
     // MARK: Space
 
-    /// `mode` as fallocate(2)'s.
+    /// `mode` as fallocate(2)'s. The kernel does not say whether set-ID bits are to go: that follows from who asks.
     public func allocate(
         _ handle: HandleID, mode: Int32, offsetBytes: UInt64, lengthBytes: UInt64, caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {
         let file = handle.object(as: FileHandle.self).file
+        try allocate(
+            file, mode: mode, offsetBytes: offsetBytes, lengthBytes: lengthBytes, caller: caller,
+            context)
+        if file.setIDBits != 0, !caller.keepsSetIDBits {
+            try dropPrivilegesAndTell(file, caller)
+        }
+    }
+
+    private func allocate(
+        _ file: OpenFile, mode: Int32, offsetBytes: UInt64, lengthBytes: UInt64, caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) {
         guard lengthBytes > 0 else { throw .invalidArgument }
         guard offsetBytes <= UInt64(PageLayout.maximumSizeBytes),
             lengthBytes <= UInt64(PageLayout.maximumSizeBytes) - offsetBytes

@@ -18,7 +18,13 @@ extension Volume {
     func lookup(
         _ parent: Node, stored: UnsafePointer<CChar>, _ context: WorkerContext
     ) throws(Errno) -> Entry {
-        let directory = try directoryDescriptor(of: parent)
+        try lookup(parent, stored: stored, in: try directoryDescriptor(of: parent), context)
+    }
+
+    private func lookup(
+        _ parent: Node, stored: UnsafePointer<CChar>, in directory: StoreDescriptor,
+        _ context: WorkerContext
+    ) throws(Errno) -> Entry {
         let (node, status) = try retain(parent, stored, directory.rawValue)
         if status.st_nlink > 1, node.isRegular { node.noteSeveralNames() }
         let forgotten = parent.forgottenEpoch
@@ -121,6 +127,7 @@ extension Volume {
         _ known: Node?, _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
         _ directory: Int32? = nil
     ) {
+        if status.st_mode & S_IFMT == S_IFDIR { ahead.forget(directory: UInt64(status.st_ino)) }
         var node = known
         if node == nil, let directory, let found = table.find(inode: UInt64(status.st_ino)),
             !hasName(found, directory, stored)
@@ -150,17 +157,43 @@ extension Volume {
         let status = try storage.fstatat(directory.rawValue, context.nameA)
         guard status.st_mode & S_IFMT == S_IFDIR else { throw .notDirectory }
         let removed = table.find(inode: UInt64(status.st_ino))
-        try withOpenDirectory(directory.rawValue, context.nameA) { victim throws(Errno) in
-            try requireEmpty(victim)
-            // Out of the way under a hidden name first: a directory is never seen without its record.
-            let hidden = stagingName()
+        let victim = try openVictim(directory.rawValue, context.nameA)
+        try requireEmpty(victim.rawValue)
+        keepReachable(removed, victim, in: state)
+        // Out of the way under a hidden name first: a directory is never seen without its record.
+        let hidden = stagingName()
+        do throws(Errno) {
             try storage.renameat(
                 directory.rawValue, context.nameA, directory.rawValue, hidden, flags: 0)
-            noteRemoved(removed, status, parent, context.nameA, directory.rawValue)
-            if isLong { removeLongLink(directory.rawValue, context.nameA) }
-            removeHidden(directory.rawValue, hidden, victim)
+        } catch {
+            removed?.kept = nil
+            throw error
         }
+        noteRemoved(removed, status, parent, context.nameA, directory.rawValue)
+        if isLong { removeLongLink(directory.rawValue, context.nameA) }
+        removeHidden(directory.rawValue, hidden, victim.rawValue)
         isDirty.store(true, ordering: .relaxed)
+    }
+
+    /// A directory that is about to be removed or replaced.
+    func openVictim(
+        _ directory: Int32, _ name: UnsafePointer<CChar>
+    ) throws(Errno) -> StoreDescriptor {
+        StoreDescriptor(
+            try storage.openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0),
+            storage)
+    }
+
+    /// Before an empty directory loses its name: programs that have it open, or are in it, still reach it, until
+    /// the kernel forgets it. `node`: nil where the kernel does not know it. `parent`: the directory that has the
+    /// name.
+    func keepReachable(_ node: Node?, _ victim: StoreDescriptor, in parent: DirectoryState) {
+        guard let node, node.isDirectory else { return }
+        // Its attributes are bound to its ID, and its record goes with its name.
+        if node.directory == nil, let record = try? readRecord(victim.rawValue, node) {
+            _ = node.adopt(DirectoryState(record: record))
+        }
+        node.kept = KeptDescriptor(victim, in: parent)
     }
 
     func withOpenDirectory(
@@ -191,8 +224,9 @@ extension Volume {
     /// Takes away what an interrupted operation left.
     func sweep(_ directory: Int32, _ name: [UInt8]) {
         let stored = name.zeroTerminated
-        if (try? storage.unlinkat(directory, stored, 0)) == nil {
-            try? withOpenDirectory(directory, stored) { descriptor throws(Errno) in
+        guard (try? storage.unlinkat(directory, stored, 0)) == nil else { return }
+        do throws(Errno) {
+            try withOpenDirectory(directory, stored) { descriptor throws(Errno) in
                 var isEmpty = true
                 try storage.list(descriptor) { entry in
                     if !entry.name.elementsEqual(DirectoryRecord.linkName.utf8) { isEmpty = false }
@@ -201,6 +235,9 @@ extension Volume {
                     removeHidden(directory, String(decoding: name, as: UTF8.self), descriptor)
                 }
             }
+        } catch {
+            // Without a descriptor to be had one that has no record yet goes all the same.
+            try? storage.unlinkat(directory, stored, AT_REMOVEDIR)
         }
     }
 
@@ -303,8 +340,10 @@ extension Volume {
         do throws(Errno) {
             if let replaced, !exchange, replaced.st_mode & S_IFMT == S_IFDIR {
                 guard moved.st_mode & S_IFMT == S_IFDIR else { throw .isDirectory }
+                let empty = try openVictim(toDirectory.rawValue, new)
+                keepReachable(victim, empty, in: toState)
                 try replaceDirectory(
-                    fromDirectory.rawValue, old, toDirectory.rawValue, new,
+                    fromDirectory.rawValue, old, toDirectory.rawValue, new, empty.rawValue,
                     leavesWhiteout: leavesWhiteout)
             } else if flags == renameNoReplace {
                 try renameToFreeName(
@@ -315,7 +354,7 @@ extension Volume {
                     fromDirectory.rawValue, old, toDirectory.rawValue, new, flags: flags)
             }
         } catch {
-            victim?.replaced = nil
+            victim?.kept = nil
             if newIsLong { removeLongLink(toDirectory.rawValue, new) }
             throw error
         }
@@ -348,7 +387,7 @@ extension Volume {
         guard [S_IFREG, S_IFLNK].contains(status.st_mode & S_IFMT), status.st_nlink == 1,
             let descriptor = try? storage.openPlace(directory, stored)
         else { return }
-        victim.replaced = KeptDescriptor(descriptor, in: state, storage)
+        victim.kept = KeptDescriptor(StoreDescriptor(descriptor, storage), in: state)
     }
 
     /// Tells where a file has taken the name of one of a stronger class, as programs do that save
@@ -466,9 +505,18 @@ extension Volume {
         noteNewName(of: node)
         isDirty.store(true, ordering: .relaxed)
         context.endClassDecision()
-        let status = try storage.fstatat(directory.rawValue, context.nameB)
+        let status: FileStatus
+        let attributes: Attributes
+        do throws(Errno) {
+            status = try storage.fstatat(directory.rawValue, context.nameB)
+            attributes = try self.attributes(of: node, status, context)
+        } catch {
+            takeBack(context.nameB, parent, directory.rawValue)
+            node.removeLink(parent, context.nameB)
+            if isLong { removeLongLink(directory.rawValue, context.nameB) }
+            throw error
+        }
         noteArrival(status, to: parent, context.nameB, before: before, .link, caller, context)
-        let attributes = try attributes(of: node, status, context)
         table.retain(node)
         return Entry(node: node.id, generation: node.generation, attributes: attributes)
     }
@@ -481,6 +529,7 @@ extension Volume {
     /// Makes something by its stored name, the long name's link included, and looks it up.
     func make(
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext,
+        isDirectory: Bool = false,
         _ body: (Int32, UnsafePointer<CChar>, DirectoryState) throws(Errno) -> Void
     ) throws(Errno) -> Entry {
         let parent = node(parent)
@@ -500,11 +549,12 @@ extension Volume {
         do throws(Errno) {
             let status = try storage.fstatat(directory.rawValue, context.nameA)
             table.supersede(inode: UInt64(status.st_ino))
-            let entry = try lookup(parent, stored: context.nameA, context)
+            let entry = try lookup(parent, stored: context.nameA, in: directory, context)
             noteNewName(of: node(entry.node))
             return entry
         } catch {
-            noteUnknownName(in: parent)
+            takeBack(context.nameA, parent, directory.rawValue, isDirectory: isDirectory)
+            if isLong { removeLongLink(directory.rawValue, context.nameA) }
             throw error
         }
     }

@@ -96,7 +96,7 @@ extension Volume {
     /// Of the directory that the node is in, or was when it was replaced: an empty file has its class. Nobody else's will do.
     private func directoryState(whereLast node: Node) throws(Errno) -> DirectoryState {
         if let link = node.link { return try directoryState(of: link.parent) }
-        guard let kept = node.replaced else { throw .staleNFSFileHandle }
+        guard let kept = node.kept else { throw .staleNFSFileHandle }
         return kept.directory
     }
 
@@ -123,7 +123,7 @@ extension Volume {
             protectionClass: directory.protectionClass, header: nil, directoryID: directory.id)
         file.isBeyondDoubt = isBeyondDoubt
         file.hasUnsyncedKey = unsyncedKeys.contains(node.inode)
-        file.mayHavePrivilegeBits = status.st_mode & (S_ISUID | S_ISGID) != 0
+        file.setIDBits = status.st_mode
         // Pages that a failed sync has dropped are still in memory: what may be in doubt is judged by what is on the disk.
         if !isBeyondDoubt { storage.forgetCached(descriptor) }
         let backingBytes = Int(status.st_size)

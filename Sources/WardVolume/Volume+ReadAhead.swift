@@ -25,7 +25,7 @@ extension Volume {
             kind, node.inode, in: parent.inode, below: parent.link?.parent.inode, waited: waited
         ) {
             // One that is open now: nothing is asked of the store for this.
-            parent.directory?.openDescriptor?.descriptor
+            parent.directory?.openDescriptor
         }
     }
 }

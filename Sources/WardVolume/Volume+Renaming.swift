@@ -32,37 +32,33 @@ extension Volume {
         }
     }
 
-    /// A directory over an empty directory. The target's record is in the way of a plain rename:
-    /// the two change places in one step, and the empty one goes from the old name.
+    /// A directory over an empty directory, `victim`. The target's record is in the way of a plain
+    /// rename: the two change places in one step, and the empty one goes from the old name.
     /// `leavesWhiteout`: one takes the old name in the step that moves the directory, so the empty
     /// one goes first.
     func replaceDirectory(
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
-        _ new: UnsafePointer<CChar>, leavesWhiteout: Bool
+        _ new: UnsafePointer<CChar>, _ victim: Int32, leavesWhiteout: Bool
     ) throws(Errno) {
-        try withOpenDirectory(toDirectory, new) { victim throws(Errno) in
-            try requireEmpty(victim)
-            if leavesWhiteout {
-                return try replaceInTwoSteps(
-                    fromDirectory, old, toDirectory, new, victim, flags: renameWhiteout)
-            }
-            do throws(Errno) {
-                try storage.renameat(
-                    fromDirectory, old, toDirectory, new, flags: renameExchange)
-            } catch .invalidArgument {
-                return try replaceInTwoSteps(fromDirectory, old, toDirectory, new, victim)
-            }
-            let hidden = stagingName()
-            do throws(Errno) {
-                try storage.renameat(fromDirectory, old, fromDirectory, hidden, flags: 0)
-            } catch {
-                // Back to where they were: what has failed has not happened.
-                try storage.renameat(
-                    fromDirectory, old, toDirectory, new, flags: renameExchange)
-                throw error
-            }
-            removeHidden(fromDirectory, hidden, victim)
+        try requireEmpty(victim)
+        if leavesWhiteout {
+            return try replaceInTwoSteps(
+                fromDirectory, old, toDirectory, new, victim, flags: renameWhiteout)
         }
+        do throws(Errno) {
+            try storage.renameat(fromDirectory, old, toDirectory, new, flags: renameExchange)
+        } catch .invalidArgument {
+            return try replaceInTwoSteps(fromDirectory, old, toDirectory, new, victim)
+        }
+        let hidden = stagingName()
+        do throws(Errno) {
+            try storage.renameat(fromDirectory, old, fromDirectory, hidden, flags: 0)
+        } catch {
+            // Back to where they were: what has failed has not happened.
+            try storage.renameat(fromDirectory, old, toDirectory, new, flags: renameExchange)
+            throw error
+        }
+        removeHidden(fromDirectory, hidden, victim)
     }
 
     /// Where they can't change places the empty one goes first: a power cut in between takes it, and nothing else.

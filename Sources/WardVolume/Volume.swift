@@ -95,9 +95,12 @@ public final class Volume: @unchecked Sendable {
     /// Names of staging files and directories begin with this, different for every mount.
     let stagingPrefix: String
     let stagingCounter = Atomic<UInt64>(0)
-    /// Directory descriptors that are kept open, oldest first. Guarded by `registryLock`.
-    var keptDirectories: [DirectoryDescriptor] = []
+    /// Directories that keep their descriptor open, oldest first. Guarded by `registryLock`. Each descriptor is its
+    /// directory's alone: it is closed when the kernel forgets that one, which it does soon after a removal.
+    var keptDirectories: [WeakDirectory] = []
     let maximumKeptDirectories: Int
+    /// There was no descriptor left, not even one that was kept for later, and that was told.
+    private let hasToldOfDescriptors = Atomic(false)
     /// A directory that is marked as synchronised was seen since the mount. While there is none, nothing looks for one.
     let hasMarks: Atomic<Bool>
     /// Shared by whoever makes or removes a long name, which has two halves; taken alone by a check, which must not take a half
@@ -209,9 +212,7 @@ public final class Volume: @unchecked Sendable {
         root = Node(inode: UInt64(opened.status.st_ino), type: S_IFDIR, generation: 1)
         let state = DirectoryState(record: opened.record)
         hasMarks = Atomic(opened.record.isSynchronised)
-        state.setDescriptor(
-            DirectoryDescriptor(
-                opened.keptDescriptor, storage: storage, owner: WeakDirectory(state)))
+        state.setDescriptor(StoreDescriptor(opened.keptDescriptor, storage))
         root.directory = state
         epoch = Atomic(opened.epoch)
         recordedEpochValue = Atomic(opened.epoch)
@@ -445,6 +446,39 @@ public final class Volume: @unchecked Sendable {
         _ context: WorkerContext, _ body: () throws(Errno) -> Void
     ) throws(Errno) {
         try removedFiles.withSpace(willWait: { context.finishRequest() }, body)
+    }
+
+    /// Runs `body`, and once more where it failed for want of descriptors (`EMFILE`) and some were kept open for
+    /// later. That none are left is told once, until there are some again.
+    @inline(__always)
+    public func withDescriptors(
+        _ context: WorkerContext, _ body: () throws(Errno) -> Void
+    ) throws(Errno) {
+        do throws(Errno) {
+            try body()
+        } catch {
+            guard error == .tooManyOpenFiles else { throw error }
+            context.finishRequest()
+            try retryWithKeptDescriptors(body)
+        }
+    }
+
+    private func retryWithKeptDescriptors(_ body: () throws(Errno) -> Void) throws(Errno) {
+        do throws(Errno) {
+            guard giveUpKeptDirectories() else { throw .tooManyOpenFiles }
+            try body()
+            hasToldOfDescriptors.store(false, ordering: .relaxed)
+        } catch {
+            if error == .tooManyOpenFiles,
+                !hasToldOfDescriptors.exchange(true, ordering: .relaxed)
+            {
+                report(
+                    .note(
+                        "programs hold so many files of this volume open that no more can be opened: "
+                            + "the daemon's limit of open files is used up (RLIMIT_NOFILE)"))
+            }
+            throw error
+        }
     }
 
     /// Numbers of the backing file system, without files that were removed; names up to 255 bytes.

@@ -14,7 +14,9 @@ struct NegotiationTests {
         return offer
     }
 
-    @Test("a kernel that offers everything does not get write-back, locks or splicing")
+    @Test(
+        "a kernel that offers everything does not get write-back, locks, splicing or asynchronous direct I/O"
+    )
     func everything() throws {
         let agreed = try #require(
             Negotiation(answering: offer(minor: 45, ~0), sharedStorage: false))
@@ -22,6 +24,7 @@ struct NegotiationTests {
             FUSE_WRITEBACK_CACHE | FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS | FUSE_AUTO_INVAL_DATA
             | FUSE_SPLICE_READ | FUSE_SPLICE_WRITE | FUSE_SPLICE_MOVE | FUSE_EXPORT_SUPPORT
             | FUSE_SECURITY_CTX | FUSE_CREATE_SUPP_GROUP | FUSE_ALLOW_IDMAP | FUSE_PASSTHROUGH
+            | FUSE_ASYNC_DIO
         #expect(agreed.features & refused == 0)
         #expect(agreed.features & FUSE_HANDLE_KILLPRIV_V2 != 0)
         #expect(agreed.reply.minor == 44)

@@ -40,13 +40,15 @@ import WardVolume
 
     /// Found by seed 1795389281163 of `make crash`.
     @Test(
-        "fsync of a file in a directory whose mkdir failed when it was there already",
-        arguments: DiskKind.Order.allCases)
-    func failedDirectory(order: DiskKind.Order) throws {
+        "A mkdir that fails leaves no directory; fsync of a file in one that could not be taken back",
+        arguments: DiskKind.Order.allCases, [false, true])
+    func failedDirectory(order: DiskKind.Order, isPermanent: Bool) throws {
         var seen = 0
         for call in 0..<40 {
             let bench = try CrashBench(DiskKind(order: order, atomicBytes: 4096))
-            bench.disk.fail(SimulatedDisk.Faults(after: call, .ioError, hitsLooks: true))
+            bench.disk.fail(
+                SimulatedDisk.Faults(
+                    after: call, .ioError, isPermanent: isPermanent, hitsLooks: true))
             let isMade = (try? bench.volume.makeDirectory("directory", in: 1)) != nil
             let hasFailed = bench.disk.hasFailed
             bench.disk.fail(nil)
@@ -62,7 +64,7 @@ import WardVolume
                 left.forget(found.node)
             }
             if !hasFailed {
-                #expect(seen > 0)
+                #expect(isPermanent == (seen > 0))
                 return
             }
         }

@@ -171,7 +171,7 @@ extension VolumeCheck {
             return nil
         case .bad(let problem, let target):
             // One that is being removed loses its name before its record.
-            _ = try volume.status(of: node)
+            _ = try volume.statusByName(of: node)
             if let known = node.directory {
                 restoreRecord(node, known, descriptor, problem, target)
                 return known
@@ -438,7 +438,7 @@ extension VolumeCheck {
     }
 
     func check(_ half: LongNameHalf) {
-        let directory: DirectoryDescriptor
+        let directory: StoreDescriptor
         do throws(Errno) {
             directory = try volume.directoryDescriptor(of: half.parent)
         } catch {

@@ -203,7 +203,7 @@ extension VolumeCheck {
             return names
         }
         for task in names {
-            let directory: DirectoryDescriptor
+            let directory: StoreDescriptor
             let status: FileStatus
             do throws(Errno) {
                 directory = try volume.directoryDescriptor(of: task.parent)

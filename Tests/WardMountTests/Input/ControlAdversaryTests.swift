@@ -157,7 +157,7 @@ extension MountSuite {
             let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 60)
             #expect(locked.succeeded, "\(locked.everything)")
             for _ in 0..<3 { try volume.unlock() }
-            #expect(probe.open("D", "rw+c", as: "more") == .failure("EMFILE"))
+            #expect(probe.open("D", "rw+c", as: "more") == .failure("ENFILE"))
             #expect(probe.write("fd0", "still served") == .number(12))
             probe.kill()
             try volume.unmount()

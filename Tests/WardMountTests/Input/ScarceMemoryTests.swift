@@ -75,7 +75,7 @@ extension MountSuite {
                 Limit(
                     "--nproc=1",
                     .refusal(["backup", "run", "--", "true"], saying: "no thread can be started")),
-                Limit("--nofile=100", .error("EMFILE")),
+                Limit("--nofile=100", .error("ENFILE")),
             ])
         func whileProgramsWork(limited: Limit) throws {
             let option = limited.testDescription
@@ -124,7 +124,7 @@ extension MountSuite {
                 let errors = Set(lines[1].split(separator: " ").map(String.init))
                 // ECANCELED: over io_uring, of a request that was on its way to a daemon that has died.
                 let expected: Set = [
-                    "ECANCELED", "ENOMEM", "ENOTCONN", "ECONNABORTED", "EPERM", "EMFILE", "EAGAIN",
+                    "ECANCELED", "ENOMEM", "ENOTCONN", "ECONNABORTED", "EPERM", "ENFILE", "EAGAIN",
                     "EIO",
                 ]
                 #expect(errors.isSubset(of: expected), "\(option): \(errors)")

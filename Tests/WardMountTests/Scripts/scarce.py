@@ -17,7 +17,7 @@ number = 0
 def is_over():
     passed = time.monotonic() - start
     # Not any error: EPERM comes of every lock.
-    is_enough = len(held) >= 80 or not errors.isdisjoint(("ENOMEM", "EMFILE"))
+    is_enough = len(held) >= 80 or not errors.isdisjoint(("ENOMEM", "ENFILE"))
     return "ENOTCONN" in errors or passed >= 30 or passed >= seconds and is_enough
 
 
