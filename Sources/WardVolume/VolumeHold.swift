@@ -20,7 +20,7 @@ public struct VolumeHold: ~Copyable, Sendable {
     /// directory's lock has to do. Throws EWOULDBLOCK where somebody else holds one of the two.
     public init(_ path: String, makesFile: Bool = true) throws(Errno) {
         let directory = try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
-        let hasDirectoryLocks = try VolumeHold.lock(directory.rawValue)
+        let hasDirectoryLocks = try VolumeHold.lock(directory.rawValue) == .locked
         let file = try VolumeHold.lockFile(in: directory.rawValue, makesFile: makesFile)
         isWithoutLocks = !hasDirectoryLocks && file < 0
         self.directory = directory
@@ -69,27 +69,39 @@ public struct VolumeHold: ~Copyable, Sendable {
 
     // MARK: Taking
 
-    /// False where the store has no locks for it.
-    private static func lock(_ descriptor: Int32) throws(Errno) -> Bool {
+    private enum Answer { case locked, hasNoLocks, needsWriting }
+
+    /// Throws EWOULDBLOCK where somebody else has it.
+    private static func lock(_ descriptor: Int32) throws(Errno) -> Answer {
         do throws(Errno) {
             _ = try Syscall.check { flock(descriptor, LOCK_EX | LOCK_NB) }
-            return true
+            return .locked
         } catch {
-            // EBADF: NFS, where only what is open for writing can be locked.
             switch error.rawValue {
-            case ENOLCK, EOPNOTSUPP, EBADF, ENOSYS: return false
+            case ENOLCK, EOPNOTSUPP, ENOSYS: return .hasNoLocks
+            // NFS locks exclusively only what is open for writing.
+            case EBADF: return .needsWriting
             default: throw error
             }
         }
     }
 
-    /// The descriptor of `ward.lock`, locked; -1 where there is none to be had.
+    /// The descriptor of `ward.lock`, locked; -1 where there is none to be had. It is open for reading where that does: a
+    /// file that is open for writing keeps the store from being mounted read-only.
     private static func lockFile(in directory: Int32, makesFile: Bool) throws(Errno) -> Int32 {
+        var access = O_RDONLY
         for _ in 0..<100 {
-            let number = try openFile(in: directory, makesFile: makesFile)
+            let number = try openFile(in: directory, access, makesFile: makesFile)
             if number < 0 { return -1 }
             let file = OwnedDescriptor(adopting: number)
-            if try !lock(file.rawValue) { return -1 }
+            switch try lock(file.rawValue) {
+            case .locked: break
+            case .hasNoLocks: return -1
+            case .needsWriting:
+                if access == O_RDWR { return -1 }
+                access = O_RDWR
+                continue
+            }
             let held = try Syscall.fstat(file.rawValue)
             // Whoever copies volumes to and fro may have put another one in its place meanwhile.
             if let named = try? Syscall.fstatat(directory, fileName), named.st_ino == held.st_ino {
@@ -99,22 +111,22 @@ public struct VolumeHold: ~Copyable, Sendable {
         throw .wouldBlock
     }
 
-    private static func openFile(in directory: Int32, makesFile: Bool) throws(Errno) -> Int32 {
-        let flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
+    /// -1 where it is not there and can't be made, or may not be opened.
+    private static func openFile(
+        in directory: Int32, _ access: Int32, makesFile: Bool
+    ) throws(Errno) -> Int32 {
+        let flags = access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
         do throws(Errno) {
-            // For writing: NFS locks nothing else exclusively.
-            return try Syscall.openat(directory, fileName, O_RDWR | flags)
+            return try Syscall.openat(directory, fileName, flags)
         } catch {
             switch error.rawValue {
             case ENOENT: if !makesFile { return -1 }
-            case EROFS, EACCES, EPERM:
-                return (try? Syscall.openat(directory, fileName, O_RDONLY | flags)) ?? -1
+            case EROFS, EACCES, EPERM: return -1
             default: throw error
             }
         }
         do throws(Errno) {
-            let number = try Syscall.openat(
-                directory, fileName, O_RDWR | O_CREAT | flags, mode: 0o600)
+            let number = try Syscall.openat(directory, fileName, flags | O_CREAT, mode: 0o600)
             if geteuid() == 0, let owner = try? Syscall.fstat(directory) {
                 // It is for whoever the volume is of.
                 fchown(number, owner.st_uid, owner.st_gid)

@@ -19,6 +19,7 @@ struct VolumeCopy: ~Copyable {
         if FileClass.isOnWard(named) { throw insideMount(named) }
         let path = try resolve(named)
         if FileClass.isOnWard(path) { throw insideMount(path) }
+        try requireDirectory(path)
         try requireVolume(path, what)
         return VolumeCopy(path: path, hold: try takeLock(path))
     }
@@ -42,6 +43,14 @@ struct VolumeCopy: ~Copyable {
             return try Path.real(named)
         } catch {
             throw unusable(named, error)
+        }
+    }
+
+    private static func requireDirectory(_ path: String) throws(CommandFailure) {
+        do throws(Errno) {
+            _ = try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
+        } catch {
+            throw unusable(path, error)
         }
     }
 

@@ -62,7 +62,8 @@ extension MountSuite {
             let directories = 1 + 6 + 3 * 9 + 4
             let own =
                 Array(repeating: "+.ward", count: directories) + [
-                    "+.n", "+README", "+ward.keybag", "+ward.keybag.copy", "+ward.state",
+                    "+.n", "+README", "+ward.keybag", "+ward.keybag.copy", "+ward.lock",
+                    "+ward.state",
                 ]
             let wanted = (named + own).sorted { $0.utf8.lexicographicallyPrecedes($1.utf8) }
 
@@ -204,8 +205,8 @@ extension MountSuite {
                 "$WARD" backup list "$VOL" --relative --excludes >"$OUT/left"
                 test ! -s "$OUT/errors"
                 test "$(wc -L <"$OUT/taken")" -gt 5000
-                # 140 directories, their records and the root's, the root's four files, one file in the deepest.
-                test "$(wc -l <"$OUT/taken")" = 286; test "$(wc -l <"$OUT/left")" = 1
+                # 140 directories, their records and the root's, the root's five files, one file in the deepest.
+                test "$(wc -l <"$OUT/taken")" = 287; test "$(wc -l <"$OUT/left")" = 1
                 "$WARD" backup run "$MNT" --json -- true | grep -q '"files":1,"directories":141,"excluded":1'
                 rm -r directory*
                 """#)
