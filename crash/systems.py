@@ -108,7 +108,7 @@ class Ward(System):
 
     def create(self) -> None:
         secret = ("--no-passcode",) if self.passcode is None else ("--passcode-file", self.secret(self.passcode))
-        self.must("init", self.store, "-q", "--no-input", *secret, *self.arguments)
+        self.must("init", self.store, "-q", "--no-input", "--passcode-cost", "1024", *secret, *self.arguments)
 
     def mount(self) -> None:
         secret = () if self.passcode is None else ("--passcode-file", self.secret(self.passcode))

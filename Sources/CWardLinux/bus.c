@@ -14,7 +14,11 @@ static const char SESSION[] = "org.freedesktop.login1.Session";
 /* systemd/sd-bus.h, whose ABI is stable. */
 typedef struct sd_bus sd_bus;
 typedef struct sd_bus_message sd_bus_message;
-typedef struct sd_bus_error sd_bus_error;
+typedef struct sd_bus_error {
+    const char *name;
+    const char *message;
+    int need_free;
+} sd_bus_error;
 
 struct ward_bus {
     void *library;
@@ -27,6 +31,7 @@ struct ward_bus {
     int (*process)(sd_bus *, sd_bus_message **);
     int (*call_method)(sd_bus *, const char *, const char *, const char *, const char *, sd_bus_error *,
                        sd_bus_message **, const char *, ...);
+    void (*error_free)(sd_bus_error *);
     sd_bus_message *(*unref)(sd_bus_message *);
     int (*read)(sd_bus_message *, const char *, ...);
     int (*skip)(sd_bus_message *, const char *);
@@ -40,7 +45,7 @@ struct ward_bus {
 static int load(ward_bus *bus) {
     /* Never closed: a library that was in use can't be unloaded safely. */
     bus->library = dlopen("libsystemd.so.0", RTLD_NOW | RTLD_LOCAL);
-    if (!bus->library) return -ENOENT;
+    if (!bus->library) return -ELIBACC;
     const struct {
         const char *name;
         void *slot;
@@ -52,6 +57,7 @@ static int load(ward_bus *bus) {
         {"sd_bus_get_timeout", &bus->get_timeout},
         {"sd_bus_process", &bus->process},
         {"sd_bus_call_method", &bus->call_method},
+        {"sd_bus_error_free", &bus->error_free},
         {"sd_bus_message_unref", &bus->unref},
         {"sd_bus_message_read", &bus->read},
         {"sd_bus_message_skip", &bus->skip},
@@ -79,6 +85,14 @@ static int add_match(ward_bus *bus, const char *rule) {
     return call_with_string(bus, "org.freedesktop.DBus", "AddMatch", rule, NULL);
 }
 
+/* Whether somebody has logind's name, or can be started for it. */
+static int find_manager(ward_bus *bus) {
+    if (call_with_string(bus, "org.freedesktop.DBus", "GetNameOwner", LOGIND, NULL) >= 0) return 0;
+    int result = bus->call_method(bus->bus, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus",
+                                  "StartServiceByName", NULL, NULL, "su", LOGIND, (uint32_t)0);
+    return result < 0 ? -ENXIO : 0;
+}
+
 int ward_bus_open(ward_bus **out, int sessions) {
     ward_bus *bus = calloc(1, sizeof *bus);
     if (!bus) return -ENOMEM;
@@ -87,6 +101,9 @@ int ward_bus_open(ward_bus **out, int sessions) {
     if (result >= 0)
         result = add_match(bus, "type='signal',sender='org.freedesktop.login1',path='/org/freedesktop/login1',"
                                 "interface='org.freedesktop.login1.Manager'");
+    if (result >= 0)
+        result = add_match(bus, "type='signal',sender='org.freedesktop.DBus',interface='org.freedesktop.DBus',"
+                                "member='NameOwnerChanged',arg0='org.freedesktop.login1'");
     if (result >= 0 && sessions)
         result = add_match(bus, "type='signal',sender='org.freedesktop.login1',"
                                 "path_namespace='/org/freedesktop/login1/session',"
@@ -95,6 +112,7 @@ int ward_bus_open(ward_bus **out, int sessions) {
         result = add_match(bus, "type='signal',sender='org.freedesktop.login1',"
                                 "path_namespace='/org/freedesktop/login1/session',"
                                 "interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'");
+    if (result >= 0) result = find_manager(bus);
     if (result < 0) {
         ward_bus_close(bus);
         return result;
@@ -149,12 +167,30 @@ static int locked_hint(ward_bus *bus, sd_bus_message *message) {
     return value;
 }
 
+/* NameOwnerChanged of logind's name: the third string is empty where nobody has it any more. */
+static void describe_owner(ward_bus *bus, sd_bus_message *message, ward_bus_signal *out) {
+    const char *sender = bus->sender(message), *name = NULL, *before = NULL, *after = NULL;
+    /* The bus itself sets the sender. */
+    if (!sender || strcmp(sender, "org.freedesktop.DBus") != 0) return;
+    if (bus->read(message, "sss", &name, &before, &after) <= 0 || strcmp(name, LOGIND) != 0) return;
+    out->kind = WARD_BUS_MANAGER;
+    out->flag = after[0] != 0;
+}
+
 static void describe(ward_bus *bus, sd_bus_message *message, ward_bus_signal *out) {
     int kind = WARD_BUS_OTHER, flag = 1;
+    if (bus->is_signal(message, "org.freedesktop.DBus", "NameOwnerChanged") > 0) {
+        describe_owner(bus, message, out);
+        return;
+    }
     if (bus->is_signal(message, MANAGER, "PrepareForSleep") > 0)
         kind = WARD_BUS_SLEEP;
     else if (bus->is_signal(message, MANAGER, "PrepareForShutdown") > 0)
         kind = WARD_BUS_SHUTDOWN;
+    else if (bus->is_signal(message, MANAGER, "SessionNew") > 0 ||
+             bus->is_signal(message, MANAGER, "SessionRemoved") > 0 ||
+             bus->is_signal(message, MANAGER, "UserRemoved") > 0)
+        kind = WARD_BUS_SESSIONS;
     else if (bus->is_signal(message, SESSION, "Lock") > 0)
         kind = WARD_BUS_SESSION_LOCK;
     else if (bus->is_signal(message, "org.freedesktop.DBus.Properties", "PropertiesChanged") > 0)
@@ -162,7 +198,7 @@ static void describe(ward_bus *bus, sd_bus_message *message, ward_bus_signal *ou
     if (kind == WARD_BUS_OTHER || !is_from_logind(bus, message)) return;
     if (kind == WARD_BUS_LOCKED_HINT)
         flag = locked_hint(bus, message);
-    else if (kind != WARD_BUS_SESSION_LOCK && bus->read(message, "b", &flag) <= 0)
+    else if (kind != WARD_BUS_SESSION_LOCK && kind != WARD_BUS_SESSIONS && bus->read(message, "b", &flag) <= 0)
         return;
     const char *path = bus->path(message);
     if (flag < 0 || !path || strlen(path) >= sizeof out->path) return;
@@ -204,4 +240,29 @@ int ward_bus_session_user(ward_bus *bus, const char *path, uint32_t *uid) {
     if (result >= 0) result = bus->read(reply, "v", "(uo)", uid, &object);
     if (reply) bus->unref(reply);
     return result < 0 ? result : result == 0 ? -EBADMSG : 0;
+}
+
+int ward_bus_user_state(ward_bus *bus, uint32_t uid, char *state, size_t capacity) {
+    sd_bus_message *reply = NULL, *value = NULL;
+    sd_bus_error error = {0};
+    const char *path = NULL, *text = NULL;
+    int result = bus->call_method(bus->bus, LOGIND, "/org/freedesktop/login1", MANAGER, "GetUser", &error, &reply,
+                                  "u", uid);
+    if (result < 0) {
+        int is_unknown = error.name && strcmp(error.name, "org.freedesktop.login1.NoSuchUser") == 0;
+        bus->error_free(&error);
+        return is_unknown ? -ENXIO : result;
+    }
+    result = bus->read(reply, "o", &path);
+    if (result > 0)
+        result = bus->call_method(bus->bus, LOGIND, path, "org.freedesktop.DBus.Properties", "Get", NULL, &value, "ss",
+                                  "org.freedesktop.login1.User", "State");
+    if (result >= 0) result = bus->read(value, "v", "s", &text);
+    if (result > 0 && strlen(text) < capacity)
+        strcpy(state, text);
+    else if (result >= 0)
+        result = -EBADMSG;
+    bus->unref(reply);
+    if (value) bus->unref(value);
+    return result < 0 ? result : 0;
 }

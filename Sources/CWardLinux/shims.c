@@ -8,8 +8,11 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <syslog.h>
 
 int ward_openat(int dirfd, const char *path, int flags, mode_t mode) { return openat(dirfd, path, flags, mode); }
 int ward_fcntl_int(int fd, int command, int argument) { return fcntl(fd, command, argument); }
@@ -116,6 +119,64 @@ int ward_open_terminal_peer(int master) {
 }
 void ward_new_session_keyring(void) { syscall(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, NULL); }
 int ward_prctl(int option, unsigned long argument) { return prctl(option, argument, 0, 0, 0); }
+
+void ward_syslog(int priority, const char *text) {
+    openlog("ward", LOG_PID, LOG_AUTH);
+    syslog(priority, "%s", text);
+}
+
+int ward_get_limit(pid_t pid, int resource, uint64_t *soft, uint64_t *hard) {
+    struct rlimit limit;
+    if (prlimit(pid, resource, NULL, &limit) != 0) return -1;
+    *soft = limit.rlim_cur;
+    *hard = limit.rlim_max;
+    return 0;
+}
+
+/* Of the three bit maps of pselect6(2), each of `words` words: the one of readable, writable and exceptional. */
+static int is_in(const unsigned long *map, size_t words, size_t which, int fd) {
+    size_t bits = 8 * sizeof *map;
+    return (map[which * words + (size_t)fd / bits] >> ((size_t)fd % bits)) & 1;
+}
+
+static void put_in(unsigned long *map, size_t words, size_t which, int fd) {
+    size_t bits = 8 * sizeof *map;
+    map[which * words + (size_t)fd / bits] |= 1UL << ((size_t)fd % bits);
+}
+
+int ward_poll(struct pollfd *entries, size_t count, int milliseconds) {
+    int ready = poll(entries, count, milliseconds);
+    if (ready >= 0 || errno != EINVAL) return ready;
+    int highest = -1;
+    for (size_t i = 0; i < count; i++) {
+        if (entries[i].fd > highest) highest = entries[i].fd;
+        entries[i].revents = 0;
+    }
+    size_t words = (size_t)(highest + 1) / (8 * sizeof(unsigned long)) + 1;
+    unsigned long *map = calloc(3 * words, sizeof *map);
+    if (!map) return -1;
+    for (size_t i = 0; i < count; i++) {
+        if (entries[i].fd < 0) continue;
+        if (entries[i].events & POLLIN) put_in(map, words, 0, entries[i].fd);
+        if (entries[i].events & POLLOUT) put_in(map, words, 1, entries[i].fd);
+        if (entries[i].events & POLLPRI) put_in(map, words, 2, entries[i].fd);
+    }
+    struct timespec wait = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+    ready = (int)syscall(SYS_pselect6, highest + 1, map, map + words, map + 2 * words,
+                         milliseconds < 0 ? NULL : &wait, NULL);
+    int found = ready < 0 ? ready : 0;
+    for (size_t i = 0; ready > 0 && i < count; i++) {
+        if (entries[i].fd < 0) continue;
+        if (is_in(map, words, 0, entries[i].fd)) entries[i].revents |= entries[i].events & POLLIN;
+        if (is_in(map, words, 1, entries[i].fd)) entries[i].revents |= entries[i].events & POLLOUT;
+        if (is_in(map, words, 2, entries[i].fd)) entries[i].revents |= entries[i].events & POLLPRI;
+        if (entries[i].revents) found++;
+    }
+    int reason = errno;
+    free(map);
+    errno = reason;
+    return found;
+}
 
 int ward_mlock_on_fault(const void *memory, size_t count) { return mlock2(memory, count, MLOCK_ONFAULT); }
 

@@ -20,9 +20,16 @@ struct EraseCommand: ParsableCommand {
             Asks twice. It works on a mounted or unmounted, locked, disabled or damaged volume, and \
             can be repeated.
 
+            Of a mounted volume the daemon wants the passcode, which is asked for or given; a wrong \
+            one counts as a try. Without it (--no-passcode, or nobody to ask) the volume is locked \
+            at once and erased a minute later; the command waits for that. Until then ward erase \
+            --cancel, or an unlock, takes it back.
+
             Examples:
               ward erase ~/.papers
               ward erase ~/.papers --yes-really
+              ward erase ~/papers --yes-really --passcode-file /run/keys/papers
+              ward erase ~/papers --cancel
               ward erase --uuid 5f0c8b52-6f0e-4c58-9a53-0c7f3d2c9b11 --yes-really
             """)
 
@@ -32,6 +39,10 @@ struct EraseCommand: ParsableCommand {
         help: "Erase by the volume's UUID, where its directory is lost or its keybag is damaged.")
     var uuid: String?
     @Flag(help: "Do not ask.") var yesReally = false
+    @OptionGroup var passcode: PasscodeOptions
+    @Flag(help: "Do not ask for the passcode of a mounted volume: erase it a minute later.")
+    var noPasscode = false
+    @Flag(help: "Take back what was announced without the passcode.") var cancel = false
     @OptionGroup var options: ReportOptions
 
     private static let what = "cannot erase"
@@ -40,13 +51,26 @@ struct EraseCommand: ParsableCommand {
         if (volume == nil) == (uuid == nil) {
             throw ValidationError("name the volume, or its --uuid")
         }
+        if noPasscode && passcode.isGiven {
+            throw ValidationError("--no-passcode excludes --passcode-file and --passcode-fd")
+        }
+        if cancel && (yesReally || noPasscode || passcode.isGiven) {
+            throw ValidationError("--cancel takes back, and goes with nothing that erases")
+        }
     }
 
     func run() throws {
         let target = try target()
-        if !yesReally { try confirm(target) }
-        try target.erase()
         let console = options.console
+        if cancel { return try takeBack(target, console) }
+        if !yesReally { try confirm(target) }
+        if let left = try target.erase(passcode: try secret(for: target, console)) {
+            console.note(
+                "it is locked, and will be erased in \(Text.duration(seconds: left)); until then "
+                    + "ward erase --cancel \(Text.shellQuoted(target.path ?? target.uuid)) takes it back"
+            )
+            try target.waitForTheErase()
+        }
         if console.isJSON {
             return console.json(
                 .object(present: [
@@ -59,6 +83,28 @@ struct EraseCommand: ParsableCommand {
                 + (target.wasErased ? "was erased already" : "erased"))
         console.note(
             "a recovery kit made before still opens what is left of it: destroy the kit as well")
+    }
+
+    /// What the daemon of a mounted volume wants; nil where it has none, or none is to be asked for.
+    private func secret(
+        for target: EraseTarget, _ console: Console
+    ) throws(CommandFailure) -> SecretBox? {
+        guard try target.wantsPasscode(), !noPasscode else { return nil }
+        let mayAsk = console.mayAsk && Console.isTerminal(0) && Console.isTerminal(2)
+        guard passcode.isGiven || mayAsk else { return nil }
+        return SecretBox(
+            try passcode.read(asking: "Passcode of \(Text.printable(target.name)): ", console))
+    }
+
+    private func takeBack(_ target: EraseTarget, _ console: Console) throws(CommandFailure) {
+        let wasAnnounced = try target.cancel()
+        if console.isJSON {
+            return console.json(
+                .object([("uuid", .string(target.uuid)), ("cancelled", .bool(wasAnnounced))]))
+        }
+        console.confirm(
+            "\(Text.printable(target.name)): "
+                + (wasAnnounced ? "will not be erased" : "nobody has asked to erase it"))
     }
 
     private func target() throws -> EraseTarget {
@@ -206,13 +252,56 @@ private struct EraseTarget {
         }
     }
 
-    func erase() throws(CommandFailure) {
+    /// Whether the daemon erases at once with the passcode alone.
+    func wantsPasscode() throws(CommandFailure) -> Bool {
+        guard case .mounted(let connection) = way else { return false }
+        return try connection.status().passcodeSet
+    }
+
+    /// Takes back what was announced; whether there was anything.
+    func cancel() throws(CommandFailure) -> Bool {
+        guard case .mounted(let connection) = way else {
+            throw CommandFailure(
+                what.replacing("erase", with: "take back the erase of"), path ?? uuid,
+                why: "it is not mounted, so nothing is announced",
+                hint: "ward status shows what is mounted", status: .unavailable)
+        }
+        return try connection.call { client throws(ControlError) in try client.cancelErase() }
+    }
+
+    /// Returns when the daemon has erased what was announced, and its mount is gone.
+    func waitForTheErase() throws(CommandFailure) {
+        guard case .mounted(let connection) = way else { return }
+        do throws(ControlError) {
+            while try connection.client.status().eraseInSeconds != nil { usleep(200_000) }
+            // It is being done, or was taken back: then the volume is still served.
+            try connection.client.setTimeout(.seconds(5))
+            try connection.client.waitForEnd()
+        } catch {
+            if error.code == .connectionLost || error.code == .system(.brokenPipe) { return }
+            if error.code == .timedOut {
+                throw CommandFailure(
+                    what, path, why: "it was taken back", hint: "ward events shows by whom",
+                    status: .temporary)
+            }
+            throw CommandFailure(what, path, error)
+        }
+    }
+
+    /// Nil where it is done; else the seconds after which the daemon does it.
+    func erase(passcode: SecretBox?) throws(CommandFailure) -> Double? {
         switch way {
         case .mounted(let connection):
             do throws(ControlError) {
-                try connection.client.erase(uuid: uuid)
+                if let passcode {
+                    try connection.client.erase(uuid: uuid, passcode: passcode.secret)
+                } else if let left = try connection.client.announceErase(uuid: uuid) {
+                    return left
+                }
                 try connection.client.waitForEnd()
             } catch {
+                // What it answers counts, a wrong passcode above all.
+                if case .volume = error.code { throw CommandFailure(what, path, error) }
                 // A daemon that does not do it can't keep it from being done; what it has in memory goes with its mount.
                 try eraseKey()
                 throw CommandFailure(what, path, error)
@@ -228,6 +317,7 @@ private struct EraseTarget {
             try eraseKey()
             try requireNoDaemon()
         }
+        return nil
     }
 
     /// A daemon that can't be found from here keeps its keys until its mount ends: that must not pass for erased.

@@ -118,7 +118,8 @@ struct LockCommand: ParsableCommand {
             }
             console.confirm(
                 "\(place): locking, protected files close "
-                    + (remaining.map { "in \($0)" } ?? "after the grace period"))
+                    + (remaining.map { "in \($0)" } ?? "after the grace period")
+                    + (status?.manualClock == true ? " of its manual clock (ward advance)" : ""))
         default: console.confirm("\(place): \(StateText.name(state))")
         }
         return true

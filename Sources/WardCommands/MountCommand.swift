@@ -16,6 +16,9 @@ struct MountCommand: ParsableCommand {
               ward mount ~/.papers ~/papers --grace 0
               ward mount ~/.papers ~/papers --passcode-file /run/keys/papers
               ward mount ~/.papers ~/papers --foreground      (for a service manager)
+
+            The machine's login manager has it locked before sleep and shutdown, and, where you were \
+            logged in, when your last session ends; ward status says what locks it.
             """)
 
     @Argument(help: "The volume's directory.", completion: .directory) var volume: String
@@ -97,14 +100,22 @@ struct MountCommand: ParsableCommand {
 
 /// How a volume is served; passed on to the daemon as it is.
 struct MountSettings: ParsableArguments {
-    @Option(help: "Seconds that protected files stay readable after a lock (default: 10).")
+    @Option(
+        help:
+            "Seconds that protected files stay readable after a lock; no more than the volume's policy says (10)."
+    )
     var grace: Double?
     @Flag(help: "Other users may enter (needs user_allow_other in /etc/fuse.conf, or root).")
     var allowOther = false
     @Flag(help: "Nothing is changed, nor is it on disk.") var readOnly = false
-    @Flag(help: "Lock, with the grace period, whenever your screen is locked (systemd-logind).")
+    @Flag(
+        help:
+            "Lock, with the grace period, whenever your screen is locked; an error where no login manager tells of it."
+    )
     var lockWithScreen = false
-    @Flag(help: "Grace periods and CX's period pass by ward advance only; for tests.")
+    @Flag(help: "Do not lock when your last session ends.")
+    var keepAtLogout = false
+    @Flag(help: "Grace periods and CX's period pass by ward advance only; for volumes of tests.")
     var manualClock = false
     @Flag(help: "Others may change the backing directory meanwhile: cache less.")
     var sharedStorage = false
@@ -178,6 +189,7 @@ struct MountRequest {
         if settings.allowOther { words.append("--allow-other") }
         if settings.readOnly { words.append("--read-only") }
         if settings.lockWithScreen { words.append("--lock-with-screen") }
+        if settings.keepAtLogout { words.append("--keep-at-logout") }
         if settings.manualClock { words.append("--manual-clock") }
         if settings.sharedStorage { words.append("--shared-storage") }
         // Said in any case: $WARD_TRANSPORT may say otherwise.
@@ -192,7 +204,8 @@ struct MountRequest {
         MountOptions(
             volumePath: volume, mountPoint: mountPoint, graceSeconds: settings.grace,
             allowOther: settings.allowOther, readOnly: settings.readOnly,
-            locksWithScreen: settings.lockWithScreen, manualClock: settings.manualClock,
+            locksWithScreen: settings.lockWithScreen,
+            locksAtLogout: !settings.keepAtLogout, manualClock: settings.manualClock,
             sharedStorage: settings.sharedStorage,
             logPath: log, logsToStandardError: logsToStandardError, transport: transport,
             acceptsOlderGeneration: settings.acceptOlder, isVolatile: settings.volatile,

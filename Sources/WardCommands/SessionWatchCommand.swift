@@ -4,63 +4,251 @@ import Glibc
 import WardControl
 import WardSystem
 
-/// Started by the daemon, never by a person. A client of its control socket that listens to the login manager.
+/// Started by the daemon, never by a person. It listens to the login manager, and calls the daemon
+/// over a connection that it inherited.
 struct SessionWatchCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "session-watch", abstract: "Lock before sleep and shutdown.",
         shouldDisplay: false)
 
-    /// After the bus was lost, or was not there.
-    static let retryMilliseconds: Int32 = 5000
+    /// Whether the end of the last session locks. `new`: where there is a session now; `known`: there was one before.
+    enum Logout: String, ExpressibleByArgument {
+        case new, known
+    }
 
-    @Option(help: "The control socket of the volume.") var socket: String
     @Option(help: "Where the volume is mounted.") var mountPoint: String
     @Option(help: "Read end of a pipe that the daemon keeps open.") var fd: Int32
+    @Option(help: "One end of a socketpair(2); the daemon has the other.") var socketFd: Int32
     @Flag(help: "Lock with the screen, too.") var screen = false
+    @Option(help: "Lock when the user's last session ends.") var logout: Logout?
 
     func run() throws {
+        let watch = SessionWatch(
+            mountPoint: mountPoint, lifeline: fd, screen: screen, logout: logout,
+            daemon: try DaemonConnection(socketFd, mountPoint))
+        watch.run()
+    }
+}
+
+/// The way to the daemon.
+private struct DaemonConnection {
+    /// Of each answer: past this, other ways are tried.
+    private static let patience = Duration.seconds(2)
+    /// The daemon's own deadline is 5 s, and it may look for another second.
+    private static let deadline = Duration.seconds(7)
+
+    private let client: ControlClient
+    private let pid = getppid()
+
+    init(_ descriptor: Int32, _ name: String) throws(ControlError) {
+        client = try ControlClient(
+            adopting: OwnedDescriptor(adopting: descriptor), name: name,
+            timeout: DaemonConnection.patience)
+    }
+
+    /// Not heard: the status is a little older.
+    func report(_ triggers: [LockTrigger]) { try? client.report(triggers) }
+
+    /// Begins a lock with the grace period, or waits until class A is gone.
+    func lock(now: Bool, endingHosts: Bool, reason: String) {
+        if now {
+            lockNow(endingHosts: endingHosts, reason)
+        } else {
+            _ = try? client.lock(now: false, reason: reason)
+        }
+    }
+
+    /// Returns when the daemon has confirmed that class A is gone. Where it does not in time it is
+    /// woken, and asked by a signal, which no thread of its control socket has to answer; where it
+    /// has not confirmed after its own deadline, it is killed: its keys go with it, and the
+    /// watchdog cuts the mount off.
+    private func lockNow(endingHosts: Bool, _ reason: String) {
+        let end = SystemClock.monotonic() + DaemonConnection.deadline
+        var state = try? client.lock(now: true, reason: reason, endingHosts: endingHosts)
+        while !DaemonConnection.isLocked(state, endingHosts) {
+            guard getppid() == pid else { return }
+            kill(pid, SIGCONT)
+            kill(pid, SIGUSR1)
+            if SystemClock.monotonic() > end { break }
+            do throws(ControlError) {
+                state =
+                    state == nil
+                    ? try client.lateLock()
+                    : try client.lock(now: true, reason: reason, endingHosts: endingHosts)
+            } catch {
+                // A connection that is broken answers at once.
+                if error.code != .timedOut { usleep(100_000) }
+            }
+        }
+        if DaemonConnection.isLocked(state, endingHosts) { return }
+        // Without a log of its own; the system's, where there is one.
+        let text = "\(reason): the lock was not confirmed in time; the daemon is killed"
+        text.withCString { ward_syslog(3 /* LOG_ERR */, $0) }
+        if getppid() == pid { kill(pid, SIGKILL) }
+    }
+
+    private static func isLocked(_ state: String?, _ endingHosts: Bool) -> Bool {
+        switch state {
+        // Without a passcode nothing is ever withheld.
+        case "locked", "beforeFirstUnlock", "noPasscode": true
+        case "lockedWithHost": !endingHosts
+        default: false
+        }
+    }
+}
+
+/// One delay lock: what makes an occasion wait for this process, while it is held, for some seconds at most.
+private struct DelayLock: ~Copyable {
+    let occasion: SystemBus.Occasion
+    private let why: String
+    private var descriptor: OwnedDescriptor?
+    private(set) var refusal: Errno?
+
+    init(_ occasion: SystemBus.Occasion, _ why: String) {
+        self.occasion = occasion
+        self.why = why
+        descriptor = nil
+        refusal = nil
+    }
+
+    mutating func take(_ bus: borrowing SystemBus) {
+        do throws(Errno) {
+            descriptor = try bus.delayLock(occasion, why)
+            refusal = nil
+        } catch {
+            refusal = error
+        }
+    }
+
+    mutating func release() { descriptor = nil }
+}
+
+/// Waits for what the login manager says, until the daemon ends.
+private final class SessionWatch {
+    /// After the bus was lost, or was not there.
+    static let retryMilliseconds: Int32 = 5000
+    /// Between two looks at whether the user is still logged in. A session whose processes go on
+    /// (the daemon itself is one) ends without a signal: it is *closing* for as long as they live.
+    static let logoutMilliseconds: Int32 = 5000
+
+    private let mountPoint: String
+    private let lifeline: Int32
+    private let screen: Bool
+    private let daemon: DaemonConnection
+    private let wantsLogout: Bool
+    /// Whether the end of the last session locks: the user had one when the mount was made. Nil: not looked yet.
+    private var watchesLogout: Bool?
+    /// As it was seen last; where this watch replaces another, as that one saw it.
+    private var wasLoggedIn: Bool
+    /// Why that can't be seen.
+    private var logoutFailure: Errno?
+
+    init(
+        mountPoint: String, lifeline: Int32, screen: Bool, logout: SessionWatchCommand.Logout?,
+        daemon: DaemonConnection
+    ) {
+        self.mountPoint = mountPoint
+        self.lifeline = lifeline
+        self.screen = screen
+        self.daemon = daemon
+        wantsLogout = logout != nil
+        watchesLogout = logout == .known ? true : nil
+        wasLoggedIn = logout == .known
+    }
+
+    func run() {
         while true {
             do throws(Errno) {
                 if try watch() { return }
             } catch {
-                // The bus went away, or this machine has none yet.
+                daemon.report(unarmed(SessionWatch.words(for: error)))
             }
-            if daemonEnds(within: SessionWatchCommand.retryMilliseconds) { return }
+            if daemonEnds(within: SessionWatch.retryMilliseconds) { return }
         }
     }
 
-    /// Watches until the daemon ends: then true.
+    private static func words(for error: Errno) -> String {
+        switch error.rawValue {
+        case ELIBACC: "libsystemd.so.0 is not there"
+        case ENXIO: "no login manager"
+        default: "no system bus: \(error)"
+        }
+    }
+
+    /// Watches until the daemon ends: then true. Throws where there is no bus or no login manager,
+    /// and where the bus is lost.
     private func watch() throws(Errno) -> Bool {
         let bus = try SystemBus(sessions: screen)
-        var delay = DelayLock("Lock the protected files in \(mountPoint)")
-        delay.take(bus)
+        let why = "Lock the protected files in \(mountPoint)"
+        var sleep = DelayLock(.sleep, why)
+        var shutdown = DelayLock(.shutdown, why)
+        sleep.take(bus)
+        shutdown.take(bus)
+        lookForLogout(bus)
+        report(sleep.refusal, shutdown.refusal)
         // Most of this process's memory is code that only its start needed.
         ProgramText.letGo()
         while true {
             while let signal = try bus.next() {
                 switch signal {
                 case .sleep(begins: true):
-                    lock(now: true, reason: "the machine goes to sleep")
-                    delay.release()
+                    daemon.lock(now: true, endingHosts: true, reason: "the machine goes to sleep")
+                    sleep.release()
                 case .shutdown(begins: true):
-                    lock(now: true, reason: "the machine shuts down")
-                    delay.release()
-                case .sleep(begins: false), .shutdown(begins: false):
-                    delay.take(bus)
+                    daemon.lock(now: true, endingHosts: true, reason: "the machine shuts down")
+                    shutdown.release()
+                case .sleep(begins: false):
+                    sleep.take(bus)
+                    report(sleep.refusal, shutdown.refusal)
+                case .shutdown(begins: false):
+                    shutdown.take(bus)
+                    report(sleep.refusal, shutdown.refusal)
                 case .screenLocked(let session):
                     if concernsUs(session, bus) {
-                        lock(now: false, reason: "the screen was locked")
+                        daemon.lock(
+                            now: false, endingHosts: false, reason: "the screen was locked")
                     }
+                case .sessionsChanged: lookForLogout(bus)
+                case .manager(isThere: true):
+                    sleep.take(bus)
+                    shutdown.take(bus)
+                    lookForLogout(bus)
+                    report(sleep.refusal, shutdown.refusal)
+                case .manager(isThere: false):
+                    daemon.report(unarmed(SessionWatch.words(for: .noSuchAddressOrDevice)))
                 case .other: break
                 }
             }
-            var waiting = [bus.pollRequest, pollfd(fd: fd, events: Int16(POLLIN), revents: 0)]
-            let timeout = bus.timeoutMilliseconds
-            _ = waiting.withUnsafeMutableBufferPointer {
+            var waiting = [
+                bus.pollRequest, pollfd(fd: lifeline, events: Int16(POLLIN), revents: 0),
+            ]
+            var timeout = bus.timeoutMilliseconds
+            let looks = watchesLogout == true && wasLoggedIn
+            if looks, timeout < 0 { timeout = SessionWatch.logoutMilliseconds }
+            let ready = waiting.withUnsafeMutableBufferPointer {
                 try? Syscall.poll($0, timeoutMilliseconds: timeout)
             }
             if waiting[1].revents != 0 { return true }
+            if ready == 0, looks { lookForLogout(bus) }
         }
+    }
+
+    /// Locks where the user's last session has ended since the last look.
+    private func lookForLogout(_ bus: borrowing SystemBus) {
+        guard wantsLogout else { return }
+        let isLoggedIn: Bool
+        do throws(Errno) {
+            isLoggedIn = try bus.isLoggedIn(geteuid())
+            logoutFailure = nil
+        } catch {
+            logoutFailure = error
+            return
+        }
+        if watchesLogout == nil { watchesLogout = isLoggedIn }
+        if watchesLogout == true, wasLoggedIn, !isLoggedIn {
+            daemon.lock(now: true, endingHosts: false, reason: "its user has logged out")
+        }
+        wasLoggedIn = isLoggedIn
     }
 
     /// A session of the daemon's user; of anybody for root, whose volumes are the machine's.
@@ -69,34 +257,39 @@ struct SessionWatchCommand: ParsableCommand {
         return geteuid() == 0 || uid == geteuid()
     }
 
-    /// Returns when class A is gone (`now`: trusted hosts do not hold it open), or with the grace period when that has begun. The daemon has a deadline of its own;
-    /// where it does not answer there is nobody to tell.
-    private func lock(now: Bool, reason: String) {
-        _ = try? ControlClient(socketPath: socket, timeout: .seconds(20))
-            .lock(now: now, reason: reason, endingHosts: now)
+    // MARK: Saying
+
+    private func unarmed(_ why: String) -> [LockTrigger] {
+        let kinds: [LockTrigger.Kind] =
+            [.sleep, .shutdown] + (screen ? [.screen] : []) + (wantsLogout ? [.logout] : [])
+        return kinds.map { LockTrigger(kind: $0, armed: false, why: why) }
+    }
+
+    private func report(_ sleep: Errno?, _ shutdown: Errno?) {
+        func refused(_ error: Errno?) -> String? {
+            error.map { "the login manager refuses to wait: \($0)" }
+        }
+        var triggers = [
+            LockTrigger(kind: .sleep, armed: true, why: refused(sleep)),
+            LockTrigger(kind: .shutdown, armed: true, why: refused(shutdown)),
+        ]
+        if screen { triggers.append(LockTrigger(kind: .screen, armed: true)) }
+        if wantsLogout {
+            let armed = watchesLogout == true && logoutFailure == nil
+            let why = logoutFailure.map { "the login manager does not tell: \($0)" }
+            triggers.append(
+                LockTrigger(
+                    kind: .logout, armed: armed,
+                    why: armed ? nil : why ?? "its user had no session at the mount"))
+        }
+        daemon.report(triggers)
     }
 
     private func daemonEnds(within milliseconds: Int32) -> Bool {
-        var waiting = [pollfd(fd: fd, events: Int16(POLLIN), revents: 0)]
+        var waiting = [pollfd(fd: lifeline, events: Int16(POLLIN), revents: 0)]
         _ = waiting.withUnsafeMutableBufferPointer {
             try? Syscall.poll($0, timeoutMilliseconds: milliseconds)
         }
         return waiting[0].revents != 0
     }
-}
-
-/// What makes sleep and shutdown wait for this process, while it is held; for some seconds at most.
-private struct DelayLock: ~Copyable {
-    private let why: String
-    private var descriptor: OwnedDescriptor?
-
-    init(_ why: String) {
-        self.why = why
-        descriptor = nil
-    }
-
-    /// Without a login manager there is no lock to take, and no signal either.
-    mutating func take(_ bus: borrowing SystemBus) { descriptor = try? bus.delayLock(why) }
-
-    mutating func release() { descriptor = nil }
 }

@@ -1,6 +1,8 @@
 import ArgumentParser
+import CWardLinux
 import Glibc
 import WardControl
+import WardDaemon
 import WardSystem
 
 /// The root of the command line.
@@ -66,6 +68,21 @@ public struct WardCommand: ParsableCommand {
         ])
 
     public init() {}
+
+    /// Before anything else: this process is called ward, however it was started (`/proc/self/exe`
+    /// makes it `exe`), and a helper of a daemon's lets nobody look into it.
+    public static func prepareProcess() {
+        "ward".withCString { _ = ward_prctl(PR_SET_NAME, UInt(bitPattern: $0)) }
+        let helpers = [
+            WatchdogCommand.configuration, SessionWatchCommand.configuration,
+            WriteBackCommand.configuration,
+        ]
+        if CommandLine.arguments.count > 1,
+            helpers.contains(where: { $0.commandName == CommandLine.arguments[1] })
+        {
+            ProcessHardening.applyToHelper()
+        }
+    }
 
     /// Runs what the command line says, and ends the process with its exit code.
     public static func runToExit() -> Never {

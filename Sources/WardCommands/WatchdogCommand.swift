@@ -17,7 +17,8 @@ struct WatchdogCommand: ParsableCommand {
     @Option(help: "The connection's abort file, open for writing.") var abortFd: Int32?
 
     func run() throws {
-        waitForTheEnd()
+        // Opened now: somebody may lower this process's limits later.
+        waitForTheEnd((try? Syscall.open("/proc/\(daemon)/status", O_RDONLY)) ?? -1)
         if let abortFd {
             // An open abort file keeps to its connection, whether or not it is still mounted anywhere. The mount, if any,
             // stays and answers with errors, so that no program writes plaintext into the bare mount point.
@@ -40,7 +41,7 @@ struct WatchdogCommand: ParsableCommand {
     /// Returns when the daemon is dying. The pipe closes with its last thread; where one of them is stuck in its own
     /// mount that never comes, but the death of the thread that started this process is told, PR_SET_PDEATHSIG(2const).
     /// Where that thread is the one that is stuck, SIGKILL is pending for ever: looked for once a second.
-    private func waitForTheEnd() {
+    private func waitForTheEnd(_ status: Int32) {
         var set = sigset_t()
         sigemptyset(&set)
         sigaddset(&set, SIGUSR1)
@@ -53,23 +54,30 @@ struct WatchdogCommand: ParsableCommand {
         ]
         // Most of this process's memory is code that only its start needed.
         ProgramText.letGo()
-        while waiting.allSatisfy({ $0.revents == 0 }), !isDying() {
+        while waiting.allSatisfy({ $0.revents == 0 }), !isDying(status) {
             _ = waiting.withUnsafeMutableBufferPointer {
                 try? Syscall.poll($0, timeoutMilliseconds: 1000)
             }
         }
     }
 
-    /// Whether the daemon was killed and can't end: its first thread is a zombie, or has SIGKILL pending.
-    private func isDying() -> Bool {
-        let status: String
+    /// Whether the daemon was killed and can't end: its first thread is a zombie, or has SIGKILL
+    /// pending. `status` is its file of proc_pid_status(5), or negative.
+    private func isDying(_ status: Int32) -> Bool {
+        let text: String
         do throws(Errno) {
-            status = try FileReading.text(of: "/proc/\(daemon)/status", limit: 1 << 16)
+            if status >= 0 {
+                guard lseek(status, 0, SEEK_SET) == 0 else { throw Errno(rawValue: errno) }
+                text = String(
+                    decoding: try FileReading.bytes(of: status, limit: 1 << 16), as: UTF8.self)
+            } else {
+                text = try FileReading.text(of: "/proc/\(daemon)/status", limit: 1 << 16)
+            }
         } catch {
             // No descriptor or no memory to be had for a moment says nothing about the daemon.
             return error == .noSuchFileOrDirectory || error == .noSuchProcess
         }
-        for line in status.split(separator: "\n") {
+        for line in text.split(separator: "\n") {
             if line.hasPrefix("State:") {
                 let state = line.dropFirst(6).first { $0 != "\t" && $0 != " " }
                 // Stopped, by a program of the same user or by ^Z at its terminal: a lock must not wait for that.
@@ -98,7 +106,7 @@ struct WatchdogCommand: ParsableCommand {
             usleep(20_000)
         }
         // Two seconds after its death it is still there, and nobody else can have the lock.
-        return isDying()
+        return isDying(-1)
     }
 
     /// Root aborts the connection by trying to unmount, umount2(2) MNT_FORCE; the mount is kept busy meanwhile, so that it

@@ -1,3 +1,5 @@
+import WardSystem
+
 /// One call of a method of `org.ward.Volume`, to be answered now or later, from any thread.
 public final class ControlCall: Sendable {
     /// Without the interface's name: `Lock`.
@@ -77,4 +79,14 @@ public final class ControlCall: Sendable {
 public protocol ControlHandler: AnyObject, Sendable {
     /// Called on the server's only thread: must not block, but hand over what takes time. Every call is to be answered.
     func handle(_ call: ControlCall)
+    /// A method of `HelperInterface`, called by the daemon's own helper. The same holds.
+    func handleHelper(_ call: ControlCall)
+    /// A client could not be taken in for want of descriptors or memory: whoever wants to lock may
+    /// not get through. Called on the server's thread, again and again while it goes on.
+    func cannotAccept(_ reason: Errno)
+}
+
+extension ControlHandler {
+    public func handleHelper(_ call: ControlCall) { call.reply() }
+    public func cannotAccept(_ reason: Errno) {}
 }

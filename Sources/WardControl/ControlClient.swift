@@ -101,6 +101,16 @@ public final class ControlClient {
         }
     }
 
+    /// Goes by a connection that stands already: one end of a socketpair(2) whose other end the
+    /// daemon has. `name` stands in errors for the path.
+    public init(
+        adopting descriptor: consuming OwnedDescriptor, name: String, timeout: Duration?
+    ) throws(ControlError) {
+        socketPath = name
+        socket = descriptor
+        try setTimeout(timeout)
+    }
+
     // MARK: Methods of org.ward.Volume
 
     public func status() throws(ControlError) -> VolumeStatus {
@@ -122,6 +132,10 @@ public final class ControlClient {
         ])
         return try state(call("Lock", parameters))
     }
+
+    /// Waits for the answer to a `lock` that has timed out, for as long as the connection's
+    /// time-out. Returns the state.
+    public func lateLock() throws(ControlError) -> String { try state(readAnswer().parameters) }
 
     /// Returns the state.
     public func unlock(passcode: borrowing SecretBytes) throws(ControlError) -> String {
@@ -169,14 +183,26 @@ public final class ControlClient {
     }
 
     /// Destroys the effaceable key of the volume `uuid` and ends its mount; returns when the key is gone.
-    public func erase(uuid: String) throws(ControlError) {
-        _ = try call("Erase", .object([("uuid", .string(uuid))]))
+    public func erase(uuid: String, passcode: borrowing SecretBytes) throws(ControlError) {
+        _ = try call(
+            "Erase", secrets: "passcode", passcode, beside: .object([("uuid", .string(uuid))]))
     }
 
-    /// Moves a manual clock; returns the state when everything that fell due is done.
+    /// The same without the passcode: locks the volume, and returns the seconds after which the key
+    /// goes, unless that is taken back; nil where it is gone already.
+    public func announceErase(uuid: String) throws(ControlError) -> Double? {
+        try call("Erase", .object([("uuid", .string(uuid))]))["eraseInSeconds"]?.doubleValue
+    }
+
+    /// Takes an announced erase back; whether there was one.
+    public func cancelErase() throws(ControlError) -> Bool {
+        try call("CancelErase")["cancelled"]?.boolValue ?? false
+    }
+
     /// Has the daemon read again which recovery kits there are.
     public func readRecovery() throws(ControlError) { _ = try call("ReadRecovery") }
 
+    /// Moves a manual clock; returns the state when everything that fell due is done.
     public func advance(seconds: Double) throws(ControlError) -> String {
         try state(call("Advance", .object([("seconds", .double(seconds))])))
     }
@@ -445,7 +471,8 @@ public final class ControlClient {
         ControlError(.protocolViolation, path: socketPath, reason)
     }
 
-    private func setTimeout(_ timeout: Duration?) throws(ControlError) {
+    /// Of each wait for an answer, and for room to send; nil: for ever.
+    public func setTimeout(_ timeout: Duration?) throws(ControlError) {
         var value = timeval()
         if let timeout {
             value.tv_sec = Int(timeout.components.seconds)

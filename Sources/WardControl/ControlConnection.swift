@@ -5,6 +5,8 @@ import WardSystem
 /// One client of the control server. Belongs to the server's thread.
 final class ControlConnection {
     let peer: PeerCredentials
+    /// It was adopted (`ControlServer.adopt`): the daemon's own helper is at the other end.
+    let isOwn: Bool
     var input = ReceiveBuffer()
     /// A call is under way.
     var isBusy = false
@@ -23,9 +25,10 @@ final class ControlConnection {
     private var output: [UInt8] = []
     private var sentBytes = 0
 
-    init(socket: consuming OwnedDescriptor, peer: PeerCredentials) {
+    init(socket: consuming OwnedDescriptor, peer: PeerCredentials, isOwn: Bool = false) {
         self.socket = socket
         self.peer = peer
+        self.isOwn = isOwn
     }
 
     var descriptor: Int32 { socket.rawValue }

@@ -10,8 +10,14 @@ import WardSystem
 /// message dispatched before the next client's turn, and one that does not read is dropped. Where the table is full, a
 /// client of the process that has most connections makes room, the one whose last call is longest ago, unless it turns
 /// out to have sent one. The last places are for locks: other calls are answered `Busy` there.
+///
+/// Where no descriptor is left for a client, one that was kept for that is given up for it, and the
+/// handler is told: it is the last way by which somebody can lock. A helper of the daemon's has a
+/// connection that was there from its start (`adopt`): it needs no accept(2), counts for no limit,
+/// and gives its place to nobody.
 public final class ControlServer: @unchecked Sendable {
-    // Sendable: `clients`, `nextID` and `listener` belong to the server's thread; the rest is constant or synchronised.
+    // Sendable: `clients`, `nextID`, `reserve` and `listener` belong to the server's thread; the
+    // rest is constant or synchronised.
     static let maximumClients = 64
     /// Of those, clients that stream events.
     static let maximumMonitors = 32
@@ -46,28 +52,36 @@ public final class ControlServer: @unchecked Sendable {
     private var nextID: UInt64 = 0
     /// Set while no descriptor is left for another client.
     private var isAcceptingPaused = false
+    /// Of no use but to be closed where another descriptor is needed for a client; nil while a client has its place.
+    private var reserve: OwnedDescriptor?
+    /// Connections that wait for the server's thread to take them in.
+    private let adopted = Mutex<[Int32]>([])
 
     /// Listens at `socketPath` (mode 0600), replacing what is there, and serves `methods` of `org.ward.Volume` from now on. The
-    /// handler is not retained.
+    /// handler is not retained. `reserve`: kept for when no descriptor is left. The lower its number, the
+    /// further `RLIMIT_NOFILE` can be lowered without keeping everybody out; nil: any.
     public convenience init(
         socketPath: String, version: String, methods: Set<String> = VolumeInterface.methods,
-        handler: any ControlHandler
+        handler: any ControlHandler, reserve: Int32? = nil
     ) throws(ControlError) {
-        try self.init(socketPath, nil, version: version, methods: methods, handler: handler)
+        try self.init(
+            socketPath, nil, version: version, methods: methods, handler: handler, reserve: reserve)
     }
 
     /// The same where `presence` says, and keeps it there.
     public convenience init(
         presence: ControlPresence, version: String,
-        methods: Set<String> = VolumeInterface.methods, handler: any ControlHandler
+        methods: Set<String> = VolumeInterface.methods, handler: any ControlHandler,
+        reserve: Int32? = nil
     ) throws(ControlError) {
         try self.init(
-            presence.socketPath, presence, version: version, methods: methods, handler: handler)
+            presence.socketPath, presence, version: version, methods: methods, handler: handler,
+            reserve: reserve)
     }
 
     private init(
         _ socketPath: String, _ presence: ControlPresence?, version: String,
-        methods: Set<String>, handler: any ControlHandler
+        methods: Set<String>, handler: any ControlHandler, reserve: Int32?
     ) throws(ControlError) {
         self.socketPath = socketPath
         self.presence = presence
@@ -80,6 +94,9 @@ public final class ControlServer: @unchecked Sendable {
         } catch {
             throw ControlError(.system(error), path: socketPath, "\(error)")
         }
+        self.reserve =
+            reserve.map { OwnedDescriptor(adopting: $0) }
+            ?? (try? OwnedDescriptor(opening: "/dev/null", O_RDONLY))
         listener =
             if let presence {
                 try presence.begin().release()
@@ -109,6 +126,14 @@ public final class ControlServer: @unchecked Sendable {
         outbox.signal()
     }
 
+    /// Takes in one end of a socketpair(2), whose other end a helper of this daemon inherits. It
+    /// may call what any client may, and `HelperInterface`. Any thread.
+    public func adopt(_ socket: consuming OwnedDescriptor) {
+        let number = socket.release()
+        adopted.withLock { $0.append(number) }
+        outbox.signal()
+    }
+
     // MARK: The server's thread
 
     /// Makes a socket that is gone or was replaced again. Whoever removes a directory with all that is in it comes to the end
@@ -130,6 +155,21 @@ public final class ControlServer: @unchecked Sendable {
         listener = renewed.release()
     }
 
+    private func takeAdopted() {
+        let numbers = adopted.withLock { adopted in
+            defer { adopted = [] }
+            return adopted
+        }
+        for number in numbers {
+            let socket = OwnedDescriptor(adopting: number)
+            _ = ward_fcntl_int(number, F_SETFL, O_NONBLOCK)
+            let peer = PeerCredentials(pid: getpid(), uid: owner, gid: getegid())
+            nextID += 1
+            outbox.open(nextID)
+            clients[nextID] = ControlConnection(socket: socket, peer: peer, isOwn: true)
+        }
+    }
+
     private func serve() {
         while !isStopping.load(ordering: .relaxed) {
             let order = Array(clients.keys)
@@ -147,6 +187,7 @@ public final class ControlServer: @unchecked Sendable {
             let isWaiting = clients.values.contains { $0.hasUnseenInput && $0.mayReceive }
             let timeout: Int32 =
                 isWaiting ? 0 : isAcceptingPaused || lookAt != nil ? 100 : -1
+            renewReserve()
             // Passcodes were moved through registers: not while this thread sleeps.
             ward_scrub_thread()
             let ready = polled.withUnsafeMutableBufferPointer {
@@ -160,6 +201,7 @@ public final class ControlServer: @unchecked Sendable {
                 usleep(10_000)
             }
             if polled[0].revents != 0 { outbox.clearSignal() }
+            takeAdopted()
             for (index, id) in order.enumerated() { advance(id, polled[index + 2].revents) }
             if polled[1].revents != 0 { accept() }
             keepPresence(
@@ -168,6 +210,7 @@ public final class ControlServer: @unchecked Sendable {
         }
         // Before clients learn of the end: then nothing is left of it.
         presence?.end()
+        takeAdopted()
         for (id, connection) in clients {
             connection.queue(outbox.take(id))
             _ = connection.send()
@@ -179,13 +222,15 @@ public final class ControlServer: @unchecked Sendable {
     private func accept() {
         // A bounded number of turns: newcomers must not starve those who are there.
         for _ in 0..<ControlServer.acceptedInOneTurn {
-            let number = Glibc.accept(listener, nil, nil)
-            if number < 0 {
-                if errno == EMFILE || errno == ENFILE || errno == ENOMEM {
-                    isAcceptingPaused = true
-                }
-                return
+            var number = Glibc.accept(listener, nil, nil)
+            // accept(2) wants a descriptor before it looks whether anybody waits.
+            if number < 0, ControlServer.isScarcity(errno), isAnybodyWaiting() {
+                handler?.cannotAccept(Errno(rawValue: errno))
+                freeReserve()
+                number = Glibc.accept(listener, nil, nil)
+                if number < 0 { isAcceptingPaused = ControlServer.isScarcity(errno) }
             }
+            if number < 0 { return }
             let socket = OwnedDescriptor(adopting: number)
             _ = ward_fcntl_int(number, F_SETFD, FD_CLOEXEC)
             _ = ward_fcntl_int(number, F_SETFL, O_NONBLOCK)
@@ -209,9 +254,35 @@ public final class ControlServer: @unchecked Sendable {
         }
     }
 
+    /// Nothing was left to take a client in with, accept(2).
+    private static func isScarcity(_ number: Int32) -> Bool {
+        [EMFILE, ENFILE, ENOMEM, ENOBUFS].contains(number)
+    }
+
+    private func isAnybodyWaiting() -> Bool {
+        let reason = errno
+        defer { errno = reason }
+        var waiting = pollfd(fd: listener, events: Int16(POLLIN), revents: 0)
+        return ward_poll(&waiting, 1, 0) > 0
+    }
+
+    /// Closes one descriptor, so that a client can be taken in: the reserve, or an idle client's, who has its place.
+    private func freeReserve() {
+        if reserve != nil {
+            reserve = nil
+        } else if let id = leastDeserving() {
+            drop(id)
+        }
+    }
+
+    /// Opens the reserve again where it was given up and there is a descriptor to be had.
+    private func renewReserve() {
+        if reserve == nil { reserve = try? OwnedDescriptor(opening: "/dev/null", O_RDONLY) }
+    }
+
     /// False where all places are taken by clients with calls under way.
     private func makeRoom() -> Bool {
-        while clients.count >= ControlServer.maximumClients {
+        while clients.values.count(where: { !$0.isOwn }) >= ControlServer.maximumClients {
             guard let id = leastDeserving(), let connection = clients[id] else { return false }
             // A call that was sent is served, however crowded it is.
             receive(id, connection)
@@ -225,7 +296,7 @@ public final class ControlServer: @unchecked Sendable {
     private func leastDeserving() -> UInt64? {
         var connectionsOf: [Int32: Int] = [:]
         for connection in clients.values { connectionsOf[connection.peer.pid, default: 0] += 1 }
-        return clients.filter { !$0.value.isBusy }.min { first, second in
+        return clients.filter { !$0.value.isBusy && !$0.value.isOwn }.min { first, second in
             let one = connectionsOf[first.value.peer.pid] ?? 0
             let other = connectionsOf[second.value.peer.pid] ?? 0
             return one != other
@@ -290,7 +361,8 @@ public final class ControlServer: @unchecked Sendable {
             if held - connection.input.grownBytes + capacity <= ControlServer.maximumBufferBytes {
                 return true
             }
-            let largest = clients.filter { !$0.value.isBusy }.max { first, second in
+            let largest = clients.filter { !$0.value.isBusy && !$0.value.isOwn }.max {
+                first, second in
                 let (one, other) = (first.value.input.grownBytes, second.value.input.grownBytes)
                 return one != other
                     ? one < other : first.value.lastActivity > second.value.lastActivity
@@ -335,7 +407,7 @@ public final class ControlServer: @unchecked Sendable {
             isOneway: message["oneway"]?.boolValue ?? false, client: id, outbox: outbox)
         let busy = clients.values.count { $0.isBusy }
         connection.isBusy = true
-        if busy >= ControlServer.maximumBusy, member != "Lock" {
+        if busy >= ControlServer.maximumBusy, member != "Lock", !connection.isOwn {
             call.fail(.busy(reason: "\(busy) calls are under way already"))
             return
         }
@@ -360,6 +432,9 @@ public final class ControlServer: @unchecked Sendable {
             } else {
                 call.fail(.busy(reason: "the mount ends"))
             }
+        case HelperInterface.name
+        where connection.isOwn && HelperInterface.methods.contains(member):
+            if let handler { handler.handleHelper(call) } else { call.reply() }
         default:
             call.fail(
                 StandardInterface.qualified("InterfaceNotFound"),

@@ -5,6 +5,7 @@ public enum VolumeInterface {
     public static let methods: Set<String> = [
         "Status", "Lock", "Unlock", "Reboot", "SetPasscode", "ChangePasscode", "RemovePasscode",
         "Advance", "SetFull", "Unmount", "Monitor", "Holders", "SetPolicy", "Erase",
+        "CancelErase",
         "Backup", "ReadRecovery", "Check",
         "TrustAdd", "TrustConnect", "TrustList", "TrustRemove",
     ]
@@ -44,6 +45,14 @@ public enum VolumeInterface {
           count: int
         )
 
+        # Something that locks the volume by itself: sleep, shutdown, screen or logout. armed: whether it does; why: the
+        # reason where it does not, and what is missing where it does (the machine does not wait for the lock).
+        type LockTrigger (
+          kind: string,
+          armed: bool,
+          why: ?string
+        )
+
         # state: noPasscode, beforeFirstUnlock, unlocked, locking, locked or lockedWithHost (locked, and trusted hosts hold
         # classes A and B open); since: when it began, RFC 3339.
         # protectedDataAvailable: false exactly while files of class A and B can't be opened.
@@ -57,6 +66,9 @@ public enum VolumeInterface {
         # lost, denied, integrityFailures: how many since the mount; lostPaths: of the last few that were lost.
         # hosts: names of trusted hosts that are connected, once for each connection. requests: of the kernel, since the
         # mount. sequence: that of the last event.
+        # locksAt: what locks the volume by itself, as far as that was wanted. manualClock: nothing
+        # closes but by Advance; only volumes for tests have one. eraseInSeconds: until the volume
+        # is erased, unless CancelErase or an unlock comes first.
         type VolumeStatus (
           uuid: string,
           volume: string,
@@ -89,7 +101,9 @@ public enum VolumeInterface {
           pid: int,
           version: string,
           readOnly: bool,
-          manualClock: bool
+          manualClock: bool,
+          locksAt: ?[]LockTrigger,
+          eraseInSeconds: ?float
         )
 
         # kind: willBecomeUnavailable, locked, didBecomeAvailable, firstUnlock, reboot,
@@ -258,8 +272,13 @@ public enum VolumeInterface {
         method ReadRecovery() -> ()
 
         # Destroys the effaceable key, so that nothing on this device opens the volume again, and ends the mount. Only
-        # where uuid is the volume's.
-        method Erase(uuid: string) -> ()
+        # where uuid is the volume's. At once with the passcode; a wrong one counts as a try.
+        # Without it the volume is locked at once, erased after eraseInSeconds, and until then
+        # CancelErase or an unlock takes it back.
+        method Erase(uuid: string, passcode: ?string) -> (eraseInSeconds: ?float)
+
+        # Takes an erase back that was announced. cancelled: whether there was one.
+        method CancelErase() -> (cancelled: bool)
 
         # Trusts a host, while unlocked. host: its ID, 32 hexadecimal digits; secret: what it will present, 64 of them.
         method TrustAdd(name: string, host: string, passcode: string, secret: string) -> ()

@@ -111,6 +111,10 @@ public struct VolumeStatus: Equatable, Sendable {
     public var version: String
     public var readOnly: Bool
     public var manualClock: Bool
+    /// What locks the volume by itself, as far as it was wanted; nil where the daemon does not tell.
+    public var locksAt: [LockTrigger]?
+    /// Until the volume is erased, unless that is taken back; nil where nobody has asked for it.
+    public var eraseInSeconds: Double?
 
     public init(
         uuid: String, volume: String, mountpoint: String, state: String, since: String,
@@ -159,6 +163,8 @@ public struct VolumeStatus: Equatable, Sendable {
             ("sequence", .int(Int64(sequence))), ("pid", .int(Int64(pid))),
             ("version", .string(version)), ("readOnly", .bool(readOnly)),
             ("manualClock", .bool(manualClock)),
+            ("locksAt", locksAt.map { .array($0.map(\.json)) }),
+            ("eraseInSeconds", eraseInSeconds.map { .double($0) }),
         ])
     }
 
@@ -199,5 +205,7 @@ public struct VolumeStatus: Equatable, Sendable {
         hosts = json["hosts"]?.arrayValue?.compactMap(\.stringValue) ?? []
         requests = json["requests"]?.arrayValue?.compactMap(RequestCount.init(json:)) ?? []
         transport = json["transport"]?.stringValue
+        locksAt = json["locksAt"]?.arrayValue?.compactMap(LockTrigger.init(json:))
+        eraseInSeconds = json["eraseInSeconds"]?.doubleValue
     }
 }

@@ -40,6 +40,12 @@ final class ControlService: ControlHandler {
     /// When a lock ended all hosts last, on the clock that grace periods run on.
     let hostsEnded = Mutex<Duration?>(nil)
     let backups: BackupHolds
+    /// When an announced erase is due, on the clock that grace periods run on.
+    let eraseDeadline = Mutex<Duration?>(nil)
+    /// Signalled when that changes.
+    let eraseWake = WakeDescriptor()
+    /// What locks the volume by itself.
+    private let sessionWatch = Mutex<SessionWatchProcess?>(nil)
     private let checks: CheckRunner
     /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not undo it.
     private let locks = Atomic(0)
@@ -80,8 +86,14 @@ final class ControlService: ControlHandler {
 
     /// As the command line of the mount says, else as the volume does now.
     private var grace: Duration {
-        options.graceSeconds.map { .seconds($0) } ?? store.policy.gracePeriod
+        let policy = store.policy.gracePeriod
+        guard let asked = options.graceSeconds.map({ Duration.seconds($0) }) else { return policy }
+        // The policy may have become shorter since the mount.
+        return store.isForTests ? asked : min(asked, policy)
     }
+
+    /// Tells `Status` what locks the volume by itself.
+    func watch(_ process: SessionWatchProcess) { sessionWatch.withLock { $0 = process } }
 
     /// Ends a check that is under way. Before the volume is closed.
     func stopChecks() { checks.stop() }
@@ -95,6 +107,7 @@ final class ControlService: ControlHandler {
         passcodes.discardWaiting()
         passcodes.add(always: true) { [self] in try? store.notePasscodeDelay() }
         passcodes.stop()
+        stopEraseTimer()
         ending.stop()
         searches.stop()
     }
@@ -114,6 +127,7 @@ final class ControlService: ControlHandler {
         case "Unmount": unmount(call)
         case "SetPolicy": setPolicy(call)
         case "Erase": erase(call)
+        case "CancelErase": cancelErase(call)
         case "Backup": backup(call)
         case "Check": checks.begin(call)
         case "ReadRecovery": readRecovery(call)
@@ -122,6 +136,37 @@ final class ControlService: ControlHandler {
         case "TrustList": trustList(call)
         case "TrustRemove": trustRemove(call)
         default: monitor(call)
+        }
+    }
+
+    // MARK: Helpers
+
+    func handleHelper(_ call: ControlCall) {
+        let triggers = call.parameters["triggers"]?.arrayValue ?? []
+        sessionWatch.withLock { $0 }?.take(triggers.compactMap(LockTrigger.init(json:)))
+        call.reply()
+    }
+
+    func cannotAccept(_ reason: Errno) {
+        lockNow("a client of the control socket could not be taken in: \(reason)")
+    }
+
+    /// Locks without a grace period and without trusted hosts: something is wrong with the ways by which others lock.
+    /// Returns at once; `why` is told where there is anything to lock.
+    func lockNow(_ why: String) {
+        locks.add(1, ordering: .relaxed)
+        hostEndings.add(1, ordering: .sequentiallyConsistent)
+        hostsEnded.withLock { $0 = time.now }
+        let state = keeper.status.machine.state
+        switch state {
+        case .unlocked, .locking, .lockedWithHost:
+            hub.emit(
+                ControlEvent(kind: .note, state: state.rawName, detail: "locked now: \(why)"))
+            keeper.post(.lock(grace: .zero, endingHosts: true))
+        case .noPasscode:
+            hub.emit(ControlEvent(kind: .note, state: state.rawName, detail: why))
+        // An unlock that is on its way is undone, too.
+        case .beforeFirstUnlock, .locked: keeper.post(.lock(grace: .zero, endingHosts: true))
         }
     }
 
@@ -171,6 +216,10 @@ final class ControlService: ControlHandler {
         status.integrityFailures = counts.integrityFailures
         status.denied = counts.denied
         status.hosts = connections.all.map(\.name)
+        status.locksAt = sessionWatch.withLock { $0?.triggers }
+        status.eraseInSeconds = eraseDeadline.withLock { $0 }.map {
+            max(.zero, $0 - time.now).inSeconds
+        }
         describeConnection(&status)
         status.sequence = counts.sequence
         return status
@@ -269,7 +318,10 @@ final class ControlService: ControlHandler {
             call.failInvalidParameter("seconds")
             return
         }
-        keeper.advance(manual, by: .seconds(seconds)) { call.reply(ControlService.state($0)) }
+        keeper.advance(manual, by: .seconds(seconds)) { [self] state in
+            eraseWake.signal()
+            call.reply(ControlService.state(state))
+        }
     }
 
     private func setFull(_ call: ControlCall) {
@@ -320,7 +372,10 @@ final class ControlService: ControlHandler {
                     call.fail(.busy(reason: "it was locked while the passcode was being tried"))
                     return true
                 },
-                done: { call.reply(ControlService.state($0)) })
+                done: { [self] state in
+                    takeEraseBack("by an unlock")
+                    call.reply(ControlService.state(state))
+                })
         }
     }
 

@@ -23,6 +23,7 @@ public enum Daemon {
             try absolute(path)
         }
         ProcessHardening.apply()
+        try refuseTracer()
         Signals.block()
         try selfTest()
         try tryDescriptors()
@@ -34,7 +35,17 @@ public enum Daemon {
         var options = options
         options.logPath = logPath
         let service = try MountedService(options, placement, runtime)
-        Signals.handle { [service] in service.end(force: true) }
+        Signals.handle { [service] in
+            service.end(force: true)
+        } lock: { [service] reason in
+            service.lockNow(reason)
+        }
+        if let failure = service.missingScreenLock() {
+            service.end(force: true)
+            service.serve()
+            service.finish()
+            throw failure
+        }
         ready(service.info)
         // This thread opened the device slot, and does nothing from here on but wait.
         ward_scrub_thread()
@@ -56,6 +67,16 @@ public enum Daemon {
         return String(cString: directory) + "/" + path
     }
 
+    /// A program that attached before this process was closed to it (`PR_SET_DUMPABLE`) would see
+    /// every key. Root may look.
+    private static func refuseTracer() throws(DaemonError) {
+        guard geteuid() != 0, ProcessHardening.isTraced() else { return }
+        throw DaemonError(
+            "start", "ward", "another program traces this process, and would see the keys",
+            hint: "end it: grep TracerPid /proc/*/status shows which",
+            exitCode: DaemonError.Exit.noPermission)
+    }
+
     /// Before any key is touched.
     private static func selfTest() throws(DaemonError) {
         do throws(SelfTestError) {
@@ -64,7 +85,8 @@ public enum Daemon {
             throw DaemonError(
                 "start", "ward", error.description,
                 hint: error.lacksLockedMemory
-                    ? "raise the limit on locked memory: ulimit -l" : "install an official build",
+                    ? "raise the limit on locked memory: ulimit -l, or LimitMEMLOCK= of the unit"
+                    : "install an official build",
                 exitCode: error.lacksLockedMemory
                     ? DaemonError.Exit.temporaryFailure : DaemonError.Exit.software)
         }
@@ -121,26 +143,40 @@ public enum Daemon {
     }
 }
 
-/// Signals that end the mount, signal(7): blocked in every thread, waited for by one.
+/// Signals that end the mount or lock it, signal(7): blocked in every thread, waited for by one.
 enum Signals {
-    private static func endings() -> sigset_t {
+    private static let endings = [SIGTERM, SIGINT, SIGHUP]
+    /// SIGUSR1 comes from the session watch where this process does not answer it (and may come
+    /// from anybody who could lock by other means); SIGXCPU where somebody has lowered `RLIMIT_CPU`
+    /// (prlimit(2)), and SIGKILL comes next.
+    private static let locks = [SIGUSR1, SIGXCPU]
+
+    private static func set() -> sigset_t {
         var set = sigset_t()
         sigemptyset(&set)
-        for number in [SIGTERM, SIGINT, SIGHUP] { sigaddset(&set, number) }
+        for number in endings + locks { sigaddset(&set, number) }
         return set
     }
 
     /// Before the first thread is started, which inherits it.
     static func block() {
-        var set = endings()
+        var set = set()
         pthread_sigmask(SIG_BLOCK, &set, nil)
     }
 
-    static func handle(_ body: @escaping @Sendable () -> Void) {
+    static func handle(
+        _ end: @escaping @Sendable () -> Void, lock: @escaping @Sendable (String) -> Void
+    ) {
         SystemThread.start("ward-signals") {
-            var set = endings()
+            var set = set()
             var number: Int32 = 0
-            while sigwait(&set, &number) == 0 { body() }
+            while sigwait(&set, &number) == 0 {
+                switch number {
+                case SIGUSR1: lock("a signal asks for it (SIGUSR1)")
+                case SIGXCPU: lock("the limit on processor time is reached (RLIMIT_CPU)")
+                default: end()
+                }
+            }
         }.detach()
     }
 }

@@ -12,14 +12,17 @@ public struct MountOptions: Sendable {
     public var stateRoot: String
     /// Where the control socket goes, as in `RuntimeDirectory`.
     public var runtimeDirectory: String
-    /// From lock to the loss of class A; nil: as the volume's policy says (10 s unless set otherwise).
+    /// From lock to the loss of class A; nil: as the volume's policy says (10 s unless set
+    /// otherwise). A longer one than the policy's is refused, but for volumes of tests.
     public var graceSeconds: Double?
     /// Whether other users may use the mount.
     public var allowOther: Bool
     public var readOnly: Bool
     /// Whether a locked screen of the daemon's user locks the volume; sleep and shutdown always do.
     public var locksWithScreen: Bool
-    /// The clock moves by `Advance` alone; for tests.
+    /// Whether the end of its user's last session locks the volume.
+    public var locksAtLogout: Bool
+    /// The clock moves by `Advance` alone; for volumes of tests, and refused for others.
     public var manualClock: Bool
     /// Somebody else may change the backing directory meanwhile.
     public var sharedStorage: Bool
@@ -44,7 +47,7 @@ public struct MountOptions: Sendable {
         volumePath: String, mountPoint: String, stateRoot: String = StateDirectory.defaultRoot(),
         runtimeDirectory: String = RuntimeDirectory.defaultPath(), graceSeconds: Double? = nil,
         allowOther: Bool = false, readOnly: Bool = false, locksWithScreen: Bool = false,
-        manualClock: Bool = false,
+        locksAtLogout: Bool = true, manualClock: Bool = false,
         sharedStorage: Bool = false, logPath: String? = nil, logsToStandardError: Bool = false,
         transport: TransportChoice = .auto, threads: Int? = nil, usesWatchdog: Bool = true,
         acceptsOlderGeneration: Bool = false,
@@ -58,6 +61,7 @@ public struct MountOptions: Sendable {
         self.allowOther = allowOther
         self.readOnly = readOnly
         self.locksWithScreen = locksWithScreen
+        self.locksAtLogout = locksAtLogout
         self.manualClock = manualClock
         self.sharedStorage = sharedStorage
         self.logPath = logPath

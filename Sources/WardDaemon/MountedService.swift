@@ -27,7 +27,9 @@ final class MountedService: @unchecked Sendable {
     /// For programs in a sandbox.
     private let stateServer: ControlServer
     private let watchdog: WatchdogProcess?
-    private let sessionWatch: SessionWatchProcess?
+    private let sessionWatch: SessionWatchProcess
+    private let processGuard: ProcessGuard
+    private let alarm = Alarm()
     private let isEnding = Atomic(false)
     private let isCuttingOff = Atomic(false)
     private let isFinished = Atomic(false)
@@ -74,7 +76,8 @@ final class MountedService: @unchecked Sendable {
         watchdog =
             options.usesWatchdog
             ? WatchdogProcess(
-                connection, volumePath: placement.volumePath, report: noteHelper) : nil
+                connection, volumePath: placement.volumePath, alarm: alarm, report: noteHelper)
+            : nil
         maintenance = Maintenance(volume: volume, log: log)
         let machine = LockStateMachine(
             hasPasscode: store.hasPasscode, userInactivePeriod: store.policy.userInactivePeriod,
@@ -118,7 +121,8 @@ final class MountedService: @unchecked Sendable {
         }
         do throws(ControlError) {
             server = try ControlServer(
-                presence: presence, version: options.version, handler: service)
+                presence: presence, version: options.version, handler: service,
+                reserve: MountedService.lowestDescriptor())
             stateServer = try ControlServer(
                 presence: statePresence, version: options.version,
                 methods: StateInterface.methods, handler: stateService)
@@ -134,12 +138,18 @@ final class MountedService: @unchecked Sendable {
             server?.lookAfterPresence()
             stateServer?.lookAfterPresence()
         }
-        // Last: it is a client of the socket.
-        sessionWatch =
-            SessionWatchProcess.isUseful
-            ? SessionWatchProcess(
-                socketPath: presence.socketPath, mountPoint: connection.mountPoint,
-                locksWithScreen: options.locksWithScreen, report: noteHelper) : nil
+        // Last: it is a client of the server.
+        sessionWatch = SessionWatchProcess(
+            server: server, mountPoint: connection.mountPoint,
+            // Root's volumes are the machine's, not a session's.
+            wishes: SessionWatchProcess.Wishes(
+                screen: options.locksWithScreen,
+                logout: options.locksAtLogout && geteuid() != 0),
+            hub: hub, alarm: alarm, report: noteHelper)
+        processGuard = ProcessGuard(
+            [watchdog?.process, sessionWatch.keptProcess].compactMap { $0 }, alarm: alarm)
+        service.watch(sessionWatch)
+        alarm.connect { [weak service] why in service?.lockNow(why) }
         ending.owner = self
         hub.emit(
             ControlEvent(
@@ -185,6 +195,35 @@ final class MountedService: @unchecked Sendable {
             hub.emit(ControlEvent(kind: .note, state: keeper.stateName, detail: text))
             if locks { keeper.post(.lock(grace: .zero, endingHosts: true)) }
         }
+    }
+
+    /// The number of standard input, which nothing reads any more: the last one that a lowered
+    /// `RLIMIT_NOFILE` takes away.
+    private static func lowestDescriptor() -> Int32? {
+        guard let null = try? OwnedDescriptor(opening: "/dev/null", O_RDONLY) else { return nil }
+        return dup2(null.rawValue, 0) == 0 ? 0 : nil
+    }
+
+    /// Locks at once, whatever the daemon's clients do. `why`: for the events.
+    func lockNow(_ why: String) { service.lockNow(why) }
+
+    /// Longest wait for the session watch at the mount, where the mount depends on it, and where it does not.
+    private static let watchPatience = (needed: Duration.seconds(10), usual: Duration.seconds(2))
+
+    /// The error where a lock with the screen was asked for and can't be had. Waits for the first report of the session
+    /// watch, so that whoever asks for the status next is told what locks this volume.
+    func missingScreenLock() -> DaemonError? {
+        let hasReported = sessionWatch.awaitReport(
+            options.locksWithScreen
+                ? MountedService.watchPatience.needed : MountedService.watchPatience.usual)
+        guard options.locksWithScreen else { return nil }
+        let why = hasReported ? sessionWatch.screenFailure : "the login manager does not answer"
+        guard let why else { return nil }
+        return DaemonError(
+            "mount", options.volumePath, "nothing can lock it with the screen: \(why)",
+            hint:
+                "mount it without --lock-with-screen, and lock it by ward lock from the screen locker",
+            exitCode: DaemonError.Exit.unavailable)
     }
 
     /// Breaks the circle between the service that is asked to end and the calls that ask.
@@ -264,8 +303,9 @@ final class MountedService: @unchecked Sendable {
         }
         // First of all: what follows may wait for a store that hangs.
         volume.keyring.evict(.all)
+        processGuard.stop()
         watchdog?.stop()
-        sessionWatch?.stop()
+        sessionWatch.stop()
         maintenance.stop()
         service.stopChecks()
         keeper.stop()
@@ -314,8 +354,28 @@ private struct OpenedKeys: ~Copyable {
     /// What was put right on the way.
     let notes: [String]
 
-    /// `manualClock`: for the delays after wrong passcodes, where the volume is one for tests. Else nobody gets around them
-    /// by a mount whose clock can be moved.
+    /// What keeps protected files open longer than the policy says, which only the passcode changes.
+    private static func refuseWeaker(
+        _ options: MountOptions, _ store: KeybagStore
+    ) throws(DaemonError) {
+        if options.manualClock {
+            throw DaemonError(
+                "mount", options.volumePath,
+                "--manual-clock is for volumes of tests only: on this one no grace period would end",
+                hint: "mount it without --manual-clock", exitCode: DaemonError.Exit.usage)
+        }
+        let longest = store.policy.gracePeriod.inSeconds
+        if let grace = options.graceSeconds, grace > longest {
+            throw DaemonError(
+                "mount", options.volumePath,
+                "--grace is \(grace) s, and the volume's policy allows \(longest) s at most",
+                hint:
+                    "ward policy set \(options.volumePath) --grace \(Int(grace.rounded(.up)))s, with the passcode",
+                exitCode: DaemonError.Exit.usage)
+        }
+    }
+
+    /// `manualClock`: for the delays after wrong passcodes; the volume is one for tests then.
     static func open(
         _ options: MountOptions, _ placement: Placement, manualClock: DeviceClock?
     ) throws(DaemonError) -> OpenedKeys {
@@ -329,8 +389,9 @@ private struct OpenedKeys: ~Copyable {
             }
             Durability.giveUp()
         }
+        if !store.isForTests { try refuseWeaker(options, store) }
         var notes = store.notes
-        if let manualClock, store.isForTests {
+        if let manualClock {
             store = try openStore(options, placement, manualClock)
             notes += store.notes
         }

@@ -1,20 +1,46 @@
 import CWardLinux
 import Glibc
+import WardSystem
 
-/// What the daemon's process does to itself before it touches a key.
-enum ProcessHardening {
+/// What the daemon's process and its helpers do to themselves before they touch anything.
+public enum ProcessHardening {
+    /// For a helper process, first of all: no dumps and no debuggers of the same user
+    /// (`PR_SET_DUMPABLE`, prctl(2)). execve(2) has undone what the daemon's had of it, so there is
+    /// an instant in which somebody can attach: then this process ends, and the daemon starts
+    /// another. Signals that end a service as a whole are the daemon's: it ends its helpers last.
+    public static func applyToHelper() {
+        forbidLooking()
+        if isTraced() { _exit(70 /* EX_SOFTWARE */) }
+        for number in [SIGTERM, SIGINT, SIGHUP] { signal(number, SIG_IGN) }
+    }
+
     /// No dumps and no debuggers of the same user (`PR_SET_DUMPABLE`, prctl(2)), modes as callers ask for them, as many
-    /// descriptors and as much locked memory as allowed, and a working directory that keeps nothing busy.
+    /// descriptors and as much locked memory as allowed, and a working directory that keeps nothing busy. A write past
+    /// `RLIMIT_FSIZE` is an error, not the end.
     static func apply() {
-        _ = ward_prctl(PR_SET_DUMPABLE, 0)
-        var none = rlimit(rlim_cur: 0, rlim_max: 0)
-        setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
+        forbidLooking()
         raise(__rlimit_resource_t(RLIMIT_NOFILE.rawValue))
         raise(__rlimit_resource_t(__RLIMIT_MEMLOCK.rawValue))
         ward_use_one_heap()
         umask(0)
         chdir("/")
         signal(SIGPIPE, SIG_IGN)
+        signal(SIGXFSZ, SIG_IGN)
+    }
+
+    private static func forbidLooking() {
+        _ = ward_prctl(PR_SET_DUMPABLE, 0)
+        var none = rlimit(rlim_cur: 0, rlim_max: 0)
+        setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
+    }
+
+    /// Whether another process traces this one, `TracerPid` of proc_pid_status(5).
+    static func isTraced() -> Bool {
+        guard let text = try? FileReading.text(of: "/proc/self/status", limit: 1 << 16) else {
+            return false
+        }
+        let line = text.split(separator: "\n").first { $0.hasPrefix("TracerPid:") }
+        return line.map { $0.dropFirst(10).contains { $0.isNumber && $0 != "0" } } ?? false
     }
 
     private static func raise(_ resource: __rlimit_resource_t) {

@@ -6,7 +6,7 @@ import WardSystem
 /// could never be reaped otherwise. It learns of the death by the end of a pipe. It also wakes this process where somebody
 /// has stopped it.
 final class WatchdogProcess: Sendable {
-    private let process: KeptProcess
+    let process: KeptProcess
     /// Whether the child can abort the connection. Else (no `/sys/fs/fuse/connections`) an ordinary user's mount can only
     /// be detached after a crash, and programs find the bare mount point.
     let canAbort: Bool
@@ -14,7 +14,7 @@ final class WatchdogProcess: Sendable {
     /// Starts `watchdog --connection N … --fd 3`, from the main thread: its death is the signal. Nil where it can't be
     /// started. `report` is told where somebody has killed it.
     init?(
-        _ connection: FUSEConnection, volumePath: String,
+        _ connection: FUSEConnection, volumePath: String, alarm: Alarm,
         report: @escaping @Sendable (String) -> Void
     ) {
         let abort = connection.abortDescriptor
@@ -25,7 +25,8 @@ final class WatchdogProcess: Sendable {
         if abort != nil { words += ["--abort-fd", "4"] }
         let arguments = words
         // A session of its own: what ends the daemon by its terminal or group must not end this too.
-        let process = KeptProcess("ward-watchdog") { [connection] lifeline in
+        let process = KeptProcess("ward-watchdog", "watchdog", alarm: alarm) {
+            [connection] lifeline in
             // The connection owns the descriptor.
             withExtendedLifetime(connection) {
                 OwnProgram.start(

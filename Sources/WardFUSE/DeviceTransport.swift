@@ -279,7 +279,7 @@ final class DeviceTransport: RequestTransport {
     private func isAnotherThere() -> Bool {
         let descriptor = share.spinningDevice >= 0 ? share.spinningDevice : share.device
         var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-        return poll(&entry, 1, 0) > 0
+        return ward_poll(&entry, 1, 0) > 0
     }
 
     // MARK: Waiting
@@ -377,7 +377,7 @@ final class DeviceTransport: RequestTransport {
             if share.alone.isServedByOther(than: number) { return }
             share.alone.whileAtDevice(number) {
                 var entry = pollfd(fd: share.device, events: Int16(POLLIN), revents: 0)
-                _ = poll(&entry, 1, -1)
+                _ = ward_poll(&entry, 1, -1)
             }
         }
         return share.alone.isServedByOther(than: number) ? .nothing : receive(share.device)

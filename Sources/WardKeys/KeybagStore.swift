@@ -105,6 +105,16 @@ public final class KeybagStore: Sendable {
         return cost.n < ScryptCost.minimum.n
     }
 
+    /// Whether the effaceable key is gone: by an erase, of this process or another one.
+    public var isErased: Bool {
+        do throws(KeybagError) {
+            _ = try context.effaceable.key(0)
+        } catch {
+            return error.code == .erased
+        }
+        return false
+    }
+
     // MARK: Opening
 
     /// Opens the device slot: class D (without a passcode: all classes) into the keyring; returns the 32-byte volume key.

@@ -291,12 +291,14 @@ public enum Syscall {
 
     // MARK: Waiting
 
-    /// `poll(2)`; a negative time-out waits for ever. Returns the number of descriptors that are ready.
+    /// `poll(2)`; a negative time-out waits for ever. Returns the number of descriptors that are
+    /// ready. Waits as well where `RLIMIT_NOFILE` was lowered below the number of entries, which
+    /// poll(2) itself refuses.
     public static func poll(
         _ descriptors: UnsafeMutableBufferPointer<pollfd>, timeoutMilliseconds: Int32
     ) throws(Errno) -> Int32 {
         try check {
-            Glibc.poll(descriptors.baseAddress, nfds_t(descriptors.count), timeoutMilliseconds)
+            ward_poll(descriptors.baseAddress, descriptors.count, timeoutMilliseconds)
         }
     }
 }

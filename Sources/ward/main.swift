@@ -1,4 +1,5 @@
 import WardCommands
 
 // Everything is in WardCommands, so that tests can link it.
+WardCommand.prepareProcess()
 WardCommand.runToExit()

@@ -13,6 +13,12 @@ import WardSystem
         let passcodes = Mutex<[[UInt8]]>([])
         let monitors = Mutex<[ControlCall]>([])
         let held = Mutex<[ControlCall]>([])
+        let triggers = Mutex<JSONValue?>(nil)
+
+        func handleHelper(_ call: ControlCall) {
+            triggers.withLock { $0 = call.parameters["triggers"] }
+            call.reply()
+        }
 
         func handle(_ call: ControlCall) {
             switch call.method {
@@ -113,6 +119,55 @@ import WardSystem
         }
         #expect(fixture.handler.passcodes.withLock { $0.isEmpty })
         _ = try ControlClient(socketPath: path).call(qualified: "org.ward.Volume.Status")
+    }
+
+    @Test("A helper's own connection needs no place, no accept and no name")
+    func adopted() throws {
+        let fixture = try Fixture()
+        var pair: [Int32] = [-1, -1]
+        #expect(
+            socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &pair) == 0)
+        fixture.server.adopt(OwnedDescriptor(adopting: pair[0]))
+        let helper = try ControlClient(
+            adopting: OwnedDescriptor(adopting: pair[1]), name: "daemon", timeout: .seconds(60))
+        #expect(try helper.lock() == "locking")
+        // A crowd that fills the table, with a call under way in each, and more of them than there are places.
+        var crowd: [ControlClient] = []
+        var busy: [Int32] = []
+        for _ in 0..<ControlServer.maximumClients {
+            let socket = try fixture.connect().release()
+            _ = send(
+                socket, #"{"method":"org.ward.Volume.Advance","parameters":{"seconds":1}}"# + "\0")
+            busy.append(socket)
+        }
+        for _ in 0..<10 {
+            if let client = try? ControlClient(socketPath: fixture.path) { crowd.append(client) }
+        }
+        unlink(fixture.path)
+        #expect(try helper.lock() == "locking")
+        try helper.report([LockTrigger(kind: .sleep, armed: true)])
+        #expect(
+            fixture.handler.triggers.withLock { $0 }
+                == .array([LockTrigger(kind: .sleep, armed: true).json]))
+        for socket in busy { close(socket) }
+        _ = crowd
+    }
+
+    @Test("What helpers may say, nobody else can")
+    func helperInterface() throws {
+        let fixture = try Fixture()
+        let client = try ControlClient(socketPath: fixture.path)
+        do throws(ControlError) {
+            try client.report([LockTrigger(kind: .sleep, armed: true)])
+            Issue.record("a client was taken for a helper")
+        } catch {
+            guard case .varlink(let name, _) = error.code else {
+                Issue.record("\(error)")
+                return
+            }
+            #expect(name == "org.varlink.service.InterfaceNotFound")
+        }
+        #expect(fixture.handler.triggers.withLock { $0 } == nil)
     }
 
     @Test func callsAndErrors() throws {

@@ -98,6 +98,11 @@ import Testing
         status.requests = [RequestCount(name: "LOOKUP", count: 7)]
         status.transport = "io-uring"
         status.sequence = 6
+        status.locksAt = [
+            LockTrigger(kind: .sleep, armed: true, why: "the machine does not wait"),
+            LockTrigger(kind: .screen, armed: false, why: "no login manager"),
+        ]
+        status.eraseInSeconds = 59.5
         return status
     }
 
@@ -107,6 +112,11 @@ import Testing
         try check(status.json, against: fields("type", "VolumeStatus"))
         try check(status.classes[0].json, against: fields("type", "ClassStatus"))
         try check(status.requests[0].json, against: fields("type", "RequestCount"))
+        let triggers = try #require(status.locksAt)
+        try check(triggers[0].json, against: fields("type", "LockTrigger"))
+        for kind in LockTrigger.Kind.allCases {
+            #expect(VolumeInterface.description.contains(kind.rawValue))
+        }
         #expect(VolumeStatus(json: status.json) == status)
     }
 

@@ -17,6 +17,9 @@ package final class MountedVolume {
     package var variables: [String: String] = [:]
     package private(set) var isMounted = false
     private let graceSeconds: Int
+    /// The clock stands still until a test moves it; else it is the system's, as it is for a volume
+    /// that is not for tests.
+    private let hasManualClock: Bool
     private var mountArguments: [String]
     private let hasPasscode: Bool
 
@@ -25,11 +28,12 @@ package final class MountedVolume {
     /// `backing`: an existing directory to put the volume into, else one beside the mount point.
     package convenience init(
         as user: User, passcode: String? = MountedVolume.passcode, grace: Int = 10,
-        initArguments: [String] = [], mountArguments: [String] = [], backing: String? = nil
+        manualClock: Bool = true, initArguments: [String] = [], mountArguments: [String] = [],
+        backing: String? = nil
     ) throws {
         try self.init(
-            directoryOnlyAs: user, passcode: passcode, grace: grace, mountArguments: mountArguments,
-            backing: backing)
+            directoryOnlyAs: user, passcode: passcode, grace: grace, manualClock: manualClock,
+            mountArguments: mountArguments, backing: backing)
         guard !TestEnvironment.shared.isPlain else { return }
         try initialize(initArguments)
         try mount()
@@ -39,7 +43,7 @@ package final class MountedVolume {
     /// The directories and the passcode file only: no volume yet.
     package init(
         directoryOnlyAs user: User, passcode: String? = MountedVolume.passcode, grace: Int = 10,
-        mountArguments: [String] = [], backing: String? = nil
+        manualClock: Bool = true, mountArguments: [String] = [], backing: String? = nil
     ) throws {
         try TestEnvironment.shared.requireMounts()
         self.user = user
@@ -47,6 +51,7 @@ package final class MountedVolume {
         volume = backing ?? directory + "/volume"
         mountPoint = directory + "/mnt"
         graceSeconds = grace
+        hasManualClock = manualClock
         hasPasscode = passcode != nil
         self.mountArguments = mountArguments
         for name in ["mnt", "state", "run", "home"] {
@@ -120,8 +125,8 @@ package final class MountedVolume {
     package func mount(extra: [String] = []) throws {
         guard !TestEnvironment.shared.isPlain else { return }
         try must(
-            ["mount", volume, mountPoint, "--manual-clock", "--grace", String(graceSeconds)]
-                + mountArguments + extra)
+            ["mount", volume, mountPoint, "--grace", String(graceSeconds)]
+                + (hasManualClock ? ["--manual-clock"] : []) + mountArguments + extra)
         isMounted = true
     }
 

@@ -7,6 +7,7 @@
 #ifndef WARD_BUS_H
 #define WARD_BUS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct ward_bus ward_bus;
@@ -20,6 +21,10 @@ enum ward_bus_signal_kind {
     WARD_BUS_SESSION_LOCK = 3,
     /* A session's screen is locked, says its screen locker; `path` is the session's. */
     WARD_BUS_LOCKED_HINT = 4,
+    /* A session has begun, or a session or a user is gone; whose has to be asked. */
+    WARD_BUS_SESSIONS = 5,
+    /* The login manager itself; `flag`: whether there is one now. */
+    WARD_BUS_MANAGER = 6,
 };
 
 typedef struct ward_bus_signal {
@@ -29,7 +34,8 @@ typedef struct ward_bus_signal {
 } ward_bus_signal;
 
 /* Connects to the system bus, sd_bus_open_system(3), and asks for logind's signals; with `sessions` those of sessions
- * too. -ENOENT without libsystemd or a bus. */
+ * too. -ELIBACC without libsystemd, -ENXIO without a login manager on the bus, else what the bus
+ * can't be reached for. */
 int ward_bus_open(ward_bus **out, int sessions);
 void ward_bus_close(ward_bus *bus);
 /* What poll(2) is to wait for, and for how long: milliseconds, -1 for ever. */
@@ -42,5 +48,9 @@ int ward_bus_next(ward_bus *bus, ward_bus_signal *out);
 int ward_bus_inhibit(ward_bus *bus, const char *what, const char *who, const char *why);
 /* The user of a session, by its object path. */
 int ward_bus_session_user(ward_bus *bus, const char *path, uint32_t *uid);
+
+/* The property State of a user: online and active while one of their sessions is; closing,
+ * lingering or offline else. A user that the login manager does not know: -ENXIO. */
+int ward_bus_user_state(ward_bus *bus, uint32_t uid, char *state, size_t capacity);
 
 #endif

@@ -115,6 +115,14 @@ void ward_new_session_keyring(void);
  * Neither becomes the controlling terminal, both are close-on-exec. */
 int ward_open_terminal(void);
 int ward_open_terminal_peer(int master);
+/* A line in the system's log, syslog(3), which is variadic. */
+void ward_syslog(int priority, const char *text);
+/* A limit of a process (0: of this one), RLIMIT_…: prlimit(2), which glibc declares only under _GNU_SOURCE. */
+int ward_get_limit(pid_t pid, int resource, uint64_t *soft, uint64_t *hard);
+/* poll(2), which refuses more entries than RLIMIT_NOFILE says (EINVAL), however old their
+ * descriptors are: a program of the same user can lower that (prlimit(2)). pselect6(2) waits then;
+ * it does not look at the limit. */
+int ward_poll(struct pollfd *entries, size_t count, int milliseconds);
 /* mlock2(2) with MLOCK_ONFAULT: pages are locked as they come to be. Declared by glibc only under _GNU_SOURCE. */
 int ward_mlock_on_fault(const void *memory, size_t count);
 

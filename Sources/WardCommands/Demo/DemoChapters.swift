@@ -47,10 +47,16 @@ struct DemoChapters {
         try world.begin("make a volume")
         try write("correct horse\n", to: "passcode")
         try write("battery staple\n", to: "wrong-passcode")
-        try world.run(["ward", "init", "volume", "--passcode-file", "passcode", "--quiet"])
         narrator.say(
-            "   Mounted, it is an ordinary directory. The clock of this mount is moved by hand")
-        narrator.say("   (--manual-clock), so that nobody has to wait for the grace period below.")
+            "   A passcode that costs next to nothing marks a volume for tests, which only may have"
+        )
+        narrator.say("   a clock that is moved by hand (--manual-clock): nobody has to wait here.")
+        try world.run([
+            "ward", "init", "volume", "--passcode-file", "passcode", "--passcode-cost", "1024",
+            "--quiet",
+        ])
+        narrator.say(
+            "   Mounted, it is an ordinary directory.")
         try world.begin("mount the volume")
         try world.run(["ward", "mount", "volume", "files", "--grace", "10", "--manual-clock"])
         try world.begin("unlock for the first time")

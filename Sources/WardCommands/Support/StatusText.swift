@@ -10,6 +10,12 @@ enum StatusText {
         if let remaining = status.graceRemainingSeconds {
             heading += ", protected files close in \(Text.duration(seconds: remaining))"
         }
+        if status.manualClock {
+            heading += ", " + style.yellow("the clock is manual (ward advance)")
+        }
+        if let left = status.eraseInSeconds {
+            heading += ", " + style.red("erase in \(Text.duration(seconds: left))")
+        }
         lines.append(heading)
         func add(_ name: String, _ value: String) {
             lines.append("  \(Text.padded(name, 9))  \(value)")
@@ -28,11 +34,33 @@ enum StatusText {
             add("hosts", hosts(status) + " connected: A and B stay open at a lock")
         }
         if status.readOnly { add("read-only", "yes") }
-        if status.manualClock { add("clock", "manual (ward advance)") }
+        if let triggers = status.locksAt { add("locks at", locksAt(triggers, status, style)) }
         for line in data(status, style) { add(line.name, line.value) }
         lines += classes(status, style)
         if let next = next(status) { lines.append("  next       \(next)") }
         return lines.joined(separator: "\n")
+    }
+
+    /// "sleep, shutdown, logout; not screen (no login manager)", or "nothing" and why.
+    static func locksAt(
+        _ triggers: [LockTrigger], _ status: VolumeStatus, _ style: Style
+    ) -> String {
+        guard status.passcodeSet else { return style.yellow("nothing (no passcode is set)") }
+        func words(_ trigger: LockTrigger) -> String {
+            Text.printable(trigger.kind) + (trigger.why.map { " (\(Text.printable($0)))" } ?? "")
+        }
+        let armed = triggers.filter(\.armed)
+        let missing = triggers.filter { !$0.armed }
+        if armed.isEmpty {
+            let why = Set(missing.compactMap(\.why)).sorted().map { Text.printable($0) }
+            return style.yellow(
+                "nothing" + (why.isEmpty ? "" : " (\(why.joined(separator: "; ")))"))
+        }
+        var text = armed.map(words).joined(separator: ", ")
+        if !missing.isEmpty {
+            text += style.yellow("; not " + missing.map(words).joined(separator: ", "))
+        }
+        return text
     }
 
     /// The kernel's requests, the most frequent first.
@@ -134,6 +162,7 @@ enum StatusText {
     /// The command that a person most likely wants.
     private static func next(_ status: VolumeStatus) -> String? {
         let place = Text.shellQuoted(status.mountpoint)
+        if status.eraseInSeconds != nil { return "ward erase --cancel \(place)" }
         switch status.state {
         case "noPasscode": return "ward passcode set \(place)"
         case "beforeFirstUnlock", "locked", "lockedWithHost":

@@ -9,13 +9,18 @@ struct SystemBus: ~Copyable {
         case shutdown(begins: Bool)
         /// The screen of the session with this object path was or is to be locked.
         case screenLocked(session: String)
+        /// A session has begun, or a session or a user is gone.
+        case sessionsChanged
+        /// The login manager has gone, or is there again.
+        case manager(isThere: Bool)
         case other
     }
 
     private let handle: OpaquePointer
 
-    /// Asks for the signals of sleep and shutdown, and with `sessions` those of locked screens. Throws `ENOENT` where there
-    /// is no libsystemd or no bus.
+    /// Asks for the signals of sleep, shutdown and sessions that begin and end, and with `sessions`
+    /// those of locked screens. Throws `ELIBACC` where there is no libsystemd, `ENXIO` where the
+    /// bus has no login manager, and the bus's own error.
     init(sessions: Bool) throws(Errno) {
         var bus: OpaquePointer?
         try SystemBus.check(ward_bus_open(&bus, sessions ? 1 : 0))
@@ -52,6 +57,8 @@ struct SystemBus: ~Copyable {
         case WARD_BUS_SESSION_LOCK.rawValue: return .screenLocked(session: path(of: signal))
         case WARD_BUS_LOCKED_HINT.rawValue where flag:
             return .screenLocked(session: path(of: signal))
+        case WARD_BUS_SESSIONS.rawValue: return .sessionsChanged
+        case WARD_BUS_MANAGER.rawValue: return .manager(isThere: flag)
         default: return .other
         }
     }
@@ -60,11 +67,18 @@ struct SystemBus: ~Copyable {
         withUnsafeBytes(of: signal.path) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
     }
 
-    /// Sleep and shutdown wait for the lock to be closed, for as long as the login manager allows (5 s by default).
-    func delayLock(_ why: String) throws(Errno) -> OwnedDescriptor {
+    /// Whether the machine sleeps or shuts down.
+    enum Occasion: String {
+        case sleep, shutdown
+    }
+
+    /// The occasion waits for the lock to be closed, for as long as the login manager allows (5 s
+    /// by default). One lock for each: the login manager asks polkit for one action a lock, and a
+    /// lock on both falls under one that only local sessions may have. Throws `EACCES` where it is
+    /// refused.
+    func delayLock(_ occasion: Occasion, _ why: String) throws(Errno) -> OwnedDescriptor {
         OwnedDescriptor(
-            adopting: try SystemBus.check(
-                ward_bus_inhibit(handle, "sleep:shutdown", "ward", why)))
+            adopting: try SystemBus.check(ward_bus_inhibit(handle, occasion.rawValue, "ward", why)))
     }
 
     /// The user a session belongs to.
@@ -72,5 +86,19 @@ struct SystemBus: ~Copyable {
         var uid: UInt32 = 0
         try SystemBus.check(ward_bus_session_user(handle, path, &uid))
         return uid
+    }
+
+    /// Whether a user has a session that has not ended (org.freedesktop.login1(5): the property State of users).
+    func isLoggedIn(_ uid: UInt32) throws(Errno) -> Bool {
+        var state = [CChar](repeating: 0, count: 32)
+        do throws(Errno) {
+            try SystemBus.check(ward_bus_user_state(handle, uid, &state, state.count))
+        } catch {
+            // Not a user of whom there is a session.
+            if error == .noSuchAddressOrDevice { return false }
+            throw error
+        }
+        return ["active", "online", "opening"].contains(
+            String(decoding: state.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self))
     }
 }

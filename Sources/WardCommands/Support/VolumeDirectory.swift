@@ -43,7 +43,7 @@ enum VolumeDirectory {
         guard let client = try? RuntimeDirectory().serving(path)?.connect(),
             let status = try? client.status()
         else { return }
-        try? client.erase(uuid: status.uuid)
+        _ = try? client.announceErase(uuid: status.uuid)
     }
 
     /// Keeps daemons away while an unmounted volume's keybag changes, or the volume is checked: they hold the same lock.

@@ -50,7 +50,7 @@ extension MountSuite {
         func lockWaitsForNoPasscode() throws {
             // As slow as a passcode gets: seconds for each in a debug build.
             let volume = try MountedVolume(
-                as: try #require(User.available.last),
+                as: try #require(User.available.last), manualClock: false,
                 initArguments: ["--passcode-cost", "65536"])
             try StateWalk.makeDirectory(of: .complete, with: volume.probe())
             try volume.lockNow()
@@ -95,7 +95,7 @@ extension MountSuite {
         @Test("Whoever reboots in a loop, or gives long reasons, takes no place from an unlock")
         func rebootsInALoop() throws {
             let volume = try MountedVolume(
-                as: try #require(User.available.last),
+                as: try #require(User.available.last), manualClock: false,
                 initArguments: ["--passcode-cost", "65536"])
             try volume.lockNow()
             let done = try Child.run(

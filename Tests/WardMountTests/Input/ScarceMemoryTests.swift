@@ -81,7 +81,8 @@ extension MountSuite {
             let option = limited.testDescription
             let environment = TestEnvironment.shared
             let volume = try MountedVolume(
-                as: .ordinaryUser, initArguments: ["--passcode-cost", limited.passcodeCost])
+                as: .ordinaryUser, manualClock: limited.passcodeCost == "1024",
+                initArguments: ["--passcode-cost", limited.passcodeCost])
             let daemon = try #require(volume.daemonProcess())
             var chosen = option
             if let extra = option.split(separator: "+").last, option.contains("+") {

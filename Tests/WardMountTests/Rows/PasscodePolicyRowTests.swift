@@ -107,10 +107,16 @@ extension MountSuite {
         func manualClockMovesNoDelay() throws {
             let user = try #require(User.available.last)
             let volume = try MountedVolume(
-                as: user, initArguments: ["--passcode-cost", "32768"])
+                as: user, manualClock: false, initArguments: ["--passcode-cost", "32768"])
             try volume.lockNow()
             for number in 1...4 { #expect(try unlock(volume, "wrong \(number)").status == 12) }
-            try volume.advance(seconds: 3600)
+            let moved = try volume.ward("advance", volume.mountPoint, "3600s")
+            #expect(moved.status == 64, "\(moved.everything)")
+            try volume.unmount()
+            let mounted = try volume.ward(
+                "mount", volume.volume, volume.mountPoint, "--manual-clock")
+            #expect(mounted.status == 64, "\(mounted.everything)")
+            try volume.mount()
             let early = try unlock(volume, MountedVolume.passcode)
             #expect(early.status == 13, "\(early.everything)")
             let status = try volume.ward("status", volume.mountPoint, "--json").output
@@ -213,6 +219,48 @@ extension MountSuite {
             #expect(try unlock(volume, MountedVolume.passcode).succeeded)
         }
 
+        // MARK: Mount options
+
+        @Test(
+            "Options of a mount shorten what the policy says, and lengthen nothing",
+            arguments: User.available)
+        func mountOptions(user: User) throws {
+            // Not one for tests: its passcode costs what it costs.
+            let volume = try MountedVolume(directoryOnlyAs: user)
+            let made = try volume.ward(
+                "init", volume.volume, "--passcode-file", volume.passcodeFile, "--quiet")
+            #expect(made.succeeded, "\(made.everything)")
+            for (options, word) in [
+                (["--manual-clock"], "--manual-clock"), (["--grace", "11"], "ward policy set"),
+                (["--grace", "86400"], "ward policy set"),
+            ] {
+                let refused = try Child.run(
+                    user.prefix + [TestEnvironment.shared.ward, "mount"] + options
+                        + [volume.volume, volume.mountPoint], environment: volume.environment)
+                #expect(refused.status == 64, "\(options): \(refused.everything)")
+                #expect(refused.errors.contains(word), "\(options): \(refused.everything)")
+                #expect(refused.errors.contains("ward: hint: "), "\(refused.everything)")
+            }
+            let mounted = try volume.ward(
+                "mount", volume.volume, volume.mountPoint, "--grace", "9", "--passcode-file",
+                volume.passcodeFile)
+            #expect(mounted.succeeded, "\(mounted.everything)")
+            func grace() throws -> Bool {
+                try volume.ward("status", volume.mountPoint, "--json").output
+                    .contains(#""graceSeconds":9"#)
+            }
+            #expect(try grace())
+            // A policy that becomes shorter counts at once, one that becomes longer does not.
+            for (policy, expected) in [("2s", false), ("20s", true)] {
+                let set = try volume.ward(
+                    "policy", "set", volume.mountPoint, "--grace", policy, "--passcode-file",
+                    volume.passcodeFile)
+                #expect(set.succeeded, "\(set.everything)")
+                #expect(try grace() == expected, "\(policy)")
+            }
+            #expect(try volume.ward("unmount", volume.mountPoint).succeeded)
+        }
+
         // MARK: Erase
 
         @Test(
@@ -237,15 +285,118 @@ extension MountSuite {
             #expect(refused.errors.contains("ward: hint: --yes-really"), "\(refused.everything)")
             #expect(probe.readFile("D/f") == .data("content of D"))
 
-            let erased = try volume.ward("erase", volume.mountPoint, "--yes-really")
-            #expect(erased.succeeded, "\(erased.everything)")
-            #expect(erased.errors.contains("recovery kit"), "\(erased.everything)")
+            if state == .noPasscode {
+                try eraseWithoutPasscode(volume)
+            } else {
+                let erased = try volume.ward(
+                    "erase", volume.mountPoint, "--yes-really", "--passcode-file",
+                    volume.passcodeFile)
+                #expect(erased.succeeded, "\(erased.everything)")
+                #expect(erased.errors.contains("recovery kit"), "\(erased.everything)")
+            }
             for _ in 0..<1500 where MountedVolume.isRunning(daemon) { usleep(10_000) }
             #expect(!MountedVolume.isRunning(daemon), "the mount ends")
             #expect(!probe.pread("fd", 4).succeeded, "programs get errors")
             #expect(!probe.touch("map", 4).succeeded)
             probe.kill()
             try expectErased(volume, [volume.volume, volume.directory + "/home/copy"])
+        }
+
+        /// By the delay, which its manual clock has over with at once.
+        private func eraseWithoutPasscode(_ volume: MountedVolume) throws {
+            let erasing = try Child(
+                volume.user.prefix + [
+                    TestEnvironment.shared.ward, "erase", volume.mountPoint, "--yes-really",
+                ], environment: volume.environment)
+            #expect(try comesTrue { try eraseInSeconds(volume) == 60 })
+            try volume.advance(seconds: 60)
+            #expect(erasing.wait(seconds: 30) == 0)
+        }
+
+        private func eraseInSeconds(_ volume: MountedVolume) throws -> Double? {
+            let status = try volume.ward("status", volume.mountPoint, "--json").output
+            let object = try JSONSerialization.jsonObject(with: Data(status.utf8))
+            return (object as? [String: Any])?["eraseInSeconds"] as? Double
+        }
+
+        @Test(
+            "L9: without the passcode an erase is announced, locks, and can be taken back",
+            arguments: User.available)
+        func eraseAnnounced(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            try StateWalk.makeDirectory(of: .complete, with: volume.probe())
+            let uuid = try #require(try volume.deviceDirectory().split(separator: "/").last)
+            // As any program that reaches the socket can.
+            func call(_ method: String, _ parameters: String) throws -> String {
+                try Child.run(
+                    user.prefix + [
+                        TestEnvironment.shared.python, "-c",
+                        """
+                        import socket, sys
+                        channel = socket.socket(socket.AF_UNIX)
+                        channel.connect(sys.argv[1])
+                        text = '{"method":"org.ward.Volume.%s","parameters":%s}' % (sys.argv[2], sys.argv[3])
+                        channel.sendall(text.encode() + b"\0")
+                        answer = b""
+                        while not answer.endswith(b"\0"):
+                            piece = channel.recv(65536)
+                            if not piece:
+                                break
+                            answer += piece
+                        print(answer.rstrip(b"\0").decode())
+                        """, try #require(volume.socketPath()), method, parameters,
+                    ], environment: volume.environment
+                ).output
+            }
+            let key = try volume.deviceDirectory() + "/effaceable.key"
+            for way in ["cancel", "unlock"] {
+                let answer = try call("Erase", #"{"uuid":"\#(uuid)"}"#)
+                #expect(answer.contains(#""eraseInSeconds":60"#), "\(answer)")
+                #expect(try volume.probe().readFile("A/f") == .eperm, "it is locked")
+                let shown = try volume.ward("status", volume.mountPoint).output
+                #expect(
+                    shown.split(separator: "\n").first?.contains("erase in") == true
+                        && shown.contains("ward erase --cancel"), "\(shown)")
+                try volume.advance(seconds: 59)
+                #expect(try eraseInSeconds(volume) == 1)
+                if way == "cancel" {
+                    let taken = try volume.ward("erase", "--cancel", volume.mountPoint)
+                    #expect(
+                        taken.succeeded && taken.output.contains("will not be erased"),
+                        "\(taken.everything)")
+                    try volume.unlock()
+                } else {
+                    try volume.unlock()
+                }
+                #expect(try eraseInSeconds(volume) == nil)
+                try volume.advance(seconds: 120)
+                #expect(FileManager.default.fileExists(atPath: key), "\(way)")
+                #expect(try volume.probe().readFile("A/f") == .data("content of A"))
+                let events = try ControlEvent.latest(of: volume).compactMap { $0.fields["detail"] }
+                #expect(events.contains { $0.contains("will be erased without the passcode") })
+                #expect(events.contains { $0.contains("was taken back") }, "\(events)")
+            }
+            let none = try volume.ward("erase", "--cancel", volume.mountPoint)
+            #expect(
+                none.succeeded && none.output.contains("nobody has asked"), "\(none.everything)")
+
+            // A wrong passcode is a try, and erases nothing.
+            let wrong = volume.directory + "/home/wrong"
+            try volume.writePasscode("wrong", to: wrong)
+            let refused = try volume.ward(
+                "erase", volume.mountPoint, "--yes-really", "--passcode-file", wrong)
+            #expect(refused.status == 12, "\(refused.everything)")
+            let status = try volume.ward("status", volume.mountPoint, "--json").output
+            #expect(status.contains(#""triesLeft":9"#), "\(status)")
+            #expect(FileManager.default.fileExists(atPath: key))
+
+            // Nobody takes it back.
+            let daemon = try #require(volume.daemonProcess())
+            let announced = try call("Erase", #"{"uuid":"\#(uuid)"}"#)
+            #expect(announced.contains(#""eraseInSeconds":60"#), "\(announced)")
+            try volume.advance(seconds: 60)
+            #expect(comesTrue { !MountedVolume.isRunning(daemon) }, "the mount ends")
+            try expectErased(volume, [volume.volume])
         }
 
         @Test("L9: ward erase of a volume that is not mounted, or whose daemon is stopped")
@@ -285,7 +436,9 @@ extension MountSuite {
             let mounted = try MountedVolume(as: user)
             let uuid = try #require(try mounted.deviceDirectory().split(separator: "/").last)
             let daemon = try #require(mounted.daemonProcess())
-            let erased = try mounted.ward("erase", "--uuid", String(uuid), "--yes-really")
+            let erased = try mounted.ward(
+                "erase", "--uuid", String(uuid), "--yes-really", "--passcode-file",
+                mounted.passcodeFile)
             #expect(erased.succeeded, "\(erased.everything)")
             for _ in 0..<1500 where MountedVolume.isRunning(daemon) { usleep(10_000) }
             #expect(!MountedVolume.isRunning(daemon), "the mount ends")

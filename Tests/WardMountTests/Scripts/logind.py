@@ -2,9 +2,19 @@
 
 usage: logind.py PACKAGES BUS_ADDRESS UID
 
-Answers Inhibit and the property User of every session. Each line of standard input is a command, answered by one line:
-sleep, shutdown (answers when no delay lock is held any more), wake, lock PATH, hint PATH, other PATH, forge, locks (how
-many delay locks were taken, and how many of them are held).
+Answers Inhibit, GetUser, and the properties User of every session and State of UID. As the real one it asks for one right
+a lock, and refuses a lock on both occasions to whoever has no local session.
+
+Each line of standard input is a command, answered by one line:
+sleep, shutdown     answers when no delay lock of that kind is held any more
+wake, lock PATH, hint PATH, other PATH, forge
+locks               how many delay locks were taken, and how many of them are held
+held KIND           how many of that kind are held
+wait                until all are held that it does not refuse
+refuse KIND, allow
+state WORD          State of UID, without a signal
+begin, end          a session of UID begins, or its last one ends, with the signal
+gone, back          the login manager itself
 """
 import os
 import select
@@ -26,8 +36,10 @@ class Logind:
         self.address = address
         self.bus = open_dbus_connection(bus=address, enable_fds=True)
         self.bus.send_and_get_reply(message_bus.RequestName(NAME))
-        self.inhibitors = []  # read ends, the client holds the other
+        self.inhibitors = []  # (kind, read end); the client holds the other
         self.taken = 0
+        self.refused = set()
+        self.state = "active"
 
     def answer(self, message):
         fields = message.header.fields
@@ -36,29 +48,42 @@ class Logind:
         member = fields[HeaderFields.member]
         if member == "Inhibit":
             what, _, _, mode = message.body
-            assert (what, mode) == ("sleep:shutdown", "delay"), message.body
+            if mode != "delay" or what not in ("sleep", "shutdown") or what in self.refused:
+                denied = "org.freedesktop.DBus.Error.AccessDenied"
+                self.bus.send(new_error(message, denied, "s", ("Permission denied",)))
+                return
             reading, writing = os.pipe()
             os.set_blocking(reading, False)
             self.bus.send(new_method_return(message, "h", (writing,)))
             os.close(writing)
-            self.inhibitors.append(reading)
+            self.inhibitors.append((what, reading))
             self.taken += 1
+        elif member == "GetUser":
+            if message.body[0] != self.uid or self.state == "none":
+                self.bus.send(new_error(message, NAME + ".NoSuchUser", "s", ("not logged in",)))
+            else:
+                self.bus.send(new_method_return(message, "o", ("/org/freedesktop/login1/user/_1",)))
+        elif member == "Get" and message.body[1] == "State":
+            self.bus.send(new_method_return(message, "v", (("s", self.state),)))
         elif member == "Get" and message.body[1] == "User":
             user = self.uid if "other" not in fields[HeaderFields.path] else self.uid + 1
             self.bus.send(new_method_return(message, "v", (("(uo)", (user, "/org/freedesktop/login1/user/_1")),)))
         else:
             self.bus.send(new_error(message, "org.freedesktop.DBus.Error.UnknownMethod"))
 
-    def held(self):
+    def held(self, kind=None):
         """Delay locks whose other end is still open."""
-        for reading in list(self.inhibitors):
+        for inhibitor in list(self.inhibitors):
             try:
-                if os.read(reading, 1) == b"":
-                    os.close(reading)
-                    self.inhibitors.remove(reading)
+                if os.read(inhibitor[1], 1) == b"":
+                    os.close(inhibitor[1])
+                    self.inhibitors.remove(inhibitor)
             except BlockingIOError:
                 pass
-        return len(self.inhibitors)
+        return sum(kind in (None, inhibitor[0]) for inhibitor in self.inhibitors)
+
+    def all_held(self):
+        return all(self.held(kind) > 0 for kind in {"sleep", "shutdown"} - self.refused)
 
     def wait_until(self, condition, seconds=20):
         end = time.monotonic() + seconds
@@ -84,15 +109,39 @@ class Logind:
         command, *arguments = line.split()
         if command in ("sleep", "shutdown"):
             self.signal("PrepareForSleep" if command == "sleep" else "PrepareForShutdown", True)
-            return "released" if self.wait_until(lambda: self.held() == 0) else "still held"
+            return "released" if self.wait_until(lambda: self.held(command) == 0) else "still held"
         if command == "wake":
             before = self.taken
             self.signal("PrepareForSleep", False)
-            return "taken" if self.wait_until(lambda: self.taken > before) else "not taken"
+            self.signal("PrepareForShutdown", False)
+            expected = before + len({"sleep", "shutdown"} - self.refused)
+            return "taken" if self.wait_until(lambda: self.taken >= expected) else "not taken"
         if command == "locks":
             return "%d %d" % (self.taken, self.held())
+        if command == "held":
+            return str(self.held(arguments[0]))
         if command == "wait":
-            return "taken" if self.wait_until(lambda: self.held() > 0) else "not taken"
+            return "taken" if self.wait_until(self.all_held) else "not taken"
+        if command == "refuse":
+            self.refused.add(arguments[0])
+            return "refused"
+        if command == "allow":
+            self.refused.clear()
+            return "allowed"
+        if command == "state":
+            self.state = arguments[0]
+            return "so"
+        if command in ("begin", "end"):
+            self.state = "active" if command == "begin" else "none"
+            body = ("31", "/org/freedesktop/login1/session/_31")
+            self.bus.send(new_signal(MANAGER, "SessionNew" if command == "begin" else "SessionRemoved", "so", body))
+            return "sent"
+        if command == "gone":
+            self.bus.send_and_get_reply(message_bus.ReleaseName(NAME))
+            return "gone"
+        if command == "back":
+            self.bus.send_and_get_reply(message_bus.RequestName(NAME))
+            return "back"
         if command == "lock":
             self.session(arguments[0], NAME + ".Session", "Lock")
             return "sent"

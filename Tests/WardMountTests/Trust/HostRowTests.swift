@@ -378,7 +378,8 @@ extension MountSuite {
             let connection = try host.connect()
             try volume.lockNow()
             let device = try volume.deviceDirectory()
-            let erased = try volume.ward("erase", volume.volume, "--yes-really")
+            let erased = try volume.ward(
+                "erase", volume.volume, "--yes-really", "--passcode-file", volume.passcodeFile)
             #expect(erased.succeeded, "\(erased.everything)")
             let status = connection.end()
             #expect(status == 11 || status == 69, "\(connection.complaints)")
