@@ -28,6 +28,8 @@ public final class ControlServer: @unchecked Sendable {
 
     public let socketPath: String
     private let version: String
+    /// Of `org.ward.Volume`.
+    private let methods: Set<String>
     private weak let handler: (any ControlHandler)?
     private let outbox: Outbox
     /// Closed by `stop`.
@@ -40,13 +42,15 @@ public final class ControlServer: @unchecked Sendable {
     /// Set while no descriptor is left for another client.
     private var isAcceptingPaused = false
 
-    /// Listens at `socketPath` (mode 0600), replacing what a dead daemon left there, and serves from now on. The handler
-    /// is not retained.
+    /// Listens at `socketPath` (mode 0600), replacing what a dead daemon left there, and serves from
+    /// now on: `methods` of `org.ward.Volume`. The handler is not retained.
     public init(
-        socketPath: String, version: String, handler: any ControlHandler
+        socketPath: String, version: String, methods: Set<String> = VolumeInterface.methods,
+        handler: any ControlHandler
     ) throws(ControlError) {
         self.socketPath = socketPath
         self.version = version
+        self.methods = methods
         self.handler = handler
         owner = geteuid()
         do throws(Errno) {
@@ -274,6 +278,12 @@ public final class ControlServer: @unchecked Sendable {
             guard VolumeInterface.methods.contains(member) else {
                 call.fail(
                     StandardInterface.qualified("MethodNotFound"),
+                    .object([("method", .string(method))]))
+                return
+            }
+            guard methods.contains(member) else {
+                call.fail(
+                    StandardInterface.qualified("MethodNotImplemented"),
                     .object([("method", .string(method))]))
                 return
             }

@@ -106,6 +106,7 @@ public struct RuntimeDirectory: Sendable {
     public func forget(uuid: String) {
         unlink(recordPath(uuid: uuid))
         unlink(socketPath(uuid: uuid))
+        unlink(StateInterface.socketPath(besides: socketPath(uuid: uuid)))
     }
 
     /// The record of one volume, whether its daemon lives or not.

@@ -24,6 +24,10 @@ public enum VolumeInterface {
     /// What `org.varlink.service.GetInterfaceDescription` answers.
     public static let description = """
         # The lock state of one mounted ward volume. Class and state names are those of docs/semantics.md.
+        #
+        # In the sandbox of a container (ward container run --sandbox) there are Status and Monitor
+        # alone, which tell the lock state and nothing else: uuid and volume are empty, counts are 0,
+        # last must be 0. Other methods are MethodNotImplemented.
         interface org.ward.Volume
 
         # One protection class: its letter (A, B, C, D, CX), whether its files can be opened now, and how many are open.

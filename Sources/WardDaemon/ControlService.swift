@@ -100,7 +100,7 @@ final class ControlService: ControlHandler {
 
     func handle(_ call: ControlCall) {
         switch call.method {
-        case "Status": call.reply(.object([("status", status(hub.counts).json)]))
+        case "Status": tellStatus(call)
         case "Holders": findHolders(call)
         case "Lock": lock(call)
         case "Unlock": unlock(call)
@@ -125,6 +125,12 @@ final class ControlService: ControlHandler {
     }
 
     // MARK: Seeing
+
+    /// `narrowed`: for a program in a sandbox.
+    func tellStatus(_ call: ControlCall, narrowed: Bool = false) {
+        let status = status(hub.counts)
+        call.reply(.object([("status", (narrowed ? status.narrowed : status).json)]))
+    }
 
     private func status(_ counts: EventJournal.Counts) -> VolumeStatus {
         let keeping = keeper.status
@@ -166,16 +172,22 @@ final class ControlService: ControlHandler {
         return status
     }
 
-    private func monitor(_ call: ControlCall) {
+    /// `narrowed`: for a program in a sandbox, which is told of the lock state from now on.
+    func monitor(_ call: ControlCall, narrowed: Bool = false) {
         let parameters = call.parameters
         var request = EventHub.Request()
         request.last = parameters["last"]?.intValue ?? 0
+        if narrowed, request.last != 0 { return call.failInvalidParameter("last") }
+        request.isNarrowed = narrowed
         request.follow = parameters["follow"]?.boolValue ?? true
         request.signals = parameters["signals"]?.boolValue ?? false
         request.wantsStatus = parameters["status"]?.boolValue ?? false
         withProtectionClass(call) { wanted in
             request.protectionClass = wanted?.letter
-            hub.subscribe(call, request) { status($0).json }
+            hub.subscribe(call, request) { counts in
+                let status = status(counts)
+                return (narrowed ? status.narrowed : status).json
+            }
         }
     }
 

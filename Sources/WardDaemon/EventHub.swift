@@ -22,6 +22,8 @@ final class EventHub: VolumeObserver {
         /// A letter.
         var protectionClass: String?
         var wantsStatus = false
+        /// The lock state alone: for a program in a sandbox.
+        var isNarrowed = false
     }
 
     private struct Subscriber {
@@ -54,10 +56,15 @@ final class EventHub: VolumeObserver {
         var subscribers: [Subscriber] = []
 
         mutating func tell(_ event: ControlEvent, isSignal: Bool = false) {
-            let answer = EventHub.answer(event)
+            let whole = EventHub.answer(event)
+            let narrowed =
+                subscribers.contains { $0.request.isNarrowed }
+                ? event.narrowed.map(EventHub.answer) : nil
             subscribers.removeAll { subscriber in
-                subscriber.wants(event, isSignal: isSignal)
-                    && !subscriber.call.reply(answer, continues: true)
+                guard subscriber.wants(event, isSignal: isSignal),
+                    let answer = subscriber.request.isNarrowed ? narrowed : whole
+                else { return false }
+                return !subscriber.call.reply(answer, continues: true)
             }
         }
     }

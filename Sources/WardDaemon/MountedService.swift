@@ -24,6 +24,9 @@ final class MountedService: @unchecked Sendable {
     private let keeper: LockKeeper
     private let service: ControlService
     private let server: ControlServer
+    private let stateService: StateService
+    /// For programs in a sandbox.
+    private let stateServer: ControlServer
     private let watchdog: WatchdogProcess?
     private let sessionWatch: SessionWatchProcess?
     private let isEnding = Atomic(false)
@@ -102,9 +105,13 @@ final class MountedService: @unchecked Sendable {
         info = MountedInfo(
             uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,
             socketPath: socketPath, state: machine.state.rawName)
+        stateService = StateService(service)
         do throws(ControlError) {
             server = try ControlServer(
                 socketPath: socketPath, version: options.version, handler: service)
+            stateServer = try ControlServer(
+                socketPath: StateInterface.socketPath(besides: socketPath),
+                version: options.version, methods: StateInterface.methods, handler: stateService)
             try runtime.record(
                 MountedVolume(
                     uuid: uuid, volume: placement.volumePath, mountpoint: connection.mountPoint,
@@ -235,6 +242,7 @@ final class MountedService: @unchecked Sendable {
         stopService()
         runtime.forget(uuid: uuid)
         server.stop()
+        stateServer.stop()
         log.write(.notice, "unmounted")
         log.stop()
     }

@@ -93,6 +93,28 @@ import WardSystem
         return nil
     }
 
+    @Test("a server of some methods does not hand over the others")
+    func someMethods() throws {
+        let fixture = try Fixture()
+        let path = fixture.directory + "/b.socket"
+        let server = try ControlServer(
+            socketPath: path, version: "1", methods: StateInterface.methods,
+            handler: fixture.handler)
+        defer { server.stop() }
+        for method in VolumeInterface.methods.subtracting(StateInterface.methods) {
+            let client = try ControlClient(socketPath: path)
+            let error = #expect(throws: ControlError.self) {
+                try client.call(qualified: VolumeInterface.qualified(method))
+            }
+            guard case .varlink("org.varlink.service.MethodNotImplemented", _) = error?.code else {
+                Issue.record("\(method): \(String(describing: error))")
+                continue
+            }
+        }
+        #expect(fixture.handler.passcodes.withLock { $0.isEmpty })
+        _ = try ControlClient(socketPath: path).call(qualified: "org.ward.Volume.Status")
+    }
+
     @Test func callsAndErrors() throws {
         let fixture = try Fixture()
         let client = try ControlClient(socketPath: fixture.path)

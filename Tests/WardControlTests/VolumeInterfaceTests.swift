@@ -37,6 +37,41 @@ import Testing
         }
     }
 
+    @Test("what a sandbox is told: the state, and nothing of other programs, files and the volume")
+    func narrowed() throws {
+        var told = status.narrowed
+        // Every member that clients need is there.
+        #expect(VolumeStatus(json: told.json) == told)
+        #expect(told.state == status.state && told.mountpoint == status.mountpoint)
+        #expect(told.protectedDataAvailable && told.firstUnlockHappened && told.passcodeSet)
+        #expect(told.graceRemainingSeconds == 2.5 && told.classes[0].available)
+        told.graceRemainingSeconds = nil
+        told.userInactiveRemainingSeconds = nil
+        told.protectedDataAvailable = false
+        told.firstUnlockHappened = false
+        let nothing = VolumeStatus(
+            uuid: "", volume: "", mountpoint: "/m", state: "locking", since: status.since,
+            passcodeSet: true, graceSeconds: 10, graceRemainingSeconds: nil,
+            classes: [ClassStatus(letter: "A", name: "complete", available: true, openFiles: 0)],
+            pid: 0, version: "1", readOnly: false, manualClock: false)
+        #expect(told == nothing)
+
+        for kind in ControlEvent.Kind.allCases {
+            var event = ControlEvent(
+                kind: kind, state: "locked", path: "/p", protectionClass: "A", operation: "open",
+                pid: 1, uid: 2, program: "cat", secondsLeft: 3, seconds: 4, files: 5, detail: "d")
+            event.sequence = 6
+            guard let narrowed = event.narrowed else { continue }
+            #expect(
+                narrowed
+                    == ControlEvent(
+                        time: event.time, kind: kind, state: "locked", protectionClass: "A",
+                        secondsLeft: 3))
+        }
+        let silent: [ControlEvent.Kind] = [.denied, .lost, .note, .removedUnread, .trustedHost]
+        for kind in silent { #expect(ControlEvent(kind: kind).narrowed == nil) }
+    }
+
     private var status: VolumeStatus {
         var status = VolumeStatus(
             uuid: "u", volume: "/v", mountpoint: "/m", state: "locking", since: Timestamp.now(),
