@@ -225,6 +225,7 @@ extension Volume {
         flags: Int32, dropSetGroupID: Bool, caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
         if isReadOnly { throw .readOnlyFileSystem }
+        try guardContainerRecord(name, caller)
         let node = node(id)
         defer { isDirty.store(true, ordering: .relaxed) }
         switch kind(of: name) {
@@ -296,6 +297,7 @@ extension Volume {
         of id: NodeID, _ name: UnsafeRawBufferPointer, caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
         if isReadOnly { throw .readOnlyFileSystem }
+        try guardContainerRecord(name, caller)
         let node = node(id)
         defer { isDirty.store(true, ordering: .relaxed) }
         switch kind(of: name) {
