@@ -110,6 +110,11 @@ void ward_futex_wake_all(const uint32_t *word) { syscall(SYS_futex, word, FUTEX_
 int ward_close_range(unsigned first, unsigned last, unsigned flags) {
     return (int)syscall(SYS_close_range, first, last, flags);
 }
+int ward_open_terminal(void) { return posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC); }
+int ward_open_terminal_peer(int master) {
+    return unlockpt(master) ? -1 : ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+}
+void ward_new_session_keyring(void) { syscall(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, NULL); }
 int ward_prctl(int option, unsigned long argument) { return prctl(option, argument, 0, 0, 0); }
 
 int ward_mlock_on_fault(const void *memory, size_t count) { return mlock2(memory, count, MLOCK_ONFAULT); }

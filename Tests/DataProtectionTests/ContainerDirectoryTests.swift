@@ -164,6 +164,9 @@ extension DataProtectionSuite {
         // What Foundation answers by itself, from the variables, agrees.
         #expect(Foundation::NSHomeDirectory() == root)
         #expect(Foundation::NSTemporaryDirectory() == root + "/tmp/")
+        // In a sandbox, too, the daemon tells the state.
+        #expect(ProtectedData.shared.snapshot?.state == .unlocked)
+        #expect(ProtectedData.shared.isAvailable(for: .complete))
         try Data("x".utf8).write(
             to: FileManager.default.temporaryDirectory.appendingPathComponent("probe"),
             options: .completeFileProtection)

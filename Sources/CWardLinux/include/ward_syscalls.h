@@ -108,6 +108,13 @@ void ward_use_one_heap(void);
 int ward_close_range(unsigned first, unsigned last, unsigned flags);
 /* PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, PR_SET_NAME: prctl(2) is variadic. */
 int ward_prctl(int option, unsigned long argument);
+/* KEYCTL_JOIN_SESSION_KEYRING, keyctl(2): a new keyring in place of the session's, for this process
+ * and its children. */
+void ward_new_session_keyring(void);
+/* A new pseudoterminal, pty(7): its master, and then its other end (TIOCGPTPEER, ioctl_tty(2)).
+ * Neither becomes the controlling terminal, both are close-on-exec. */
+int ward_open_terminal(void);
+int ward_open_terminal_peer(int master);
 /* mlock2(2) with MLOCK_ONFAULT: pages are locked as they come to be. Declared by glibc only under _GNU_SOURCE. */
 int ward_mlock_on_fault(const void *memory, size_t count);
 

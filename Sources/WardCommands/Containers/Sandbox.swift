@@ -1,39 +1,49 @@
+import CWardLinux
 import Glibc
 import WardSystem
 
-/// A view of the machine without the volumes but for one container and its groups: bubblewrap, bwrap(1).
+/// Runs a command by bubblewrap, bwrap(1), in a view of the machine that shows little.
 struct Sandbox {
-    /// Absolute.
-    let container: String
-    let groups: [String]
-    let mountPoint: String
-    /// Where the device keys of this user's volumes are.
-    let keys: String
+    let view: SandboxView
 
-    private static let what = "cannot run in a sandbox"
+    static let what = "cannot run in a sandbox"
 
-    /// Runs the command to its end: its exit code, or 128 and the number of the signal that ended it.
+    /// Runs the command to its end: its exit code, or 128 and the number of the signal that ended
+    /// it.
     func run(_ command: [String], _ signals: ForwardedSignals) throws(CommandFailure) -> Int32 {
+        try Sandbox.refuseDirectories()
         let code: Int32
         var hasStarted: UInt8 = 0
         do throws(Errno) {
             let started = try Sandbox.pipe()
             let reading = OwnedDescriptor(adopting: started.reading)
             let writing = OwnedDescriptor(adopting: started.writing)
-            let view = try Sandbox.pipe(holding: view.flatMap { Array($0.utf8) + [0] })
+            let words = view.arguments(
+                filter: Sandbox.filterDescriptor,
+                forbidsNamespaces: try Sandbox.forbidsNamespaces())
+            let arguments = try Sandbox.pipe(holding: words.flatMap { Array($0.utf8) + [0] })
             let filter = try Sandbox.pipe(holding: TerminalInputFilter.program)
+            let terminal = try SandboxTerminal()
+            // Keys of the session that ward runs in, keyrings(7), are not the command's.
+            ward_new_session_keyring()
             let child = try ChildProcess.start(
                 "bwrap",
                 ["bwrap", "--args", "\(Sandbox.viewDescriptor)", "--"] + starter + command,
+                input: terminal.stream(0), output: terminal.stream(1), error: terminal.stream(2),
                 passing: (writing.rawValue, Sandbox.startedDescriptor),
                 alsoPassing: [
-                    (view.rawValue, Sandbox.viewDescriptor),
+                    (arguments.rawValue, Sandbox.viewDescriptor),
                     (filter.rawValue, Sandbox.filterDescriptor),
                 ],
-                // So that a terminal's keys end the command, and not bubblewrap before it.
+                // So that what is sent to all programs of this one's group ends the command, and
+                // not bubblewrap before it.
                 blocking: ForwardedSignals.numbers)
             try writing.close()
-            code = signals.forward(to: child) { Sandbox.deliver($0, below: child.pid) }
+            try terminal.begin()
+            code = signals.forward(to: child, keysToo: true) {
+                Sandbox.deliver($0, below: child.pid)
+            }
+            terminal.end()
             _ = try Syscall.read(reading.rawValue, &hasStarted, 1)
         } catch {
             if error == .noSuchFileOrDirectory {
@@ -54,37 +64,35 @@ struct Sandbox {
         return code
     }
 
-    private static let program =
-        (try? Path.real(ChildProcess.thisProgram)) ?? ChildProcess.thisProgram
+    static let program = (try? Path.real(ChildProcess.thisProgram)) ?? ChildProcess.thisProgram
 
     private var starter: [String] { [Sandbox.program, "sandbox-child", "--"] }
 
-    /// What bubblewrap is told of the view. By a descriptor: nobody else's business, and as long as it has to be.
-    private var view: [String] {
-        let shown = [container] + groups
-        let hidden = hiddenDirectories.filter { !shown.contains($0) }
-        var words = ["--dev-bind", "/", "/", "--die-with-parent"]
-        words += ["--seccomp", "\(Sandbox.filterDescriptor)"]
-        // With a process table of its own: /proc/PID/root of a process outside leads outside.
-        words += ["--unshare-pid", "--proc", "/proc"]
-        // What root may do would undo the rest.
-        if geteuid() == 0 { words += ["--cap-drop", "ALL"] }
-        // What is mounted in what is shown comes along with it.
-        let inside = hidden.filter { place in shown.contains { PathBytes.isInside(place, $0) } }
-        for place in hidden where !inside.contains(place) { words += ["--tmpfs", place] }
-        for place in shown { words += ["--bind", place, place] }
-        for place in inside { words += ["--tmpfs", place] }
-        if hidden.contains(where: { PathBytes.isInside(Sandbox.program, $0) }) {
-            words += ["--ro-bind", Sandbox.program, Sandbox.program]
+    /// From a directory that is open, the way up goes on outside of the sandbox.
+    private static func refuseDirectories() throws(CommandFailure) {
+        for (number, name) in ["input", "output", "error"].enumerated() {
+            guard let status = try? Syscall.fstat(Int32(number)),
+                status.st_mode & S_IFMT == S_IFDIR
+            else { continue }
+            throw CommandFailure(
+                what, why: "its standard \(name) is a directory, which leads out of it",
+                hint: "redirect it from /dev/null, or name the directory with --show",
+                status: .usage)
         }
-        // What is written beside the container must fail, and not be lost with the sandbox.
-        for place in hidden { words += ["--remount-ro", place] }
-        let here = Path.current ?? "/"
-        let hiding = shown.contains { PathBytes.isInside(here, $0) } ? inside : hidden
-        if hiding.contains(where: { PathBytes.isInside(here, $0) }) {
-            words += ["--chdir", container]
-        }
-        return words
+    }
+
+    /// Whether this bubblewrap can keep the command from making user namespaces: 0.8 and later.
+    private static func forbidsNamespaces() throws(Errno) -> Bool {
+        let ends = try pipe()
+        let reading = OwnedDescriptor(adopting: ends.reading)
+        let writing = OwnedDescriptor(adopting: ends.writing)
+        let child = try ChildProcess.start(
+            "bwrap", ["bwrap", "--help"], input: .null, output: .descriptor(writing.rawValue),
+            error: .null)
+        try writing.close()
+        let help = try FileReading.bytes(of: reading.rawValue)
+        _ = child.wait()
+        return String(decoding: help, as: UTF8.self).contains("--disable-userns")
     }
 
     /// A pipe that holds these bytes, and then ends.
@@ -109,19 +117,6 @@ struct Sandbox {
             adopting: try Syscall.check { fcntl(ends.reading, F_DUPFD_CLOEXEC, 10) })
         let writing = try Syscall.check { fcntl(ends.writing, F_DUPFD_CLOEXEC, 10) }
         return (reading.release(), writing)
-    }
-
-    /// Mounts of volumes, and what holds the keys of this user's. Those that this user can't enter hide themselves.
-    private var hiddenDirectories: [String] {
-        let others = MountTable.now.entries.filter { $0.isWard && $0.mountPoint != mountPoint }
-            .map(\.mountPoint)
-        var places = [mountPoint]
-        for place in others + [keys]
-        where !places.contains(place) && (try? Syscall.stat(place)) != nil {
-            places.append(place)
-        }
-        // The outer ones first: what is hidden in another is made again in it.
-        return places.sorted { $0.utf8.count < $1.utf8.count }
     }
 
     // MARK: The command in the sandbox

@@ -2,8 +2,8 @@ import ArgumentParser
 import Glibc
 import WardSystem
 
-/// Started in a sandbox, never by a person: says that the sandbox is there, and becomes the command, with the signals that
-/// were held back from bubblewrap.
+/// Started in a sandbox, never by a person: says that the sandbox is there, and becomes the
+/// command, with the signals that were held back from bubblewrap.
 struct SandboxChildCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sandbox-child", abstract: "Become the command of a sandbox.",
@@ -14,9 +14,12 @@ struct SandboxChildCommand: ParsableCommand {
     func run() throws {
         _ = write(Sandbox.startedDescriptor, "1", 1)
         close(Sandbox.startedDescriptor)
+        SandboxTerminal.enter()
         var none = sigset_t()
         sigemptyset(&none)
         sigprocmask(SIG_SETMASK, &none, nil)
-        throw ExitCode(ProgramStart.replaceThisProcess(command))
+        throw ExitCode(
+            ProgramStart.replaceThisProcess(
+                command, hint: "check the command; --show DIRECTORY shows what it needs"))
     }
 }

@@ -24,8 +24,11 @@ struct ForwardedSignals {
     }
 
     /// Until the child ends: its exit code, or 128 and the number of the signal that ended it. `deliver`: in place of sending
-    /// a signal to the child.
-    func forward(to child: ChildProcess, by deliver: ((Int32) -> Void)? = nil) -> Int32 {
+    /// a signal to the child. `keysToo`: also those that a terminal's keys sent to this process,
+    /// where the command has not got them: it runs in a session of its own.
+    func forward(
+        to child: ChildProcess, keysToo: Bool = false, by deliver: ((Int32) -> Void)? = nil
+    ) -> Int32 {
         var waited = waited
         while true {
             var information = siginfo_t()
@@ -38,7 +41,7 @@ struct ForwardedSignals {
                 return ward_wifexited(status) != 0
                     ? ward_wexitstatus(status) : 128 + ward_wtermsig(status)
             }
-            if number > 0, information.si_code != ForwardedSignals.fromKernel {
+            if number > 0, keysToo || information.si_code != ForwardedSignals.fromKernel {
                 if let deliver { deliver(number) } else { kill(child.pid, number) }
             }
         }

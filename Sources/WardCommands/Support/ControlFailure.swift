@@ -39,6 +39,11 @@ extension CommandFailure {
             self.init(
                 what, why: "\(all.count) volumes are mounted and none was named",
                 hint: "name one of \(places)", status: .usage)
+        case .varlink("org.varlink.service.MethodNotImplemented", _):
+            self.init(
+                what, subject,
+                why: "in a container's sandbox the daemon tells the lock state alone",
+                hint: "run it outside of the sandbox", status: .notPermitted)
         case .varlink(let name, _):
             self.init(
                 what, subject, why: "the daemon answered \(name)",

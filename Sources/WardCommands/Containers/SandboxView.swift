@@ -1,0 +1,206 @@
+import Glibc
+import WardControl
+import WardKeys
+import WardSystem
+
+/// What a program in a sandbox is shown of the machine, in arguments of bubblewrap, bwrap(1). What
+/// is not named here is not there: the view begins with nothing.
+struct SandboxView {
+    /// Absolute, as all paths here.
+    let container: String
+    let groups: [String]
+    let mountPoint: String
+    /// As programs on the volume know it. The socket that tells the state alone is shown in its
+    /// place.
+    let controlSocket: String
+    /// What the person asked for beside it, read-only, without symbolic links.
+    let shown: [String]
+    let sharesNetwork: Bool
+    /// The command's file, and the same without symbolic links, where it is found.
+    let program: (path: String, file: String)?
+    /// This program: it starts the command in the sandbox.
+    let starter: String
+
+    /// The system, read-only: as an ordinary user could read it on any machine of its kind.
+    private static let system = [
+        "/usr", "/opt", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+        "/var/cache/fontconfig", "/var/lib/ca-certificates",
+    ]
+    /// What programs read of `/etc`, and everybody may read. It holds passwords and keys, which
+    /// root may read even without a capability: so as root, too, there is nothing else of it.
+    private static let settings = [
+        "alternatives", "bash.bashrc", "bash_completion", "bash_completion.d", "ca-certificates",
+        "ca-certificates.conf", "crypto-policies", "debian_version", "fonts", "gai.conf",
+        "group", "gtk-3.0", "gtk-4.0", "host.conf", "hostname", "hosts", "inputrc", "ld.so.cache",
+        "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "lsb-release",
+        "magic", "magic.mime", "mailcap", "mime.types", "networks", "nsswitch.conf", "os-release",
+        "passwd", "perl", "pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs",
+        "pki/tls/openssl.cnf", "profile", "profile.d", "protocols", "resolv.conf", "rpc",
+        "services", "shells", "skel", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
+        "xdg", "zsh", "zshrc",
+    ].map { "/etc/" + $0 }
+    /// Directories of `/etc` with a version in their names.
+    private static let versionedSettings = ["java", "python"]
+    /// Of the system, but with settings of the machine's own.
+    private static let localSettings = "/usr/local/etc"
+
+    private var own: [String] { [container] + groups }
+
+    // MARK: What holds secrets of volumes
+
+    /// Mount points, volumes' directories, keys and sockets, and process tables, by which the roots
+    /// of other processes can be reached. `isClaim`: somebody says that a volume is there.
+    private static func secrets(beside controlSocket: String) -> [(path: String, isClaim: Bool)] {
+        var places = [
+            StateDirectory.defaultRoot(), RuntimeDirectory.defaultPath(),
+            Path.parent(controlSocket),
+        ].map { (path: (try? Path.real($0)) ?? $0, isClaim: false) }
+        for entry in MountTable.now.entries {
+            if entry.isWard || entry.type == "proc" { places.append((entry.mountPoint, false)) }
+            if entry.isWard, entry.source.hasPrefix("/") { places.append((entry.source, true)) }
+        }
+        return places
+    }
+
+    /// A place with secrets of volumes that lies in `directory`, or that `directory` lies in.
+    private static func secrets(around directory: String, _ controlSocket: String) -> [String] {
+        secrets(beside: controlSocket).filter { place in
+            guard
+                PathBytes.isInside(place.path, directory)
+                    || PathBytes.isInside(directory, place.path)
+            else { return false }
+            // Whoever mounts something may call it by any name: that of a system directory hides
+            // nothing.
+            return !place.isClaim || access(place.path + "/ward.keybag", F_OK) == 0
+        }.map(\.path)
+    }
+
+    /// What keeps `directory` from being shown; nil where nothing does.
+    static func secret(around directory: String, controlSocket: String) -> String? {
+        secrets(around: directory, controlSocket).first
+    }
+
+    /// What has to be covered in the system's directories.
+    private var covered: [String] {
+        var places = [mountPoint, SandboxView.localSettings]
+        for directory in SandboxView.system where !SandboxView.isLink(directory) {
+            places += SandboxView.secrets(around: directory, controlSocket)
+                .filter { PathBytes.isInside($0, directory) && !PathBytes.isSame($0, directory) }
+        }
+        var seen: [String] = []
+        for place in places
+        where !seen.contains(place)
+            && (place == mountPoint || (try? Syscall.stat(place)) != nil)
+        {
+            seen.append(place)
+        }
+        // The outer ones first: what is covered in another is made again in it.
+        return seen.sorted { $0.utf8.count < $1.utf8.count }
+    }
+
+    /// Other file systems that are mounted in what is shown of the volume: they come along with it.
+    private var mountedInside: [String] {
+        MountTable.now.entries.map(\.mountPoint).filter { place in
+            own.contains { PathBytes.isInside(place, $0) && !PathBytes.isSame(place, $0) }
+        }.sorted { $0.utf8.count < $1.utf8.count }
+    }
+
+    // MARK: The arguments
+
+    /// `filter`: the descriptor of the seccomp filter. `forbidsNamespaces`: bubblewrap is able to.
+    func arguments(filter: Int32, forbidsNamespaces: Bool) -> [String] {
+        var words = [
+            // Namespaces of its own for everything. Without the network's, sockets without a path
+            // (unix(7), "abstract") and servers on this machine could be reached, which do things
+            // for their user.
+            "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
+            "--unshare-cgroup-try", "--cap-drop", "ALL", "--seccomp", "\(filter)",
+            "--die-with-parent", "--new-session",
+        ]
+        if forbidsNamespaces { words.append("--disable-userns") }
+        if !sharesNetwork { words.append("--unshare-net") }
+        for place in SandboxView.system + SandboxView.settings + versionedSettings {
+            words += SandboxView.showing(place)
+        }
+        words += ["--proc", "/proc", "--dev", "/dev"]
+        for place in ["/run", "/tmp", "/var/tmp"] { words += ["--tmpfs", place] }
+        let covered = covered
+        for place in covered { words += ["--tmpfs", place] }
+        for place in shown { words += ["--ro-bind", place, place] }
+        for (path, file) in files where !isShown(path) { words += ["--ro-bind", file, path] }
+        for place in own { words += ["--bind", place, place] }
+        let inside = mountedInside
+        for place in inside { words += SandboxView.covering(place) }
+        words += [
+            "--ro-bind", StateInterface.socketPath(besides: controlSocket), controlSocket,
+        ]
+        // What is written beside the container must fail, and not be lost with the sandbox.
+        for place in covered + ["/"] { words += ["--remount-ro", place] }
+        // Settings of the kernel belong to root, whatever its capabilities.
+        if geteuid() == 0 { words += ["--remount-ro", "/proc"] }
+        let here = Path.current ?? "/"
+        let isHidden = (covered + inside).contains { place in
+            PathBytes.isInside(here, place) && !own.contains { PathBytes.isInside(here, $0) }
+                || inside.contains { PathBytes.isInside(here, $0) }
+        }
+        return words + ["--chdir", isShown(here) && !isHidden ? here : container]
+    }
+
+    /// Programs that lie elsewhere: where they are to be, and the file.
+    private var files: [(path: String, file: String)] {
+        var files = [(path: starter, file: starter)]
+        guard let program, SandboxView.secrets(around: program.file, controlSocket).isEmpty else {
+            return files
+        }
+        for path in [program.path, program.file] where !files.contains(where: { $0.path == path }) {
+            files.append((path, program.file))
+        }
+        return files
+    }
+
+    private func isShown(_ path: String) -> Bool {
+        (SandboxView.system + shown + own).contains { PathBytes.isInside(path, $0) }
+    }
+
+    private var versionedSettings: [String] {
+        guard let directory = try? OwnedDescriptor(opening: "/etc", O_RDONLY | O_DIRECTORY),
+            let names = try? DirectoryReading.names(in: directory.rawValue)
+        else { return [] }
+        return names.map { String(decoding: $0, as: UTF8.self) }.filter { name in
+            SandboxView.versionedSettings.contains { name.hasPrefix($0) }
+        }.map { "/etc/" + $0 }
+    }
+
+    private static func isLink(_ path: String) -> Bool {
+        guard let status = try? Syscall.fstatat(AT_FDCWD, path) else { return false }
+        return status.st_mode & S_IFMT == S_IFLNK
+    }
+
+    /// Shows what is there and everybody may read. A link stays one where it leads to what is
+    /// shown: programs read the name of the time zone from one.
+    private static func showing(_ path: String) -> [String] {
+        guard let file = try? Path.real(path), let status = try? Syscall.stat(file),
+            status.st_mode & 0o004 != 0
+        else { return [] }
+        if isLink(path), let target = linkTarget(of: path),
+            (system + settings).contains(where: { PathBytes.isInside(file, $0) })
+        {
+            return ["--symlink", target, path]
+        }
+        return ["--ro-bind", file, path]
+    }
+
+    private static func linkTarget(of path: String) -> String? {
+        var buffer = [UInt8](repeating: 0, count: Int(PATH_MAX))
+        guard let count = try? Syscall.readlinkat(AT_FDCWD, path, &buffer, buffer.count) else {
+            return nil
+        }
+        return String(decoding: buffer[..<count], as: UTF8.self)
+    }
+
+    private static func covering(_ place: String) -> [String] {
+        let isFile = (try? Syscall.stat(place)).map { $0.st_mode & S_IFMT != S_IFDIR } ?? false
+        return isFile
+            ? ["--ro-bind", "/dev/null", place] : ["--tmpfs", place, "--remount-ro", place]
+    }
+}
