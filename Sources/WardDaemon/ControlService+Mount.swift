@@ -56,7 +56,8 @@ extension ControlService {
     private static let maximumAnswerBytes = 65536
 
     /// Called on threads that serve requests: waits for nothing. `endpoints`: where the daemon listens now. `isRoot`:
-    /// asked of the mount's root: a program that is shown a part of the mount (a sandbox) locks nothing.
+    /// asked of the mount's root: a program that is shown a part of the mount (a sandbox) locks nothing, and is told the lock
+    /// state alone.
     func mountAttribute(
         _ name: String, _ caller: Caller, isRoot: Bool, _ endpoints: ControlEndpoints?
     ) throws(Errno) -> [UInt8] {
@@ -66,8 +67,8 @@ extension ControlService {
             guard let endpoints else { throw .noData }
             return endpoints.json.bytes
         case MountAttribute.status:
-            var status = currentStatus()
             // A program that is confined to a part of the volume may ask, too.
+            var status = isRoot ? currentStatus() : currentStatus().narrowed
             status.lostPaths = []
             status.hosts = []
             let bytes = status.json.bytes

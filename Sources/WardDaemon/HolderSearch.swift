@@ -114,7 +114,7 @@ final class HolderScan: Sendable {
     private let deviceMinor: UInt32
     private let found = Mutex(Found())
     private let isCancelled = Atomic(false)
-    private let done = WakeDescriptor()
+    private let done = WakeWord()
 
     init(volume: Volume, deviceMinor: UInt32) {
         self.volume = volume

@@ -129,7 +129,7 @@ final class LockKeeper: @unchecked Sendable {
     /// Evicts every class, whatever the state: the mount ends. Returns when that is done.
     func evictEverything() {
         leaveForGood()
-        let done = WakeDescriptor()
+        let done = WakeWord()
         let isTaken = add { [unowned self] in
             evict(.all, keepOpenFiles: [])
             done.signal()
@@ -139,7 +139,7 @@ final class LockKeeper: @unchecked Sendable {
 
     /// Handles an event and waits for its effects; not on the lock thread.
     func perform(_ event: LockStateMachine.Event) {
-        let done = WakeDescriptor()
+        let done = WakeWord()
         if post(event, done: { _ in done.signal() }) {
             done.wait(timeout: LockKeeper.evictionDeadline * 3)
         }

@@ -330,7 +330,7 @@ extension MountedService {
     /// another process has locked or which lies on a store that hangs; the keys are gone, so nothing is waited for long.
     private func stopService() {
         let service = service
-        let done = WakeDescriptor()
+        let done = WakeWord()
         guard
             let thread = try? SystemThread(
                 "ward-stop",

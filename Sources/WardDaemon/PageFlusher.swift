@@ -19,7 +19,7 @@ final class PageFlusher: Sendable {
     /// One grace period.
     private final class Run: Sendable {
         let isOver = Atomic(false)
-        let end = WakeDescriptor()
+        let end = WakeWord()
     }
 
     private let volume: Volume

@@ -9,8 +9,8 @@ import WardSystem
 final class StandbyThread: Sendable {
     private final class Worker: Sendable {
         let body = Mutex<(@Sendable () -> Void)?>(nil)
-        let begins = WakeDescriptor()
-        let ends = WakeDescriptor()
+        let begins = WakeWord()
+        let ends = WakeWord()
     }
 
     private struct State: Sendable {

@@ -124,6 +124,7 @@ extension MountSuite {
                 "runtime listed", "ciphertext exchanged", "socket replaced",
                 "status tells", "events tell", "server unix", "server abstract", "server tcp",
                 "other processes", "user namespace", "record set", "record removed",
+                "attribute control", "attribute status",
             ]
             working.formUnion(
                 [

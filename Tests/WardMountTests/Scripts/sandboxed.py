@@ -194,24 +194,26 @@ def order(method, parameters, more=False):
             return answer
 
 
-def mount_attribute(name):
-    """Attributes by which a mount answers for itself, on every file of it."""
-    value = os.getxattr(places["container"], name).decode()
+def mount_attribute(place, name):
+    """Attributes by which a mount answers for itself, on every file of it or on its root."""
+    value = os.getxattr(place, "system.ward.mount." + name).decode()
     if "lock" in name:
         return value
     for secret_place in (places["backing"], places["uuid"]):
-        if secret_place in value:
+        if name == "status" and secret_place in value:
             return value
-    if "socket" in value:
-        answer = call(json.loads(value)["socket"], "org.ward.Volume.Holders", {})
+    if name == "control":
+        answer = call(json.loads(value)["control"]["socket"], "org.ward.Volume.Holders", {})
         return None if "error" in answer else answer
 
 
 for name in ("control", "status"):
-    attack("attribute " + name, lambda: mount_attribute("system.ward." + name))
+    attack("attribute " + name, lambda: mount_attribute(places["mountpoint"], name))
+    attack("own attribute " + name, lambda: mount_attribute(places["container"], name))
 if places.get("destroy"):
     for name in ("lock", "lock-now", "lock-end-hosts", "lock-now-end-hosts"):
-        attack("attribute " + name, lambda: mount_attribute("system.ward." + name))
+        attack("attribute " + name, lambda: mount_attribute(places["mountpoint"], name))
+        attack("own attribute " + name, lambda: mount_attribute(places["container"], name))
 wrong = {"passcode": "not this one", "current": "nor this"}
 # Outside, where the attack must get through, without what would take the volume away.
 for method, parameters, more in [
