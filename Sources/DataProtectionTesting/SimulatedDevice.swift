@@ -29,7 +29,6 @@ public final class SimulatedDevice: Sendable {
     /// The passcode it was made with; nil without one.
     public let passcode: String?
     private let process: SimulatorProcess
-    private let socketPath: String
     /// Calls wait for the device, which is no place to do so in the pool of Swift's tasks.
     private let queue = DispatchQueue(label: "org.ward.simulated-device")
     private let isCounted = Atomic<Bool>(true)
@@ -56,7 +55,6 @@ public final class SimulatedDevice: Sendable {
         self.process = process
         self.passcode = passcode
         path = mount.mountPoint
-        socketPath = mount.socketPath
         ContainerContext.countDevices(1)
     }
 
@@ -246,9 +244,10 @@ public final class SimulatedDevice: Sendable {
     private func control<Value: Sendable>(
         _ body: @escaping @Sendable (ControlClient) throws -> Value
     ) async throws -> Value {
-        let socketPath = socketPath
+        // Each mount has a socket of its own: `restart` makes another.
+        let path = path
         return try await SimulatedDevice.run(on: queue) {
-            try body(ControlClient(socketPath: socketPath))
+            try body(ControlClient(volumeAt: path))
         }
     }
 

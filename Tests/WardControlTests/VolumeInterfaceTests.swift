@@ -50,7 +50,7 @@ import Testing
         told.protectedDataAvailable = false
         told.firstUnlockHappened = false
         let nothing = VolumeStatus(
-            uuid: "", volume: "", mountpoint: "/m", state: "locking", since: status.since,
+            uuid: "", volume: "", mountpoint: "/m", state: "locking", since: told.since,
             passcodeSet: true, graceSeconds: 10, graceRemainingSeconds: nil,
             classes: [ClassStatus(letter: "A", name: "complete", available: true, openFiles: 0)],
             pid: 0, version: "1", readOnly: false, manualClock: false)

@@ -336,14 +336,14 @@ extension MountSuite {
                         channel = socket.socket(socket.AF_UNIX)
                         channel.connect(sys.argv[1])
                         text = '{"method":"org.ward.Volume.%s","parameters":%s}' % (sys.argv[2], sys.argv[3])
-                        channel.sendall(text.encode() + b"\0")
+                        channel.sendall(text.encode() + bytes(1))
                         answer = b""
-                        while not answer.endswith(b"\0"):
+                        while not answer.endswith(bytes(1)):
                             piece = channel.recv(65536)
                             if not piece:
                                 break
                             answer += piece
-                        print(answer.rstrip(b"\0").decode())
+                        print(answer.rstrip(bytes(1)).decode())
                         """, try #require(volume.socketPath()), method, parameters,
                     ], environment: volume.environment
                 ).output
