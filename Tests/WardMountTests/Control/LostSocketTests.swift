@@ -146,7 +146,8 @@ extension MountSuite {
                 #expect(!asked.succeeded, "\(name): \(asked)")
             }
             #expect(try volume.ward("status", volume.mountPoint).output.contains("unlocked"))
-            let own = try volume.shell(#"getfattr --only-values -n system.ward.mount.lock-now "$MNT""#)
+            let own = try volume.shell(
+                #"getfattr --only-values -n system.ward.mount.lock-now "$MNT""#)
             #expect(UInt64(own) != nil, "the lock's number")
         }
 
