@@ -133,7 +133,7 @@ int ward_get_limit(pid_t pid, int resource, uint64_t *soft, uint64_t *hard) {
     return 0;
 }
 
-/* Of the three bit maps of pselect6(2), each of `words` words: the one of readable, writable and exceptional. */
+/* The three bit maps of pselect6(2), each of `words` words: the one of readable, writable and exceptional. */
 static int is_in(const unsigned long *map, size_t words, size_t which, int fd) {
     size_t bits = 8 * sizeof *map;
     return (map[which * words + (size_t)fd / bits] >> ((size_t)fd % bits)) & 1;

@@ -13,7 +13,8 @@ enum ContainerDirectories {
     private static let nowhere = "/dev/null/outside-of-any-container"
     private static let told = Mutex<Set<String>>([])
 
-    /// What the user's directories are in; nil outside of a container, where they are Foundation's.
+    /// The directory that the user's directories are in; nil outside of a container, where they are
+    /// Foundation's.
     private static var place: String? {
         if let root { return root }
         guard let reason = ContainerContext.refusal else { return nil }

@@ -57,7 +57,8 @@ enum ProtectionChange {
             try DataProtection.applies(protection, at: path, path: path)
         else { return }
         do throws(Errno) {
-            // As on iOS: what it has already needs no key. Of a file that its owner may not read nobody knows.
+            // A class that the item has already needs no key, as on iOS. The class of a file that
+            // its owner may not read is known to nobody.
             if (try? VolumeAttributes.protection(ofItemAt: path)) == protection { return }
             try VolumeAttributes.setProtection(protection, ofItemAt: path)
         } catch {

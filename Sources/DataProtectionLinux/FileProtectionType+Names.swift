@@ -71,7 +71,8 @@ extension Data.WritingOptions {
 extension [FileAttributeKey: Any] {
     /// Takes the class out of attributes for a file. Throws `DataProtectionError.unknownClass`.
     ///
-    /// What the volume itself lists among the extended attributes goes as well: `.protectionKey` alone says the class.
+    /// Attributes that the volume itself lists among the extended attributes go as well:
+    /// `.protectionKey` alone says the class.
     mutating func takeProtection() throws(DataProtectionError) -> FileProtectionType? {
         dropVolumeAttributes()
         guard let value = removeValue(forKey: .protectionKey) else { return nil }

@@ -60,7 +60,7 @@
         SQLITE_OPEN_FILEPROTECTION_NONE: .noFileProtection,
     ]
 
-    /// What SQLite makes of a file name (https://www.sqlite.org/uri.html).
+    /// SQLite's reading of a file name (https://www.sqlite.org/uri.html).
     struct DatabaseName {
         /// Nil for a database that is in no file, or that the name says not to make.
         let pathToCreate: String?

@@ -85,7 +85,8 @@ struct EraseCommand: ParsableCommand {
             "a recovery kit made before still opens what is left of it: destroy the kit as well")
     }
 
-    /// What the daemon of a mounted volume wants; nil where it has none, or none is to be asked for.
+    /// The passcode that the daemon of a mounted volume wants; nil where it wants none, or none is
+    /// to be asked for.
     private func secret(
         for target: EraseTarget, _ console: Console
     ) throws(CommandFailure) -> SecretBox? {
@@ -300,7 +301,7 @@ private struct EraseTarget {
                 }
                 try connection.client.waitForEnd()
             } catch {
-                // What it answers counts, a wrong passcode above all.
+                // The daemon's answer counts, a wrong passcode above all.
                 if case .volume = error.code { throw CommandFailure(what, path, error) }
                 // A daemon that does not do it can't keep it from being done; what it has in memory goes with its mount.
                 try eraseKey()

@@ -32,7 +32,7 @@ struct SessionWatchCommand: ParsableCommand {
 
 /// The way to the daemon.
 private struct DaemonConnection {
-    /// Of each answer: past this, other ways are tried.
+    /// The longest wait for each answer: past this, other ways are tried.
     private static let patience = Duration.seconds(2)
     /// The daemon's own deadline is 5 s, and it may look for another second.
     private static let deadline = Duration.seconds(7)

@@ -9,7 +9,7 @@ public enum ContainerContext {
     /// For a test that plays an app: as the variable, for the current task and those it starts.
     @TaskLocal public static var assumedRoot: String?
 
-    /// What a process has of simulated devices.
+    /// The state that a process has of simulated devices.
     private struct Simulation {
         var devices = 0
         /// The containers that the process is in as a whole, each as often as it was entered.

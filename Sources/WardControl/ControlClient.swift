@@ -471,7 +471,7 @@ public final class ControlClient {
         ControlError(.protocolViolation, path: socketPath, reason)
     }
 
-    /// Of each wait for an answer, and for room to send; nil: for ever.
+    /// The time limit of each wait for an answer, and for room to send; nil: for ever.
     public func setTimeout(_ timeout: Duration?) throws(ControlError) {
         var value = timeval()
         if let timeout {

@@ -92,7 +92,7 @@ extension ControlSocket {
     }
 }
 
-/// What has a name now, held by a descriptor that names it alone.
+/// The file that has a name now, held by a descriptor that names it alone.
 struct NamedFile: ~Copyable {
     let file: OwnedDescriptor
     let endpoint: ControlEndpoint

@@ -9,7 +9,7 @@ public struct ControlError: Error, Sendable, CustomStringConvertible {
         case refused
         /// The daemon belongs to somebody else.
         case permission
-        /// What listens there is not the mount's daemon.
+        /// The program that listens there is not the mount's daemon.
         case replaced
         /// The mount was made by another user, who alone may enter.
         case mountOfAnother

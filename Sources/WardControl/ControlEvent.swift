@@ -31,9 +31,10 @@ public struct ControlEvent: Equatable, Sendable {
     public var path: String?
     /// A, B, C, D or CX.
     public var protectionClass: String?
-    /// What was denied: `open`, `read`, …; how a file was removed unread: `unlink`, `rename`; how
-    /// one came to be weaker: `setClass`, `rename`; what was refused in a synchronised directory,
-    /// or how a file got there: `setClass`, `create`, `link`, `rename`; what a trusted host did.
+    /// The operation that was denied: `open`, `read`, …; how a file was removed unread: `unlink`,
+    /// `rename`; how one came to be weaker: `setClass`, `rename`; what was refused in a
+    /// synchronised directory, or how a file got there: `setClass`, `create`, `link`, `rename`;
+    /// what a trusted host did.
     public var operation: String?
     public var pid: Int?
     public var uid: Int?

@@ -3,13 +3,13 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// What makes a daemon findable by name: its runtime directory, its socket and its record. It is watched, inotify(7), and
-/// made again where it goes.
+/// The means by which a daemon is found by name: its runtime directory, its socket and its record.
+/// They are watched, inotify(7), and made again where they go.
 /// The second socket, of the state, has a presence of its own.
 ///
 /// Concurrency: `look` and `restore` belong to the control server's thread; `endpoint` can be asked for anywhere.
 public final class ControlPresence: Sendable {
-    /// What became of it.
+    /// The change that came over it.
     public enum Change: Sendable, Equatable {
         /// It was gone, and is there again, in this directory.
         case restored(directory: String)

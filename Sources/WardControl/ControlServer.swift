@@ -39,7 +39,7 @@ public final class ControlServer: @unchecked Sendable {
     /// When to look after the presence, monotonic; nil where nothing has changed.
     private var lookAt: Duration?
     private let version: String
-    /// Of `org.ward.Volume`.
+    /// Methods of `org.ward.Volume`.
     private let methods: Set<String>
     private weak let handler: (any ControlHandler)?
     private let outbox: Outbox
@@ -52,7 +52,8 @@ public final class ControlServer: @unchecked Sendable {
     private var nextID: UInt64 = 0
     /// Set while no descriptor is left for another client.
     private var isAcceptingPaused = false
-    /// Of no use but to be closed where another descriptor is needed for a client; nil while a client has its place.
+    /// A spare descriptor, of no use but to be closed where a client needs one; nil while a client
+    /// has its place.
     private var reserve: OwnedDescriptor?
     /// Connections that wait for the server's thread to take them in.
     private let adopted = Mutex<[Int32]>([])
@@ -136,8 +137,9 @@ public final class ControlServer: @unchecked Sendable {
 
     // MARK: The server's thread
 
-    /// Makes a socket that is gone or was replaced again. Whoever removes a directory with all that is in it comes to the end
-    /// first; what has taken the socket's place waits for nothing.
+    /// Makes a socket that is gone or was replaced again. A program that removes a directory with
+    /// all that is in it comes to the end first; a socket whose place was taken is made again
+    /// without a wait.
     private func keepPresence(_ changed: Bool) {
         guard let presence else { return }
         let now = SystemClock.monotonic()
@@ -150,7 +152,7 @@ public final class ControlServer: @unchecked Sendable {
         guard let due = lookAt, due <= now else { return }
         lookAt = nil
         guard let renewed = presence.look() else { return }
-        // Whoever waits at the old one finds the new one when it is asked again.
+        // Clients that wait at the old one find the new one when it is asked again.
         Syscall.close(listener)
         listener = renewed.release()
     }

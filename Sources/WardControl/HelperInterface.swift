@@ -1,5 +1,5 @@
-/// What the daemon's own helper may say besides the methods of `org.ward.Volume`: only over a connection that it
-/// inherited (`ControlServer.adopt`). Nobody else can call it, or sees it.
+/// The interface of the daemon's own helper, besides the methods of `org.ward.Volume`: only over a
+/// connection that it inherited (`ControlServer.adopt`). Nobody else can call it, or sees it.
 public enum HelperInterface {
     public static let name = "org.ward.Helper"
 

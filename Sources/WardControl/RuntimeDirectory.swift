@@ -132,7 +132,7 @@ public struct RuntimeDirectory: Sendable {
         try checkOwner()
     }
 
-    /// Whoever owns the directory above, or may write to it, can put another one in its place.
+    /// A user who owns the directory above, or may write to it, can put another one in its place.
     private func checkParent() throws(ControlError) {
         let parent = PathBytes.parent(path)
         var status = FileStatus()

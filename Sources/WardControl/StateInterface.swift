@@ -2,7 +2,7 @@
 /// takes no orders.
 ///
 /// It speaks `org.ward.Volume`, with two methods of it: `Status`, and `Monitor` without events of
-/// the past. What they tell is narrowed: nothing of other programs and their files, of the volume's
+/// the past. Their answers are narrowed: nothing of other programs and their files, of the volume's
 /// directory, of passcodes or hosts.
 public enum StateInterface {
     /// Methods of `org.ward.Volume` that it answers; all others are `MethodNotImplemented`.
@@ -34,7 +34,8 @@ extension VolumeStatus {
 }
 
 extension ControlEvent {
-    /// What it says of the lock state, without its number; nil where it is about something else.
+    /// The part of it about the lock state, without its number; nil where it is about something
+    /// else.
     public var narrowed: ControlEvent? {
         guard let kind = Kind(rawValue: kind) else { return nil }
         switch kind {

@@ -138,7 +138,7 @@ public struct VolumeMount: Equatable, Sendable {
         }
     }
 
-    /// What a failure of `attribute` means.
+    /// The meaning of a failure of `attribute`.
     public func failure(_ error: Errno) -> ControlError {
         switch error.rawValue {
         case ENOTCONN, ECONNABORTED:

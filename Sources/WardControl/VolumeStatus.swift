@@ -111,7 +111,8 @@ public struct VolumeStatus: Equatable, Sendable {
     public var version: String
     public var readOnly: Bool
     public var manualClock: Bool
-    /// What locks the volume by itself, as far as it was wanted; nil where the daemon does not tell.
+    /// The triggers that lock the volume by themselves, as far as they were wanted; nil where the
+    /// daemon does not tell.
     public var locksAt: [LockTrigger]?
     /// Until the volume is erased, unless that is taken back; nil where nobody has asked for it.
     public var eraseInSeconds: Double?

@@ -8,8 +8,9 @@ import WardVolume
 ///
 /// Concurrency: any thread; guarded by its mutex.
 final class MountLocks: Sendable {
-    /// Of either kind that are under way at once: a program that asks for locks without end fills no queue. Those without a
-    /// grace period are counted apart, so that they are never behind others.
+    /// The maximum of locks of either kind that are under way at once: a program that asks for
+    /// locks without end fills no queue. Locks without a grace period are counted apart, so that
+    /// they are never behind others.
     private static let maximumUnderWay = 64
 
     private struct State {
@@ -50,7 +51,7 @@ final class MountLocks: Sendable {
     }
 }
 
-/// What a mount answers for itself, `MountAttribute`.
+/// The answers of a mount for itself, `MountAttribute`.
 extension ControlService {
     /// Longest answer, bytes: XATTR_SIZE_MAX, xattr(7).
     private static let maximumAnswerBytes = 65536

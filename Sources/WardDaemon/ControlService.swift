@@ -44,7 +44,7 @@ final class ControlService: ControlHandler {
     let eraseDeadline = Mutex<Duration?>(nil)
     /// Signalled when that changes.
     let eraseWake = WakeDescriptor()
-    /// What locks the volume by itself.
+    /// The process that locks the volume by itself.
     private let sessionWatch = Mutex<SessionWatchProcess?>(nil)
     private let checks: CheckRunner
     /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not undo it.
@@ -172,7 +172,7 @@ final class ControlService: ControlHandler {
 
     // MARK: Seeing
 
-    /// What `Status` answers now.
+    /// The answer of `Status` now.
     func currentStatus() -> VolumeStatus { status(hub.counts) }
 
     /// `narrowed`: for a program in a sandbox.

@@ -4,8 +4,8 @@ import Synchronization
 import WardSystem
 
 /// A helper process that is wanted as long as the mount lives: a program of the same user may stop,
-/// trace or kill it, and is not to get rid of a lock that way. One that was stopped goes on; one
-/// that was killed, is traced, or had its limits lowered, is replaced, and that is an alarm.
+/// trace or kill it, and is not to get rid of a lock that way. A helper that was stopped goes on; a
+/// helper that was killed, is traced, or had its limits lowered, is replaced, and that is an alarm.
 final class KeptProcess: Sendable {
     /// Between two of them that end at once.
     private static let pause = Duration.seconds(1)
@@ -76,7 +76,7 @@ final class KeptProcess: Sendable {
             return (state.thread.take(), state.pid)
         }
         stops.signal()
-        // Of one that is traced nobody but its tracer learns that it has ended.
+        // The end of a process that is traced is told to nobody but its tracer.
         if pid > 0, KeptProcess.tracer(of: pid) != nil {
             thread?.detach()
             return
@@ -182,7 +182,7 @@ final class KeptProcess: Sendable {
             }
             if isMine { alarm.raise("\(what): process \(pid) is traced") }
         } else {
-            // One that is stopped without end never gets to its work.
+            // A process that is stopped without end never gets to its work.
             kill(pid, isTooOften ? SIGKILL : SIGCONT)
         }
         return false

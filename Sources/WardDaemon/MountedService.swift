@@ -354,7 +354,8 @@ private struct OpenedKeys: ~Copyable {
     /// What was put right on the way.
     let notes: [String]
 
-    /// What keeps protected files open longer than the policy says, which only the passcode changes.
+    /// Options that keep protected files open longer than the policy says, which only the passcode
+    /// changes.
     private static func refuseWeaker(
         _ options: MountOptions, _ store: KeybagStore
     ) throws(DaemonError) {

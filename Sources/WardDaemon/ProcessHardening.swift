@@ -2,7 +2,8 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// What the daemon's process and its helpers do to themselves before they touch anything.
+/// Measures that the daemon's process and its helpers take on themselves before they touch
+/// anything.
 public enum ProcessHardening {
     /// For a helper process, first of all: no dumps and no debuggers of the same user
     /// (`PR_SET_DUMPABLE`, prctl(2)). execve(2) has undone what the daemon's had of it, so there is

@@ -13,7 +13,8 @@ struct ProcessLimits: Sendable {
     private var soft: [UInt64] = []
     private var hard: [UInt64] = []
 
-    /// Of this process (0) or another one of the same user; nil where they can't be read.
+    /// The limits of this process (0) or of another one of the same user; nil where they can't be
+    /// read.
     init?(of pid: pid_t = 0) {
         for number in ProcessLimits.names.indices {
             var (low, high) = (UInt64(0), UInt64(0))

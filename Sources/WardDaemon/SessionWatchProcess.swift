@@ -17,7 +17,7 @@ final class SessionWatchProcess: Sendable {
         "/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket",
     ]
 
-    /// What it was told to watch.
+    /// The triggers that it was told to watch.
     struct Wishes: Sendable {
         var screen: Bool
         var logout: Bool
@@ -31,7 +31,7 @@ final class SessionWatchProcess: Sendable {
         }
     }
 
-    /// What it has said of itself.
+    /// The state that it has told of itself.
     private struct State {
         var triggers: [LockTrigger]
         var hasReported = false
@@ -103,10 +103,10 @@ final class SessionWatchProcess: Sendable {
     /// For the guard; nil where there is no such process.
     var keptProcess: KeptProcess? { process.withLock { $0 } }
 
-    /// What locks the volume, as far as it was wanted.
+    /// The triggers that lock the volume, as far as they were wanted.
     var triggers: [LockTrigger] { state.withLock { $0.triggers } }
 
-    /// The child has said what it watches. What can't be had, or is lost, is an event.
+    /// The child has said what it watches. A trigger that can't be had, or is lost, is an event.
     func take(_ triggers: [LockTrigger], isReport: Bool = true) {
         let changed = state.withLock { state -> [LockTrigger] in
             let before = state.triggers
@@ -125,7 +125,7 @@ final class SessionWatchProcess: Sendable {
         }
     }
 
-    /// What an event says of a trigger that does not do all it should; nil where it does.
+    /// The text of an event about a trigger that does not do all it should; nil where it does.
     private static func text(of trigger: LockTrigger) -> String? {
         guard let why = trigger.why else { return nil }
         return trigger.armed

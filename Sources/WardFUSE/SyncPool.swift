@@ -4,7 +4,7 @@ import Synchronization
 import WardSystem
 import WardVolume
 
-/// What takes as long as a disk does, or waits for other requests.
+/// A job that takes as long as a disk does, or waits for other requests.
 struct SyncJob<Channel: ReplyChannel>: Sendable {
     enum Kind: Sendable {
         case file(HandleID, dataOnly: Bool)
@@ -71,7 +71,7 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
     }
 
     private let volume: Volume
-    /// What is answered later.
+    /// Answers that are given later.
     let delayed: DelayedReplies<Channel>
     private let mostOnTheSpot: Int
     private let onTheSpot = Atomic<Int>(0)

@@ -3,7 +3,7 @@ import WardSystem
 
 /// Paths that are longer than a system call takes (PATH_MAX, 4,096 bytes; path_resolution(7)).
 enum LongPath {
-    /// What one call is given at most, with room for "/proc/self/fd/NUMBER/" before it.
+    /// The length that one call is given at most, with room for "/proc/self/fd/NUMBER/" before it.
     private static let mostBytes = 3072
     /// `O_PATH`, which the importer does not see.
     private static let pathOnly: Int32 = 0o10_000_000

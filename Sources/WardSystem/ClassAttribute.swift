@@ -2,11 +2,12 @@ import CWardLinux
 
 /// Sets the class of files and directories of a mounted volume, by the attributes that the volume answers (xattr(7)).
 public enum ClassAttribute {
-    /// Of whoever may write the item.
+    /// The attribute for whoever may write the item.
     public static let name = "user.ward.class"
     /// The same, durable when the value that this had before is set on any item of the volume afterwards.
     public static let unsyncedName = "user.ward.class.unsynced"
-    /// Of the owner, whatever the mode: xattr(7) leaves `system.*` to the file system.
+    /// The attribute for the owner, whatever the mode: xattr(7) leaves `system.*` to the file
+    /// system.
     private static let ownersName = "system.ward.class"
     private static let ownersUnsyncedName = "system.ward.class.unsynced"
 

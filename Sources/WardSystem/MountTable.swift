@@ -14,8 +14,8 @@ public struct MountTable: Sendable {
         public var id: UInt32 = 0
         /// What of the file system is mounted: "/", or the directory that a bind mount shows.
         public var root = "/"
-        /// Of a FUSE file system: the user and the group who mounted it (`user_id=`, `group_id=`), who alone may enter
-        /// unless it says `allow_other`.
+        /// The user and the group who mounted a FUSE file system (`user_id=`, `group_id=`), who
+        /// alone may enter unless it says `allow_other`.
         public var ownerID: UInt32?
         public var groupID: UInt32?
 

@@ -1,8 +1,8 @@
 import Glibc
 import WardSystem
 
-// What a request does not say of the process that makes it. It stands in `/proc/PID/status`, proc_pid_status(5),
-// which is read only where a file with set-ID bits is changed.
+// Facts that a request does not say of the process that makes it. They stand in `/proc/PID/status`,
+// proc_pid_status(5), which is read only where a file with set-ID bits is changed.
 extension Caller {
     /// Whether the caller is a member of a group: a request names one of the caller's groups. False where nobody
     /// can tell.

@@ -76,8 +76,9 @@ final class Node: @unchecked Sendable {
     var isSalvaged = false
     private var openFile: OpenFile?
     private var keptDescriptor: KeptDescriptor?
-    /// Of a file whose last name was replaced while the kernel may be about to open it; of a directory that was
-    /// removed or replaced, which programs may have open or be in. Closed when the kernel forgets the node.
+    /// The descriptor of a file whose last name was replaced while the kernel may be about to open
+    /// it, or of a directory that was removed or replaced, which programs may have open or be in.
+    /// It is closed when the kernel forgets the node.
     var kept: KeptDescriptor? {
         get {
             guardLock.lockNow()
@@ -307,7 +308,7 @@ final class DirectoryState: Sendable {
     }
 
     private let defaultACL = Atomic<UInt16>(0)
-    /// What new files inherit; nil while that was not asked.
+    /// The permissions that new files inherit; nil while that was not asked.
     var inheritedPermissions: InheritedPermissions? {
         get { InheritedPermissions(rawValue: defaultACL.load(ordering: .relaxed)) }
         set { defaultACL.store(newValue?.rawValue ?? 0, ordering: .relaxed) }
@@ -326,7 +327,7 @@ final class DirectoryState: Sendable {
     }
 }
 
-/// What files made in a directory inherit of its default ACL, acl(5).
+/// The permissions that files made in a directory inherit of its default ACL, acl(5).
 struct InheritedPermissions: Equatable {
     /// 0 is none of them.
     let rawValue: UInt16

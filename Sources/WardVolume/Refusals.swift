@@ -11,7 +11,8 @@ import WardSystem
 ///
 /// Concurrency: any thread. Nothing here waits.
 public final class Refusals: Sendable {
-    /// Of one file. Its numbers may be a little off where several threads refuse at once.
+    /// The refusals of one file. Its numbers may be a little off where several threads refuse at
+    /// once.
     struct Count: ~Copyable, Sendable {
         fileprivate let reads = Atomic<UInt64>(0)
         fileprivate let last = Atomic<UInt64>(0)

@@ -167,7 +167,7 @@ public class PosixStorage: Storage, @unchecked Sendable {
         let descriptor = try Syscall.openat(directory, path, flags, mode: mode)
         guard descriptor < PosixStorage.descriptorLimit else {
             Syscall.close(descriptor)
-            // What was made with it must not stay.
+            // A file that was made with it must not stay.
             if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL {
                 try? Syscall.unlinkat(directory, path, 0)
             }

@@ -221,7 +221,8 @@ extension Volume {
         }
         if change.access != nil || change.modification != nil {
             if let file = node.file {
-                // What was accepted at a lock and the hint go first: they must not move the times that are being set.
+                // Writes that were accepted at a lock and the hint go first: they must not move the
+                // times that are being set.
                 file.lock.lockWrite()
                 settle(file)
                 file.hintWasShown = true

@@ -95,8 +95,9 @@ extension Volume {
         do throws(Errno) {
             try setFileClass(file, from: old, to: wanted, isSynced: isSynced, caller, context)
         } catch .notPermitted where wanted.isStronger(than: old) && file.sizeBytes > 0 {
-            // What copies a file with its attributes, cp -a and mv among others, has written it by
-            // now, and says nothing: the close of a file that was made while locked does (`flush`).
+            // A program that copies a file with its attributes, cp -a and mv among others, has
+            // written it by now, and says nothing: the close of a file that was made while locked
+            // does (`flush`).
             node.refusedClass = wanted
             report(
                 .weakened(

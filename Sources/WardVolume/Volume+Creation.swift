@@ -132,8 +132,8 @@ extension Volume {
 
     private static let creationPatience = Duration.seconds(10)
 
-    /// Removes the name of what was made, where its maker gets an error. What is left of a directory without a
-    /// descriptor to be had is under a hidden name, and swept some day.
+    /// Removes the name of what was made, where its maker gets an error. The rest of a directory
+    /// without a descriptor to be had is under a hidden name, and swept some day.
     func takeBack(
         _ stored: UnsafePointer<CChar>, _ parent: Node, _ directory: Int32,
         isDirectory: Bool = false

@@ -3,7 +3,7 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// What a file is to an SQLite database, by its name (sqlite.org/tempfiles.html).
+/// The role of a file for an SQLite database, by its name (sqlite.org/tempfiles.html).
 private enum SideFile {
     /// `X-wal`, `X-journal`, and `X-mj…`, which holds the names of the journals of one transaction.
     case content
@@ -79,7 +79,7 @@ extension Volume {
     /// sqlite.org/fileformat.html), or has nothing in it: the first journal of a new database is
     /// there before its first page.
     ///
-    /// One that can't be looked at now is taken for one: a journal that would hold what it holds
+    /// A file that can't be looked at now is taken for one: a journal that would hold what it holds
     /// must not be of a weaker class for want of a look.
     private func isDatabase(_ file: OpenFile, _ context: WorkerContext) -> Bool {
         if file.isKnownDatabase { return true }

@@ -341,8 +341,8 @@ extension Volume {
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
     ) -> (name: [UInt8], value: [UInt8])? { keys.openAttribute(sealed, owner, stored) }
 
-    /// What attributes of symbolic links, FIFOs, sockets and devices are bound to, which have no
-    /// ID.
+    /// The ID that attributes of symbolic links, FIFOs, sockets and devices are bound to, which
+    /// have none of their own.
     private static let noOwnerID = [UInt8](repeating: 0, count: 16)
 
     /// The ID that a node's attributes are bound to; nil where it has none yet.
@@ -412,7 +412,7 @@ extension Volume {
         permissions(acl, of: ownerTag)
     }
 
-    /// Of the first entry with this tag; nil where there is none.
+    /// The permissions of the first entry with this tag; nil where there is none.
     private static func permissions(_ acl: [UInt8], of tag: UInt16) -> UInt16? {
         guard acl.count >= 4, (acl.count - 4) % 8 == 0 else { return nil }
         for at in stride(from: 4, to: acl.count, by: 8)
@@ -422,8 +422,8 @@ extension Volume {
         return nil
     }
 
-    /// What an ACL leaves of the mode of a file that inherits it (`posix_acl_create_masq`, fs/posix_acl.c); nil
-    /// where it has no entries.
+    /// The permissions that an ACL leaves of the mode of a file that inherits it
+    /// (`posix_acl_create_masq`, fs/posix_acl.c); nil where it has no entries.
     static func mostPermissions(_ acl: [UInt8]) -> mode_t? {
         guard let owner = permissions(acl, of: ownerTag),
             let group = permissions(acl, of: maskTag) ?? permissions(acl, of: groupTag),

@@ -432,8 +432,8 @@ extension Volume {
         let lastPage = layout.page(at: size - 1)
         let block = offset & ~(Volume.holeBytes - 1)
         var page = layout.page(at: block)
-        // Of holes that are too small for a block there may be any number: that there is none
-        // behind them is never wrong.
+        // Holes that are too small for a block may be there in any number: the answer that there is
+        // none behind them is never wrong.
         for _ in 0..<Volume.mostSmallHoles {
             let found = try storage.lseek(file.descriptor, page * layout.pageBytes, SEEK_HOLE)
             let hole = (found + layout.pageBytes - 1) / layout.pageBytes

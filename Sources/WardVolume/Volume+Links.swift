@@ -4,12 +4,12 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// What a link of the backing store holds whose target is kept elsewhere: the name of that, and how
-/// long the target is.
+/// The content of a link of the backing store whose target is kept elsewhere: the name of that, and
+/// how long the target is.
 struct LongTarget: Equatable {
     /// The stored link begins with this, which no base64url does.
     static let mark = UInt8(ascii: "~")
-    /// Of the stored link: the mark, and base64url of 48 bytes. Base64url is never as long.
+    /// Bytes of the stored link: the mark, and base64url of 48 bytes. Base64url is never as long.
     static let storedBytes = 65
     static let associatedData = Array("long".utf8)
 
@@ -20,7 +20,7 @@ struct LongTarget: Equatable {
     /// As a file of `ward.links` is called.
     var fileName: String { Base64URL.encode(id) }
 
-    /// What is sealed: the ID ‖ length 2 ‖ zero 2.
+    /// The plaintext that is sealed: the ID ‖ length 2 ‖ zero 2.
     var plain: [UInt8] { id + [UInt8(lengthBytes & 0xFF), UInt8(lengthBytes >> 8), 0, 0] }
 
     /// Nil for what is no such thing.
@@ -42,7 +42,7 @@ struct LongTarget: Equatable {
 // a file of `ward.links` in the root (docs/format.md §7), which the link names: wherever it is
 // moved, and however many names it has.
 extension Volume {
-    /// What a target's encryption adds: nonce 12 ‖ tag 16.
+    /// The bytes that a target's encryption adds: nonce 12 ‖ tag 16.
     static let linkOverheadBytes = 28
     /// Longest target whose encryption fits in the 4,095 bytes of a link of the backing store.
     static let longestShortTarget = 4095 * 3 / 4 - linkOverheadBytes
@@ -113,7 +113,7 @@ extension Volume {
         return ok ? target : nil
     }
 
-    /// What a stored link says of a target that is kept elsewhere; nil where it does not
+    /// The record in a stored link of a target that is kept elsewhere; nil where it does not
     /// authenticate.
     func openLongTarget(_ stored: UnsafeRawBufferPointer) -> LongTarget? {
         guard stored.count == LongTarget.storedBytes, stored.first == LongTarget.mark,
@@ -280,7 +280,7 @@ extension Volume {
         removeLongTarget(long)
     }
 
-    /// What can't be removed stays, and `ward check` finds it.
+    /// A file that can't be removed stays, and `ward check` finds it.
     private func removeLongTarget(_ long: LongTarget) {
         try? withLongTargets(makes: false) { directory throws(Errno) in
             try storage.unlinkat(directory, long.fileName, 0)

@@ -192,7 +192,7 @@ extension Volume {
             file.lock.lockWrite()
             defer { file.lock.unlock() }
             do throws(Errno) {
-                // What nothing excuses is left as it is.
+                // A page that nothing excuses is left as it is.
                 _ = try walk.skip { last throws(Errno) in
                     try authenticatedEpoch(file, last, .mend, Volume.ownCaller, context) != nil
                 }
@@ -223,7 +223,7 @@ extension Volume {
         return isOwn ?? false
     }
 
-    /// Of what was read into `context.sealed`.
+    /// The page to mend was read into `context.sealed` before.
     private func mendPage(
         _ file: OpenFile, _ page: Int, isLast: Bool, _ context: WorkerContext
     ) -> Bool {

@@ -254,8 +254,8 @@ extension Volume {
             var next = 1
             let end = (backingBytes - 1) / pageBytes + 1
             // The first pages of a new file reach the disk in any order. Without a header there is
-            // no key: nothing of it can be read, and its epochs are what the pages say. Who wants
-            // to misuse that can empty the file as well.
+            // no key: nothing of it can be read, and its epochs are what the pages say. An attacker
+            // who wants to misuse that can empty the file as well.
             for looked in 0..<Volume.zeroPagesSearched {
                 switch try nextPageWithData(descriptor, from: next, before: end, to: buffer) {
                 case .page(let page):

@@ -258,7 +258,7 @@ extension Volume {
         return false
     }
 
-    /// What a page says, where it authenticates.
+    /// The epoch that a page says, where it authenticates.
     func authenticatedEpoch(
         _ file: OpenFile, _ page: Int, _ operation: ContentOperation, _ caller: Caller,
         _ context: WorkerContext

@@ -244,15 +244,16 @@ public final class Volume: @unchecked Sendable {
         return notifier
     }
 
-    /// What `user.ward.socket` answers. Set once before requests are served.
+    /// The answer of `user.ward.socket`. Set once before requests are served.
     public func setVirtualAttributes(socketPath: @escaping @Sendable () -> String) {
         registryLock.lockNow()
         virtualSocketPath = socketPath
         registryLock.unlock()
     }
 
-    /// Who answers the attributes of the mount itself (`MountAttribute`), by name and caller. Set once before requests are
-    /// served; called on threads that serve requests, so it waits for nothing. It throws what the caller is to get.
+    /// The function that answers the attributes of the mount itself (`MountAttribute`), by name and
+    /// caller. Set once before requests are served; called on threads that serve requests, so it
+    /// waits for nothing. It throws what the caller is to get.
     public func answerMountAttributes(by answer: @escaping MountAttributes) {
         registryLock.lockNow()
         mountAttributes = answer

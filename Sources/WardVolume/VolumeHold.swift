@@ -103,7 +103,8 @@ public struct VolumeHold: ~Copyable, Sendable {
                 continue
             }
             let held = try Syscall.fstat(file.rawValue)
-            // Whoever copies volumes to and fro may have put another one in its place meanwhile.
+            // A program that copies volumes to and fro may have put another one in its place
+            // meanwhile.
             if let named = try? Syscall.fstatat(directory, fileName), named.st_ino == held.st_ino {
                 return file.release()
             }

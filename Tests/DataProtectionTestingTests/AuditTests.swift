@@ -2,7 +2,7 @@ import DataProtectionTesting
 import Foundation
 import Testing
 
-/// What an audit finds, each kind and its absence.
+/// The findings of an audit, each kind and its absence.
 @Suite struct AuditTests {
     private func findings(_ device: SimulatedDevice) async throws -> [Finding] {
         try await device.audit().findings

@@ -2,10 +2,10 @@ import DataProtectionLinux
 import DataProtectionTesting
 import Testing
 
-/// A process that plays an app as a whole. What holds for all threads of a process is tried in
-/// processes of their own: others make devices in this one.
+/// A process that plays an app as a whole. Rules that hold for all threads of a process are tried
+/// in processes of their own: others make devices in this one.
 @Suite struct ContainerProcessTests {
-    /// What code of an app finds, on whatever thread it runs.
+    /// The answers that code of an app gets, on whatever thread it runs.
     private struct Answers: Equatable {
         var support = FileManager.default.urls(
             for: .applicationSupportDirectory, in: .userDomainMask)[0].path
@@ -129,7 +129,7 @@ import Testing
             #expect(Answers().isNowhere)
             try await device.remove()
             #expect(Answers() == real)
-            // One that nobody has removed is gone with its last reference.
+            // A device that nobody has removed is gone with its last reference.
             var forgotten: SimulatedDevice? = try await SimulatedDevice()
             #expect(Answers().isNowhere)
             _ = forgotten

@@ -1,7 +1,8 @@
 import DataProtectionTesting
 import DataProtectionXCTest
 
-/// What every test file of an app for iOS is, with one import changed: protection and XCTest side by side.
+/// The form of every test file of an app for iOS, with one import changed: protection and XCTest
+/// side by side.
 final class XCTestImportTests: XCTestCase {
     private var device: SimulatedDevice!
 

@@ -3,7 +3,7 @@ import Testing
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// What went wrong, so that "locked" is never mistaken for "corrupt" or "missing".
+    /// The reason of a failure, so that "locked" is never mistaken for "corrupt" or "missing".
     @Suite struct ErrorTests {
         private static let content = Data("content".utf8)
 

@@ -59,7 +59,8 @@ extension DataProtectionSuite {
                 #expect(connection.run("create table t (x); insert into t values (1)") == SQLITE_OK)
                 #expect(try volume.protection(name) == fileClass.type)
                 #expect(try volume.protection(name + "-wal") == fileClass.type)
-                // One that is there keeps its class, as on iOS, and a flag without CREATE makes nothing.
+                // A database that is there keeps its class, as on iOS, and a flag without CREATE
+                // makes nothing.
                 let other = Self.flags.first { $0.1 != flag }!.1
                 let again = Connection(volume.url(name).path, Self.create | other)
                 #expect(again.number("select count(*) from t") == 1)

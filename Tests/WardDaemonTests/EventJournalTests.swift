@@ -3,7 +3,7 @@ import WardControl
 
 @testable import WardDaemon
 
-/// What happened is remembered, whether anybody listens or not, and bounded.
+/// Past events are remembered, whether anybody listens or not, and bounded.
 @Suite struct EventJournalTests {
     private func denial(
         _ path: String, program: String? = "cat", pid: Int = 1, state: String = "locked",

@@ -7,9 +7,10 @@ import WardSystem
 @testable import WardVolume
 
 /// Ciphertext that is authentic, at another place or from another time: pages, files, names, records, attributes. What is seen
-/// is `EIO` or a name that is nobody's, with an event. What is not seen is the list in docs/threat-model.md §10, and only that:
-/// a name is bound to its directory, a page to its file and its place there, an attribute to its file or directory; what a
-/// name leads to is bound to neither.
+/// is `EIO` or a name that is nobody's, with an event. The changes that are not seen are the list
+/// in docs/threat-model.md §10, and only that: a name is bound to its directory, a page to its file
+/// and its place there, an attribute to its file or directory; what a name leads to is bound to
+/// neither.
 @Suite struct MovedCiphertextTests {
     enum Answer {
         /// Refused, with an event that names what is refused.
@@ -571,7 +572,7 @@ extension DiskImage {
         return file
     }
 
-    /// What two names lead to, in whatever directories they are.
+    /// An exchange of what two names lead to, in whatever directories they are.
     fileprivate mutating func exchange(_ tampered: TamperedVolume, _ one: String, _ other: String) {
         for (path, target) in [(one, other), (other, one)] {
             let end = path.lastIndex(of: "/")!

@@ -5,7 +5,7 @@ import WardSystem
 
 @testable import WardVolume
 
-/// What takes the owner or root, whoever may write: a weaker class, and every mark.
+/// Changes that take the owner or root, whoever may write: a weaker class, and every mark.
 @Suite struct OwnerRightTests {
     private static let other = Caller(uid: 4321, gid: 4321, pid: 77)
 

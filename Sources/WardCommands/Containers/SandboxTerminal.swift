@@ -5,10 +5,10 @@ import WardSystem
 /// A terminal of its own for the command in a sandbox, pty(7), and what goes between it and the
 /// terminal that ward runs in.
 ///
-/// Whoever has a terminal open may read it: left in the background, the command would get what is
-/// typed there for another program, a passcode. By this it gets only what is typed while ward is in
-/// the foreground, where its standard input is the terminal, and none of it in a pipeline: there keys
-/// may be for another program, a pager.
+/// Programs that have a terminal open may read it: left in the background, the command would get
+/// what is typed there for another program, a passcode. By this it gets only what is typed while
+/// ward is in the foreground, where its standard input is the terminal, and none of it in a
+/// pipeline: there keys may be for another program, a pager.
 final class SandboxTerminal: @unchecked Sendable {
     // Sendable: after `begin` all of it belongs to the relay's thread, until `end` has waited for
     // that.
@@ -48,7 +48,7 @@ final class SandboxTerminal: @unchecked Sendable {
         if master >= 0 { Syscall.close(master) }
     }
 
-    /// What a standard stream of the command is.
+    /// The kind of a standard stream of the command.
     func stream(_ number: Int32) -> ChildProcess.Stream {
         streams.contains(number) ? .descriptor(slave) : .inherit
     }

@@ -3,8 +3,8 @@ import WardControl
 import WardKeys
 import WardSystem
 
-/// What a program in a sandbox is shown of the machine, in arguments of bubblewrap, bwrap(1). What
-/// is not named here is not there: the view begins with nothing.
+/// The part of the machine that a program in a sandbox is shown, in arguments of bubblewrap,
+/// bwrap(1). A thing that is not named here is not there: the view begins with nothing.
 struct SandboxView {
     /// Absolute, as all paths here.
     let container: String
@@ -14,7 +14,7 @@ struct SandboxView {
     let controlSocket: String
     /// The socket that tells the state alone, which is shown in the control socket's place.
     let stateSocket: String
-    /// What the person asked for beside it, read-only, without symbolic links.
+    /// The paths that the person asked for beside it, read-only, without symbolic links.
     let shown: [String]
     let sharesNetwork: Bool
     /// The command's file, and the same without symbolic links, where it is found.
@@ -27,8 +27,9 @@ struct SandboxView {
         "/usr", "/opt", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
         "/var/cache/fontconfig", "/var/lib/ca-certificates",
     ]
-    /// What programs read of `/etc`, and everybody may read. It holds passwords and keys, which
-    /// root may read even without a capability: so as root, too, there is nothing else of it.
+    /// The entries of `/etc` that programs read, and everybody may read. That directory holds
+    /// passwords and keys, which root may read even without a capability: so as root, too, there is
+    /// nothing else of it.
     private static let settings = [
         "alternatives", "bash.bashrc", "bash_completion", "bash_completion.d", "ca-certificates",
         "ca-certificates.conf", "crypto-policies", "debian_version", "fonts", "gai.conf",
@@ -42,12 +43,12 @@ struct SandboxView {
     ].map { "/etc/" + $0 }
     /// Directories of `/etc` with a version in their names.
     private static let versionedSettings = ["java", "python"]
-    /// Of the system, but with settings of the machine's own.
+    /// A directory of the system, but with settings of the machine's own.
     private static let localSettings = "/usr/local/etc"
 
     private var own: [String] { [container] + groups }
 
-    // MARK: What holds secrets of volumes
+    // MARK: Places that hold secrets of volumes
 
     /// Mount points, volumes' directories, keys and sockets, and process tables, by which the roots
     /// of other processes can be reached. `isClaim`: somebody says that a volume is there.
@@ -70,18 +71,18 @@ struct SandboxView {
                 PathBytes.isInside(place.path, directory)
                     || PathBytes.isInside(directory, place.path)
             else { return false }
-            // Whoever mounts something may call it by any name: that of a system directory hides
+            // A user who mounts something may call it by any name: that of a system directory hides
             // nothing.
             return !place.isClaim || access(place.path + "/ward.keybag", F_OK) == 0
         }.map(\.path)
     }
 
-    /// What keeps `directory` from being shown; nil where nothing does.
+    /// The place that keeps `directory` from being shown; nil where nothing does.
     static func secret(around directory: String, controlSocket: String) -> String? {
         secrets(around: directory, controlSocket).first
     }
 
-    /// What has to be covered in the system's directories.
+    /// The places that have to be covered in the system's directories.
     private var covered: [String] {
         var places = [mountPoint, SandboxView.localSettings]
         for directory in SandboxView.system where !SandboxView.isLink(directory) {
@@ -135,7 +136,7 @@ struct SandboxView {
         words += [
             "--ro-bind", stateSocket, controlSocket,
         ]
-        // What is written beside the container must fail, and not be lost with the sandbox.
+        // A write beside the container must fail, and not be lost with the sandbox.
         for place in covered + ["/"] { words += ["--remount-ro", place] }
         // Settings of the kernel belong to root, whatever its capabilities.
         if geteuid() == 0 { words += ["--remount-ro", "/proc"] }

@@ -4,7 +4,7 @@
 enum SwiftConditions {
     /// Splits the tokens of a file, directives and their conditions left out.
     ///
-    /// - Parameter isWanted: What should not be hidden.
+    /// - Parameter isWanted: The tokens that should not be hidden.
     /// - Returns: `compiled`: those that a build for Linux sees. `hidden`: the wanted ones of branches that it does not see,
     ///   where no other branch of the same `#if` has one that it does.
     static func split(
@@ -17,7 +17,7 @@ enum SwiftConditions {
             var isDecided: Bool
             /// Where what is compiled of it begins.
             var start: Int
-            /// What is wanted and not compiled, with what lies in blocks within.
+            /// The tokens that are wanted and not compiled, with what lies in blocks within.
             var hidden: [SwiftToken] = []
         }
         var blocks: [Block] = []

@@ -11,7 +11,7 @@ struct FailureReports {
 
     private let console: Console
     private(set) var count = 0
-    /// Those that were not told, in the order in which their reasons came.
+    /// Failures that were not told, in the order in which their reasons came.
     private var groups: [Group] = []
     private var places: [String: Int] = [:]
 

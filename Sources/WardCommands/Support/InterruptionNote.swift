@@ -1,7 +1,7 @@
 import Glibc
 import Synchronization
 
-/// What a command that Ctrl-C ends says before it goes.
+/// The note of a command that Ctrl-C ends, said before it goes.
 enum InterruptionNote {
     /// The process ends by the signal all the same, as its caller wants to see. `note`: whole lines.
     static func arm(_ note: StaticString) {
@@ -18,6 +18,6 @@ enum InterruptionNote {
     }
 }
 
-// Of the module, not of the type: what a signal calls captures nothing.
+// The note belongs to the module, not to the type: a function that a signal calls captures nothing.
 private let noteStart = Atomic<UInt>(0)
 private let noteBytes = Atomic<Int>(0)

@@ -78,8 +78,8 @@ struct VolumeCopy: ~Copyable {
             status: .usage)
     }
 
-    /// The lock that daemons hold. Whoever has it, the mount table names the mount. A file system without locks can't be
-    /// protected from a daemon on another machine anyway.
+    /// The lock that daemons hold. The mount table names the mount, whoever has the lock. A file
+    /// system without locks can't be protected from a daemon on another machine anyway.
     private static func takeLock(_ path: String) throws(CommandFailure) -> VolumeHold {
         do throws(Errno) {
             return try VolumeHold(path)

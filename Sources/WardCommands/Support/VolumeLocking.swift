@@ -5,7 +5,8 @@ import WardControl
 import WardSystem
 
 /// Locks volumes side by side, each through its mount and with a time limit of its own, so that one that hangs holds up
-/// no other. What counts is what the mount says once the lock has come to its end: a socket can be another program's.
+/// no other. The mount's word once the lock has come to its end is what counts: a socket can be
+/// another program's.
 struct VolumeLocking: Sendable {
     /// For a lock's end: the daemon cuts a mount off that is not locked after five seconds.
     static let patience = Duration.seconds(12)
@@ -15,7 +16,7 @@ struct VolumeLocking: Sendable {
     let now: Bool
     let endHosts: Bool
 
-    /// What came of one volume's lock.
+    /// The result of one volume's lock.
     enum Outcome: Sendable {
         /// The state, by name, and the status, where it could still be asked for.
         case done(state: String, VolumeStatus?)
@@ -157,7 +158,7 @@ private final class LockingChild {
             output: .descriptor(writing.rawValue), error: .null)
     }
 
-    /// What it says; nil where it has not by `deadline` (`SystemClock.monotonic`).
+    /// The answer of the process; nil where none has come by `deadline` (`SystemClock.monotonic`).
     func answer(until deadline: Duration) -> JSONValue? {
         while true {
             let left = deadline - SystemClock.monotonic()

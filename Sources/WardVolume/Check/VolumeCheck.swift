@@ -187,7 +187,7 @@ public final class VolumeCheck: Sendable {
 
     // MARK: The volume as a whole
 
-    /// What is in `ward.links`, each with its link, which was made before this returns.
+    /// The files in `ward.links`, each with its link, which was made before this returns.
     private func longTargetFiles() -> [String] {
         volume.longTargets.lockWrite()
         defer { volume.longTargets.unlock() }

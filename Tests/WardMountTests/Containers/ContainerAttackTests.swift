@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What a program leaves in its container, or does in its sandbox, against what is outside.
+    /// Attacks that a program leaves in its container, or makes in its sandbox, on what is outside.
     @Suite struct ContainerAttackTests {
         private let diary = "org.example.diary"
 

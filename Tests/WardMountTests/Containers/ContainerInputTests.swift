@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What ward says of containers that can't be made, and of what only looks like one.
+    /// Messages of ward about containers that can't be made, and about what only looks like one.
     @Suite struct ContainerInputTests {
         private let diary = "org.example.diary"
 

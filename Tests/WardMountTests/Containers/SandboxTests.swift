@@ -30,7 +30,7 @@ extension MountSuite {
 
         // MARK: Attacks
 
-        /// What Scripts/sandboxed.py gets, by the attack; nil where it got nothing.
+        /// The data that Scripts/sandboxed.py gets, by the attack; nil where it got nothing.
         private func attack(
             _ volume: MountedVolume, _ other: MountedVolume, _ server: UserServer,
             sandbox: Bool
@@ -67,7 +67,7 @@ extension MountSuite {
                 ],
                 "tables": [second + "/proc"],
             ]
-            // What would end the volume is for the sandbox only.
+            // An attack that would end the volume is for the sandbox only.
             if sandbox { places["destroy"] = true }
             let json = String(
                 decoding: try JSONSerialization.data(withJSONObject: places), as: UTF8.self)

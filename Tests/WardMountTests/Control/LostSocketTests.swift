@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What makes a daemon findable is gone, or another program's: commands work all the same, or fail; none lies.
+    /// The means by which a daemon is found are gone, or another program's: commands work all the
+    /// same, or fail; none lies.
     @Suite struct LostSocketTests {
         /// A volume with a file `A/f` of class A, unlocked.
         private func volume(as user: User) throws -> MountedVolume {

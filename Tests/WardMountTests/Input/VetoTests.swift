@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What a program of the daemon's own user can do with one system call does not keep class A open.
+    /// A single system call of a program of the daemon's own user does not keep class A open.
     @Suite struct VetoTests {
         /// An unlocked volume on the real clock with an A file that a program has open.
         private func opened(_ user: User) throws -> (MountedVolume, Probe) {
@@ -48,7 +48,7 @@ extension MountSuite {
             if limit.name == "CPU" { for _ in 0..<2000 { _ = probe.readFile("A/f") } }
             #expect(isClosed(volume, probe), "\(limit)")
             if MountedVolume.isRunning(daemon), limit.name == "NOFILE", limit.value > 0 {
-                // Who asks is answered, and so is the passcode.
+                // A program that asks is answered, and so is the passcode.
                 let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 30)
                 #expect(locked.succeeded, "\(limit): \(locked.everything)")
                 #expect(probe.pread("fd", 1) == .eperm)

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What the documents have people type, typed.
+    /// The commands that the documents have people type, typed.
     @Suite struct DocumentTests {
         private static let root = URL(fileURLWithPath: #filePath)
             .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()

@@ -87,7 +87,7 @@ extension MountSuite {
             #expect(try manager.tell("locks").hasSuffix(" 0"), "daemon \(daemon) and its lock")
         }
 
-        // MARK: What it takes to be locked, and what is said
+        // MARK: Requirements of a lock, and what is said
 
         @Test(
             "Each delay lock stands alone: one that is refused is told, the other is held",
@@ -250,7 +250,7 @@ extension MountSuite {
             #expect(try manager.tell("wait") == "taken")
         }
 
-        /// Of each kind that was wanted: "armed", or what is missing.
+        /// The state of each kind that was wanted: "armed", or what is missing.
         private func locksAt(_ volume: MountedVolume) throws -> [String: String] {
             let status = try volume.ward("status", volume.mountPoint, "--json")
             let object = try JSONSerialization.jsonObject(with: Data(status.output.utf8))

@@ -31,7 +31,7 @@ extension MountSuite {
                         #expect(!done.succeeded, "\(file): \(done.everything)")
                         #expect(!done.errors.isEmpty, "\(file)")
                         #expect(probe.readFile(file) == .data("secret"), "\(file): the source")
-                        // What has come to be there all the same is told.
+                        // A file that has come to be there all the same is told.
                         guard there.exists("D \(state)/\(file)") else { continue }
                         let told = try ControlEvent.latest(of: target).last {
                             $0.kind == "weakened"

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// `ward check`, mounted and not, locked and not, with and without repair. What it finds and how it is
-    /// repaired is in `CheckTests`.
+    /// `ward check`, mounted and not, locked and not, with and without repair. Its findings, and
+    /// how they are repaired, are in `CheckTests`.
     @Suite struct WardCheckTests {
         private struct Report {
             let status: Int32

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What a trusted host can do, and when it can't. The table of docs/trusted-hosts.md.
+    /// The powers of a trusted host, and when it has none. The table of docs/trusted-hosts.md.
     @Suite struct HostRowTests {
         /// A volume with A, B and C files, and a host that it trusts; unlocked.
         private func trusting(
