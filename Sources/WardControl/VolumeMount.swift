@@ -152,7 +152,13 @@ public struct VolumeMount: Equatable, Sendable {
         case EOPNOTSUPP, ENODATA:
             ControlError(
                 .protocolViolation, path: mountPoint,
-                "its daemon is of an older version of ward, or only a part of the mount is there")
+                "its daemon is of an older version of ward")
+        case ENOLCK:
+            ControlError(
+                .varlink(
+                    name: StandardInterface.qualified("MethodNotImplemented"),
+                    parameters: .object([])), path: mountPoint,
+                "only a part of the mount is there, which tells the state alone")
         default: ControlError(.system(error), path: mountPoint, "\(error)")
         }
     }

@@ -75,7 +75,7 @@ extension ControlService {
             let bytes = status.json.bytes
             guard bytes.count <= ControlService.maximumAnswerBytes else { throw .outOfRange }
             return bytes
-        case _ where !isRoot && name.hasPrefix(MountAttribute.lock): throw .notSupported
+        case _ where !isRoot && name.hasPrefix(MountAttribute.lock): throw .noLocks
         case MountAttribute.lock: return try beginLock(now: false, endingHosts: false)
         case MountAttribute.lockNow: return try beginLock(now: true, endingHosts: false)
         case MountAttribute.lockEndHosts: return try beginLock(now: false, endingHosts: true)

@@ -80,8 +80,9 @@ extension MountSuite {
                 #"exec 7</ 8<"$0"; exec "$@""#, volume.mountPoint, environment.ward, "container",
                 "run", volume.mountPoint, diary,
             ]
-            if sandbox { words.append("--sandbox") }
-            words += ["--", environment.python, environment.script("sandboxed.py"), json]
+            let script = environment.script("sandboxed.py")
+            if sandbox { words += ["--sandbox", "--show", script] }
+            words += ["--", environment.python, script, json]
             if volume.user == .root {
                 // Second ways to the keys, and to the processes, that only root can make.
                 let script = """
@@ -268,8 +269,11 @@ extension MountSuite {
                         try:
                             file = os.open(place, os.O_RDWR) if isinstance(place, str) else place
                             while os.isatty(file):
+                                typed = os.read(file, 100)
+                                if not typed:
+                                    break
                                 with open(os.environ["HOME"] + "/taken", "ab") as taken:
-                                    taken.write(os.read(file, 100))
+                                    taken.write(typed)
                         finally:
                             os._exit(0)
                 print("in its place", flush=True)
@@ -352,7 +356,7 @@ extension MountSuite {
             try volume.shell(
                 """
                 mkdir "$OUT/bin"; cp /bin/echo "$OUT/bin/say"; ln -s "$OUT/bin/say" "$OUT/link"
-                printf '#!/bin/sh\\nls -A "${0%/*}"\\n' >"$OUT/bin/look"; chmod +x "$OUT/bin/look"
+                printf '%s\\n' '#!/bin/sh' 'ls -A "${0%/*}"' >"$OUT/bin/look"; chmod +x "$OUT/bin/look"
                 """)
             let home = volume.directory + "/home"
             func output(_ command: String...) throws -> String {
@@ -544,7 +548,8 @@ private final class LineReader {
             if let end = pending.firstIndex(of: UInt8(ascii: "\n")) {
                 let line = pending[..<end]
                 pending = Data(pending[(end + 1)...])
-                return try JSONSerialization.jsonObject(with: line) as? [String: Any] ?? [:]
+                let message = try JSONSerialization.jsonObject(with: line) as? [String: Any]
+                return message?["parameters"] as? [String: Any] ?? [:]
             }
             let piece = handle.availableData
             guard !piece.isEmpty else { throw SupportError("the program has ended") }
