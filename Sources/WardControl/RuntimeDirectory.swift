@@ -30,7 +30,8 @@ public struct MountedVolume: Equatable, Sendable {
     public var name: String { MountedVolume.name(uuid: uuid, device: device, pid: pid) }
 
     public static func name(uuid: String, device: UInt32, pid: Int) -> String {
-        "\(uuid)-\(device)-\(pid)"
+        // A socket's path has 107 bytes, unix(7), and the directory takes some: not the whole UUID.
+        "\(uuid.prefix(8))-\(device)-\(pid)"
     }
 
     /// Its mount, where this mount namespace shows it.

@@ -47,7 +47,7 @@ final class BackupHolds: Sendable {
     private let time: any TimeSource
     private let hub: EventHub
     private let state = Mutex(State())
-    private let wake = WakeDescriptor()
+    private let wake = WakeWord()
 
     init(volume: Volume, maintenance: Maintenance, time: any TimeSource, hub: EventHub) {
         self.volume = volume

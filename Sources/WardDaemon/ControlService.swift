@@ -43,7 +43,7 @@ final class ControlService: ControlHandler {
     /// When an announced erase is due, on the clock that grace periods run on.
     let eraseDeadline = Mutex<Duration?>(nil)
     /// Signalled when that changes.
-    let eraseWake = WakeDescriptor()
+    let eraseWake = WakeWord()
     /// The process that locks the volume by itself.
     private let sessionWatch = Mutex<SessionWatchProcess?>(nil)
     private let checks: CheckRunner

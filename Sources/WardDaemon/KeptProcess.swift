@@ -38,7 +38,7 @@ final class KeptProcess: Sendable {
     private let report: @Sendable (String) -> Void
     private let alarm: Alarm
     private let state: Mutex<State>
-    private let stops = WakeDescriptor()
+    private let stops = WakeWord()
     /// Kept open as long as this process lives, and nothing is ever written: by its end the helper learns of our death.
     private let pipe: (reading: Int32, writing: Int32)
 

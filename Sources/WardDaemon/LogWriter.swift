@@ -34,13 +34,13 @@ final class LogWriter: Sendable {
     }
 
     private let state = Mutex(State())
-    private let wake: WakeDescriptor
-    private let done = WakeDescriptor()
+    private let wake: WakeWord
+    private let done = WakeWord()
     private let destination: Destination
 
     /// Throws exit code 73 where the log file can't be opened.
     init(_ options: MountOptions, fallbackPath: String) throws(DaemonError) {
-        wake = WakeDescriptor()
+        wake = WakeWord()
         if let path = options.logPath {
             destination = .descriptor(try LogWriter.open(path))
         } else if options.logsToStandardError {

@@ -14,8 +14,8 @@ final class Maintenance: Sendable {
     private let volume: Volume
     private let log: LogWriter
     private let isStopping = Atomic(false)
-    private let syncWake = WakeDescriptor()
-    private let mendWake = WakeDescriptor()
+    private let syncWake = WakeWord()
+    private let mendWake = WakeWord()
     private let threads = Mutex<[SystemThread]>([])
     private let regular = Mutex<(@Sendable () -> Void)?>(nil)
     /// Told when the next durable point is done, or why it is not.

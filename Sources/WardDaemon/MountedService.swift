@@ -33,7 +33,7 @@ final class MountedService: @unchecked Sendable {
     private let isEnding = Atomic(false)
     private let isCuttingOff = Atomic(false)
     private let isFinished = Atomic(false)
-    private let served = WakeDescriptor()
+    private let served = WakeWord()
 
     init(
         _ options: MountOptions, _ placement: Placement, _ runtime: RuntimeDirectory

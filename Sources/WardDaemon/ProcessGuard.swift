@@ -14,7 +14,7 @@ final class ProcessGuard: Sendable {
     private let helpers: [KeptProcess]
     private let alarm: Alarm
     private let limits: Mutex<ProcessLimits?>
-    private let stops = WakeDescriptor()
+    private let stops = WakeWord()
     private let thread = Mutex<SystemThread?>(nil)
 
     init(_ helpers: [KeptProcess], alarm: Alarm) {

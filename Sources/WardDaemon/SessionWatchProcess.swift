@@ -41,7 +41,7 @@ final class SessionWatchProcess: Sendable {
 
     private let wishes: Wishes
     private let state: Mutex<State>
-    private let reported = WakeDescriptor()
+    private let reported = WakeWord()
     private let hub: EventHub
     /// Written once, before anybody else has this object.
     private let process = Mutex<KeptProcess?>(nil)

@@ -12,7 +12,7 @@ final class WorkQueue: Sendable {
     }
 
     private let state = Mutex(State())
-    private let wake = WakeDescriptor()
+    private let wake = WakeWord()
     private let limit: Int
 
     init(_ name: String, limit: Int) {

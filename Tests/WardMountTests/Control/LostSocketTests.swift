@@ -178,7 +178,7 @@ extension MountSuite {
                 "pid": Int(thief.process), "socket": theirs + "/control",
             ]
             try JSONSerialization.data(withJSONObject: record).write(
-                to: URL(fileURLWithPath: "\(runtime)/\(uuid)-7-\(thief.process).json"))
+                to: URL(fileURLWithPath: "\(runtime)/\(uuid.prefix(8))-7-\(thief.process).json"))
             let done = try volume.ward("unlock", uuid, "--passcode-file", volume.passcodeFile)
             #expect(done.status == 77 && done.errors.contains("uid 65534"), "\(done)")
             let heard = try String(contentsOfFile: theirs + "/heard", encoding: .utf8)
