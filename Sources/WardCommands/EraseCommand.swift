@@ -270,6 +270,13 @@ private struct EraseTarget {
         return try connection.call { client throws(ControlError) in try client.cancelErase() }
     }
 
+    /// Whether this device still has the key that an erase destroys.
+    private var hasEffaceableKey: Bool {
+        guard let bytes = UUID4.bytes(of: uuid) else { return false }
+        let directory = StateDirectory(root: StateDirectory.defaultRoot(), volumeUUID: bytes)
+        return access(directory.effaceableKeyPath, F_OK) == 0
+    }
+
     /// Returns when the daemon has erased what was announced, and its mount is gone.
     func waitForTheErase() throws(CommandFailure) {
         guard case .mounted(let connection) = way else { return }
@@ -279,7 +286,16 @@ private struct EraseTarget {
             try connection.client.setTimeout(.seconds(5))
             try connection.client.waitForEnd()
         } catch {
-            if error.code == .connectionLost || error.code == .system(.brokenPipe) { return }
+            if error.code == .connectionLost || error.code == .system(.brokenPipe) {
+                // The mount may have ended for another reason.
+                guard hasEffaceableKey else { return }
+                throw CommandFailure(
+                    what, path,
+                    why: "its mount ended before the minute was over: nothing was erased",
+                    hint:
+                        "ward erase \(Text.shellQuoted(path ?? uuid)) erases at once what is not mounted",
+                    status: .temporary)
+            }
             if error.code == .timedOut {
                 throw CommandFailure(
                     what, path, why: "it was taken back", hint: "ward events shows by whom",

@@ -157,7 +157,7 @@ public final class ControlPresence: Sendable {
         guard kind == .control else { return true }
         do throws(Errno) {
             _ = try OwnedDescriptor(
-                opening: directory.recordPath(record.name), O_RDONLY | O_NOFOLLOW)
+                opening: directory.recordPath(record.name), O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
         } catch {
             return error == .noSuchFileOrDirectory ? false : nil
         }

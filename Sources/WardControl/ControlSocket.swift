@@ -7,13 +7,14 @@ enum ControlSocket {
     /// Longest wait for a place in the listener's queue, seconds.
     static let connectTimeoutSeconds = 10
 
-    /// Connects; waits for at most `connectTimeoutSeconds` while the listener's queue is full. Throws `timedOut` then.
+    /// Connects; waits for at most `connectTimeoutSeconds` while the listener's queue is full. Throws `timedOut` then,
+    /// at once unless it `waits`: for who wants to know whether somebody listens.
     /// `name`: the socket's name in errors, where `place` is another way to it.
     static func connect(
-        to place: String, calledAs name: String? = nil
+        to place: String, calledAs name: String? = nil, waits: Bool = true
     ) throws(ControlError) -> OwnedDescriptor {
         let path = name ?? place
-        let socket = try make(path)
+        let socket = try make(path, flags: waits ? 0 : Int32(SOCK_NONBLOCK.rawValue))
         // connect(2) of a Unix socket waits as long as a send may, unix(7).
         var limit = timeval(tv_sec: connectTimeoutSeconds, tv_usec: 0)
         _ = setsockopt(

@@ -174,8 +174,10 @@ public struct RuntimeDirectory: Sendable {
         let final = recordPath(mounted.name)
         let temporary = final + ".new"
         do throws(Errno) {
+            // Another program of this user may have put anything there, a FIFO too, which would be waited for.
+            unlink(temporary)
             let file = try OwnedDescriptor(
-                opening: temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode: 0o600)
+                opening: temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode: 0o600)
             let bytes = Array((mounted.json.text(pretty: true) + "\n").utf8)
             try bytes.withUnsafeBufferPointer { (bytes) throws(Errno) in
                 try Syscall.writeAll(file.rawValue, bytes.baseAddress!, bytes.count)
@@ -240,7 +242,8 @@ public struct RuntimeDirectory: Sendable {
     /// A process number alone says nothing: it may be of another PID namespace, and numbers come back.
     private func standing(of mounted: MountedVolume) -> Standing {
         do throws(ControlError) {
-            _ = try ControlSocket.connect(to: mounted.socket)
+            // A full queue is one of somebody who lives.
+            _ = try ControlSocket.connect(to: mounted.socket, waits: false)
             return .alive
         } catch {
             switch error.code {
@@ -254,6 +257,11 @@ public struct RuntimeDirectory: Sendable {
     }
 
     // MARK: Finding
+
+    /// The record of this mount's daemon; nil where there is none, or the mount is another user's.
+    public func record(of mount: VolumeMount) -> MountedVolume? {
+        mount.owner == geteuid() ? mounted().first { $0.isOf(mount) } : nil
+    }
 
     /// This user's mounted volumes, by mount point: those in the mount table, dead or alive, and those that only a record
     /// tells of (in another mount namespace, or detached).
@@ -276,11 +284,8 @@ public struct RuntimeDirectory: Sendable {
                 volumes(),
                 otherwise: ControlError(.noneMounted, path: self.path, "no volume is mounted"))
         }
-        if let mount = VolumeMount.covering(path) {
-            let record =
-                mount.owner == geteuid() ? mounted().first { $0.isOf(mount) } : nil
-            return FoundVolume(mount: mount, record: record)
-        }
+        // Without a look at the records, which another program of this user may have filled with anything.
+        if let mount = VolumeMount.covering(path) { return FoundVolume(mount: mount, record: nil) }
         if let record = detached(path) { return FoundVolume(mount: nil, record: record) }
         let resolved = RuntimeDirectory.resolve(path)
         let reason = Errno(rawValue: errno)
@@ -334,7 +339,8 @@ public struct RuntimeDirectory: Sendable {
     }
 
     private func readSmallFile(_ path: String) -> [UInt8]? {
-        guard let file = try? OwnedDescriptor(opening: path, O_RDONLY | O_NOFOLLOW) else {
+        guard let file = try? OwnedDescriptor(opening: path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
+        else {
             return nil
         }
         var bytes = [UInt8](repeating: 0, count: 16384)

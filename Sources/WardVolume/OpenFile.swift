@@ -126,6 +126,12 @@ final class OpenFile: @unchecked Sendable {
         get { setIDBitsValue.load(ordering: .relaxed) }
         set { setIDBitsValue.store(newValue & (S_ISUID | S_ISGID), ordering: .relaxed) }
     }
+
+    /// Takes the bits of a backing file's `st_mode`. One that is marked does not tell them: both are
+    /// presumed until somebody looks (`dropPrivileges`).
+    func presumeSetIDBits(backing mode: mode_t) {
+        setIDBits = BackingMode.isMarked(mode) ? S_ISUID | S_ISGID : mode
+    }
     private let setIDBitsValue = Atomic<mode_t>(S_ISUID | S_ISGID)
     /// Reads that were refused while its class is closed.
     let refusedReads = Refusals.Count()

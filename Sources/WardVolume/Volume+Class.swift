@@ -97,8 +97,8 @@ extension Volume {
         } catch .notPermitted where wanted.isStronger(than: old) && file.sizeBytes > 0 {
             // A program that copies a file with its attributes, cp -a and mv among others, has
             // written it by now, and says nothing: the close of a file that was made while locked
-            // does (`flush`).
-            node.refusedClass = wanted
+            // does (`flush`). Only the owner's own request makes it fail.
+            if (try? isOwner(caller, of: node)) == true { node.refusedClass = wanted }
             report(
                 .weakened(
                     path: path(of: node), protectionClass: wanted, now: old,

@@ -45,7 +45,7 @@ extension Volume {
         defer { context.endClassDecision() }
         let inherited = try classOfNewFiles(in: parent, state, context)
         let protectionClass =
-            try sideFileClass(parent, state, name, else: inherited, context) ?? inherited
+            try sideFileClass(parent, state, name, else: inherited, caller, context) ?? inherited
         if !protectionClass.isForSynchronised {
             try mayDecide(protectionClass, parent, name, .create, caller, context)
         }
@@ -165,7 +165,7 @@ extension Volume {
         let file = OpenFile(
             node: node, storage: storage, descriptor: descriptor, isWritable: true,
             protectionClass: protectionClass, header: nil, directoryID: state.id)
-        file.setIDBits = status.st_mode
+        file.presumeSetIDBits(backing: status.st_mode)
         file.isEndVerified = true
         file.isBeyondDoubt = true
         file.mendedSyncFailures = syncFailures.load(ordering: .acquiring)

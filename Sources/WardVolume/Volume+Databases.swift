@@ -51,10 +51,10 @@ private enum SideFile {
 extension Volume {
     /// The class of a new side file of an open database beside it; nil where it is none (row I12).
     ///
-    /// `inherited`: the class that it has else.
+    /// `inherited`: the class that it has else. A database of another user makes no file weaker.
     func sideFileClass(
         _ parent: Node, _ state: DirectoryState, _ name: UnsafeRawBufferPointer,
-        else inherited: ProtectionClass, _ context: WorkerContext
+        else inherited: ProtectionClass, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) -> ProtectionClass? {
         guard let (kind, base) = SideFile.parse(name) else { return nil }
         try encryptName(
@@ -71,7 +71,8 @@ extension Volume {
         else { return nil }
         let own = kind.protectionClass(beside: file.protectionClass)
         // Whether a file without content is one is not known: no class is made weaker for it.
-        if file.sizeBytes == 0, inherited.isStronger(than: own) { return nil }
+        let isOthers = servesOthers && caller.uid != 0 && status.st_uid != caller.uid
+        if file.sizeBytes == 0 || isOthers, inherited.isStronger(than: own) { return nil }
         return own
     }
 

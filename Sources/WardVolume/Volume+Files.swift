@@ -162,17 +162,18 @@ extension Volume {
         caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
         let file = handle.object(as: FileHandle.self).file
-        try write(file, offsetBytes: offsetBytes, data, flags: flags, caller: caller, context)
-        guard file.setIDBits != 0 else { return }
-        if flags.contains(.dropPrivilegeBits) {
+        // Before the content changes, as `file_modified` of Linux does: a write that fails halfway has written something.
+        if file.setIDBits != 0, data.count > 0, flags.contains(.dropPrivilegeBits) {
             try dropPrivilegesAndTell(file, caller)
-        } else if !servesOthers {
+        }
+        try write(file, offsetBytes: offsetBytes, data, flags: flags, caller: caller, context)
+        if file.setIDBits != 0, !flags.contains(.dropPrivilegeBits), !servesOthers {
             // The store takes them with every write of a daemon that is not root.
             try dropPrivilegesAndTell(file, nil)
         }
     }
 
-    /// After a change; `caller` as in `dropPrivileges`. No lock is held.
+    /// `caller` as in `dropPrivileges`. No lock is held.
     private func dropPrivilegesAndTell(_ file: OpenFile, _ caller: Caller?) throws(Errno) {
         file.lock.lockWrite()
         let hasLostBits = Result { () throws(Errno) in try dropPrivileges(file, caller) }
@@ -333,12 +334,12 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) {
         let file = handle.object(as: FileHandle.self).file
-        try allocate(
-            file, mode: mode, offsetBytes: offsetBytes, lengthBytes: lengthBytes, caller: caller,
-            context)
         if file.setIDBits != 0, !caller.keepsSetIDBits {
             try dropPrivilegesAndTell(file, caller)
         }
+        try allocate(
+            file, mode: mode, offsetBytes: offsetBytes, lengthBytes: lengthBytes, caller: caller,
+            context)
     }
 
     private func allocate(

@@ -123,7 +123,7 @@ extension Volume {
             protectionClass: directory.protectionClass, header: nil, directoryID: directory.id)
         file.isBeyondDoubt = isBeyondDoubt
         file.hasUnsyncedKey = unsyncedKeys.contains(node.inode)
-        file.setIDBits = status.st_mode
+        file.presumeSetIDBits(backing: status.st_mode)
         // Pages that a failed sync has dropped are still in memory: what may be in doubt is judged by what is on the disk.
         if !isBeyondDoubt { storage.forgetCached(descriptor) }
         let backingBytes = Int(status.st_size)

@@ -146,9 +146,11 @@ import Testing
         try device.makeDirectory("A", of: .complete)
         try device.write("dear diary", to: "A/diary")
         let file = try FileHandle(forReadingFrom: URL(fileURLWithPath: device.file("A/diary")))
-        let holders = try await device.holders
+        let all = try await device.holders
+        #expect(Set(all.map(\.path)) == ["/A/diary"])
+        // A process that another test is starting has this one's descriptors until it executes its program.
+        let holders = all.filter { $0.pid == Int(getpid()) }
         #expect(holders.map(\.path) == ["/A/diary"])
-        #expect(holders.first?.pid == Int(getpid()))
         #expect(holders.first?.protectionClass == .complete)
         #expect(try await device.lock(.now) == .locked)
         try file.close()

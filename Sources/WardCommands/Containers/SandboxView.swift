@@ -151,13 +151,30 @@ struct SandboxView {
     /// Programs that lie elsewhere: where they are to be, and the file.
     private var files: [(path: String, file: String)] {
         var files = [(path: starter, file: starter)]
-        guard let program, SandboxView.secrets(around: program.file, controlSocket).isEmpty else {
-            return files
-        }
+        guard let program, !isFound(program.path, by: own),
+            SandboxView.secrets(around: program.file, controlSocket).isEmpty
+        else { return files }
         for path in [program.path, program.file] where !files.contains(where: { $0.path == path }) {
             files.append((path, program.file))
         }
         return files
+    }
+
+    /// Whether the way to `path` leads through one of these directories. A program could have made a
+    /// link there, which must not have a file shown that lies outside.
+    private func isFound(_ path: String, by directories: [String]) -> Bool {
+        func isInside(_ place: String) -> Bool {
+            directories.contains { PathBytes.isInside(place, $0) }
+        }
+        var place = path
+        // As many links as the kernel follows, path_resolution(7).
+        for _ in 0..<40 {
+            let parent = Path.parent(place)
+            if isInside(place) || isInside((try? Path.real(parent)) ?? parent) { return true }
+            guard let target = SandboxView.linkTarget(of: place) else { return false }
+            place = target.hasPrefix("/") ? target : Path.joined(parent, target)
+        }
+        return true
     }
 
     private func isShown(_ path: String) -> Bool {

@@ -62,7 +62,7 @@ struct VolumeLocking: Sendable {
         var bySocket: String?
         if answer == nil {
             // Only a record leads to it: the mount does not say now where it is.
-            if let record = volume.record,
+            if let record = volume.record ?? RuntimeDirectory().record(of: mount),
                 let client = try? ControlClient(
                     socketPath: record.socket, timeout: .seconds(7))
             {

@@ -349,6 +349,34 @@ extension MountSuite {
         }
 
         @Test(
+            "a link that a program makes in its container has no file outside shown to its next run",
+            arguments: User.available)
+        func linkedProgram(user: User) throws {
+            let volume = try makeVolume(user)
+            try volume.shell(
+                """
+                mkdir "$OUT/bin"; printf '%s\\n' '#!/bin/sh' 'echo \(secret)' >"$OUT/bin/deploy"
+                chmod 700 "$OUT/bin/deploy"
+                """)
+            let outside = volume.directory + "/home/bin"
+            let own = root(volume) + "/Documents"
+            let made = try volume.run(
+                diary,
+                [
+                    "--sandbox", "--", "sh", "-c",
+                    "ln -s \(outside)/deploy \(own)/link; ln -s \(outside) \(own)/bin; "
+                        + "ln -s /usr/bin/id \(own)/id",
+                ])
+            #expect(made.succeeded, "\(made.everything)")
+            for program in [own + "/link", own + "/bin/deploy"] {
+                let done = try volume.run(diary, ["--sandbox", "--", program])
+                #expect(
+                    !done.succeeded && !done.everything.contains(secret), "\(done.everything)")
+            }
+            #expect(try volume.run(diary, ["--sandbox", "--", own + "/id"]).succeeded)
+        }
+
+        @Test(
             "a program that lies elsewhere is shown, by its path, by PATH and by a link",
             arguments: User.available)
         func programElsewhere(user: User) throws {

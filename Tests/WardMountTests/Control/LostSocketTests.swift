@@ -73,6 +73,30 @@ extension MountSuite {
         }
 
         @Test(
+            "a FIFO in the place of a record, of a new one, or of none holds up no command",
+            arguments: User.available)
+        func fifo(user: User) throws {
+            let volume = try volume(as: user)
+            let socket = try #require(volume.socketPath())
+            let record = socket.replacingOccurrences(of: ".socket", with: ".json")
+            let other =
+                URL(fileURLWithPath: socket).deletingLastPathComponent().path + "/other.json"
+            try volume.shell(
+                "mkfifo '\(record).new' '\(other)'; rm '\(record)'; mkfifo '\(record)'")
+            #expect(
+                try eventually(volume) {
+                    let attributes = try FileManager.default.attributesOfItem(atPath: record)
+                    return attributes[.type] as? FileAttributeType == .typeRegular
+                }, "the record is made again")
+            let status = try volume.ward("status", volume.mountPoint)
+            #expect(status.succeeded && status.output.contains("unlocked"), "\(status)")
+            #expect(try volume.ward("status").output.contains(volume.mountPoint))
+            #expect(try volume.ward("lock", volume.mountPoint, "--now").succeeded)
+            #expect(try !isOpen(volume))
+            unlink(other)
+        }
+
+        @Test(
             "a program that takes the socket's name gets no passcode, and the volume locks",
             arguments: User.available)
         func replaced(user: User) throws {
