@@ -99,10 +99,7 @@ extension ControlService {
     }
 
     /// The mount ends: an announced erase ends with it.
-    func stopEraseTimer() {
-        eraseDeadline.withLock { $0 = nil }
-        eraseWake.signal()
-    }
+    func stopEraseTimer() { takeEraseBack("by the end of the mount") }
 
     private func carryOutErase(_ call: ControlCall?) {
         eraseDeadline.withLock { $0 = nil }
