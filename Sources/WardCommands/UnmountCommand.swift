@@ -121,7 +121,8 @@ struct UnmountCommand: ParsableCommand {
 
     // MARK: Without the daemon's help
 
-    /// The daemon can't be reached by its socket: the volume is locked through its mount, and the kernel takes the mount
+    /// The daemon can't be reached by its socket: the volume is locked through its mount, and the
+    /// kernel takes the mount
     /// away, which ends the daemon.
     private func unmountByKernel(
         _ mount: VolumeMount, _ reason: CommandFailure, _ console: Console
@@ -151,7 +152,8 @@ struct UnmountCommand: ParsableCommand {
         report(mount.mountPoint, note: "\(reason.why): \(locked)", console)
     }
 
-    /// A daemon whose mount is gone ends by itself, unless another mount namespace (a container, unshare(1)) has a copy of
+    /// A daemon whose mount is gone ends by itself, unless another mount namespace (a container,
+    /// unshare(1)) has a copy of
     /// the mount. Then a signal ends it; only the process that holds the volume's lock gets it.
     private func endDaemon(_ status: VolumeStatus) {
         let pid = Int32(truncatingIfNeeded: status.pid)

@@ -14,7 +14,8 @@ public final class ControlClient {
     var received: [UInt8] = []
 
     /// Connects to a socket that is known to be a volume's. `timeout` bounds the wait for each answer (nil: for ever).
-    /// Throws `noSocket`, `refused` (the daemon died), `permission`, also where the daemon is neither this user's nor root's.
+    /// Throws `noSocket`, `refused` (the daemon died), `permission`, also where the daemon is
+    /// neither this user's nor root's.
     public convenience init(
         socketPath: String, timeout: Duration? = .seconds(120)
     ) throws(ControlError) {
@@ -23,7 +24,8 @@ public final class ControlClient {
         }
     }
 
-    /// Connects to the daemon of one mount: to no other's, nor to a program that has taken its socket's place. Throws as
+    /// Connects to the daemon of one mount: to no other's, nor to a program that has taken its
+    /// socket's place. Throws as
     /// above, and `replaced`, `mountOfAnother`.
     public convenience init(
         mount: VolumeMount, timeout: Duration? = .seconds(120)
@@ -65,7 +67,8 @@ public final class ControlClient {
         try self.init(mount: mount, timeout: timeout)
     }
 
-    /// Connects to the daemon that wrote a record: through its mount, where this mount namespace has it, else to the very
+    /// Connects to the daemon that wrote a record: through its mount, where this mount namespace
+    /// has it, else to the very
     /// process that the record names.
     public convenience init(
         record: MountedVolume, timeout: Duration? = .seconds(120)

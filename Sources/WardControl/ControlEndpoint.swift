@@ -1,7 +1,8 @@
 import Glibc
 import WardSystem
 
-/// Where a daemon listens, and what tells its socket from any other: the socket's file, which nobody can make again while
+/// Where a daemon listens, and what tells its socket from any other: the socket's file, which
+/// nobody can make again while
 /// the daemon has it bound, whatever becomes of its name.
 public struct ControlEndpoint: Equatable, Sendable {
     public var socketPath: String
@@ -35,7 +36,8 @@ public struct ControlEndpoint: Equatable, Sendable {
 /// The two sockets of a mount's daemon.
 public struct ControlEndpoints: Equatable, Sendable {
     public var control: ControlEndpoint
-    /// The one that tells the lock state alone (`StateInterface`); a sandbox has it in the place of the other. Nil where the
+    /// The one that tells the lock state alone (`StateInterface`); a sandbox has it in the place of
+    /// the other. Nil where the
     /// daemon does not listen there now.
     public var state: ControlEndpoint?
 
@@ -59,7 +61,8 @@ extension ControlSocket {
     /// `O_PATH` of open(2), which Glibc's module leaves out.
     static let namingOnly: Int32 = 0o10000000
 
-    /// Connects to the daemon's very socket under the control socket's name: in a sandbox that is the one that tells the state
+    /// Connects to the daemon's very socket under the control socket's name: in a sandbox that is
+    /// the one that tells the state
     /// alone. Throws `noSocket` where nothing is there, `replaced` where something else is.
     static func connect(to endpoints: ControlEndpoints) throws(ControlError) -> OwnedDescriptor {
         let path = endpoints.control.socketPath
@@ -75,7 +78,8 @@ extension ControlSocket {
         return try connect(to: "/proc/self/fd/\(named.file.rawValue)", calledAs: path)
     }
 
-    /// The endpoint that `path` is now, where this process is the one who listens there. Throws `replaced` where it is not.
+    /// The endpoint that `path` is now, where this process is the one who listens there. Throws
+    /// `replaced` where it is not.
     static func ownEndpoint(at path: String) throws(ControlError) -> ControlEndpoint {
         let named = try NamedFile(path)
         let socket = try connect(to: "/proc/self/fd/\(named.file.rawValue)", calledAs: path)

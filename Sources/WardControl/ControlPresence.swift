@@ -43,7 +43,8 @@ public final class ControlPresence: Sendable {
     private let changed: @Sendable (Change) -> Void
     private let state: Mutex<State>
 
-    /// `record`: what the record says; its socket's path is put in here. `changed` is called on the server's thread, and
+    /// `record`: what the record says; its socket's path is put in here. `changed` is called on the
+    /// server's thread, and
     /// must not wait.
     public init(
         _ kind: Kind = .control, in directory: RuntimeDirectory, record: MountedVolume,

@@ -58,7 +58,8 @@ public final class ControlServer: @unchecked Sendable {
     /// Connections that wait for the server's thread to take them in.
     private let adopted = Mutex<[Int32]>([])
 
-    /// Listens at `socketPath` (mode 0600), replacing what is there, and serves `methods` of `org.ward.Volume` from now on. The
+    /// Listens at `socketPath` (mode 0600), replacing what is there, and serves `methods` of
+    /// `org.ward.Volume` from now on. The
     /// handler is not retained. `reserve`: kept for when no descriptor is left. The lower its number, the
     /// further `RLIMIT_NOFILE` can be lowered without keeping everybody out; nil: any.
     public convenience init(
@@ -197,7 +198,8 @@ public final class ControlServer: @unchecked Sendable {
             }
             isAcceptingPaused = false
             if ready == nil {
-                // poll(2) takes no more descriptors than RLIMIT_NOFILE allows, which another program can lower: then each
+                // poll(2) takes no more descriptors than RLIMIT_NOFILE allows, which another
+                // program can lower: then each
                 // is tried, and none of them blocks.
                 for index in polled.indices { polled[index].revents = Int16(POLLIN) }
                 usleep(10_000)

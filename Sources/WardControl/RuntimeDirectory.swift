@@ -64,7 +64,8 @@ public struct MountedVolume: Equatable, Sendable {
 }
 
 /// Where sockets and records of mounted volumes are: `$XDG_RUNTIME_DIR/ward`; where that is unset `/run/ward` for root,
-/// `/run/user/UID/ward` for whoever has such a directory, else `/tmp/ward-UID`, or a directory beside it that has a name
+/// `/run/user/UID/ward` for whoever has such a directory, else `/tmp/ward-UID`, or a directory
+/// beside it that has a name
 /// of its own where somebody else has taken that one.
 public struct RuntimeDirectory: Sendable {
     public let path: String
@@ -104,7 +105,8 @@ public struct RuntimeDirectory: Sendable {
     // MARK: Making
 
     /// The directory at `path`, made where it is not there. `elsewhere`: where it can't be had, one in `/tmp`, which
-    /// clients find through the mount. Without it that is done only where nobody chose `path` (`XDG_RUNTIME_DIR` is unset).
+    /// clients find through the mount. Without it that is done only where nobody chose `path`
+    /// (`XDG_RUNTIME_DIR` is unset).
     public static func make(
         at path: String = RuntimeDirectory.defaultPath(), elsewhere: Bool = false
     ) throws(ControlError) -> RuntimeDirectory {
@@ -123,7 +125,8 @@ public struct RuntimeDirectory: Sendable {
         }
     }
 
-    /// Makes the directory (mode 0700) if it is not there; refuses one that others can write to or own, or could take away.
+    /// Makes the directory (mode 0700) if it is not there; refuses one that others can write to or
+    /// own, or could take away.
     public func create() throws(ControlError) {
         try checkParent()
         if mkdir(path, 0o700) != 0, errno != EEXIST {
@@ -205,7 +208,8 @@ public struct RuntimeDirectory: Sendable {
         return mounted
     }
 
-    /// The volumes whose daemons live, by their records and by mount point. Removes what dead daemons left behind. A daemon
+    /// The volumes whose daemons live, by their records and by mount point. Removes what dead
+    /// daemons left behind. A daemon
     /// that lost this user's usual directory keeps its record in `/tmp`.
     public func mounted() -> [MountedVolume] {
         let temporary = RuntimeDirectory.temporaryPath
@@ -238,7 +242,8 @@ public struct RuntimeDirectory: Sendable {
 
     private enum Standing { case alive, dead, unknown }
 
-    /// Alive: somebody listens at its socket. Dead: nobody listens any more, or there is neither socket, process nor mount.
+    /// Alive: somebody listens at its socket. Dead: nobody listens any more, or there is neither
+    /// socket, process nor mount.
     /// A process number alone says nothing: it may be of another PID namespace, and numbers come back.
     private func standing(of mounted: MountedVolume) -> Standing {
         do throws(ControlError) {
@@ -263,7 +268,8 @@ public struct RuntimeDirectory: Sendable {
         mount.owner == geteuid() ? mounted().first { $0.isOf(mount) } : nil
     }
 
-    /// This user's mounted volumes, by mount point: those in the mount table, dead or alive, and those that only a record
+    /// This user's mounted volumes, by mount point: those in the mount table, dead or alive, and
+    /// those that only a record
     /// tells of (in another mount namespace, or detached).
     public func volumes() -> [FoundVolume] {
         let mounts = VolumeMount.all(ownedBy: geteuid())
@@ -276,7 +282,8 @@ public struct RuntimeDirectory: Sendable {
             .sorted { $0.mountPoint < $1.mountPoint }
     }
 
-    /// The volume that `path` is about (a mount point, any path inside one, a backing directory or a UUID); without a path
+    /// The volume that `path` is about (a mount point, any path inside one, a backing directory or
+    /// a UUID); without a path
     /// the only one. Throws `notInMount`, `noneMounted`, `severalMounted`.
     public func find(_ path: String?) throws(ControlError) -> FoundVolume {
         guard let path else {
@@ -305,7 +312,8 @@ public struct RuntimeDirectory: Sendable {
                 : ControlError(.notInMount, path: path, "not inside a mounted ward volume"))
     }
 
-    /// The mount of this user's whose backing directory is exactly `directory`, absolute and without links; nil where nobody
+    /// The mount of this user's whose backing directory is exactly `directory`, absolute and
+    /// without links; nil where nobody
     /// serves it.
     public func serving(_ directory: String) -> FoundVolume? {
         volumes().first {

@@ -82,7 +82,8 @@ public struct VolumeMount: Equatable, Sendable {
         }
     }
 
-    /// False where its daemon died: the mount answers with errors, until it is unmounted. Another user's counts as served.
+    /// False where its daemon died: the mount answers with errors, until it is unmounted. Another
+    /// user's counts as served.
     public var isServed: Bool {
         // Not stat(2), which the kernel may answer from memory.
         if ward_file_system_type(mountPoint) != -1 { return true }
@@ -91,7 +92,8 @@ public struct VolumeMount: Equatable, Sendable {
 
     // MARK: Asking
 
-    /// The value of an attribute of the mount's root (`MountAttribute`), from the daemon of this mount and no other. Waits
+    /// The value of an attribute of the mount's root (`MountAttribute`), from the daemon of this
+    /// mount and no other. Waits
     /// for the daemon. Throws ESTALE where something else is mounted over it, ENOTCONN or ECONNABORTED where its daemon
     /// died, EACCES where only its owner may ask.
     public func attribute(_ name: String) throws(Errno) -> [UInt8] {
@@ -166,7 +168,8 @@ public struct VolumeMount: Equatable, Sendable {
     // MARK: Locking
 
     /// Locks through the mount: it needs no socket, and what it returns is what the daemon of this mount says once the
-    /// lock has come to its end, or its grace period has begun. Waits for an answer to each question, and for the end of
+    /// lock has come to its end, or its grace period has begun. Waits for an answer to each
+    /// question, and for the end of
     /// the lock until `deadline` (`SystemClock.monotonic`). Throws ETIMEDOUT after it, else what `attribute` does.
     /// `asked` is called when the daemon has begun the lock.
     /// - Returns: The state's name.

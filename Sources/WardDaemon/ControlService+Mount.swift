@@ -57,7 +57,8 @@ extension ControlService {
     private static let maximumAnswerBytes = 65536
 
     /// Called on threads that serve requests: waits for nothing. `endpoints`: where the daemon listens now. `isRoot`:
-    /// asked of the mount's root: a program that is shown a part of the mount (a sandbox) locks nothing, and is told the lock
+    /// asked of the mount's root: a program that is shown a part of the mount (a sandbox) locks
+    /// nothing, and is told the lock
     /// state alone.
     func mountAttribute(
         _ name: String, _ caller: Caller, isRoot: Bool, _ endpoints: ControlEndpoints?

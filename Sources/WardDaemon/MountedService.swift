@@ -169,7 +169,8 @@ final class MountedService: @unchecked Sendable {
         if machine.state == .noPasscode { maintenance.mend() }
     }
 
-    /// Says what became of the control socket. Where a program has taken its place, or no command finds it any more, the
+    /// Says what became of the control socket. Where a program has taken its place, or no command
+    /// finds it any more, the
     /// volume is locked: whoever wants to lock it later might not come through.
     private static func tell(
         _ log: LogWriter, _ hub: EventHub, _ keeper: LockKeeper

@@ -1,7 +1,8 @@
 import Synchronization
 import WardSystem
 
-/// Wakes a thread that waits for this alone. It takes no descriptor, so it can be made when none is left, which a program of
+/// Wakes a thread that waits for this alone. It takes no descriptor, so it can be made when none is
+/// left, which a program of
 /// the same user can bring about (prlimit(2)).
 ///
 /// Concurrency: any thread.

@@ -1,8 +1,10 @@
 /// The extended attributes by which a mount answers for itself: they are stored nowhere, and not listed.
 ///
 /// The kernel carries such a call to the daemon of the very mount that it is made on, which no program can redirect. It
-/// works on every file of the mount, whatever its mode, and on a mount that is read-only: names that begin with `system.`
-/// are left to the file system, xattr(7). Locks alone are asked of the mount's root. The daemon answers the user who mounted, and root; everybody else gets EACCES.
+/// works on every file of the mount, whatever its mode, and on a mount that is read-only: names
+/// that begin with `system.`
+/// are left to the file system, xattr(7). Locks alone are asked of the mount's root. The daemon
+/// answers the user who mounted, and root; everybody else gets EACCES.
 public enum MountAttribute {
     public static let prefix = "system.ward.mount."
     /// Where the daemon listens: `ControlEndpoints` as JSON.

@@ -162,7 +162,8 @@ extension Volume {
         caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
         let file = handle.object(as: FileHandle.self).file
-        // Before the content changes, as `file_modified` of Linux does: a write that fails halfway has written something.
+        // Before the content changes, as `file_modified` of Linux does: a write that fails halfway
+        // has written something.
         if file.setIDBits != 0, data.count > 0, flags.contains(.dropPrivilegeBits) {
             try dropPrivilegesAndTell(file, caller)
         }

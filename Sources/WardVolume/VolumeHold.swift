@@ -5,7 +5,8 @@ import WardSystem
 /// The exclusive lock on a volume, flock(2): whoever holds it is the only one at work on the volume, as its daemon or
 /// beside it. Held until it is let go, or the process ends.
 ///
-/// Two locks make it up, taken in this order: that of the volume's directory, and that of the file `ward.lock` in it. Some
+/// Two locks make it up, taken in this order: that of the volume's directory, and that of the file
+/// `ward.lock` in it. Some
 /// stores that several machines mount (GlusterFS, JuiceFS, NFS) carry the locks of regular files to the other machines,
 /// and those of directories to none. The file has no content; where it is gone it is made again.
 public struct VolumeHold: ~Copyable, Sendable {
@@ -16,7 +17,8 @@ public struct VolumeHold: ~Copyable, Sendable {
     /// The store has no locks at all: nothing keeps another machine away.
     public let isWithoutLocks: Bool
 
-    /// Waits for nobody. `makesFile`: where there is no `ward.lock`, one is made; where the store can't be written to, the
+    /// Waits for nobody. `makesFile`: where there is no `ward.lock`, one is made; where the store
+    /// can't be written to, the
     /// directory's lock has to do. Throws EWOULDBLOCK where somebody else holds one of the two.
     public init(_ path: String, makesFile: Bool = true) throws(Errno) {
         let directory = try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
@@ -86,7 +88,8 @@ public struct VolumeHold: ~Copyable, Sendable {
         }
     }
 
-    /// The descriptor of `ward.lock`, locked; -1 where there is none to be had. It is open for reading where that does: a
+    /// The descriptor of `ward.lock`, locked; -1 where there is none to be had. It is open for
+    /// reading where that does: a
     /// file that is open for writing keeps the store from being mounted read-only.
     private static func lockFile(in directory: Int32, makesFile: Bool) throws(Errno) -> Int32 {
         var access = O_RDONLY

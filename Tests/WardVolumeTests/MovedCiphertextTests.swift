@@ -58,7 +58,8 @@ import WardSystem
         judge(Self.attacks, tampered)
     }
 
-    /// Which file a name leads to is written nowhere, so that whoever can write to the store and read one directory of the
+    /// Which file a name leads to is written nowhere, so that whoever can write to the store and
+    /// read one directory of the
     /// mount reads everything that is open (docs/threat-model.md §10 and §17).
     @Test(
         "files, directories and links exchanged across directories are not detected",
@@ -67,7 +68,8 @@ import WardSystem
         judge(Self.acrossDirectories, try TamperedVolume(pageBytes: pageBytes))
     }
 
-    /// The volume key needs no passcode: with the device's files another class for what will be made in a directory can be
+    /// The volume key needs no passcode: with the device's files another class for what will be
+    /// made in a directory can be
     /// authentic (docs/threat-model.md §3).
     @Test("a directory's class forged with the volume key is not detected", arguments: [512, 4096])
     func forgedDirectoryClassIsNotDetected(pageBytes: Int) throws {
@@ -356,8 +358,10 @@ import WardSystem
         attack("a file removed", .unseen(["/one"])) { image, tampered in
             image.inodes[1]!.entries[tampered.storedName("/one")] = nil
         },
-        // A stored name belongs to its directory: elsewhere it is nobody's. That it is gone from its own is as with any file
-        // that is deleted, which nobody sees. Under a name of the other directory it is seen nowhere (`acrossDirectories`).
+        // A stored name belongs to its directory: elsewhere it is nobody's. That it is gone from
+        // its own is as with any file
+        // that is deleted, which nobody sees. Under a name of the other directory it is seen
+        // nowhere (`acrossDirectories`).
         attack("a stored name moved to another directory", .unseen(["/dir/inner"])) {
             image, tampered in
             image.moveStoredName(tampered)

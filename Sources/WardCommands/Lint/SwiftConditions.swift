@@ -5,7 +5,8 @@ enum SwiftConditions {
     /// Splits the tokens of a file, directives and their conditions left out.
     ///
     /// - Parameter isWanted: The tokens that should not be hidden.
-    /// - Returns: `compiled`: those that a build for Linux sees. `hidden`: the wanted ones of branches that it does not see,
+    /// - Returns: `compiled`: those that a build for Linux sees. `hidden`: the wanted ones of
+    /// branches that it does not see,
     ///   where no other branch of the same `#if` has one that it does.
     static func split(
         _ tokens: [SwiftToken], isWanted: (SwiftToken) -> Bool

@@ -6,7 +6,8 @@ import WardSystem
 enum FileContent {
     /// Data regions only, so that holes stay holes; lseek(2). What was in memory of it is wiped. `progress` is told bytes done.
     ///
-    /// - Parameter mayHaveHoles: False: nobody is asked for them, which a small file would take as long for as its content.
+    /// - Parameter mayHaveHoles: False: nobody is asked for them, which a small file would take as
+    /// long for as its content.
     static func copy(
         from source: Int32, to copy: Int32, sizeBytes size: Int, mayHaveHoles: Bool = true,
         _ progress: (Int) -> Void

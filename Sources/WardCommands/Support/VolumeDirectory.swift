@@ -46,7 +46,8 @@ enum VolumeDirectory {
         _ = try? client.announceErase(uuid: status.uuid)
     }
 
-    /// Keeps daemons away while an unmounted volume's keybag changes, or the volume is checked: they hold the same lock.
+    /// Keeps daemons away while an unmounted volume's keybag changes, or the volume is checked:
+    /// they hold the same lock.
     static func lock(_ path: String, _ what: String) throws(CommandFailure) -> VolumeHold {
         do throws(Errno) {
             return try VolumeHold(path)

@@ -1,7 +1,8 @@
 import Foundation
 import Testing
 
-/// A volume and a copy of it, made as a restored backup is, mounted side by side with one state directory and one runtime
+/// A volume and a copy of it, made as a restored backup is, mounted side by side with one state
+/// directory and one runtime
 /// directory: the very same keys open both.
 struct VolumePair {
     let original: MountedVolume

@@ -448,7 +448,8 @@ extension MountSuite {
             let hidden = try MountedVolume(as: user)
             var elsewhere = hidden.environment
             elsewhere["XDG_RUNTIME_DIR"] = hidden.directory + "/home"
-            // A mount namespace without the mount, and another runtime directory: as an ordinary user its daemon is found.
+            // A mount namespace without the mount, and another runtime directory: as an ordinary
+            // user its daemon is found.
             let apart =
                 geteuid() == 0
                 ? [
