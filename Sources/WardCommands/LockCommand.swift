@@ -48,19 +48,21 @@ struct LockCommand: ParsableCommand {
 
     func run() throws {
         let console = options.console
-        let volumes = all ? LockCommand.everyVolume() : [try target.find(VolumeLocking.what)]
-        if volumes.isEmpty {
+        var failures: [CommandFailure] = []
+        let volumes = all ? LockCommand.everyVolume(&failures) : try namedVolumes()
+        if volumes.isEmpty, failures.isEmpty {
             throw CommandFailure(
                 VolumeLocking.what, why: "no volume is mounted",
                 hint: "ward mount VOLUME MOUNTPOINT", status: .unavailable)
         }
+        for failure in failures { console.failure(failure) }
+        let isOnlyOne = volumes.count == 1 && failures.isEmpty
         let outcomes = VolumeLocking(now: now, endHosts: endHosts).run(volumes)
-        var failures: [CommandFailure] = []
         var isAnyLocked = false
         for (volume, outcome) in zip(volumes, outcomes) {
             if case .failed(let failure) = outcome {
                 failures.append(failure)
-                if volumes.count > 1 || console.isJSON {
+                if !isOnlyOne || console.isJSON {
                     LockCommand.report(failure, volume, console)
                 }
             } else if LockCommand.report(outcome, volume, console) {
@@ -68,18 +70,38 @@ struct LockCommand: ParsableCommand {
             }
         }
         if let failure = failures.first {
-            if volumes.count > 1 { throw ExitCode(ExitStatus.someFailed.rawValue) }
+            if !isOnlyOne { throw ExitCode(ExitStatus.someFailed.rawValue) }
             throw failure
         }
         if !isAnyLocked { throw ExitCode(ExitStatus.noPasscode.rawValue) }
     }
 
-    /// As the mount table and this user's records tell them.
-    private static func everyVolume() -> [FoundVolume] {
-        let own = RuntimeDirectory().volumes()
-        guard geteuid() == 0 else { return own }
-        return own
-            + VolumeMount.all().filter { $0.owner != 0 }.map { FoundVolume(mount: $0, record: nil) }
+    /// The volume that was named, and those that are mounted under it in the same place.
+    private func namedVolumes() throws(CommandFailure) -> [FoundVolume] {
+        let found = try target.find(VolumeLocking.what)
+        guard let mount = found.mount else { return [found] }
+        let hidden = VolumeMount.all().filter {
+            $0.mountPoint == mount.mountPoint && $0.deviceMinor != mount.deviceMinor
+        }
+        return [found] + hidden.map { FoundVolume(mount: $0, record: nil) }
+    }
+
+    /// As the mount table tells them, and this user's records those that it does not show.
+    private static func everyVolume(_ failures: inout [CommandFailure]) -> [FoundVolume] {
+        let mounts = VolumeMount.all(ownedBy: geteuid() == 0 ? nil : geteuid())
+            .map { FoundVolume(mount: $0, record: nil) }
+        guard let records = RecordsCommand.ask() else {
+            let place = RuntimeDirectory.defaultPath()
+            failures.append(
+                CommandFailure(
+                    VolumeLocking.what, place,
+                    why: "it does not answer: volumes that only its records tell of are not locked",
+                    hint: "see what is mounted there: findmnt -T \(Text.shellQuoted(place))",
+                    status: .temporary))
+            return mounts
+        }
+        return mounts
+            + records.filter { $0.mount == nil }.map { FoundVolume(mount: nil, record: $0) }
     }
 
     private static func report(

@@ -11,7 +11,8 @@ struct UnmountCommand: ParsableCommand {
         discussion: """
             Returns when everything is stored, the mount is gone and its daemon has ended. A mount \
             whose daemon died is detached. Where the daemon can't be reached the volume is locked \
-            through its mount, and the kernel unmounts it.
+            through its mount, and the kernel unmounts it. With --force a daemon that does not \
+            even lock is killed: its keys go with it, and what was not stored yet is lost.
 
             Examples:
               ward unmount
@@ -30,10 +31,22 @@ struct UnmountCommand: ParsableCommand {
     func run() throws {
         let console = options.console
         let volume = try target.find(UnmountCommand.what)
-        if let mount = volume.mount, !mount.isServed {
-            try detach(mount.mountPoint, lazily: true)
-            report(mount.mountPoint, note: "its daemon was dead: the mount was detached", console)
-            return
+        if let mount = volume.mount {
+            switch mount.standing {
+            case .dead:
+                try detach(mount.mountPoint, lazily: true)
+                report(
+                    mount.mountPoint, note: "its daemon was dead: the mount was detached", console)
+                return
+            case .silent:
+                let failure = CommandFailure(
+                    UnmountCommand.what, mount.mountPoint, why: "its daemon does not answer",
+                    hint: "ward unmount --force \(Text.shellQuoted(mount.mountPoint))",
+                    status: .temporary)
+                if !force { throw failure }
+                return try unmountByKernel(mount, failure, console)
+            case .served: break
+            }
         }
         let connection: VolumeConnection
         let status: VolumeStatus
@@ -46,7 +59,7 @@ struct UnmountCommand: ParsableCommand {
             return try unmountByKernel(mount, error, console)
         }
         try askToEnd(connection, status)
-        try waitUntilGone(status, console)
+        try waitUntilGone(status.mountpoint, status.pid, status.volume, console)
         report(status.mountpoint, note: nil, console)
     }
 
@@ -95,23 +108,23 @@ struct UnmountCommand: ParsableCommand {
 
     /// What was not stored yet is stored first, so this can take as long as the backing store takes.
     private func waitUntilGone(
-        _ status: VolumeStatus, _ console: Console
+        _ mountPoint: String, _ pid: Int, _ volume: String, _ console: Console
     ) throws(CommandFailure) {
         var progress = ProgressLine(console)
         let patience = force ? 40 : 120
         let deadline = SystemClock.monotonic() + .seconds(patience)
-        while MountTable.now.isMounted(status.mountpoint)
-            || !ProcessTable.hasEnded(Int32(truncatingIfNeeded: status.pid))
+        while MountTable.now.isMounted(mountPoint)
+            || !ProcessTable.hasEnded(Int32(truncatingIfNeeded: pid))
         {
-            progress.update("\(status.mountpoint): storing what was not stored yet")
+            progress.update("\(mountPoint): storing what was not stored yet")
             if SystemClock.monotonic() > deadline {
                 throw CommandFailure(
-                    UnmountCommand.what, status.mountpoint,
-                    why: "its daemon (pid \(status.pid)) has not ended within \(patience) seconds",
+                    UnmountCommand.what, mountPoint,
+                    why: "its daemon (pid \(pid)) has not ended within \(patience) seconds",
                     hint: force
                         ? "its keys are gone; it ends when the backing store, "
-                            + "\(Text.shellQuoted(status.volume)), answers again: see dmesg(1)"
-                        : "ward unmount --force \(Text.shellQuoted(status.mountpoint))",
+                            + "\(Text.shellQuoted(volume)), answers again: see dmesg(1)"
+                        : "ward unmount --force \(Text.shellQuoted(mountPoint))",
                     status: .temporary)
             }
             usleep(10_000)
@@ -140,16 +153,32 @@ struct UnmountCommand: ParsableCommand {
                 hint: "end them, or ward unmount --force \(Text.shellQuoted(mount.mountPoint))",
                 status: .temporary)
         }
-        let locked =
-            switch outcome {
-            case .done, .cutOff: "it was locked through the mount, and unmounted by the kernel"
-            case .failed: "it could not be locked, and was unmounted by the kernel"
+        let result: String
+        switch outcome {
+        case .done, .cutOff: result = "it was locked through the mount, and unmounted by the kernel"
+        case .failed:
+            // The mount is gone, and the keys are not.
+            let killed = force ? killDaemon(of: mount.volume) : nil
+            if let killed {
+                try waitUntilGone(mount.mountPoint, Int(killed), mount.volume, console)
             }
+            result =
+                "it could not be locked, and was unmounted by the kernel"
+                + (killed.map { "; its daemon (pid \($0)) was killed" } ?? "")
+        }
         if let status {
             endDaemon(status)
-            try waitUntilGone(status, console)
+            try waitUntilGone(status.mountpoint, status.pid, status.volume, console)
         }
-        report(mount.mountPoint, note: "\(reason.why): \(locked)", console)
+        report(mount.mountPoint, note: "\(reason.why): \(result)", console)
+    }
+
+    /// Only the process that holds the volume's lock; nil where there is none that may be killed.
+    private func killDaemon(of volume: String) -> Int32? {
+        guard let daemon = VolumeHold.holder(of: volume), kill(daemon, SIGKILL) == 0 else {
+            return nil
+        }
+        return daemon
     }
 
     /// A daemon whose mount is gone ends by itself, unless another mount namespace (a container,

@@ -62,7 +62,7 @@ public struct WardCommand: ParsableCommand {
                     DemoCommand.self, TestCommand.self, LintCommand.self, VersionCommand.self,
                     AdvanceCommand.self, FillCommand.self, WatchdogCommand.self,
                     SessionWatchCommand.self, WriteBackCommand.self, LockMountCommand.self,
-                    SimulateCommand.self,
+                    RecordsCommand.self, SimulateCommand.self,
                     TestChildCommand.self, SandboxChildCommand.self,
                 ]),
         ])

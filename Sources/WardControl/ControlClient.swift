@@ -12,6 +12,9 @@ public final class ControlClient {
     public let socketPath: String
     let socket: OwnedDescriptor
     var received: [UInt8] = []
+    /// Calls whose answer was not read to its end: more than one after a call that has timed out. Answers have no number,
+    /// and come in the order of the calls.
+    private var owed = 0
 
     /// Connects to a socket that is known to be a volume's. `timeout` bounds the wait for each answer (nil: for ever).
     /// Throws `noSocket`, `refused` (the daemon died), `permission`, also where the daemon is
@@ -136,8 +139,8 @@ public final class ControlClient {
         return try state(call("Lock", parameters))
     }
 
-    /// Waits for the answer to a `lock` that has timed out, for as long as the connection's
-    /// time-out. Returns the state.
+    /// Waits for the answer to a `lock` that has timed out and was the last call, for as long as the connection's time-out.
+    /// Returns the state.
     public func lateLock() throws(ControlError) -> String { try state(readAnswer().parameters) }
 
     /// Returns the state.
@@ -403,23 +406,33 @@ public final class ControlClient {
             }
             done += sent
         }
+        owed += 1
     }
 
     // MARK: Receiving
 
+    /// The answer to the last call; late ones to calls before are passed over. Throws `timedOut`.
     func readAnswer() throws(ControlError) -> (parameters: JSONValue, continues: Bool) {
-        let message = try readMessage()
-        let json: JSONValue
-        do throws(JSONError) {
-            json = try JSONParser.parse(message)
-        } catch {
-            throw violation("not JSON: \(error)")
+        var json = try readJSON()
+        while owed > 1 {
+            if json["continues"]?.boolValue != true { owed -= 1 }
+            json = try readJSON()
         }
+        if json["continues"]?.boolValue != true { owed = 0 }
         let parameters = json["parameters"] ?? .object([])
         if let name = json["error"]?.stringValue {
             throw ControlClient.error(name, parameters, path: socketPath)
         }
         return (parameters, json["continues"]?.boolValue ?? false)
+    }
+
+    private func readJSON() throws(ControlError) -> JSONValue {
+        let message = try readMessage()
+        do throws(JSONError) {
+            return try JSONParser.parse(message)
+        } catch {
+            throw violation("not JSON: \(error)")
+        }
     }
 
     private static func error(_ name: String, _ parameters: JSONValue, path: String) -> ControlError

@@ -7,7 +7,8 @@ import WardSystem
 /// They are watched, inotify(7), and made again where they go.
 /// The second socket, of the state, has a presence of its own.
 ///
-/// Concurrency: `look` and `restore` belong to the control server's thread; `endpoint` can be asked for anywhere.
+/// Concurrency: `state` has a lock of its own, which no call to the file system holds. `begin`, `look` and `end` may wait
+/// for the file system for ever, and belong to one thread at a time (`PresenceKeeper`); the rest is any thread's.
 public final class ControlPresence: Sendable {
     /// The change that came over it.
     public enum Change: Sendable, Equatable {
@@ -18,9 +19,6 @@ public final class ControlPresence: Sendable {
         /// It is gone and can't be made again.
         case lost(reason: String)
     }
-
-    /// From a change to the look at it.
-    static let settling = Duration.milliseconds(300)
 
     private struct State: ~Copyable {
         var directory: RuntimeDirectory
@@ -43,9 +41,8 @@ public final class ControlPresence: Sendable {
     private let changed: @Sendable (Change) -> Void
     private let state: Mutex<State>
 
-    /// `record`: what the record says; its socket's path is put in here. `changed` is called on the
-    /// server's thread, and
-    /// must not wait.
+    /// `record`: what the record says; its socket's path is put in here. `changed` is called on any thread, and must not
+    /// wait.
     public init(
         _ kind: Kind = .control, in directory: RuntimeDirectory, record: MountedVolume,
         changed: @escaping @Sendable (Change) -> Void
@@ -70,7 +67,7 @@ public final class ControlPresence: Sendable {
     /// inotify(7), -1 where there is none: then changes are found at the next regular look.
     var watchDescriptor: Int32 { state.withLock { $0.watch?.rawValue ?? -1 } }
 
-    // MARK: The server's thread
+    // MARK: What may wait
 
     /// Listens, and writes the record.
     func begin() throws(ControlError) -> OwnedDescriptor {
@@ -83,6 +80,7 @@ public final class ControlPresence: Sendable {
         let (directory, expected) = state.withLock { ($0.directory, $0.endpoint) }
         let standing = ControlPresence.standing(of: expected)
         if standing == .intact {
+            state.withLock { $0.isLost = false }
             // Without a descriptor to be had nothing can be said of the record.
             if let isRight = hasRecord(directory), !isRight { try? writeRecord(directory) }
             return nil
@@ -99,17 +97,20 @@ public final class ControlPresence: Sendable {
                     ? .replaced(isRestored: true) : .restored(directory: path))
             return listener
         } catch {
-            let wasLost = state.withLock { state in
-                defer { state.isLost = true }
-                return state.isLost
-            }
-            if !wasLost {
-                changed(
-                    standing == .replaced
-                        ? .replaced(isRestored: false) : .lost(reason: error.description))
-            }
+            lose(
+                standing == .replaced
+                    ? .replaced(isRestored: false) : .lost(reason: error.description))
             return nil
         }
+    }
+
+    /// Tells of a loss, once. Does not wait.
+    func lose(_ change: Change) {
+        let wasLost = state.withLock { state in
+            defer { state.isLost = true }
+            return state.isLost
+        }
+        if !wasLost { changed(change) }
     }
 
     /// Whether something else has the socket's name.
@@ -134,10 +135,12 @@ public final class ControlPresence: Sendable {
         let listener = try ControlSocket.listen(at: path)
         let endpoint = try ControlSocket.ownEndpoint(at: path)
         try writeRecord(directory)
+        let watch: Int32? =
+            if let made = ControlPresence.watch(directory.path) { made.release() } else { nil }
         state.withLock { state in
             state.directory = directory
             state.endpoint = endpoint
-            state.watch = ControlPresence.watch(directory.path)
+            state.watch = watch.map { OwnedDescriptor(adopting: $0) }
         }
         return listener
     }

@@ -35,9 +35,7 @@ public final class ControlServer: @unchecked Sendable {
     /// Where it began to listen. A presence may have moved it since.
     public let socketPath: String
     private let presence: ControlPresence?
-    private let isLookDue = Atomic(false)
-    /// When to look after the presence, monotonic; nil where nothing has changed.
-    private var lookAt: Duration?
+    private let presenceKeeper: PresenceKeeper?
     private let version: String
     /// Methods of `org.ward.Volume`.
     private let methods: Set<String>
@@ -99,12 +97,13 @@ public final class ControlServer: @unchecked Sendable {
         self.reserve =
             reserve.map { OwnedDescriptor(adopting: $0) }
             ?? (try? OwnedDescriptor(opening: "/dev/null", O_RDONLY))
-        listener =
-            if let presence {
-                try presence.begin().release()
-            } else {
-                try ControlSocket.listen(at: socketPath).release()
-            }
+        if let presence {
+            listener = try presence.begin().release()
+            presenceKeeper = PresenceKeeper(presence) { [outbox] in outbox.signal() }
+        } else {
+            listener = try ControlSocket.listen(at: socketPath).release()
+            presenceKeeper = nil
+        }
         thread = SystemThread.start("ward-control") { [unowned self] in serve() }
     }
 
@@ -123,8 +122,8 @@ public final class ControlServer: @unchecked Sendable {
 
     /// Has socket and record looked after soon: once in a while, where inotify(7) can't be had or does not see it.
     public func lookAfterPresence() {
-        guard presence != nil else { return }
-        isLookDue.store(true, ordering: .relaxed)
+        presenceKeeper?.request()
+        // The server's thread takes the time of the look.
         outbox.signal()
     }
 
@@ -138,21 +137,15 @@ public final class ControlServer: @unchecked Sendable {
 
     // MARK: The server's thread
 
-    /// Makes a socket that is gone or was replaced again. A program that removes a directory with
-    /// all that is in it comes to the end first; a socket whose place was taken is made again
-    /// without a wait.
+    /// Has a socket that is gone or was replaced made again, and listens there.
     private func keepPresence(_ changed: Bool) {
-        guard let presence else { return }
-        let now = SystemClock.monotonic()
+        guard let presence, let presenceKeeper else { return }
         if changed {
             presence.forgetChanges()
-            lookAt =
-                presence.isReplaced
-                ? now : min(lookAt ?? .seconds(1 << 40), now + ControlPresence.settling)
+            presenceKeeper.request()
         }
-        guard let due = lookAt, due <= now else { return }
-        lookAt = nil
-        guard let renewed = presence.look() else { return }
+        presenceKeeper.giveUpIfOverdue()
+        guard let renewed = presenceKeeper.takeListener() else { return }
         // Clients that wait at the old one find the new one when it is asked again.
         Syscall.close(listener)
         listener = renewed.release()
@@ -189,7 +182,8 @@ public final class ControlServer: @unchecked Sendable {
             // What is in a buffer already, poll(2) does not see.
             let isWaiting = clients.values.contains { $0.hasUnseenInput && $0.mayReceive }
             let timeout: Int32 =
-                isWaiting ? 0 : isAcceptingPaused || lookAt != nil ? 100 : -1
+                isWaiting
+                ? 0 : isAcceptingPaused || presenceKeeper?.isLooking == true ? 100 : -1
             renewReserve()
             // Passcodes were moved through registers: not while this thread sleeps.
             ward_scrub_thread()
@@ -208,12 +202,10 @@ public final class ControlServer: @unchecked Sendable {
             takeAdopted()
             for (index, id) in order.enumerated() { advance(id, polled[index + 2].revents) }
             if polled[1].revents != 0 { accept() }
-            keepPresence(
-                polled[polled.count - 1].revents != 0
-                    || isLookDue.exchange(false, ordering: .relaxed))
+            keepPresence(polled[polled.count - 1].revents != 0)
         }
         // Before clients learn of the end: then nothing is left of it.
-        presence?.end()
+        presenceKeeper?.end()
         takeAdopted()
         for (id, connection) in clients {
             connection.queue(outbox.take(id))

@@ -220,6 +220,9 @@ public struct RuntimeDirectory: Sendable {
             .sorted { ($0.mountpoint, $0.device) < ($1.mountpoint, $1.device) }
     }
 
+    /// Removes what dead daemons left behind.
+    public func sweep() { _ = records() }
+
     private func records() -> [MountedVolume] {
         guard (try? checkOwner()) != nil, let directory = opendir(path) else { return [] }
         defer { closedir(directory) }

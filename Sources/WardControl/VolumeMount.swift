@@ -82,28 +82,57 @@ public struct VolumeMount: Equatable, Sendable {
         }
     }
 
-    /// False where its daemon died: the mount answers with errors, until it is unmounted. Another
-    /// user's counts as served.
-    public var isServed: Bool {
-        // Not stat(2), which the kernel may answer from memory.
-        if ward_file_system_type(mountPoint) != -1 { return true }
-        return ward_errno() != ENOTCONN && ward_errno() != ECONNABORTED
+    /// The state of a mount's daemon, as a look from outside shows it.
+    public enum Standing: Sendable {
+        /// It answers; another user's mount counts as one that does.
+        case served
+        /// It died: the mount answers with errors, until it is unmounted.
+        case dead
+        /// It has not answered in `standingPatience`.
+        case silent
     }
+
+    /// Longest wait for an answer to the look.
+    private static let standingPatience = Duration.seconds(3)
+
+    /// Asks the daemon, and waits for three seconds at most.
+    public var standing: Standing {
+        // Not stat(2), which the kernel may answer from memory.
+        let limit = Int32(VolumeMount.standingPatience / .milliseconds(1))
+        if ward_statfs_within(mountPoint, limit) == 0 { return .served }
+        return switch ward_errno() {
+        case ENOTCONN, ECONNABORTED: .dead
+        case ETIMEDOUT: .silent
+        default: .served
+        }
+    }
+
+    /// False where its daemon died.
+    public var isServed: Bool { standing != .dead }
 
     // MARK: Asking
 
-    /// The value of an attribute of the mount's root (`MountAttribute`), from the daemon of this
-    /// mount and no other. Waits
-    /// for the daemon. Throws ESTALE where something else is mounted over it, ENOTCONN or ECONNABORTED where its daemon
-    /// died, EACCES where only its owner may ask.
-    public func attribute(_ name: String) throws(Errno) -> [UInt8] {
+    /// Longest wait for an attribute, where the caller does not wait for ever.
+    private static let patience = Duration.seconds(10)
+
+    /// The value of an attribute of the mount's root (`MountAttribute`), from the daemon of this mount and no other.
+    /// `patience`: nil waits for ever, and then nothing ends the process but the answer or the end of the mount.
+    /// Throws ESTALE where something else is mounted over it, ENOTCONN or ECONNABORTED where its daemon died, EACCES
+    /// where only its owner may ask, ETIMEDOUT after `patience`.
+    func attribute(_ name: String, patience: Duration?) throws(Errno) -> [UInt8] {
         let root = try OwnedDescriptor(opening: mountPoint, ControlSocket.namingOnly)
         let entry = try MountTable().entry(holding: root.rawValue)
         guard let entry, entry.deviceMinor == deviceMinor, entry.isWard else {
             throw Errno(rawValue: ESTALE)
         }
         var value = [UInt8](repeating: 0, count: VolumeMount.maximumBytes)
-        let count = ward_getxattr("/proc/self/fd/\(root.rawValue)", name, &value, value.count)
+        let count =
+            if let patience {
+                ward_getxattr_within(
+                    root.rawValue, name, &value, value.count, Int32(patience / .milliseconds(1)))
+            } else {
+                ward_getxattr("/proc/self/fd/\(root.rawValue)", name, &value, value.count)
+            }
         guard count >= 0 else { throw Errno(rawValue: ward_errno()) }
         return Array(value[0..<count])
     }
@@ -129,7 +158,7 @@ public struct VolumeMount: Equatable, Sendable {
     private func answer(_ name: String) throws(ControlError) -> JSONValue {
         let bytes: [UInt8]
         do throws(Errno) {
-            bytes = try attribute(name)
+            bytes = try attribute(name, patience: VolumeMount.patience)
         } catch {
             throw failure(error)
         }
@@ -155,6 +184,8 @@ public struct VolumeMount: Equatable, Sendable {
             ControlError(
                 .protocolViolation, path: mountPoint,
                 "its daemon is of an older version of ward")
+        case ETIMEDOUT:
+            ControlError(.timedOut, path: mountPoint, "its daemon does not answer")
         case ENOLCK:
             ControlError(
                 .varlink(
@@ -167,10 +198,9 @@ public struct VolumeMount: Equatable, Sendable {
 
     // MARK: Locking
 
-    /// Locks through the mount: it needs no socket, and what it returns is what the daemon of this mount says once the
-    /// lock has come to its end, or its grace period has begun. Waits for an answer to each
-    /// question, and for the end of
-    /// the lock until `deadline` (`SystemClock.monotonic`). Throws ETIMEDOUT after it, else what `attribute` does.
+    /// Locks through the mount: it needs no socket. The result is the word of this mount's daemon once the lock has come
+    /// to its end, or its grace period has begun. The wait for an answer to each question has no limit; the wait for the
+    /// end of the lock has one, `deadline` (`SystemClock.monotonic`). Throws ETIMEDOUT after it, else as `attribute`.
     /// `asked` is called when the daemon has begun the lock.
     /// - Returns: The state's name.
     public func lock(
@@ -180,7 +210,7 @@ public struct VolumeMount: Equatable, Sendable {
         var answer: [UInt8]?
         while answer == nil {
             do throws(Errno) {
-                answer = try attribute(name)
+                answer = try attribute(name, patience: nil)
             } catch {
                 guard error.rawValue == EAGAIN else { throw error }
                 if SystemClock.monotonic() > deadline { throw Errno(rawValue: ETIMEDOUT) }
@@ -193,8 +223,9 @@ public struct VolumeMount: Equatable, Sendable {
         asked()
         var pause: UInt32 = 1000
         while true {
-            let words = String(decoding: try attribute(MountAttribute.locked), as: UTF8.self)
-                .split(separator: " ")
+            let words = String(
+                decoding: try attribute(MountAttribute.locked, patience: nil), as: UTF8.self
+            ).split(separator: " ")
             guard words.count == 2, let last = UInt64(words[0]) else {
                 throw Errno(rawValue: EPROTO)
             }

@@ -32,6 +32,7 @@ public enum Daemon {
         let lock = try VolumeLock(
             volumePath: placement.volumePath, runtimeDirectory: runtime,
             readOnly: options.readOnly)
+        runtime.sweep()
         var options = options
         options.logPath = logPath
         let service = try MountedService(options, placement, runtime)

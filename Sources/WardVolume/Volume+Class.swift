@@ -30,9 +30,8 @@ extension Volume {
         let old =
             try node.isDirectory
             ? directoryState(of: node).protectionClass : protectionClass(of: node, context)
-        let isOthers = old == wanted ? false : try !isOwner(caller, of: node)
-        // As chmod(2) asks: the right to write a file is none to have it read while locked.
-        if isOthers, !wanted.isStronger(than: old) { throw .notPermitted }
+        let isOthers = try !isOwner(caller, of: node)
+        if isOthers { try Volume.requireNoWeakening(from: old, to: wanted) }
         if node.isDirectory {
             try setDirectoryClass(of: node, to: wanted, isSynced: isSynced, caller, context)
         } else {
@@ -41,12 +40,19 @@ extension Volume {
             }
             try setFileClass(of: node, to: wanted, isSynced: isSynced, caller, context)
         }
-        if isOthers {
+        if isOthers, old != wanted {
             report(
                 .note(
                     "user \(caller.uid), not the owner, changed \(path(of: node)) from class "
                         + "\(old.letter) to \(wanted.letter) (process \(caller.pid))"))
         }
+    }
+
+    /// For callers who are not the owner, as chmod(2) asks: the right to write a file is none to have it read while locked.
+    private static func requireNoWeakening(
+        from old: ProtectionClass, to wanted: ProtectionClass
+    ) throws(Errno) {
+        guard old == wanted || wanted.isStronger(than: old) else { throw .notPermitted }
     }
 
     /// Whether the caller may do what takes the owner: root may.
@@ -87,18 +93,21 @@ extension Volume {
         if !wanted.isForSynchronised, let inside = markedDirectory(overAnyNameOf: node) {
             throw refused(path(of: inside.link), wanted, inside.marked, .setClass, caller)
         }
+        let isOthers = try !isOwner(caller, of: node)
         let file = try acquire(node, context).file
         defer { release(file, context) }
         file.lock.lockWrite()
         defer { file.lock.unlock() }
         let old = file.protectionClass
+        // Another call may have raised it since the caller looked.
+        if isOthers { try Volume.requireNoWeakening(from: old, to: wanted) }
         do throws(Errno) {
             try setFileClass(file, from: old, to: wanted, isSynced: isSynced, caller, context)
         } catch .notPermitted where wanted.isStronger(than: old) && file.sizeBytes > 0 {
             // A program that copies a file with its attributes, cp -a and mv among others, has
             // written it by now, and says nothing: the close of a file that was made while locked
             // does (`flush`). Only the owner's own request makes it fail.
-            if (try? isOwner(caller, of: node)) == true { node.refusedClass = wanted }
+            if !isOthers { node.refusedClass = wanted }
             report(
                 .weakened(
                     path: path(of: node), protectionClass: wanted, now: old,
@@ -194,6 +203,9 @@ extension Volume {
         let state = try directoryState(of: node)
         state.recordLock.lockNow()
         defer { state.recordLock.unlock() }
+        if try !isOwner(caller, of: node) {
+            try Volume.requireNoWeakening(from: state.protectionClass, to: wanted)
+        }
         // Under the lock, which a mark takes too; one above it that comes now caps what is set here.
         if !wanted.isForSynchronised, let marked = markedDirectory(over: node) {
             throw refused(path(of: node), wanted, marked, .setClass, caller)

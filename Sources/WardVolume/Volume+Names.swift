@@ -344,11 +344,14 @@ extension Volume {
                 keepReachable(victim, empty, in: toState)
                 try replaceDirectory(
                     fromDirectory.rawValue, old, toDirectory.rawValue, new, empty.rawValue,
-                    leavesWhiteout: leavesWhiteout)
+                    whiteoutOf: leavesWhiteout ? caller : nil)
             } else if flags == renameNoReplace {
                 try renameToFreeName(
                     fromDirectory.rawValue, old, toDirectory.rawValue, new,
                     isDirectory: moved.st_mode & S_IFMT == S_IFDIR)
+            } else if leavesWhiteout {
+                try renameWithWhiteout(
+                    fromDirectory.rawValue, old, toDirectory.rawValue, new, caller)
             } else {
                 try storage.renameat(
                     fromDirectory.rawValue, old, toDirectory.rawValue, new, flags: flags)

@@ -38,12 +38,12 @@ extension Volume {
     /// one goes first.
     func replaceDirectory(
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
-        _ new: UnsafePointer<CChar>, _ victim: Int32, leavesWhiteout: Bool
+        _ new: UnsafePointer<CChar>, _ victim: Int32, whiteoutOf caller: Caller?
     ) throws(Errno) {
         try requireEmpty(victim)
-        if leavesWhiteout {
+        if let caller {
             return try replaceInTwoSteps(
-                fromDirectory, old, toDirectory, new, victim, flags: renameWhiteout)
+                fromDirectory, old, toDirectory, new, victim, whiteoutOf: caller)
         }
         do throws(Errno) {
             try storage.renameat(fromDirectory, old, toDirectory, new, flags: renameExchange)
@@ -61,15 +61,30 @@ extension Volume {
         removeHidden(fromDirectory, hidden, victim)
     }
 
+    /// Leaves a device file of number 0 in the old place, which is the caller's, as mknod(2) makes it.
+    func renameWithWhiteout(
+        _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
+        _ new: UnsafePointer<CChar>, _ caller: Caller
+    ) throws(Errno) {
+        try asCaller(caller) { () throws(Errno) in
+            try storage.renameat(
+                fromDirectory, old, toDirectory, new, flags: renameWhiteout)
+        }
+    }
+
     /// Where they can't change places the empty one goes first: a power cut in between takes it, and nothing else.
     private func replaceInTwoSteps(
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
-        _ new: UnsafePointer<CChar>, _ victim: Int32, flags: UInt32 = 0
+        _ new: UnsafePointer<CChar>, _ victim: Int32, whiteoutOf caller: Caller? = nil
     ) throws(Errno) {
         let hidden = stagingName()
         try storage.renameat(toDirectory, new, toDirectory, hidden, flags: 0)
         do throws(Errno) {
-            try storage.renameat(fromDirectory, old, toDirectory, new, flags: flags)
+            if let caller {
+                try renameWithWhiteout(fromDirectory, old, toDirectory, new, caller)
+            } else {
+                try storage.renameat(fromDirectory, old, toDirectory, new, flags: 0)
+            }
         } catch {
             try storage.renameat(toDirectory, hidden, toDirectory, new, flags: 0)
             throw error

@@ -188,6 +188,29 @@ import WardSystem
         #expect(fixture.handler.passcodes.withLock { $0.last } == [0, 0, 0])
     }
 
+    @Test("an answer that comes late is never taken for the one to a later call")
+    func lateAnswers() throws {
+        var pair: [Int32] = [-1, -1]
+        try #require(
+            socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &pair) == 0)
+        let far = OwnedDescriptor(adopting: pair[1])
+        let client = try ControlClient(
+            adopting: OwnedDescriptor(adopting: pair[0]), name: "test", timeout: .milliseconds(1))
+        func answer(_ state: String) {
+            #expect(send(far.rawValue, #"{"parameters":{"state":"\#(state)"}}"# + "\0"))
+        }
+        for _ in 0..<2 { #expect(throws: ControlError.self) { try client.lock(now: true) } }
+        answer("locked")
+        answer("unlocked")
+        // Both are answers to calls before this one, which has none yet.
+        #expect(throws: ControlError.self) { try client.lock(now: true) }
+        #expect(throws: ControlError.self) { try client.lateLock() }
+        answer("locking")
+        #expect(try client.lateLock() == "locking")
+        answer("beforeFirstUnlock")
+        #expect(try client.lock(now: true) == "beforeFirstUnlock")
+    }
+
     @Test func introspection() throws {
         let fixture = try Fixture()
         let client = try ControlClient(socketPath: fixture.path)

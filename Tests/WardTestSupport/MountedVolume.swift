@@ -202,14 +202,18 @@ package final class MountedVolume {
     /// The control socket's path.
     package func socketPath() -> String? { record()?["socket"] as? String }
 
-    /// `<runtime>/<uuid>.json`.
+    /// The daemon's record in the runtime directory. One that died may have left another: that of a daemon that runs goes
+    /// first.
     package func record() -> [String: Any]? {
         let runtime = runtimeDirectory + "/ward"
         let names = (try? FileManager.default.contentsOfDirectory(atPath: runtime)) ?? []
-        guard let name = names.first(where: { $0.hasSuffix(".json") }),
-            let raw = FileManager.default.contents(atPath: runtime + "/" + name)
-        else { return nil }
-        return try? JSONSerialization.jsonObject(with: raw) as? [String: Any]
+        let records = names.filter { $0.hasSuffix(".json") }.compactMap { name in
+            FileManager.default.contents(atPath: runtime + "/" + name).flatMap {
+                try? JSONSerialization.jsonObject(with: $0) as? [String: Any]
+            }
+        }
+        return records.first { ($0["pid"] as? Int).map { Self.isRunning(pid_t($0)) } ?? false }
+            ?? records.first
     }
 
     /// The device's directory for this volume: device key, effaceable key, remembered generation.

@@ -90,6 +90,14 @@ static inline long ward_file_system_type(const char *path) {
     struct statfs status;
     return statfs(path, &status) == 0 ? (long)status.f_type : -1;
 }
+/* Calls about a mount whose server may never answer, each in a process of its own: a thread that waits for an answer in
+ * the kernel ends by no signal, and would keep this process from its end. `milliseconds`: the longest wait. The process
+ * that still waits then is left to itself; it has no descriptor, and this one hears nothing of its end.
+ *
+ * statfs(2), for its error alone: 0 or -1 with errno, ETIMEDOUT where no answer came. */
+int ward_statfs_within(const char *path, int milliseconds);
+/* getxattr(2) of an open file, O_PATH too: the value's length or -1 with errno, ETIMEDOUT where no answer came. */
+ssize_t ward_getxattr_within(int fd, const char *name, void *value, size_t size, int milliseconds);
 /* Declared by glibc only under _GNU_SOURCE, which the importer does not set. */
 int ward_fallocate(int fd, int mode, off_t offset, off_t length);
 int ward_syncfs(int fd);

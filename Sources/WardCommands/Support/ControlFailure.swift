@@ -68,9 +68,7 @@ extension CommandFailure {
         case .timedOut:
             self.init(
                 what, subject, why: "the daemon does not answer",
-                hint: what.hasPrefix("cannot unmount")
-                    ? "ward status\(place) tells its process, which kill(1) ends"
-                    : "ward unmount --force\(place)", status: .temporary)
+                hint: "ward unmount --force\(place)", status: .temporary)
         case .system(let errno):
             self.init(what, subject ?? error.path, errno: errno)
         }

@@ -49,9 +49,9 @@ struct VolumeLocking: Sendable {
     private func lock(_ volume: FoundVolume) -> Outcome {
         guard let mount = volume.mount else { return lockBySocket(volume) }
         let end = SystemClock.monotonic() + VolumeLocking.patience + .seconds(1)
-        let child: LockingChild
+        let child: AskingProcess
         do throws(Errno) {
-            child = try LockingChild(mount, now: now, endHosts: endHosts)
+            child = try AskingProcess(words(for: mount))
         } catch {
             return .failed(
                 CommandFailure(
@@ -62,7 +62,8 @@ struct VolumeLocking: Sendable {
         var bySocket: String?
         if answer == nil {
             // Only a record leads to it: the mount does not say now where it is.
-            if let record = volume.record ?? RuntimeDirectory().record(of: mount),
+            if let record = volume.record
+                ?? RecordsCommand.ask()?.first(where: { $0.mount == mount }),
                 let client = try? ControlClient(
                     socketPath: record.socket, timeout: .seconds(7))
             {
@@ -82,6 +83,14 @@ struct VolumeLocking: Sendable {
                     status: .temporary))
         }
         return outcome(answer, mount)
+    }
+
+    /// The command line of `LockMountCommand`.
+    private func words(for mount: VolumeMount) -> [String] {
+        [
+            "lock-mount", "--mount-point=" + mount.mountPoint, "--device=\(mount.deviceMinor)",
+            "--volume=" + mount.volume, "--owner=\(mount.owner)", "--group=\(mount.group)",
+        ] + (now ? ["--now"] : []) + (endHosts ? ["--end-hosts"] : [])
     }
 
     private func outcome(_ answer: JSONValue, _ mount: VolumeMount) -> Outcome {
@@ -132,52 +141,5 @@ struct VolumeLocking: Sendable {
     /// Whether nothing of class A can be opened in this state, but for a trusted host.
     static func closes(_ state: String) -> Bool {
         ["locked", "lockedWithHost", "beforeFirstUnlock"].contains(state)
-    }
-}
-
-/// One process that locks one volume, `LockMountCommand`. Left to itself when it does not answer: it may hang in the
-/// kernel, which no signal ends, until its mount is served again or cut off.
-private final class LockingChild {
-    private let process: ChildProcess
-    private let output: OwnedDescriptor
-    private var text: [UInt8] = []
-
-    init(_ mount: VolumeMount, now: Bool, endHosts: Bool) throws(Errno) {
-        var words = [
-            "ward", "lock-mount", "--mount-point=" + mount.mountPoint,
-            "--device=\(mount.deviceMinor)", "--volume=" + mount.volume, "--owner=\(mount.owner)",
-            "--group=\(mount.group)",
-        ]
-        if now { words.append("--now") }
-        if endHosts { words.append("--end-hosts") }
-        let pipe = try Syscall.pipe()
-        let writing = OwnedDescriptor(adopting: pipe.writing)
-        output = OwnedDescriptor(adopting: pipe.reading)
-        process = try ChildProcess.start(
-            ChildProcess.thisProgram, words, input: .null,
-            output: .descriptor(writing.rawValue), error: .null)
-    }
-
-    /// The answer of the process; nil where none has come by `deadline` (`SystemClock.monotonic`).
-    func answer(until deadline: Duration) -> JSONValue? {
-        while true {
-            let left = deadline - SystemClock.monotonic()
-            var request = pollfd(fd: output.rawValue, events: Int16(POLLIN), revents: 0)
-            let ready = withUnsafeMutablePointer(to: &request) {
-                try? Syscall.poll(
-                    UnsafeMutableBufferPointer(start: $0, count: 1),
-                    timeoutMilliseconds: Int32(max(.zero, left) / .milliseconds(1)))
-            }
-            guard let ready else { continue }
-            if ready == 0 { return nil }
-            var chunk = [UInt8](repeating: 0, count: 65536)
-            guard let count = try? Syscall.read(output.rawValue, &chunk, chunk.count) else {
-                return .object([])
-            }
-            text += chunk[..<count]
-            if count > 0 { continue }
-            _ = process.wait()
-            return (try? JSONParser.parse(text.filter { $0 != UInt8(ascii: "\n") })) ?? .object([])
-        }
     }
 }

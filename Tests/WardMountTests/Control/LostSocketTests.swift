@@ -32,6 +32,16 @@ extension MountSuite {
             return false
         }
 
+        /// Removes the socket, and freezes the store before the daemon has made it again.
+        private func freeze(_ store: LoopStore, without socket: String) throws {
+            while true {
+                unlink(socket)
+                try store.freeze(true)
+                if !FileManager.default.fileExists(atPath: socket) { return }
+                try store.freeze(false)
+            }
+        }
+
         private func note(_ volume: MountedVolume, _ text: String) throws -> Bool {
             try volume.ward("events", volume.mountPoint, "--last", "100", "--json").output
                 .contains(text)
@@ -52,6 +62,53 @@ extension MountSuite {
             #expect(try note(volume, "the control socket was gone"))
             let unmounted = try volume.ward("unmount", volume.mountPoint)
             #expect(unmounted.succeeded, "\(unmounted)")
+        }
+
+        @Test(
+            "a runtime directory that never answers locks, and holds up no command",
+            .enabled(if: geteuid() == 0), arguments: User.available)
+        func hangingDirectory(user: User) throws {
+            let store = try LoopStore(owner: user)
+            let volume = try MountedVolume(directoryOnlyAs: user)
+            volume.variables["XDG_RUNTIME_DIR"] = store.path + "/volume"
+            chmod(store.path + "/volume", 0o700)
+            try volume.initialize()
+            try volume.mount()
+            try volume.unlock()
+            try volume.shell(
+                #"mkdir "$MNT/A" && setfattr -n user.ward.class -v complete "$MNT/A" && echo secret >"$MNT/A/f""#
+            )
+            let runtime = store.path + "/volume/ward"
+            let names = try FileManager.default.contentsOfDirectory(atPath: runtime)
+            let socket = runtime + "/" + (try #require(names.first { $0.hasSuffix(".socket") }))
+            try freeze(store, without: socket)
+            defer { try? store.freeze(false) }
+            let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 30)
+            #expect(locked.succeeded, "\(locked)")
+            #expect(try !isOpen(volume))
+            try store.freeze(false)
+            #expect(comesTrue { FileManager.default.fileExists(atPath: socket) })
+            try volume.unlock()
+            #expect(try isOpen(volume))
+            try freeze(store, without: socket)
+            #expect(try comesTrue(within: 30) { try !isOpen(volume) }, "it stays open")
+            try store.freeze(false)
+            #expect(comesTrue { FileManager.default.fileExists(atPath: socket) })
+            #expect(try note(volume, "its directory does not answer"))
+            try volume.unmount()
+        }
+
+        @Test(
+            "a daemon that starts takes away what one that died has left",
+            arguments: User.available)
+        func leftRecords(user: User) throws {
+            let volume = try volume(as: user)
+            let runtime = volume.runtimeDirectory + "/ward"
+            let before = try FileManager.default.contentsOfDirectory(atPath: runtime)
+            try volume.kill()
+            try volume.mount()
+            let after = try FileManager.default.contentsOfDirectory(atPath: runtime)
+            #expect(after.count == before.count && Set(after).isDisjoint(with: before), "\(after)")
         }
 
         @Test("a record or a socket that is removed is there again", arguments: User.available)

@@ -62,9 +62,22 @@ timeout 60 env -i PATH="$PATH" "$ward" lock --all --now 2>"$base/errors" || code
 say "exit code with one dead and one hung: $code"
 say "errors: $(grep -c '^ward: error: ' "$base/errors")"
 say "open of root's: $(as 0 cat "$base/0/mnt/A/f" >/dev/null 2>&1 && echo yes || echo no)"
-kill -CONT $stopped
+# A runtime directory on the one that hangs; and no command waits for it for ever.
+hanging() { as 34 timeout 100 env -i PATH="$PATH" HOME="$base/34" "$@"; }
+code=0
+hanging XDG_RUNTIME_DIR="$base/34/mnt/A" "$ward" lock --all --now 2>"$base/errors" || code=$?
+say "exit code with a runtime directory that hangs: $code"
+say "errors: $(grep -c 'does not answer' "$base/errors")"
+for command in status "lock --now" unlock unmount; do
+    code=0
+    hanging "$ward" $command "$base/34/mnt" </dev/null 2>"$base/errors" || code=$?
+    say "$command: $code, $(grep -c "hint: ward unmount --force $base/34/mnt" "$base/errors")"
+done
+hanging "$ward" unmount --force "$base/34/mnt" 2>"$base/errors" >/dev/null
+say "unmounted by force: $? $(grep -c 'was killed' "$base/errors") $(grep -c " $base/34/mnt " /proc/mounts || :)"
+kill -CONT $stopped 2>/dev/null || :
 for user in 0 10 34; do
-    env -i PATH="$PATH" "$ward" unmount -q "$base/$user/mnt" 2>/dev/null
+    env -i PATH="$PATH" "$ward" unmount -q "$base/$user/mnt" 2>/dev/null || :
 done
 env -i PATH="$PATH" "$ward" lock --all 2>"$base/errors" || say "exit code with nothing mounted: $?"
 grep -c 'no volume is mounted' "$base/errors"

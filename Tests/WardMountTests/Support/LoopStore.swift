@@ -31,8 +31,13 @@ final class LoopStore {
         try #require(done.succeeded, "\(script): \(done.everything)")
     }
 
-    func freeze(_ isFrozen: Bool) throws {
-        try must("fsfreeze \(isFrozen ? "--freeze" : "--unfreeze") \(path)")
+    private var isFrozen = false
+
+    /// As often as wanted.
+    func freeze(_ wanted: Bool) throws {
+        guard wanted != isFrozen else { return }
+        try must("fsfreeze \(wanted ? "--freeze" : "--unfreeze") \(path)")
+        isFrozen = wanted
     }
 
     /// The disk answers nothing but errors from now on: what it has is put aside, and there is no room to write. What memory

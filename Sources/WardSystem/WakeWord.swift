@@ -1,28 +1,29 @@
 import Synchronization
-import WardSystem
 
 /// Wakes a thread that waits for this alone. It takes no descriptor, so it can be made when none is
-/// left, which a program of
-/// the same user can bring about (prlimit(2)).
+/// left, which a program of the same
+/// user can bring about (prlimit(2)).
 ///
 /// Concurrency: any thread.
-final class WakeWord: Sendable {
+public final class WakeWord: Sendable {
     /// Counts the signals.
     private let word = FutexWord()
     /// The count up to which signals are forgotten.
     private let forgotten = Atomic<UInt32>(0)
 
-    func signal() {
+    public init() {}
+
+    public func signal() {
         word.increment()
         word.wakeAll()
     }
 
     /// Forgets signals so far.
-    func clear() { forgotten.store(word.value, ordering: .sequentiallyConsistent) }
+    public func clear() { forgotten.store(word.value, ordering: .sequentiallyConsistent) }
 
     /// Waits for a signal, and forgets it; false when `timeout` was over first.
     @discardableResult
-    func wait(timeout: Duration? = nil) -> Bool {
+    public func wait(timeout: Duration? = nil) -> Bool {
         let deadline = timeout.map { SystemClock.monotonic() + $0 }
         while true {
             let seen = forgotten.load(ordering: .sequentiallyConsistent)
@@ -35,9 +36,9 @@ final class WakeWord: Sendable {
                 word.wait(while: count)
                 continue
             }
-            let left = (deadline - SystemClock.monotonic()).wholeMilliseconds
+            let left = (deadline - SystemClock.monotonic()) / .milliseconds(1)
             guard left > 0 else { return false }
-            word.wait(while: count, nanoseconds: Int(min(left, 3_600_000)) * 1_000_000)
+            word.wait(while: count, nanoseconds: Int(min(left, 3_600_000) * 1_000_000))
         }
     }
 }
