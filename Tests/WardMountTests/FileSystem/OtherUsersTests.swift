@@ -97,6 +97,48 @@ extension MountSuite {
             #expect(root.open("f", "r", as: "f") == .eperm)
         }
 
+        @Test("A whiteout belongs to who renamed, as a device file to who makes it")
+        func whiteouts() throws {
+            let volume = try MountedVolume(as: .root, mountArguments: ["--allow-other"])
+            let root = try volume.probe()
+            let user = try Probe(as: .ordinaryUser, base: volume.mountPoint)
+            #expect(root.call("chmod", "", 0o777) == .ok)
+            let long = String(repeating: "n", count: 250)
+            #expect(user.writeFile("file", "x") == .ok)
+            #expect(user.writeFile(long, "x") == .ok)
+            for name in ["directory", "empty"] { #expect(user.mkdir(name) == .ok) }
+            let whiteout = 4
+            for (old, new) in [("file", "moved"), (long, "short"), ("directory", "empty")] {
+                #expect(user.call("rename2", old, new, whiteout) == .ok, "\(old)")
+                #expect(user.lstat(old, "uid") == .number(65534), "\(old)")
+                #expect(user.lstat(old, "gid") == .number(65534), "\(old)")
+                #expect(user.lstat(new, "uid") == .number(65534), "\(new)")
+            }
+        }
+
+        @Test("A journal beside another user's database has the database's class, or its directory's")
+        func journals() throws {
+            let volume = try MountedVolume(as: .root, mountArguments: ["--allow-other"])
+            try volume.shell(
+                """
+                cd "$MNT"; chmod 755 .; mkdir weak strong; chmod 777 weak strong
+                setfattr -n user.ward.class -v complete strong
+                for place in weak strong; do printf 'SQLite format 3\\0rest' >$place/db; done
+                setfattr -n user.ward.class -v complete weak/db
+                setfattr -n user.ward.class -v none strong/db
+                chmod 666 weak/db strong/db
+                """)
+            let user = try Probe(as: .ordinaryUser, base: volume.mountPoint)
+            for place in ["weak", "strong"] {
+                #expect(user.readFile(place + "/db").text.hasPrefix("SQLite format 3"))
+                #expect(user.open(place + "/db", "rw", as: place) == .ok)
+                #expect(user.writeFile(place + "/db-journal", "pages") == .ok)
+                #expect(
+                    user.protectionClass(place + "/db-journal")
+                        == .data(FileClass.complete.apple), "\(place)")
+            }
+        }
+
         @Test("Default ACLs and umasks of other users")
         func accessControlLists() throws {
             let volume = try MountedVolume(as: .root, mountArguments: ["--allow-other"])

@@ -399,6 +399,31 @@ extension MountSuite {
             try expectErased(volume, [volume.volume])
         }
 
+        @Test(
+            "L9: an announced erase ends with the mount, and whoever waits for it is told",
+            arguments: User.available)
+        func eraseEndsWithTheMount(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let output = try Child.pipe()
+            let erasing = try Child(
+                user.prefix + [
+                    TestEnvironment.shared.ward, "erase", volume.mountPoint, "--yes-really",
+                    "--no-passcode",
+                ], environment: volume.environment, errors: output.writing)
+            close(output.writing)
+            #expect(try comesTrue { try eraseInSeconds(volume) == 60 })
+            try volume.unmount()
+            #expect(erasing.wait(seconds: 30) == 75)
+            let said = FileHandle(fileDescriptor: output.reading, closeOnDealloc: true)
+                .readDataToEndOfFile()
+            #expect(String(decoding: said, as: UTF8.self).contains("nothing was erased"))
+            let key = try volume.deviceDirectory() + "/effaceable.key"
+            #expect(FileManager.default.fileExists(atPath: key))
+            try volume.mount()
+            try volume.unlock()
+            #expect(try eraseInSeconds(volume) == nil)
+        }
+
         @Test("L9: ward erase of a volume that is not mounted, or whose daemon is stopped")
         func eraseUnmounted() throws {
             let user = try #require(User.available.last)
