@@ -1,14 +1,16 @@
 // swift-tools-version: 6.1
 import PackageDescription
 
-// One idea per target, leaves first: a target imports only those above it. `scripts/check-layering` holds that.
+// One idea per target, leaves first: a target imports only those above it. `scripts/check-layering`
+// holds that.
 
 let swiftSettings: [SwiftSetting] = [
     .swiftLanguageMode(.v6),
     .enableUpcomingFeature("ExistentialAny"),
 ]
 
-/// The targets whose requests-per-second matter; whole-module optimisation is the default in release builds.
+/// The targets whose requests-per-second matter; whole-module optimisation is the default in
+/// release builds.
 let package = Package(
     name: "ward",
     products: [
@@ -21,7 +23,8 @@ let package = Package(
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
-        // Exact: ward calls BoringSSL inside this package by its private C names (docs/decisions/0002).
+        // Exact: ward calls BoringSSL inside this package by its private C names
+        // (docs/decisions/0002).
         .package(url: "https://github.com/apple/swift-crypto", exact: "4.5.2"),
         .package(url: "https://github.com/apple/swift-system", from: "1.8.1"),
         // For DataProtectionGRDB alone: who uses none of it builds none of it.
@@ -50,7 +53,8 @@ let package = Package(
             name: "WardVolume",
             dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
             swiftSettings: swiftSettings),
-        // A disk in memory that loses power, and what is done to volumes on it: for tests and `make crash`.
+        // A disk in memory that loses power, and what is done to volumes on it: for tests and `make
+        // crash`.
         .target(
             name: "WardSimulatedStorage",
             dependencies: [
@@ -130,7 +134,8 @@ let package = Package(
             swiftSettings: swiftSettings),
         .executableTarget(
             name: "ward", dependencies: ["WardCommands"], swiftSettings: swiftSettings),
-        // The program is built with the library, and lies beside the tests of whoever depends on it: it serves the volume.
+        // The program is built with the library, and lies beside the tests of whoever depends on
+        // it: it serves the volume.
         .target(
             name: "DataProtectionTesting",
             dependencies: [
@@ -210,7 +215,8 @@ let package = Package(
                 "DataProtection", "DataProtectionGRDB", "DataProtectionTesting", "WardTestSupport",
             ],
             swiftSettings: swiftSettings),
-        // Runs the built program. Imports of it only what Memory/ needs to know the secrets that must not be found.
+        // Runs the built program. Imports of it only what Memory/ needs to know the secrets that
+        // must not be found.
         .testTarget(
             name: "WardMountTests",
             dependencies: [
@@ -228,9 +234,9 @@ if Context.environment["WARD_DOCS"] != nil {
         .package(url: "https://github.com/swiftlang/swift-docc-plugin", from: "1.5.0"))
 }
 
-// For fuzz/run alone: the parsers under libFuzzer, which needs to know which branches are taken. The value is the path of
-// libFuzzer's archive (without its main), which only the toolchain knows. Arithmetic and indices are checked as in a
-// debug build, at the speed of a release build.
+// For fuzz/run alone: the parsers under libFuzzer, which needs to know which branches are taken.
+// The value is the path of libFuzzer's archive (without its main), which only the toolchain knows.
+// Arithmetic and indices are checked as in a debug build, at the speed of a release build.
 if let libFuzzer = Context.environment["WARD_FUZZ"] {
     let checks = ["-O", "-assert-config", "Debug"]
     let dependencies = [

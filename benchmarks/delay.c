@@ -64,7 +64,8 @@ static void paused_rename(R r, N n, const char *name, N m, const char *new, unsi
     fuse_reply_err(r, renameat2(lo_fd(r, n), name, lo_fd(r, m), new, flags) ? errno : 0);
 }
 
-/* What nobody waits for (forget, release) is not delayed, nor are locks, which stay with the kernel. */
+/* What nobody waits for (forget, release) is not delayed, nor are locks, which stay with the
+ * kernel. */
 static struct fuse_session *session_with_pauses(struct fuse_args *arguments, void *data) {
     static struct fuse_lowlevel_ops operations;
     const char *given = getenv("DELAY_MICROSECONDS");

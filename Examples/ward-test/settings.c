@@ -32,7 +32,8 @@ int main(int count, char **words) {
     FILE *file = fopen(words[1], "r");
     if (!file && errno != ENOENT) {
 #ifdef CARELESS
-        /* "It can't be read, so it is damaged: begin anew." It was only locked, and now it is gone. */
+        /* "It can't be read, so it is damaged: begin anew." It was only locked, and now it is
+         * gone. */
         unlink(words[1]);
 #else
         return failed(words[1]);

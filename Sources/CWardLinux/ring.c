@@ -161,7 +161,8 @@ int ward_ring_next(struct ward_ring *ring, uint64_t *tag, int32_t *result) {
     return 1;
 }
 
-/* A bit for each. More of them than a cpu_set_t has, as the kernel takes a mask of any length (CPU_SET(3), CPU_SET_S). */
+/* A bit for each. More of them than a cpu_set_t has, as the kernel takes a mask of any length
+ * (CPU_SET(3), CPU_SET_S). */
 struct ward_cpus {
     cpu_set_t mask[8];
 };
@@ -195,7 +196,8 @@ int ward_run_anywhere(void) {
 int ward_make_leave_cpu(pid_t thread) {
     struct ward_cpus all;
     if (get_cpus(getpid(), &all) != 0) return -1;
-    /* To be let run elsewhere, too, does not move one that waits for its CPU (kernel/sched/core.c, __set_cpus_allowed_ptr_locked). */
+    /* To be let run elsewhere, too, does not move one that waits for its CPU
+     * (kernel/sched/core.c, __set_cpus_allowed_ptr_locked). */
     int cpu = ward_cpu_of_thread(thread);
     if (cpu >= 0) {
         struct ward_cpus others = all;
@@ -239,9 +241,10 @@ static int set_policy(pid_t thread, int policy) {
     return sched_setscheduler(thread, policy, &none);
 }
 
-/* What a thread that was given no I/O priority of its own asks the disk for has its niceness's, or none at all while it gives way
- * (__get_task_ioprio, include/linux/ioprio.h): that of an ordinary thread becomes its own. Linux 5.15 to 5.19 say of one without that
- * it has the usual one. */
+/* What a thread that was given no I/O priority of its own asks the disk for has its niceness's,
+ * or none at all while it gives way (__get_task_ioprio, include/linux/ioprio.h): that of an
+ * ordinary thread becomes its own. Linux 5.15 to 5.19 say of one without that it has the usual
+ * one. */
 static int keep_io_priority(pid_t thread) {
     long priority = syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread);
     if (priority < 0) return errno == ENOSYS ? 0 : -1; /* A kernel without disks. */

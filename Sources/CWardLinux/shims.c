@@ -69,11 +69,13 @@ ssize_t ward_listxattr(const char *path, void *list, size_t size) { return listx
 ssize_t ward_lgetxattr(const char *path, const char *name, void *value, size_t size) {
     return lgetxattr(path, name, value, size);
 }
-/* struct xattr_args and the numbers of linux/xattr.h and asm-generic/unistd.h, which libc of Debian 12 is older than. */
+/* struct xattr_args and the numbers of linux/xattr.h and asm-generic/unistd.h, which libc of
+ * Debian 12 is older than. */
 struct ward_xattr_args { uint64_t value; uint32_t size, flags; };
 enum { WARD_GETXATTRAT = 464, WARD_LISTXATTRAT = 465 };
 
-/* Whether the machine has no such call. One that is forbidden (seccomp) says EPERM, as an attribute may: asked once more, the long way. */
+/* Whether the machine has no such call. One that is forbidden (seccomp) says EPERM, as an
+ * attribute may: asked once more, the long way. */
 static int is_without(atomic_int *known, ssize_t result) {
     if (result >= 0 || (errno != ENOSYS && errno != EPERM)) return 0;
     if (errno == ENOSYS) atomic_store_explicit(known, 1, memory_order_relaxed);
@@ -128,7 +130,8 @@ static struct question *new_question(size_t size) {
     return shared == MAP_FAILED ? NULL : shared;
 }
 
-/* A process without an exit signal: nobody's wait(2) sees it but the one below. -1 where there can't be one; 0 in it. */
+/* A process without an exit signal: nobody's wait(2) sees it but the one below. -1 where there
+ * can't be one; 0 in it. */
 static pid_t start_asking(int *pidfd) {
     return (pid_t)syscall(SYS_clone, CLONE_PIDFD, NULL, pidfd, NULL, NULL);
 }
@@ -224,7 +227,8 @@ int ward_get_limit(pid_t pid, int resource, uint64_t *soft, uint64_t *hard) {
     return 0;
 }
 
-/* The three bit maps of pselect6(2), each of `words` words: the one of readable, writable and exceptional. */
+/* The three bit maps of pselect6(2), each of `words` words: the one of readable, writable and
+ * exceptional. */
 static int is_in(const unsigned long *map, size_t words, size_t which, int fd) {
     size_t bits = 8 * sizeof *map;
     return (map[which * words + (size_t)fd / bits] >> ((size_t)fd % bits)) & 1;

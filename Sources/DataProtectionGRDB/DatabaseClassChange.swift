@@ -21,7 +21,8 @@ enum DatabaseClassChange {
         }
     }
 
-    /// Alone with it by SQLite's own locks, which every connection in WAL mode respects, idle ones too.
+    /// Alone with it by SQLite's own locks, which every connection in WAL mode respects, idle ones
+    /// too.
     private static func change(_ protection: FileProtectionType, _ path: String) throws {
         guard try DatabaseFiles.size(path) > 0 else {
             return try FileManager.default.setAttributes(

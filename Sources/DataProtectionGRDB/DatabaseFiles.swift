@@ -17,7 +17,8 @@ enum DatabaseFiles {
         try FileManager.default.attributesOfItem(atPath: path)[.size] as? Int ?? 0
     }
 
-    /// Gives side files that were there before (after a crash, by a copy) the class that row I12 would have given them.
+    /// Gives side files that were there before (after a crash, by a copy) the class that row I12
+    /// would have given them.
     static func alignSideFiles(_ path: String, _ protection: FileProtectionType) throws {
         let index: FileProtectionType =
             protection == .none ? .none : .completeUntilFirstUserAuthentication
@@ -42,8 +43,9 @@ enum DatabaseFiles {
             deallocator: .custom { bytes, _ in sqlite3_free(bytes) })
     }
 
-    /// Whether the file's class keeps it from being opened, for a program that the daemon does not answer. Only while SQLite has
-    /// no descriptor of it: closing this one drops the process's locks.
+    /// Whether the file's class keeps it from being opened, for a program that the daemon does not
+    /// answer. Only while SQLite has no descriptor of it: closing this one drops the process's
+    /// locks.
     static func isRefused(_ path: String) -> Bool {
         do throws(Errno) {
             _ = try OwnedDescriptor(opening: path, O_RDONLY | O_CLOEXEC)
@@ -53,7 +55,8 @@ enum DatabaseFiles {
         }
     }
 
-    /// Programs that have a database or its side files open, "name (number)"; empty where the daemon does not say.
+    /// Programs that have a database or its side files open, "name (number)"; empty where the
+    /// daemon does not say.
     static func users(of path: String) -> [String] {
         guard let canonical = realpath(path, nil) else { return [] }
         defer { free(canonical) }

@@ -2,11 +2,13 @@ import DataProtection
 import Dispatch
 import Synchronization
 
-/// Opens and closes one database around the locks of its volume, and lets accesses in while it is open.
+/// Opens and closes one database around the locks of its volume, and lets accesses in while it is
+/// open.
 ///
-/// Concurrency model: `state` is guarded by its mutex, held for a few instructions. Everything that opens or closes runs on
-/// the serial queue `control`, one thing after the other, and never waits for an access: the last access to end hands the
-/// closing to the queue. So an access may begin another one in the middle of a lock without waiting for itself.
+/// Concurrency model: `state` is guarded by its mutex, held for a few instructions. Everything that
+/// opens or closes runs on the serial queue `control`, one thing after the other, and never waits
+/// for an access: the last access to end hands the closing to the queue. So an access may begin
+/// another one in the middle of a lock without waiting for itself.
 final class DatabaseKeeper: Sendable {
     private struct State {
         var opened: OpenDatabase?
@@ -16,7 +18,8 @@ final class DatabaseKeeper: Sendable {
         var isLeaving = false
         /// The mount under `opened` is gone, its descriptors are of no use.
         var isLost = false
-        /// How often `isLeaving` has become true: an access that fails after it was so because of that.
+        /// How often `isLeaving` has become true: an access that fails after it was so because of
+        /// that.
         var departures: UInt64 = 0
         /// The volume's state at the last departure.
         var reason = ProtectedData.State.unknown
@@ -89,7 +92,8 @@ final class DatabaseKeeper: Sendable {
             return Access(opened: opened, departures: state.departures)
         }
         guard let access else { return nil }
-        // What SQLite has in its cache it would give without asking anybody, until the news of the lock is here.
+        // What SQLite has in its cache it would give without asking anybody, until the news of the
+        // lock is here.
         switch access.opened.sentinel.look() {
         case .readable: return access
         case .locked: leave(.unknown)
@@ -119,7 +123,8 @@ final class DatabaseKeeper: Sendable {
 
     /// `locked` where that is the reason, whatever SQLite calls it.
     ///
-    /// A lock that is over already is known by its news alone, which may still be under way: they are given a moment.
+    /// A lock that is over already is known by its news alone, which may still be under way: they
+    /// are given a moment.
     private func explained(_ error: any Error, _ access: Access) -> any Error {
         guard StoreFailure.mayBeALock(error) else { return error }
         if let explanation = explanation(of: error, access) { return explanation }
@@ -204,8 +209,9 @@ final class DatabaseKeeper: Sendable {
         if isIdle { control.async { self.closeIfLeaving() } }
     }
 
-    /// Stops the statements that run; their accesses fail and end. Not where the volume says that they may go on: the news of a
-    /// lock may come late, and what runs by now may have begun after the unlock.
+    /// Stops the statements that run; their accesses fail and end. Not where the volume says that
+    /// they may go on: the news of a lock may come late, and what runs by now may have begun after
+    /// the unlock.
     private func interrupt() {
         guard leavingInUse != nil else { return }
         if let now = store.volume.snapshot, store.keepsOpen(in: now) { return }
@@ -227,15 +233,17 @@ final class DatabaseKeeper: Sendable {
             return (opened, state.reason == .locking && !state.isLost)
         }
         guard let leaving else { return }
-        // Only an announced lock leaves time: a checkpoint goes through the mapped index, which a reboot takes away. Should this
-        // fail, it is not used any more and closes when the last reference goes.
+        // Only an announced lock leaves time: a checkpoint goes through the mapped index, which a
+        // reboot takes away. Should this fail, it is not used any more and closes when the last
+        // reference goes.
         try? leaving.opened.close(checkpointing: leaving.hasTime && store.isReadable)
     }
 
     /// For good. Waits for the accesses that run, on the caller's thread.
     func close() throws { try close(checkpointing: store.isReadable) }
 
-    /// As `close`, without waiting and as it is: by the time that this runs the volume may be on its way out.
+    /// As `close`, without waiting and as it is: by the time that this runs the volume may be on
+    /// its way out.
     func abandon() { control.async { try? self.close(checkpointing: false) } }
 
     private func close(checkpointing: Bool) throws {
@@ -268,7 +276,8 @@ final class DatabaseKeeper: Sendable {
         }
         let isKept = try state.withLock { state in
             guard state.opened != nil, state.accesses > 0 else { return false }
-            // Descriptors of before the lock work again after it (row O13): accesses that are still there go on.
+            // Descriptors of before the lock work again after it (row O13): accesses that are still
+            // there go on.
             guard !state.isLost else {
                 throw DatabaseError(
                     resultCode: .SQLITE_IOERR, message: "the volume was unmounted meanwhile")
@@ -294,7 +303,8 @@ final class DatabaseKeeper: Sendable {
         if !isWanted { try opened.close(checkpointing: store.isReadable) }
     }
 
-    /// Opened again where it failed and nothing tells why: a lock that came in between may be over already.
+    /// Opened again where it failed and nothing tells why: a lock that came in between may be over
+    /// already.
     private func opening(isFirst: Bool) throws -> OpenDatabase {
         var attempt = 1
         while true {

@@ -44,7 +44,8 @@ struct DatabaseStore: Sendable {
 
     // MARK: Opening
 
-    /// Opens the database. The first time it is made where there is none, and given its class where it has another.
+    /// Opens the database. The first time it is made where there is none, and given its class where
+    /// it has another.
     func open(isFirst: Bool) throws -> OpenDatabase {
         _ = Configuration.keepsStatementJournalsInMemory
         var configuration = configuration.protected(kind)
@@ -75,7 +76,8 @@ struct DatabaseStore: Sendable {
         let now = volume.snapshot
         if !FileManager.default.fileExists(atPath: path), !configuration.readonly {
             if kind == .queue, protection == .completeUnlessOpen, now?.state == .locked {
-                // Nobody may open a file of class B a second time now, so whoever makes it has to keep it.
+                // Nobody may open a file of class B a second time now, so whoever makes it has to
+                // keep it.
                 return .forSQLiteToMake
             }
             if let now, !canBeOpened(in: now) { throw locked(now.state) }
@@ -89,8 +91,8 @@ struct DatabaseStore: Sendable {
         return .ready
     }
 
-    /// The whole of an empty database in one step: a journal that is written before the file says what it is has the
-    /// directory's class (row I12).
+    /// The whole of an empty database in one step: a journal that is written before the file says
+    /// what it is has the directory's class (row I12).
     private func make() throws {
         let empty = try DatabaseQueue(configuration: configuration).write { db in
             try DatabaseFiles.serialized(db)
@@ -104,7 +106,8 @@ struct DatabaseStore: Sendable {
 
     // MARK: Errors
 
-    /// `locked` where that is why it could not be opened. `mayBeOver`: it may have been, and the volume says that it can be now.
+    /// `locked` where that is why it could not be opened. `mayBeOver`: it may have been, and the
+    /// volume says that it can be now.
     func explained(_ error: any Error) -> (error: any Error, mayBeOver: Bool) {
         if let known = DataProtectionError(error) { return (known, false) }
         guard StoreFailure.mayBeALock(error) else { return (error, false) }

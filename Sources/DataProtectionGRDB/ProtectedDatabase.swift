@@ -1,7 +1,7 @@
 import DataProtection
 
-/// An SQLite database whose file and side files have one protection class, closed before its class is locked and opened
-/// again after the unlock.
+/// An SQLite database whose file and side files have one protection class, closed before its class
+/// is locked and opened again after the unlock.
 ///
 /// ```swift
 /// let history = try await ProtectedDatabase(path: url.path, protection: .complete)
@@ -9,27 +9,30 @@ import DataProtection
 /// let runs = try await history.read { db in try Run.fetchAll(db) }
 /// ```
 ///
-/// While its class can't be opened, every call throws `DataProtectionError.locked`, whatever SQLite made of it
-/// (`SQLITE_IOERR`, `SQLITE_CANTOPEN`, `SQLITE_CORRUPT`…): nothing is damaged, nothing is missing, come back later. Errors of
-/// other reasons stay GRDB's.
+/// While its class can't be opened, every call throws `DataProtectionError.locked`, whatever SQLite
+/// made of it (`SQLITE_IOERR`, `SQLITE_CANTOPEN`, `SQLITE_CORRUPT`…): nothing is damaged, nothing
+/// is missing, come back later. Errors of other reasons stay GRDB's.
 ///
-/// When the lock is announced no new access begins; what runs has four fifths of the grace period, then its statements are
-/// interrupted; then the database is checkpointed and closed. The first call after the unlock, or the unlock itself, opens it
-/// again. A transaction that the lock cuts off is rolled back as a whole. Class B is only closed at a reboot: while locked it
-/// goes on as it is.
+/// When the lock is announced no new access begins; what runs has four fifths of the grace period,
+/// then its statements are interrupted; then the database is checkpointed and closed. The first
+/// call after the unlock, or the unlock itself, opens it again. A transaction that the lock cuts
+/// off is rolled back as a whole. Class B is only closed at a reboot: while locked it goes on as it
+/// is.
 ///
-/// The database is in WAL mode; nothing of it is mapped but the index, which has no user data (`kind`); nothing of it is
-/// written to temporary files outside the volume. docs/databases.md has the reasons.
+/// The database is in WAL mode; nothing of it is mapped but the index, which has no user data
+/// (`kind`); nothing of it is written to temporary files outside the volume. docs/databases.md has
+/// the reasons.
 ///
-/// Concurrency: any thread and task. As with GRDB's own, a write in a write is a mistake that ends the program.
+/// Concurrency: any thread and task. As with GRDB's own, a write in a write is a mistake that ends
+/// the program.
 public final class ProtectedDatabase: Sendable {
     /// How it is opened.
     public enum Kind: Hashable, Sendable {
         /// GRDB's `DatabasePool`: reads beside a write; other processes may use the database too.
         case pool
-        /// GRDB's `DatabaseQueue`: one access at a time, and nobody else. Nothing is mapped, so that even a reboot of the volume
-        /// under a running program leads to errors only; and no second file has to be opened while locked, so it is what
-        /// class B needs.
+        /// GRDB's `DatabaseQueue`: one access at a time, and nobody else. Nothing is mapped, so
+        /// that even a reboot of the volume under a running program leads to errors only; and no
+        /// second file has to be opened while locked, so it is what class B needs.
         case queue
     }
 
@@ -42,12 +45,13 @@ public final class ProtectedDatabase: Sendable {
 
     /// Opens the database at `path`, or makes it, with its class from the first byte on.
     ///
-    /// One that is there and has another class is given this one, which needs that nobody else has it open
-    /// (`setProtection(_:ofDatabaseAt:)`). `kind`: a queue for class B, else a pool, unless it is said.
+    /// One that is there and has another class is given this one, which needs that nobody else has
+    /// it open (`setProtection(_:ofDatabaseAt:)`). `kind`: a queue for class B, else a pool, unless
+    /// it is said.
     ///
-    /// Throws `DataProtectionError.locked`, and makes nothing, where the class can't be opened now (a new database of class B
-    /// can be made at any time); `DatabaseInUseError`; `CocoaError`, `featureUnsupported` off a ward volume among them, and
-    /// GRDB's `DatabaseError`.
+    /// Throws `DataProtectionError.locked`, and makes nothing, where the class can't be opened now
+    /// (a new database of class B can be made at any time); `DatabaseInUseError`; `CocoaError`,
+    /// `featureUnsupported` off a ward volume among them, and GRDB's `DatabaseError`.
     public init(
         path: String, protection: FileProtectionType,
         configuration: Configuration = Configuration(),
@@ -75,7 +79,8 @@ public final class ProtectedDatabase: Sendable {
     }
 
     /// The same, with the class in the options that Core Data takes for a store: the value of
-    /// `NSPersistentStoreFileProtectionKey`, a `FileProtectionType` or its string. Without it: class C, as Core Data has it.
+    /// `NSPersistentStoreFileProtectionKey`, a `FileProtectionType` or its string. Without it:
+    /// class C, as Core Data has it.
     ///
     /// Throws `DataProtectionError.unknownClass` as well.
     public convenience init(
@@ -93,10 +98,12 @@ public final class ProtectedDatabase: Sendable {
         keeper.abandon()
     }
 
-    /// Whether the next access would be let in, as far as is known here: false between a lock and the unlock.
+    /// Whether the next access would be let in, as far as is known here: false between a lock and
+    /// the unlock.
     public var isAvailable: Bool { keeper.isAvailable }
 
-    /// Waits for what runs, checkpoints and closes for good. Later accesses throw GRDB's "connection is closed".
+    /// Waits for what runs, checkpoints and closes for good. Later accesses throw GRDB's
+    /// "connection is closed".
     public func close() throws {
         following.cancel()
         try keeper.close()
@@ -104,9 +111,10 @@ public final class ProtectedDatabase: Sendable {
 
     /// Gives a database that nobody has open, and its side files, a class.
     ///
-    /// It is checkpointed first, so that all of it is in one file, whose class then changes in one step. Needs the old class and
-    /// the new one to be available (row I8 of semantics.md); throws `DataProtectionError.locked` else, and `DatabaseInUseError`
-    /// where any process, this one too, has it open.
+    /// It is checkpointed first, so that all of it is in one file, whose class then changes in one
+    /// step. Needs the old class and the new one to be available (row I8 of semantics.md); throws
+    /// `DataProtectionError.locked` else, and `DatabaseInUseError` where any process, this one too,
+    /// has it open.
     public static func setProtection(
         _ protection: FileProtectionType, ofDatabaseAt path: String
     ) throws {
@@ -139,8 +147,9 @@ public final class ProtectedDatabase: Sendable {
         try await keeper.access { database in try await database.write(updates) }
     }
 
-    /// GRDB's own object, for what is not above: `DatabaseMigrator.migrate(_:)`, backups, observations. It is closed at the next
-    /// lock; the database is not closed while `body` runs, so be brief.
+    /// GRDB's own object, for what is not above: `DatabaseMigrator.migrate(_:)`, backups,
+    /// observations. It is closed at the next lock; the database is not closed while `body` runs,
+    /// so be brief.
     public func withWriter<T>(_ body: (any DatabaseWriter) throws -> T) throws -> T {
         try keeper.access(body)
     }

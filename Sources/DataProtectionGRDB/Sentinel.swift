@@ -1,11 +1,13 @@
 import DataProtection
 import Glibc
 
-/// Says in less than a microsecond whether an open database can be read: SQLite and the news of a lock are slower to know.
+/// Says in less than a microsecond whether an open database can be read: SQLite and the news of a
+/// lock are slower to know.
 ///
-/// It reads a byte of the `-wal`. As long as the class is open that comes from the kernel's cache; a lock empties that, and
-/// the volume refuses. It is the `-wal` because SQLite takes no locks on it: closing any descriptor of the database itself
-/// would drop the locks that this process has there, fcntl_locking(2).
+/// It reads a byte of the `-wal`. As long as the class is open that comes from the kernel's cache;
+/// a lock empties that, and the volume refuses. It is the `-wal` because SQLite takes no locks on
+/// it: closing any descriptor of the database itself would drop the locks that this process has
+/// there, fcntl_locking(2).
 final class Sentinel: Sendable {
     enum Finding { case readable, locked, lost }
 

@@ -10,7 +10,8 @@ enum StoreFailure {
         return codes.contains(code)
     }
 
-    /// How long the news of a lock that is over already are waited for: longest after what hardly anything but a lock leads to.
+    /// How long the news of a lock that is over already are waited for: longest after what hardly
+    /// anything but a lock leads to.
     static func patience(_ error: any Error) -> Duration {
         switch (error as? DatabaseError)?.resultCode.primaryResultCode {
         case .SQLITE_IOERR, .SQLITE_CANTOPEN: .seconds(1)
@@ -31,8 +32,8 @@ enum StoreFailure {
 /// A database is to get another class while a program has it open.
 public struct DatabaseInUseError: LocalizedError, CustomStringConvertible, Sendable {
     public let path: String
-    /// Programs that have it or its side files open, by name and number; empty where SQLite's locks say so and nothing tells
-    /// who.
+    /// Programs that have it or its side files open, by name and number; empty where SQLite's locks
+    /// say so and nothing tells who.
     public let users: [String]
 
     public var description: String {

@@ -37,7 +37,8 @@ enum ContainerDirectories {
     /// Temporary files are nobody's home: outside of a container they are Foundation's.
     static var temporary: URL? { root == nil ? nil : url(ContainerLayout.temporary) }
 
-    /// The user's directory of a kind; nil outside of a container, and for those that it has none of.
+    /// The user's directory of a kind; nil outside of a container, and for those that it has none
+    /// of.
     static func url(for directory: FileManager.SearchPathDirectory) -> URL? {
         switch directory {
         case .documentDirectory: url(ContainerLayout.documents)

@@ -1,9 +1,10 @@
 extension Data {
-    /// Writes the data to a file, with the protection class that the options ask for from the first byte on.
+    /// Writes the data to a file, with the protection class that the options ask for from the first
+    /// byte on.
     ///
-    /// As Foundation's `write(to:options:)`. With a class: throws 513 and creates nothing where the class can't be honoured
-    /// now (`DataProtectionError.locked`), `featureUnsupported` off a ward volume (see `DataProtection.policy`). Without
-    /// one the file has its directory's.
+    /// As Foundation's `write(to:options:)`. With a class: throws 513 and creates nothing where the
+    /// class can't be honoured now (`DataProtectionError.locked`), `featureUnsupported` off a ward
+    /// volume (see `DataProtection.policy`). Without one the file has its directory's.
     public func write(to url: URL, options: Data.WritingOptions = []) throws {
         guard url.isFileURL else {
             return try writeByFoundation(to: url, options: options)
@@ -15,7 +16,8 @@ extension Data {
         }
     }
 
-    /// A method of its own: in a closure within a closure Swift 6.3.1 loses the module selector, and calls this module's.
+    /// A method of its own: in a closure within a closure Swift 6.3.1 loses the module selector,
+    /// and calls this module's.
     private func writeByFoundation(to url: URL, options: Data.WritingOptions) throws {
         try self.FoundationEssentials::write(to: url, options: options)
     }

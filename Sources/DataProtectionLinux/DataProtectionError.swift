@@ -2,8 +2,8 @@ internal import WardSystem
 
 /// What Foundation's errors don't tell: that a file is there, whole, and can't be opened *now*.
 ///
-/// The calls throw `CocoaError` as on iOS, 257 (`fileReadNoPermission`) and 513 (`fileWriteNoPermission`), with the POSIX
-/// error underneath. Ask one of them:
+/// The calls throw `CocoaError` as on iOS, 257 (`fileReadNoPermission`) and 513
+/// (`fileWriteNoPermission`), with the POSIX error underneath. Ask one of them:
 ///
 /// ```swift
 /// do {
@@ -14,7 +14,8 @@ internal import WardSystem
 /// }
 /// ```
 public enum DataProtectionError: Error, Hashable, Sendable {
-    /// A file of this class can't be opened, read, written or created in the volume's present state.
+    /// A file of this class can't be opened, read, written or created in the volume's present
+    /// state.
     case locked(class: FileProtectionType, state: ProtectedData.State)
     /// Not one of Apple's strings for a protection class.
     case unknownClass(String)
@@ -22,10 +23,11 @@ public enum DataProtectionError: Error, Hashable, Sendable {
     /// Under this key of `userInfo` the module's own calls leave what they know at the time.
     static let userInfoKey = "WardDataProtectionErrorKey"
 
-    /// What is behind an error: nil where it has other reasons (permissions, a missing file, damage).
+    /// What is behind an error: nil where it has other reasons (permissions, a missing file,
+    /// damage).
     ///
-    /// For an error of Foundation's own calls, which know nothing of classes, the file named in it is looked at: what it
-    /// says is the state now.
+    /// For an error of Foundation's own calls, which know nothing of classes, the file named in it
+    /// is looked at: what it says is the state now.
     public init?(_ error: any Error) {
         if let error = error as? DataProtectionError {
             self = error
@@ -71,7 +73,8 @@ public enum DataProtectionError: Error, Hashable, Sendable {
             candidates.append(needed)
         }
         guard let status = ProtectedData.Snapshot(ofVolumeAt: place) else {
-            // The daemon does not talk to us. Nothing but a lock refuses to open a file for reading with EPERM.
+            // The daemon does not talk to us. Nothing but a lock refuses to open a file for reading
+            // with EPERM.
             guard isFile, let present, refusesToOpen(place) else { return nil }
             return .locked(class: present, state: .unknown)
         }

@@ -4,8 +4,9 @@ internal import WardSystem
 enum FileFailure {
     enum Purpose { case reading, writing }
 
-    /// A `CocoaError` with the POSIX error underneath, as Foundation makes them, and with `DataProtectionError.locked`
-    /// where that is the reason. `wanted`: the class that was asked for.
+    /// A `CocoaError` with the POSIX error underneath, as Foundation makes them, and with
+    /// `DataProtectionError.locked` where that is the reason. `wanted`: the class that was asked
+    /// for.
     static func error(
         _ reason: Errno, _ path: String, _ purpose: Purpose,
         asking wanted: FileProtectionType? = nil
@@ -59,8 +60,8 @@ enum FileFailure {
             ])
     }
 
-    /// Gives Foundation's own errors of writing to a ward volume what they don't know. `replacing`: what could not be made
-    /// was a new file, in its directory's class, whatever the old one's is.
+    /// Gives Foundation's own errors of writing to a ward volume what they don't know. `replacing`:
+    /// what could not be made was a new file, in its directory's class, whatever the old one's is.
     static func explained(
         _ error: any Error, _ path: String, replacing: Bool
     ) -> any Error {

@@ -1,5 +1,6 @@
 extension FileManager {
-    /// As Foundation's; in a container (`ward container run`) the user's directories are the container's.
+    /// As Foundation's; in a container (`ward container run`) the user's directories are the
+    /// container's.
     public func urls(
         for directory: FileManager.SearchPathDirectory,
         in domainMask: FileManager.SearchPathDomainMask
@@ -13,8 +14,8 @@ extension FileManager {
                 ? [] : self.FoundationEssentials::urls(for: directory, in: others))
     }
 
-    /// As Foundation's; in a container the user's directories are the container's. Where the container was removed nothing is
-    /// made in its place: throws `CocoaError.fileNoSuchFile`.
+    /// As Foundation's; in a container the user's directories are the container's. Where the
+    /// container was removed nothing is made in its place: throws `CocoaError.fileNoSuchFile`.
     public func url(
         for directory: FileManager.SearchPathDirectory,
         in domain: FileManager.SearchPathDomainMask, appropriateFor url: URL?,
@@ -36,8 +37,8 @@ extension FileManager {
         return own
     }
 
-    /// The container of a group that this app shares with others; nil where its entitlements don't name the group, and
-    /// outside of a container.
+    /// The container of a group that this app shares with others; nil where its entitlements don't
+    /// name the group, and outside of a container.
     public func containerURL(
         forSecurityApplicationGroupIdentifier groupIdentifier: String
     ) -> URL? {

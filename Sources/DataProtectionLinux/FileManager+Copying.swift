@@ -1,8 +1,8 @@
 internal import WardSystem
 
 extension FileManager {
-    /// As Foundation's; on a ward volume each copied file has the class of its source from the first byte on, as on iOS
-    /// (`cp -a` does the same, row I13).
+    /// As Foundation's; on a ward volume each copied file has the class of its source from the
+    /// first byte on, as on iOS (`cp -a` does the same, row I13).
     public func copyItem(atPath source: String, toPath destination: String) throws {
         guard Paths.mayBeOnVolumes(source, destination) else {
             return try self.FoundationEssentials::copyItem(
@@ -19,7 +19,8 @@ extension FileManager {
         try copyItem(atPath: source.path, toPath: destination.path)
     }
 
-    /// As Foundation's; a file that is moved keeps its class (row I5), also from one ward volume to another.
+    /// As Foundation's; a file that is moved keeps its class (row I5), also from one ward volume to
+    /// another.
     public func moveItem(atPath source: String, toPath destination: String) throws {
         let places = [source, destination].map(Paths.directory(of:))
         var devices: [dev_t] = []
@@ -48,7 +49,8 @@ extension FileManager {
         }
     }
 
-    /// The source goes when all of the copy is on the disk, and not before: nobody is asked to leave out a part of it.
+    /// The source goes when all of the copy is on the disk, and not before: nobody is asked to
+    /// leave out a part of it.
     private func moveByCopy(_ source: String, _ destination: String) throws {
         guard Paths.mode(destination) == nil else {
             throw FileFailure.plain(.fileExists, destination, .writing)
@@ -58,7 +60,8 @@ extension FileManager {
         do {
             try ProtectedCopy(manager: manager, isSynced: true).copy(source, destination)
         } catch {
-            // A file that is not whole has no name yet; one that is there is of somebody else, who was quicker.
+            // A file that is not whole has no name yet; one that is there is of somebody else, who
+            // was quicker.
             if let mode = Paths.mode(destination), mode & S_IFMT == S_IFDIR,
                 (error as? CocoaError)?.code != .fileWriteFileExists
             {
@@ -78,13 +81,15 @@ extension FileManager {
     }
 }
 
-/// A copy within or between ward volumes, class by class. `FileManager`'s delegate is asked as Foundation asks it.
+/// A copy within or between ward volumes, class by class. `FileManager`'s delegate is asked as
+/// Foundation asks it.
 struct ProtectedCopy {
     let manager: FileManager
     /// Whether files are on the disk before they have their names.
     var isSynced = false
 
-    /// Copies one item with everything in it. Throws `CocoaError`; what is there already is 516 and stays as it is.
+    /// Copies one item with everything in it. Throws `CocoaError`; what is there already is 516 and
+    /// stays as it is.
     func copy(_ source: String, _ destination: String) throws {
         if let delegate = manager.delegate,
             !delegate.fileManager(

@@ -1,10 +1,12 @@
 internal import WardSystem
 
 extension FileManager {
-    /// Makes a file with `data`, in place of what is there; with `.protectionKey` it has that class from the first byte on.
+    /// Makes a file with `data`, in place of what is there; with `.protectionKey` it has that class
+    /// from the first byte on.
     ///
-    /// False, and nothing made, where it can't be: also where the class can't be honoured now, or is none, or the
-    /// directory is not on a ward volume (`DataProtection.policy`). `Data.write(to:options:)` tells why.
+    /// False, and nothing made, where it can't be: also where the class can't be honoured now, or
+    /// is none, or the directory is not on a ward volume (`DataProtection.policy`).
+    /// `Data.write(to:options:)` tells why.
     @discardableResult
     public func createFile(
         atPath path: String, contents data: Data?, attributes: [FileAttributeKey: Any]? = nil
@@ -42,8 +44,9 @@ extension FileManager {
         }
     }
 
-    /// Makes a directory; with `.protectionKey` what is created in it takes that class (rows I1, I3), and so do the
-    /// directories made on the way. A directory that is there already stays as it is.
+    /// Makes a directory; with `.protectionKey` what is created in it takes that class (rows I1,
+    /// I3), and so do the directories made on the way. A directory that is there already stays as
+    /// it is.
     public func createDirectory(
         atPath path: String, withIntermediateDirectories createIntermediates: Bool,
         attributes: [FileAttributeKey: Any]? = nil

@@ -2,7 +2,8 @@
 extension FileProtectionType: @retroactive Hashable {}
 
 extension FileProtectionType {
-    /// As `completeUntilFirstUserAuthentication`, until the volume's period without an unlock has passed.
+    /// As `completeUntilFirstUserAuthentication`, until the volume's period without an unlock has
+    /// passed.
     public static let completeWhenUserInactive = FileProtectionType(
         rawValue: "NSFileProtectionCompleteWhenUserInactive")
 
@@ -12,8 +13,8 @@ extension FileProtectionType {
         .completeWhenUserInactive,
     ]
 
-    /// The value of a file attribute or resource: a `FileProtectionType`, a `URLFileProtection` or the string of either.
-    /// Throws `DataProtectionError.unknownClass`.
+    /// The value of a file attribute or resource: a `FileProtectionType`, a `URLFileProtection` or
+    /// the string of either. Throws `DataProtectionError.unknownClass`.
     init(attribute value: Any) throws(DataProtectionError) {
         let text: String
         switch value {
@@ -47,7 +48,8 @@ extension Data.WritingOptions {
     @available(*, deprecated, renamed: "atomic")
     public static let atomicWrite = Data.WritingOptions.atomic
 
-    /// The class that the options ask for; nil where they ask for none of them, which leaves it to the directory.
+    /// The class that the options ask for; nil where they ask for none of them, which leaves it to
+    /// the directory.
     var protection: FileProtectionType? {
         get throws(DataProtectionError) {
             let value = rawValue & Data.WritingOptions.fileProtectionMask.rawValue
@@ -101,12 +103,13 @@ extension [FileAttributeKey: Any] {
 }
 
 extension FileAttributeKey {
-    /// Foundation's, which it keeps to itself: the names and values of extended attributes, xattr(7).
+    /// Foundation's, which it keeps to itself: the names and values of extended attributes,
+    /// xattr(7).
     fileprivate static let extendedAttributes = FileAttributeKey(
         rawValue: "NSFileExtendedAttributes")
 }
 
-/// Core Data's option for the class of a store; there is no Core Data on Linux, code that names it compiles. Its value is a
-/// `FileProtectionType`.
+/// Core Data's option for the class of a store; there is no Core Data on Linux, code that names it
+/// compiles. Its value is a `FileProtectionType`.
 // swift-format-ignore: AlwaysUseLowerCamelCase
 public let NSPersistentStoreFileProtectionKey = "NSPersistentStoreFileProtectionKey"

@@ -1,6 +1,6 @@
 extension NSURL {
-    /// As Foundation's, with `.fileProtectionKey` (a `URLFileProtection`, a `FileProtectionType` or the string of either)
-    /// and `.isExcludedFromBackupKey`.
+    /// As Foundation's, with `.fileProtectionKey` (a `URLFileProtection`, a `FileProtectionType` or
+    /// the string of either) and `.isExcludedFromBackupKey`.
     public func setResourceValue(_ value: Any?, forKey key: URLResourceKey) throws {
         if isFileURL, let path, try ProtectionResources.set(value, key, ofItemAt: path) { return }
         try self.Foundation::setResourceValue(value, forKey: key)
@@ -17,7 +17,8 @@ extension NSURL {
         try self.Foundation::setResourceValues(others)
     }
 
-    /// As Foundation's, with `.fileProtectionKey`, `.volumeSupportsFileProtectionKey` and `.isExcludedFromBackupKey`.
+    /// As Foundation's, with `.fileProtectionKey`, `.volumeSupportsFileProtectionKey` and
+    /// `.isExcludedFromBackupKey`.
     public func resourceValues(forKeys keys: [URLResourceKey]) throws -> [URLResourceKey: Any] {
         let others = keys.filter { !ProtectionResources.keys.contains($0) }
         var values = try self.Foundation::resourceValues(forKeys: others)

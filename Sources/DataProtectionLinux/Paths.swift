@@ -8,14 +8,16 @@ enum Paths {
         return directory.isEmpty ? "." : directory
     }
 
-    /// Whether what is copied from one place to the other may have a class at both: false where one certainly has none.
+    /// Whether what is copied from one place to the other may have a class at both: false where one
+    /// certainly has none.
     static func mayBeOnVolumes(_ source: String, _ destination: String) -> Bool {
         [source, destination].allSatisfy {
             isWhole($0) && VolumeAttributes.place(of: directory(of: $0)) != .elsewhere
         }
     }
 
-    /// Whether the system sees all of a path: a string of C ends with its first NUL, and names another item then.
+    /// Whether the system sees all of a path: a string of C ends with its first NUL, and names
+    /// another item then.
     static func isWhole(_ path: String) -> Bool { !path.utf8.contains(0) }
 
     /// The item at `path` and those of its parents that are not there, the outermost first.
@@ -31,7 +33,8 @@ enum Paths {
         return result
     }
 
-    /// Where a symbolic link leads, also where nothing is there yet; the path itself where it is none.
+    /// Where a symbolic link leads, also where nothing is there yet; the path itself where it is
+    /// none.
     static func target(_ path: String) -> String {
         var place = path
         // As many as the kernel follows, path_resolution(7); it refuses what is left of a loop.

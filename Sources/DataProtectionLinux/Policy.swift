@@ -2,7 +2,8 @@ import Synchronization
 
 /// Settings of the module for this process.
 public enum DataProtection {
-    /// What a call does that asks for a class other than `none` where nothing protects files: off a ward volume.
+    /// What a call does that asks for a class other than `none` where nothing protects files: off a
+    /// ward volume.
     public enum Policy: Sendable {
         /// It throws `CocoaError.featureUnsupported` and creates nothing.
         case `throw`
@@ -21,7 +22,8 @@ public enum DataProtection {
         set { chosen.withLock { $0 = newValue } }
     }
 
-    /// Whether `protection` is to be set on the item, or on what will be made in it: false where it goes on without.
+    /// Whether `protection` is to be set on the item, or on what will be made in it: false where it
+    /// goes on without.
     static func applies(
         _ protection: FileProtectionType, at place: String, path: String
     ) throws -> Bool {

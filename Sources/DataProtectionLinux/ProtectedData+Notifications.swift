@@ -1,6 +1,6 @@
 extension ProtectedData {
-    /// As `UIApplication.protectedDataWillBecomeUnavailableNotification`: the lock has come, files of class A and B can be
-    /// opened until the grace period is over.
+    /// As `UIApplication.protectedDataWillBecomeUnavailableNotification`: the lock has come, files
+    /// of class A and B can be opened until the grace period is over.
     public static let protectedDataWillBecomeUnavailableNotification = Notification.Name(
         rawValue: "UIApplicationProtectedDataWillBecomeUnavailable")
 
@@ -8,7 +8,8 @@ extension ProtectedData {
     public static let protectedDataDidBecomeAvailableNotification = Notification.Name(
         rawValue: "UIApplicationProtectedDataDidBecomeAvailable")
 
-    /// Posts the two notifications, as UIKit does, until the value that is returned is cancelled or goes.
+    /// Posts the two notifications, as UIKit does, until the value that is returned is cancelled or
+    /// goes.
     ///
     /// They come on `queue`: `.main` is as UIKit has it, for a program whose main thread runs its
     /// queue. Without one they come from a background task; an observer that wants another queue

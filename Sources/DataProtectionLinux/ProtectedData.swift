@@ -1,11 +1,12 @@
 internal import WardControl
 internal import WardSystem
 
-/// The lock state of a ward volume, as `UIApplication.isProtectedDataAvailable` and its notifications tell it on iOS.
+/// The lock state of a ward volume, as `UIApplication.isProtectedDataAvailable` and its
+/// notifications tell it on iOS.
 ///
-/// Each question is one call of the volume's control socket, which answers the user who mounted the volume and root; while
-/// nobody asks it costs nothing. Off a ward volume, while no daemon serves it, and for other users' programs `snapshot` is
-/// nil and nothing is available.
+/// Each question is one call of the volume's control socket, which answers the user who mounted the
+/// volume and root; while nobody asks it costs nothing. Off a ward volume, while no daemon serves
+/// it, and for other users' programs `snapshot` is nil and nothing is available.
 ///
 /// To be told of changes: `events`, `performWhenAvailable`, `postNotifications`.
 public struct ProtectedData: Sendable {
@@ -27,8 +28,9 @@ public struct ProtectedData: Sendable {
     /// The volume that holds `url`.
     public init(at url: URL) { self.url = url }
 
-    /// The volume of the container that the program runs in; else that of `$WARD_TEST_VOLUME`, where it is set; else that
-    /// of the home directory (`$CFFIXED_USER_HOME`, else the user database's).
+    /// The volume of the container that the program runs in; else that of `$WARD_TEST_VOLUME`,
+    /// where it is set; else that of the home directory (`$CFFIXED_USER_HOME`, else the user
+    /// database's).
     public static var shared: ProtectedData {
         let environment = ProcessInfo.processInfo.environment
         return ProtectedData(
@@ -89,7 +91,8 @@ extension ProtectedData.Snapshot {
         withholdClasses()
     }
 
-    /// The event of a state comes before the signals of its classes: what a state says of them holds at once.
+    /// The event of a state comes before the signals of its classes: what a state says of them
+    /// holds at once.
     mutating func enter(_ new: ProtectedData.State) {
         state = new
         switch new {
@@ -98,7 +101,8 @@ extension ProtectedData.Snapshot {
         }
     }
 
-    /// Those that the state withholds, though a lock or a reboot that has just begun may not have come to their keys.
+    /// Those that the state withholds, though a lock or a reboot that has just begun may not have
+    /// come to their keys.
     private mutating func withholdClasses() {
         switch state {
         case .locked: availableClasses.subtract([.complete, .completeUnlessOpen])

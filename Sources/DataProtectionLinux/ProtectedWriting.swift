@@ -6,19 +6,22 @@ enum ProtectedWriting {
     /// New files, before the umask.
     static let usualMode: mode_t = 0o666
 
-    /// Where the file will be: a symbolic link leads to it unless it is replaced or in the way itself.
+    /// Where the file will be: a symbolic link leads to it unless it is replaced or in the way
+    /// itself.
     static func directory(of path: String, _ options: Data.WritingOptions) -> String {
         let isNew = options.contains(.atomic) || options.contains(.withoutOverwriting)
         return Paths.directory(of: isNew ? path : Paths.target(path))
     }
 
-    /// Writes `bytes` to the file at `path`, which has `protection` from its first byte on, and syncs them, as Foundation's
-    /// `write(to:options:)` does.
+    /// Writes `bytes` to the file at `path`, which has `protection` from its first byte on, and
+    /// syncs them, as Foundation's `write(to:options:)` does.
     ///
-    /// With `.withoutOverwriting` only a new file is made. With `.atomic` what is there is replaced in one step, a symbolic
-    /// link itself and not what it leads to, and the new file has the mode of the old one, as on Apple's platforms (not its
-    /// owner or attributes). Otherwise a file that is there is given the class, which needs both keys (row I8), before
-    /// anything of it is changed. `mode`: exactly that of a file which is made, in place of the usual one with the umask.
+    /// With `.withoutOverwriting` only a new file is made. With `.atomic` what is there is replaced
+    /// in one step, a symbolic link itself and not what it leads to, and the new file has the mode
+    /// of the old one, as on Apple's platforms (not its owner or attributes). Otherwise a file that
+    /// is there is given the class, which needs both keys (row I8), before anything of it is
+    /// changed. `mode`: exactly that of a file which is made, in place of the usual one with the
+    /// umask.
     static func write(
         _ bytes: UnsafeRawBufferPointer, to path: String, _ protection: FileProtectionType,
         _ options: Data.WritingOptions, mode: mode_t? = nil
@@ -36,7 +39,8 @@ enum ProtectedWriting {
         }
     }
 
-    /// `mode` comes after the class: who may not write a file may not set its class either (row I10).
+    /// `mode` comes after the class: who may not write a file may not set its class either (row
+    /// I10).
     private static func makeFile(
         _ path: String, _ protection: FileProtectionType, _ mode: mode_t?
     ) throws(Errno) -> UnnamedFile {

@@ -6,7 +6,8 @@ enum ProtectionResources {
         .fileProtectionKey, .volumeSupportsFileProtectionKey, .isExcludedFromBackupKey,
     ]
 
-    /// Those of `keys` that are asked for, and that the item has. Throws 260 and so on where there is no item.
+    /// Those of `keys` that are asked for, and that the item has. Throws 260 and so on where there
+    /// is no item.
     static func values(
         _ wanted: some Sequence<URLResourceKey>, ofItemAt path: String
     ) throws -> [URLResourceKey: Any] {
@@ -45,7 +46,8 @@ enum ProtectionResources {
         }
     }
 
-    /// Sets one of `keys`; false where it is none of them, or is nil or can't be set, which Foundation passes over too.
+    /// Sets one of `keys`; false where it is none of them, or is nil or can't be set, which
+    /// Foundation passes over too.
     static func set(
         _ value: Any?, _ key: URLResourceKey, ofItemAt path: String
     ) throws -> Bool {

@@ -1,6 +1,6 @@
 extension StringProtocol {
-    /// As Foundation's; the file has its directory's class. What is refused because the volume is locked says so
-    /// (`DataProtectionError.locked`).
+    /// As Foundation's; the file has its directory's class. What is refused because the volume is
+    /// locked says so (`DataProtectionError.locked`).
     public func write(to url: URL, atomically: Bool, encoding: String.Encoding) throws {
         do {
             try self.FoundationEssentials::write(

@@ -1,6 +1,6 @@
 extension URLResourceValues {
-    /// The class of the file, or the one that a directory gives; nil off a ward volume, and where the key was not asked for.
-    /// To be set by `NSURL.setResourceValue(_:forKey:)`, as on iOS.
+    /// The class of the file, or the one that a directory gives; nil off a ward volume, and where
+    /// the key was not asked for. To be set by `NSURL.setResourceValue(_:forKey:)`, as on iOS.
     public var fileProtection: URLFileProtection? {
         carried[.fileProtectionKey] as? URLFileProtection
     }
@@ -18,9 +18,10 @@ extension URLResourceValues {
         return all.merging(carried) { $1 }
     }
 
-    /// Foundation's type has no place for keys that it does not know, and it must stay Foundation's type: a call with another
-    /// result would not be preferred to Foundation's, but be ambiguous. The only property for values of any kind is that for
-    /// quarantine, which means nothing on Linux.
+    /// Foundation's type has no place for keys that it does not know, and it must stay Foundation's
+    /// type: a call with another result would not be preferred to Foundation's, but be ambiguous.
+    /// The only property for values of any kind is that for quarantine, which means nothing on
+    /// Linux.
     var carried: [URLResourceKey: Any] {
         get { quarantineProperties?[Self.carrierName] as? [URLResourceKey: Any] ?? [:] }
         set { quarantineProperties = [Self.carrierName: newValue] }
@@ -30,7 +31,8 @@ extension URLResourceValues {
 }
 
 extension URL {
-    /// As Foundation's, with `.fileProtectionKey`, `.volumeSupportsFileProtectionKey` and `.isExcludedFromBackupKey`.
+    /// As Foundation's, with `.fileProtectionKey`, `.volumeSupportsFileProtectionKey` and
+    /// `.isExcludedFromBackupKey`.
     public func resourceValues(forKeys keys: Set<URLResourceKey>) throws -> URLResourceValues {
         let others = keys.subtracting(ProtectionResources.keys)
         guard isFileURL, others.count < keys.count else {

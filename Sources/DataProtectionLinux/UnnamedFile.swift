@@ -1,17 +1,18 @@
 internal import CWardLinux
 internal import WardSystem
 
-/// A file that gets its class before its first byte, and its name when it is complete: `O_TMPFILE`, the attribute,
-/// linkat(2) (row O15 of the semantics). Where the kernel has no `O_TMPFILE` for FUSE (before 6.2), a hidden directory of
-/// that class beside it does the same. What has no name when the value goes is gone.
+/// A file that gets its class before its first byte, and its name when it is complete: `O_TMPFILE`,
+/// the attribute, linkat(2) (row O15 of the semantics). Where the kernel has no `O_TMPFILE` for
+/// FUSE (before 6.2), a hidden directory of that class beside it does the same. What has no name
+/// when the value goes is gone.
 struct UnnamedFile: ~Copyable {
     /// Open for reading and writing.
     let descriptor: OwnedDescriptor
     /// The hidden directory, removed when the value goes, and the file's name there.
     private let staging: String?
 
-    /// Created in `directory`; its class is the directory's unless one is given. `mode` as of open(2), with the umask.
-    /// `staged`: in a hidden directory, as on kernels that need it.
+    /// Created in `directory`; its class is the directory's unless one is given. `mode` as of
+    /// open(2), with the umask. `staged`: in a hidden directory, as on kernels that need it.
     init(
         in directory: String, protection: FileProtectionType?, mode: mode_t, staged: Bool = false
     ) throws(Errno) {

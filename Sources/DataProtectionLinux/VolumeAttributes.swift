@@ -22,7 +22,8 @@ enum VolumeAttributes {
             return .volume
         } catch {
             if error == .noData || error == .notSupported { return .elsewhere }
-            // Attributes are for who may read the item (xattr(7)); what file system it is on anybody may know.
+            // Attributes are for who may read the item (xattr(7)); what file system it is on
+            // anybody may know.
             return error == .permissionDenied && isOnOtherFileSystem(path)
                 ? .elsewhere : .unreachable
         }
@@ -40,7 +41,8 @@ enum VolumeAttributes {
     /// Whether it lies on a mounted ward volume.
     static func isOnVolume(_ path: String) -> Bool { place(of: path) == .volume }
 
-    /// The value of an attribute. Throws `ENODATA` or `EOPNOTSUPP` where there is none, and what else getxattr(2) says.
+    /// The value of an attribute. Throws `ENODATA` or `EOPNOTSUPP` where there is none, and what
+    /// else getxattr(2) says.
     static func value(_ name: String, at path: String) throws(Errno) -> [UInt8] {
         var buffer = [UInt8](repeating: 0, count: 256)
         while true {
@@ -78,10 +80,12 @@ enum VolumeAttributes {
         return buffer[..<count].split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// The class of a file or directory; nil off a ward volume. Works in every state (row I9 of the semantics).
+    /// The class of a file or directory; nil off a ward volume. Works in every state (row I9 of the
+    /// semantics).
     static func protection(ofItemAt path: String) throws(Errno) -> FileProtectionType? {
         do throws(Errno) {
-            // Another file system may store an attribute of that name; only a volume has the other one.
+            // Another file system may store an attribute of that name; only a volume has the other
+            // one.
             _ = try value(volume, at: path)
             return FileProtectionType(rawValue: try text(protection, at: path))
         } catch {

@@ -3,8 +3,8 @@ import Synchronization
 internal import WardControl
 internal import WardSystem
 
-/// Follows one volume for everybody in this process who wants to know: one thread and one connection, from the first
-/// subscriber to the last.
+/// Follows one volume for everybody in this process who wants to know: one thread and one
+/// connection, from the first subscriber to the last.
 final class VolumeWatch: Sendable {
     typealias Listener = @Sendable (ProtectedData.Event) -> Void
 
@@ -37,7 +37,8 @@ final class VolumeWatch: Sendable {
         func cancel() { watch.unsubscribe(id) }
     }
 
-    /// `listener` is called with `began` at once, or as soon as it is known, then with each event, one after the other.
+    /// `listener` is called with `began` at once, or as soon as it is known, then with each event,
+    /// one after the other.
     static func subscribe(_ path: String, _ listener: @escaping Listener) -> Subscription {
         watches.withLock { watches in
             let watch = watches[path] ?? VolumeWatch(path)
@@ -45,7 +46,8 @@ final class VolumeWatch: Sendable {
             let id = watch.state.withLock { state in
                 state.nextID += 1
                 state.listeners[state.nextID] = listener
-                // With the lock held, so that nothing comes before it; nobody waits for a listener that is new.
+                // With the lock held, so that nothing comes before it; nobody waits for a listener
+                // that is new.
                 if state.hasBegun { listener(ProtectedData.Event(.began, state.snapshot)) }
                 return state.nextID
             }
@@ -108,8 +110,9 @@ final class VolumeWatch: Sendable {
 
     private func look() { update(to: ProtectedData.Snapshot(ofVolumeAt: path)) }
 
-    /// Called on the watch's thread only, so that everybody is told in order, and without the lock: a listener may wake a
-    /// task, and a task that is being cancelled has its own lock and unsubscribes.
+    /// Called on the watch's thread only, so that everybody is told in order, and without the lock:
+    /// a listener may wake a task, and a task that is being cancelled has its own lock and
+    /// unsubscribes.
     private func publish(_ change: @Sendable (inout State) -> ProtectedData.Event?) {
         let (event, listeners) = state.withLock { state in
             (change(&state), Array(state.listeners.values))

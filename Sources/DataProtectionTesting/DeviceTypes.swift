@@ -1,20 +1,23 @@
 import WardFormat
 import WardSimulation
 
-/// A class of files: `complete` (A), `completeUnlessOpen` (B), `completeUntilFirstUserAuthentication` (C), `none` (D) or
-/// `completeWhenUserInactive` (CX).
+/// A class of files: `complete` (A), `completeUnlessOpen` (B),
+/// `completeUntilFirstUserAuthentication` (C), `none` (D) or `completeWhenUserInactive` (CX).
 public typealias ProtectionClass = WardFormat.ProtectionClass
 
-/// What a program did to its files, as far as their classes are concerned: `SimulatedDevice.audit()`.
+/// What a program did to its files, as far as their classes are concerned:
+/// `SimulatedDevice.audit()`.
 public typealias Audit = WardSimulation.Audit
 
 /// Something that an audit found and that should not be.
 public typealias Finding = WardSimulation.Finding
 
-/// Something that a program did, or was refused, to a file because of its class: who, what, class, state.
+/// Something that a program did, or was refused, to a file because of its class: who, what, class,
+/// state.
 public typealias FileEvent = WardSimulation.FileEvent
 
-/// Why a simulated device can't be made, or does not do what it was asked to: what was tried, why not, and the next step.
+/// Why a simulated device can't be made, or does not do what it was asked to: what was tried, why
+/// not, and the next step.
 public typealias SimulatorError = WardSimulation.SimulatorError
 
 /// The states of a device's lock, as docs/semantics.md names them.
@@ -48,7 +51,8 @@ public struct FileHolder: Sendable, Equatable {
     public var path: String
     /// Nil where it is not known.
     public var protectionClass: ProtectionClass?
-    /// `read`, `write`, `readWrite`, `path`, `mapped`, `mappedForWriting`, `workingDirectory` or `rootDirectory`.
+    /// `read`, `write`, `readWrite`, `path`, `mapped`, `mappedForWriting`, `workingDirectory` or
+    /// `rootDirectory`.
     public var use: String
 }
 

@@ -1,7 +1,8 @@
 import WardFormat
 import WardSimulation
 
-/// What a test expected of a program's files, and what was there instead. Thrown, so that it fails a test in any framework.
+/// What a test expected of a program's files, and what was there instead. Thrown, so that it fails
+/// a test in any framework.
 public struct UnmetExpectation: Error, Sendable, CustomStringConvertible {
     /// "nothing is touched that can't be read".
     public var expectation: String
@@ -15,8 +16,9 @@ public struct UnmetExpectation: Error, Sendable, CustomStringConvertible {
 }
 
 extension SimulatedDevice {
-    /// Expects that `launch`, run before first unlock, touches nothing that it can't read then: what a push, an alarm or a
-    /// background fetch does to an app on a phone that was restarted in a pocket. The device stays before first unlock.
+    /// Expects that `launch`, run before first unlock, touches nothing that it can't read then:
+    /// what a push, an alarm or a background fetch does to an app on a phone that was restarted in
+    /// a pocket. The device stays before first unlock.
     @discardableResult
     public func expectNothingDeniedBeforeFirstUnlock<Value>(
         isolation: isolated (any Actor)? = #isolation, _ launch: () async throws -> Value
@@ -41,16 +43,16 @@ extension SimulatedDevice {
         return try recording.value.get()
     }
 
-    /// Expects that no file with content was ever deleted or replaced while it could not be read: the way apps that take
-    /// "locked" for "damaged" destroy what people have.
+    /// Expects that no file with content was ever deleted or replaced while it could not be read:
+    /// the way apps that take "locked" for "damaged" destroy what people have.
     public func expectNothingRemovedUnread() async throws {
         try SimulatedDevice.require(
             "no file is deleted or replaced while it can't be read",
             try await removedUnread.map(\.description))
     }
 
-    /// Expects that every file in a directory and below it has this class. `directory`: inside the volume; "" for all.
-    /// One without any file is not as expected either.
+    /// Expects that every file in a directory and below it has this class. `directory`: inside the
+    /// volume; "" for all. One without any file is not as expected either.
     public func expectFiles(
         under directory: String = "", are protectionClass: ProtectionClass
     ) async throws {
@@ -66,8 +68,9 @@ extension SimulatedDevice {
                 : others.map { "\($0.path) is class \($0.protectionClass.name)" })
     }
 
-    /// Expects that an audit finds nothing, or only kinds that are allowed here: no database with side files of another
-    /// class, no readable copy of a protected file, nothing removed unread. Needs a device that is not locked.
+    /// Expects that an audit finds nothing, or only kinds that are allowed here: no database with
+    /// side files of another class, no readable copy of a protected file, nothing removed unread.
+    /// Needs a device that is not locked.
     @discardableResult
     public func expectCleanAudit(
         allowing allowed: Set<Finding.Kind> = []

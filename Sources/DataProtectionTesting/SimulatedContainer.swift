@@ -3,7 +3,8 @@ import Synchronization
 import WardContainers
 import WardFormat
 
-/// What an app is entitled to, as Xcode's entitlements files say it: the class of its container, its groups, its team.
+/// What an app is entitled to, as Xcode's entitlements files say it: the class of its container,
+/// its groups, its team.
 public typealias Entitlements = WardContainers.Entitlements
 
 /// Why a property list can't be taken for entitlements.
@@ -13,7 +14,8 @@ public typealias EntitlementsError = WardContainers.EntitlementsError
 public typealias ContainerError = WardContainers.ContainerError
 
 extension Entitlements {
-    /// Of an app whose container has this class (nil: the volume's default), and that shares these groups.
+    /// Of an app whose container has this class (nil: the volume's default), and that shares these
+    /// groups.
     public init(
         _ protectionClass: ProtectionClass?, groups: [String] = [], team: String? = nil
     ) throws(EntitlementsError) {
@@ -32,7 +34,8 @@ extension Entitlements {
     }
 }
 
-/// The container of an app, or of an extension, on a simulated device: what an installation makes there.
+/// The container of an app, or of an extension, on a simulated device: what an installation makes
+/// there.
 ///
 /// ```swift
 /// let app = try await device.makeContainer("org.example.diary", entitlements: entitlements)
@@ -82,8 +85,8 @@ public struct SimulatedContainer: Sendable {
     /// container is entered, the user's directories are places where nothing can be written, and
     /// standard error says so. Tests that enter are to be `.serialized`.
     ///
-    /// `UserDefaults` is Foundation's, and stays with the home directory that the process has: start a program with
-    /// `environment` for it.
+    /// `UserDefaults` is Foundation's, and stays with the home directory that the process has:
+    /// start a program with `environment` for it.
     public func enter() -> Stay { Stay(path) }
 
     /// A process in a container.
@@ -112,8 +115,9 @@ public struct SimulatedContainer: Sendable {
 }
 
 extension SimulatedDevice {
-    /// Makes the container of an app or an extension, and those of its groups that are not there: what an installation
-    /// does. In every state; for one that is there nothing of it is changed, as with an update.
+    /// Makes the container of an app or an extension, and those of its groups that are not there:
+    /// what an installation does. In every state; for one that is there nothing of it is changed,
+    /// as with an update.
     public func makeContainer(
         _ id: String, kind: ContainerKind = .application, entitlements: Entitlements? = nil
     ) async throws -> SimulatedContainer {
@@ -130,12 +134,14 @@ extension SimulatedDevice {
                 ?? .completeUntilFirstUserAuthentication)
     }
 
-    /// Removes a container with all that is in it, and the groups that nothing else names: what deleting an app does.
+    /// Removes a container with all that is in it, and the groups that nothing else names: what
+    /// deleting an app does.
     public func removeContainer(_ id: String) async throws {
         let name = try ContainerID(id)
         try await changeContainers { _ = try $0.remove(name) }
     }
 }
 
-/// What a container is for: `application`, `extension`; a `group` is made by the first app that names it.
+/// What a container is for: `application`, `extension`; a `group` is made by the first app that
+/// names it.
 public typealias ContainerKind = WardContainers.ContainerKind

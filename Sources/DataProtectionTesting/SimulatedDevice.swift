@@ -7,8 +7,8 @@ import WardFormat
 import WardSimulation
 import WardSystem
 
-/// A device for one test: a real volume, mounted in a temporary directory and served by a process of its own, with a clock
-/// that only the test moves.
+/// A device for one test: a real volume, mounted in a temporary directory and served by a process
+/// of its own, with a clock that only the test moves.
 ///
 /// ```swift
 /// let device = try await SimulatedDevice(passcode: "1234")
@@ -19,10 +19,11 @@ import WardSystem
 /// try await device.unlock()
 /// ```
 ///
-/// Everything of it is gone when `remove()` returns, and soon after its last reference went or the test's process ended,
-/// by a crash too. As many as are wanted live side by side.
+/// Everything of it is gone when `remove()` returns, and soon after its last reference went or the
+/// test's process ended, by a crash too. As many as are wanted live side by side.
 ///
-/// Concurrency: any task; one call at a time reaches the device, in no order but that of a task's own calls.
+/// Concurrency: any task; one call at a time reaches the device, in no order but that of a task's
+/// own calls.
 public final class SimulatedDevice: Sendable {
     /// Where the volume is mounted: plain files for the program under test.
     public let path: String
@@ -43,7 +44,8 @@ public final class SimulatedDevice: Sendable {
     ///   - gracePeriod: From a lock to the loss of class A, on the device's own clock.
     ///   - defaultClass: Of new files where neither the caller nor the directory says.
     ///
-    /// Throws `SimulatorError`: without `/dev/fuse` or the program `ward`, with what to install or to allow.
+    /// Throws `SimulatorError`: without `/dev/fuse` or the program `ward`, with what to install or
+    /// to allow.
     public init(
         passcode: String? = "1234", gracePeriod: Duration = .seconds(10),
         defaultClass: ProtectionClass = .completeUntilFirstUserAuthentication
@@ -86,8 +88,8 @@ public final class SimulatedDevice: Sendable {
         }
     }
 
-    /// Locks, as the button does: protected files stay readable for the grace period. With `.now` they are closed when it
-    /// returns.
+    /// Locks, as the button does: protected files stay readable for the grace period. With `.now`
+    /// they are closed when it returns.
     @discardableResult
     public func lock(_ timing: LockTiming = .afterGracePeriod) async throws -> DeviceState {
         let name = try await control { try $0.lock(now: timing == .now) }
@@ -104,15 +106,16 @@ public final class SimulatedDevice: Sendable {
         return try SimulatedDevice.state(named: name)
     }
 
-    /// Moves the device's clock; returns when everything that fell due is done, a lock's end first of all.
+    /// Moves the device's clock; returns when everything that fell due is done, a lock's end first
+    /// of all.
     @discardableResult
     public func advance(by duration: Duration) async throws -> DeviceState {
         let name = try await control { try $0.advance(seconds: duration / .seconds(1)) }
         return try SimulatedDevice.state(named: name)
     }
 
-    /// Back to before first unlock, as a boot would, while the program under test runs on. `restart()` is the harder
-    /// way, with every descriptor lost.
+    /// Back to before first unlock, as a boot would, while the program under test runs on.
+    /// `restart()` is the harder way, with every descriptor lost.
     @discardableResult
     public func reboot() async throws -> DeviceState {
         try SimulatedDevice.state(named: try await control { try $0.reboot() })
@@ -131,13 +134,14 @@ public final class SimulatedDevice: Sendable {
         try await perform { try $0.kill() }
     }
 
-    /// Ends the process that serves the volume, where it still runs, and starts it again: before first unlock, with every
-    /// descriptor of before lost.
+    /// Ends the process that serves the volume, where it still runs, and starts it again: before
+    /// first unlock, with every descriptor of before lost.
     public func restart() async throws {
         try await perform { _ = try $0.restart() }
     }
 
-    /// What needs room fails with ENOSPC from here on, as on a full disk; what is there can be read and overwritten.
+    /// What needs room fails with ENOSPC from here on, as on a full disk; what is there can be read
+    /// and overwritten.
     public func runOutOfSpace() async throws {
         try await control { try $0.setFull(true) }
     }
@@ -149,8 +153,8 @@ public final class SimulatedDevice: Sendable {
 
     // MARK: Seeing
 
-    /// Everything that was refused because of a file's class so far: who, what, class, state. The same again soon after is
-    /// one with a count, and of a storm of different ones the rest is one.
+    /// Everything that was refused because of a file's class so far: who, what, class, state. The
+    /// same again soon after is one with a count, and of a storm of different ones the rest is one.
     public var denials: [FileEvent] {
         get async throws { try await events(.denied) }
     }
@@ -173,7 +177,8 @@ public final class SimulatedDevice: Sendable {
         }
     }
 
-    /// Files by class, and what should not be. In state `unlocked` all contents are compared; else what can be opened.
+    /// Files by class, and what should not be. In state `unlocked` all contents are compared; else
+    /// what can be opened.
     public func audit() async throws -> Audit {
         try await perform { try $0.audit() }
     }
@@ -217,7 +222,8 @@ public final class SimulatedDevice: Sendable {
 
     // MARK: The end
 
-    /// Unmounts the volume and removes everything of it; returns when that is done. Later calls throw.
+    /// Unmounts the volume and removes everything of it; returns when that is done. Later calls
+    /// throw.
     public func remove() async throws {
         defer { countNoMore() }
         try await perform { try $0.end() }

@@ -4,8 +4,9 @@ import WardSimulation
 
 /// The program `ward` that serves simulated devices.
 enum WardProgram {
-    /// `WARD_BINARY`, which then has to be right; else `ward` beside this program (SwiftPM builds it there for who depends
-    /// on this library); else the first in `PATH`. Checked for what it needs to mount.
+    /// `WARD_BINARY`, which then has to be right; else `ward` beside this program (SwiftPM builds
+    /// it there for who depends on this library); else the first in `PATH`. Checked for what it
+    /// needs to mount.
     static func find() throws(SimulatorError) -> String {
         try checkMachine()
         let environment = ProcessInfo.processInfo.environment
@@ -21,7 +22,8 @@ enum WardProgram {
         throw missing("no program ward lies beside \(beside.joined(separator: ", ")) or in PATH")
     }
 
-    /// Before anything is started: without these nothing can be mounted, and the reason is worth a test's first line.
+    /// Before anything is started: without these nothing can be mounted, and the reason is worth a
+    /// test's first line.
     private static func checkMachine() throws(SimulatorError) {
         guard access("/dev/fuse", F_OK) == 0 else {
             throw SimulatorError(

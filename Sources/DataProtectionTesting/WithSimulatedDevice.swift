@@ -1,6 +1,7 @@
 import WardFormat
 
-/// Runs `body` with a device of its own, removed when it returns or throws. For XCTest, and wherever there is no trait:
+/// Runs `body` with a device of its own, removed when it returns or throws. For XCTest, and
+/// wherever there is no trait:
 ///
 /// ```swift
 /// func testDiaryIsLocked() async throws {
@@ -33,8 +34,8 @@ public func withSimulatedDevice<Value>(
 extension SimulatedDevice {
     @TaskLocal static var currentDevice: SimulatedDevice?
 
-    /// The device of the test that runs: below the trait `.simulatedDevice()` or `withSimulatedDevice`. Anywhere else it
-    /// ends the process: a mistake of the test's.
+    /// The device of the test that runs: below the trait `.simulatedDevice()` or
+    /// `withSimulatedDevice`. Anywhere else it ends the process: a mistake of the test's.
     public static var current: SimulatedDevice {
         guard let device = currentDevice else {
             preconditionFailure(

@@ -192,7 +192,8 @@ private struct EraseTarget {
                 (uuid, wasErased) = (store.parameters.uuidString, false)
                 way = .unmounted(store)
             } catch {
-                // A keybag that is not authentic may name another volume: only where that has no key left either.
+                // A keybag that is not authentic may name another volume: only where that has no
+                // key left either.
                 guard error.code == .erased, let found = KeybagStore.volumeUUID(in: path) else {
                     var failure = CommandFailure(what, path, error)
                     if error.code != .notAVolume {
@@ -319,7 +320,8 @@ private struct EraseTarget {
             } catch {
                 // The daemon's answer counts, a wrong passcode above all.
                 if case .volume = error.code { throw CommandFailure(what, path, error) }
-                // A daemon that does not do it can't keep it from being done; what it has in memory goes with its mount.
+                // A daemon that does not do it can't keep it from being done; what it has in memory
+                // goes with its mount.
                 try eraseKey()
                 throw CommandFailure(what, path, error)
             }
@@ -337,7 +339,8 @@ private struct EraseTarget {
         return nil
     }
 
-    /// A daemon that can't be found from here keeps its keys until its mount ends: that must not pass for erased.
+    /// A daemon that can't be found from here keeps its keys until its mount ends: that must not
+    /// pass for erased.
     private func requireNoDaemon() throws(CommandFailure) {
         guard let path else { return }
         do throws(Errno) {

@@ -84,7 +84,8 @@ struct ExportCommand: ParsableCommand {
         }
     }
 
-    /// The target, made where it is missing; refused where something else is in it, or it would be copied into itself.
+    /// The target, made where it is missing; refused where something else is in it, or it would be
+    /// copied into itself.
     private func prepare(_ head: ClassList.Head) throws(CommandFailure) -> String {
         let what = "cannot export to"
         let place: String

@@ -195,8 +195,8 @@ struct ListedEntry {
         return try entries(of: directory.rawValue)
     }
 
-    /// The content of an open directory, sorted by name. Each one is asked for by some system calls that wait for the
-    /// daemon: several at a time.
+    /// The content of an open directory, sorted by name. Each one is asked for by some system calls
+    /// that wait for the daemon: several at a time.
     static func entries(of directory: Int32) throws(Errno) -> [ListedEntry] {
         let names = try DirectoryReading.names(in: directory)
         let found = Parallel.map(

@@ -4,9 +4,9 @@ import Glibc
 import WardControl
 import WardSystem
 
-/// Started by `ward lock` for each volume, never by a person: locks one volume through its mount, as the user who may
-/// enter it. In a process of its own, because a mount whose daemon hangs holds whoever asks it, and because a process
-/// takes another user's identity as a whole.
+/// Started by `ward lock` for each volume, never by a person: locks one volume through its mount,
+/// as the user who may enter it. In a process of its own, because a mount whose daemon hangs holds
+/// whoever asks it, and because a process takes another user's identity as a whole.
 struct LockMountCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "lock-mount", abstract: "Lock one volume through its mount.",
@@ -48,7 +48,8 @@ struct LockMountCommand: ParsableCommand {
             ])
     }
 
-    /// For good: real, effective and saved numbers, and no other group. The kernel lets nobody else in, fuse(4).
+    /// For good: real, effective and saved numbers, and no other group. The kernel lets nobody else
+    /// in, fuse(4).
     private func becomeOwner() throws(Errno) {
         _ = try Syscall.check { setgroups(0, nil) }
         _ = try Syscall.check { setgid(group) }

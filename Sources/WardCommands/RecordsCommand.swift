@@ -3,8 +3,8 @@ import Glibc
 import WardControl
 import WardSystem
 
-/// Started by `ward lock`, never by a person: prints the records of this user's daemons. In a process of its own, because
-/// the runtime directory may lie on a file system that never answers.
+/// Started by `ward lock`, never by a person: prints the records of this user's daemons. In a
+/// process of its own, because the runtime directory may lie on a file system that never answers.
 struct RecordsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "records", abstract: "List the records of mounted volumes.",

@@ -1,8 +1,8 @@
 import Glibc
 import WardSystem
 
-/// `ward ls -R`: a directory's entries, then those of each directory in it, as ls(1) shows them. Goes on after a failure,
-/// follows no symbolic link and stays on the volume.
+/// `ward ls -R`: a directory's entries, then those of each directory in it, as ls(1) shows them.
+/// Goes on after a failure, follows no symbolic link and stays on the volume.
 struct RecursiveList {
     private let open: Set<String>
     private let isLong: Bool

@@ -11,7 +11,8 @@ struct SessionWatchCommand: ParsableCommand {
         commandName: "session-watch", abstract: "Lock before sleep and shutdown.",
         shouldDisplay: false)
 
-    /// Whether the end of the last session locks. `new`: where there is a session now; `known`: there was one before.
+    /// Whether the end of the last session locks. `new`: where there is a session now; `known`:
+    /// there was one before.
     enum Logout: String, ExpressibleByArgument {
         case new, known
     }
@@ -97,7 +98,8 @@ private struct DaemonConnection {
     }
 }
 
-/// One delay lock: what makes an occasion wait for this process, while it is held, for some seconds at most.
+/// One delay lock: what makes an occasion wait for this process, while it is held, for some seconds
+/// at most.
 private struct DelayLock: ~Copyable {
     let occasion: SystemBus.Occasion
     private let why: String
@@ -136,7 +138,8 @@ private final class SessionWatch {
     private let screen: Bool
     private let daemon: DaemonConnection
     private let wantsLogout: Bool
-    /// Whether the end of the last session locks: the user had one when the mount was made. Nil: not looked yet.
+    /// Whether the end of the last session locks: the user had one when the mount was made. Nil:
+    /// not looked yet.
     private var watchesLogout: Bool?
     /// As it was seen last; where this watch replaces another, as that one saw it.
     private var wasLoggedIn: Bool

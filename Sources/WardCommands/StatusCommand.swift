@@ -83,7 +83,8 @@ struct StatusCommand: ParsableCommand {
 
     /// Reports a volume's directory that nobody serves; false for anything else.
     private func reportUnmounted(_ path: String, _ console: Console) throws -> Bool {
-        // Inside a mount there may be a file of that name; asked of a mount whose daemon hangs, it would not be answered.
+        // Inside a mount there may be a file of that name; asked of a mount whose daemon hangs, it
+        // would not be answered.
         if let mount = try? MountTable().covering(Path.realParent(path)), mount.isWard {
             return false
         }

@@ -43,7 +43,8 @@ struct TestCommand: ParsableCommand {
     @OptionGroup var options: ReportOptions
     @Argument(parsing: .postTerminator, help: "What to run, after --.") var command: [String] = []
 
-    /// What the volume's passcode is where no option says; the name of a file with it is in the environment.
+    /// What the volume's passcode is where no option says; the name of a file with it is in the
+    /// environment.
     private static let usualPasscode = "1234"
     private static let what = "cannot test with a volume of its own"
 
@@ -61,7 +62,8 @@ struct TestCommand: ParsableCommand {
 
     func run() throws {
         let console = options.console
-        // From here on, so that the device's process is started with them free, and none is lost before the command.
+        // From here on, so that the device's process is started with them free, and none is lost
+        // before the command.
         let signals = ForwardedSignals()
         let code: Int32
         do throws(SimulatorError) {
@@ -126,8 +128,8 @@ struct TestCommand: ParsableCommand {
         }
     }
 
-    /// So that contents can be compared. Where the command has changed the passcode, or its tries have run out, the report
-    /// says what could not be read.
+    /// So that contents can be compared. Where the command has changed the passcode, or its tries
+    /// have run out, the report says what could not be read.
     private func unlock(_ mount: SimulatedMount) {
         guard let file = mount.passcodeFile, let secret = try? SecretInput.read(file: file),
             let client = try? ControlClient(socketPath: mount.socketPath)

@@ -79,7 +79,8 @@ struct UnmountCommand: ParsableCommand {
         do throws(ControlError) {
             try connection.client.unmount(force: force)
         } catch {
-            // It ends before it can answer where the kernel takes long for what programs have used: `waitUntilGone` tells.
+            // It ends before it can answer where the kernel takes long for what programs have used:
+            // `waitUntilGone` tells.
             if error.code == .connectionLost { return }
             var failure = CommandFailure(UnmountCommand.what, status.mountpoint, error)
             if case .volume(.busy) = error.code {
@@ -106,7 +107,8 @@ struct UnmountCommand: ParsableCommand {
         return "in use by " + shown.joined(separator: ", ") + rest
     }
 
-    /// What was not stored yet is stored first, so this can take as long as the backing store takes.
+    /// What was not stored yet is stored first, so this can take as long as the backing store
+    /// takes.
     private func waitUntilGone(
         _ mountPoint: String, _ pid: Int, _ volume: String, _ console: Console
     ) throws(CommandFailure) {
@@ -135,8 +137,7 @@ struct UnmountCommand: ParsableCommand {
     // MARK: Without the daemon's help
 
     /// The daemon can't be reached by its socket: the volume is locked through its mount, and the
-    /// kernel takes the mount
-    /// away, which ends the daemon.
+    /// kernel takes the mount away, which ends the daemon.
     private func unmountByKernel(
         _ mount: VolumeMount, _ reason: CommandFailure, _ console: Console
     ) throws(CommandFailure) {
@@ -182,8 +183,8 @@ struct UnmountCommand: ParsableCommand {
     }
 
     /// A daemon whose mount is gone ends by itself, unless another mount namespace (a container,
-    /// unshare(1)) has a copy of
-    /// the mount. Then a signal ends it; only the process that holds the volume's lock gets it.
+    /// unshare(1)) has a copy of the mount. Then a signal ends it; only the process that holds the
+    /// volume's lock gets it.
     private func endDaemon(_ status: VolumeStatus) {
         let pid = Int32(truncatingIfNeeded: status.pid)
         let deadline = SystemClock.monotonic() + .seconds(2)

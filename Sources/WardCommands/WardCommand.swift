@@ -105,8 +105,9 @@ public struct WardCommand: ParsableCommand {
         }
     }
 
-    /// A standard stream that is closed is opened the wrong way round, so that using it still fails: else the next file
-    /// opened, perhaps /dev/fuse or a keybag, would take its number and get what is meant for people.
+    /// A standard stream that is closed is opened the wrong way round, so that using it still
+    /// fails: else the next file opened, perhaps /dev/fuse or a keybag, would take its number and
+    /// get what is meant for people.
     private static func occupyStandardStreams() {
         for (descriptor, flags) in [(Int32(0), O_WRONLY), (1, O_RDONLY), (2, O_RDONLY)]
         where fcntl(descriptor, F_GETFD) == -1 {
@@ -114,7 +115,8 @@ public struct WardCommand: ParsableCommand {
         }
     }
 
-    /// Help, versions and completion scripts go to stdout; mistakes in the command line become two lines.
+    /// Help, versions and completion scripts go to stdout; mistakes in the command line become two
+    /// lines.
     private static func reportParsing(_ error: any Error) -> Int32 {
         let full = fullMessage(for: error)
         guard exitCode(for: error) != .success else {

@@ -4,7 +4,8 @@ import Glibc
 import WardSystem
 import WardVolume
 
-/// Started by the daemon, never by a person. Holds no FUSE device, so it can't be stuck where a killed daemon is.
+/// Started by the daemon, never by a person. Holds no FUSE device, so it can't be stuck where a
+/// killed daemon is.
 struct WatchdogCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "watchdog", abstract: "Abort a mount whose daemon died.", shouldDisplay: false)
@@ -20,12 +21,14 @@ struct WatchdogCommand: ParsableCommand {
         // Opened now: somebody may lower this process's limits later.
         waitForTheEnd((try? Syscall.open("/proc/\(daemon)/status", O_RDONLY)) ?? -1)
         if let abortFd {
-            // An open abort file keeps to its connection, whether or not it is still mounted anywhere. The mount, if any,
-            // stays and answers with errors, so that no program writes plaintext into the bare mount point.
+            // An open abort file keeps to its connection, whether or not it is still mounted
+            // anywhere. The mount, if any, stays and answers with errors, so that no program writes
+            // plaintext into the bare mount point.
             _ = write(abortFd, "1", 1)
             return
         }
-        // Without the control file system there is only the mount point. Numbers of connections come back: whatever is mounted there now must be what the dead daemon left, and not
+        // Without the control file system there is only the mount point. Numbers of connections
+        // come back: whatever is mounted there now must be what the dead daemon left, and not
         // another volume's, nor this one's served by a successor.
         var lock: VolumeHold?
         guard isOrphaned(&lock) else { return }
@@ -38,9 +41,10 @@ struct WatchdogCommand: ParsableCommand {
         lock = nil
     }
 
-    /// Returns when the daemon is dying. The pipe closes with its last thread; where one of them is stuck in its own
-    /// mount that never comes, but the death of the thread that started this process is told, PR_SET_PDEATHSIG(2const).
-    /// Where that thread is the one that is stuck, SIGKILL is pending for ever: looked for once a second.
+    /// Returns when the daemon is dying. The pipe closes with its last thread; where one of them is
+    /// stuck in its own mount that never comes, but the death of the thread that started this
+    /// process is told, PR_SET_PDEATHSIG(2const). Where that thread is the one that is stuck,
+    /// SIGKILL is pending for ever: looked for once a second.
     private func waitForTheEnd(_ status: Int32) {
         var set = sigset_t()
         sigemptyset(&set)
@@ -80,7 +84,8 @@ struct WatchdogCommand: ParsableCommand {
         for line in text.split(separator: "\n") {
             if line.hasPrefix("State:") {
                 let state = line.dropFirst(6).first { $0 != "\t" && $0 != " " }
-                // Stopped, by a program of the same user or by ^Z at its terminal: a lock must not wait for that.
+                // Stopped, by a program of the same user or by ^Z at its terminal: a lock must not
+                // wait for that.
                 if state == "T", getppid() == daemon { kill(daemon, SIGCONT) }
                 if state == "Z" || state == "X" { return true }
             } else if line.hasPrefix("SigPnd:") || line.hasPrefix("ShdPnd:") {
@@ -91,8 +96,8 @@ struct WatchdogCommand: ParsableCommand {
         return false
     }
 
-    /// Whether nobody serves the volume any more. `lock`, the volume's, keeps a successor away; it stays nil where the
-    /// dying daemon still holds it because it can't end.
+    /// Whether nobody serves the volume any more. `lock`, the volume's, keeps a successor away; it
+    /// stays nil where the dying daemon still holds it because it can't end.
     private func isOrphaned(_ lock: inout VolumeHold?) -> Bool {
         for _ in 0..<100 {
             do throws(Errno) {
@@ -109,9 +114,10 @@ struct WatchdogCommand: ParsableCommand {
         return isDying(-1)
     }
 
-    /// Root aborts the connection by trying to unmount, umount2(2) MNT_FORCE; the mount is kept busy meanwhile, so that it
-    /// stays in its place, dead. Anybody else can only take it out of everybody's way, and the bare mount point shows; the
-    /// kernel's request time-out does the rest.
+    /// Root aborts the connection by trying to unmount, umount2(2) MNT_FORCE; the mount is kept
+    /// busy meanwhile, so that it stays in its place, dead. Anybody else can only take it out of
+    /// everybody's way, and the bare mount point shows; the kernel's request time-out does the
+    /// rest.
     private func cutOff() {
         // O_PATH asks the dead daemon nothing.
         let pin = try? OwnedDescriptor(opening: mountPoint, Int32(0o10000000) | O_DIRECTORY)

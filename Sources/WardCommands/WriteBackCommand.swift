@@ -3,8 +3,8 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Started by the daemon at a lock, never by a person: has the kernel write the mount's dirty mapped pages back. In a
-/// process of its own, because it waits for the daemon.
+/// Started by the daemon at a lock, never by a person: has the kernel write the mount's dirty
+/// mapped pages back. In a process of its own, because it waits for the daemon.
 struct WriteBackCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "write-back", abstract: "Write the mapped pages of a mount back.",

@@ -62,8 +62,8 @@ public enum ContainerContext {
         return path.hasPrefix("/") && path != "/" ? String(path) : nil
     }
 
-    /// The variables that make a program run in the container at `root`. Foundation on Linux takes the home directory from
-    /// `CFFIXED_USER_HOME`, other programs from `HOME`.
+    /// The variables that make a program run in the container at `root`. Foundation on Linux takes
+    /// the home directory from `CFFIXED_USER_HOME`, other programs from `HOME`.
     public static func environment(root: String) -> [(name: String, value: String)] {
         let support = root + "/" + ContainerLayout.applicationSupport
         return [

@@ -1,8 +1,9 @@
-/// The name of a container, which is also the name of its directory: an app's or extension's bundle identifier, or that of
-/// a group of apps. Letters, digits, `.`, `-` and `_`, with no empty part between dots; at most 155 bytes.
+/// The name of a container, which is also the name of its directory: an app's or extension's bundle
+/// identifier, or that of a group of apps. Letters, digits, `.`, `-` and `_`, with no empty part
+/// between dots; at most 155 bytes.
 public struct ContainerID: Hashable, Sendable, CustomStringConvertible {
-    /// The most that Apple takes for a bundle identifier, bytes; the most that is stored as a name of its own on any
-    /// backing file system is more.
+    /// The most that Apple takes for a bundle identifier, bytes; the most that is stored as a name
+    /// of its own on any backing file system is more.
     public static let maximumBytes = 155
 
     public let text: String

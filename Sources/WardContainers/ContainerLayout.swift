@@ -14,7 +14,8 @@ public enum ContainerKind: String, CaseIterable, Sendable {
         }
     }
 
-    /// The directories that a new container has, each after the one it lies in; relative to the container.
+    /// The directories that a new container has, each after the one it lies in; relative to the
+    /// container.
     public var contents: [String] {
         let library = [
             "Library", ContainerLayout.applicationSupport, ContainerLayout.caches,
@@ -40,8 +41,8 @@ public enum ContainerLayout {
         kind.directory + "/" + id.text
     }
 
-    /// What a path that ends in a container's names is about: `…/Containers/Data/Application/ID`; nil for others.
-    /// `volume`: the part in front.
+    /// What a path that ends in a container's names is about: `…/Containers/Data/Application/ID`;
+    /// nil for others. `volume`: the part in front.
     public static func parse(
         containerPath path: String
     ) -> (volume: String, kind: ContainerKind, id: ContainerID)? {
@@ -56,7 +57,8 @@ public enum ContainerLayout {
         return nil
     }
 
-    /// Being made: not a container yet. A crash leaves it; the next `create` or `remove` takes it away.
+    /// Being made: not a container yet. A crash leaves it; the next `create` or `remove` takes it
+    /// away.
     static let stagePrefix = ".ward-new-"
     /// Being removed: a container no more, from the moment it has this name.
     static let removedPrefix = ".ward-gone-"

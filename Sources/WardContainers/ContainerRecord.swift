@@ -1,10 +1,12 @@
 import WardControl
 
-/// What makes a directory a container: an extended attribute of its root, encrypted in the volume as all attributes are.
+/// What makes a directory a container: an extended attribute of its root, encrypted in the volume
+/// as all attributes are.
 ///
-/// It tells what is there and guards nothing: whoever may write to the container may change it. Copying tools take it along
-/// (`cp -a`, `rsync -X`, `tar --xattrs`); it counts only where the directory has the record's name and lies in the place of
-/// its kind, so that a copy elsewhere is a plain directory, and one that is copied back is the container again.
+/// It tells what is there and guards nothing: whoever may write to the container may change it.
+/// Copying tools take it along (`cp -a`, `rsync -X`, `tar --xattrs`); it counts only where the
+/// directory has the record's name and lies in the place of its kind, so that a copy elsewhere is a
+/// plain directory, and one that is copied back is the container again.
 ///
 /// JSON, on one line:
 /// ```
@@ -15,8 +17,8 @@ import WardControl
 public struct ContainerRecord: Equatable, Sendable {
     /// The attribute's name.
     public static let attribute = "user.ward.container"
-    /// The most that is written and read, bytes: attributes of one file share a block of 4,096 on ext4, ciphertext overhead
-    /// included.
+    /// The most that is written and read, bytes: attributes of one file share a block of 4,096 on
+    /// ext4, ciphertext overhead included.
     public static let maximumBytes = 3072
     public static let version = 1
 
@@ -24,12 +26,13 @@ public struct ContainerRecord: Equatable, Sendable {
     public var kind: ContainerKind
     /// The root's class when it was made: Apple's string.
     public var classAtCreation: String
-    /// What the app's entitlement says now, `com.apple.developer.default-data-protection`: Apple's string; nil without one.
+    /// What the app's entitlement says now, `com.apple.developer.default-data-protection`: Apple's
+    /// string; nil without one.
     public var entitlement: String?
     /// The group containers that its app may use, sorted.
     public var groups: [ContainerID]
-    /// When the app runs in the background: what its Info.plist has under `UIBackgroundModes`, sorted; empty where it runs
-    /// in front alone. An entitlement does not say it.
+    /// When the app runs in the background: what its Info.plist has under `UIBackgroundModes`,
+    /// sorted; empty where it runs in front alone. An entitlement does not say it.
     public var backgroundModes: [String]
     /// Of the app; of a group: of the first app that named it.
     public var team: String?
@@ -66,7 +69,8 @@ public struct ContainerRecord: Equatable, Sendable {
         ]).bytes
     }
 
-    /// Whether a text can be a background mode: `audio`, `bluetooth-central`, `fetch`, `processing`, …
+    /// Whether a text can be a background mode: `audio`, `bluetooth-central`, `fetch`,
+    /// `processing`, …
     public static func isBackgroundMode(_ text: String) -> Bool {
         (1...64).contains(text.utf8.count)
             && text.utf8.allSatisfy { byte in
@@ -81,7 +85,8 @@ public struct ContainerRecord: Equatable, Sendable {
         public let reason: String
     }
 
-    /// Parses the attribute's value. What later versions add is passed over; a version that is not 1 is refused.
+    /// Parses the attribute's value. What later versions add is passed over; a version that is not
+    /// 1 is refused.
     public init(parsing bytes: [UInt8]) throws(Damage) {
         guard bytes.count <= ContainerRecord.maximumBytes else {
             throw Damage(reason: "the record is too long")
@@ -128,7 +133,8 @@ public struct ContainerRecord: Equatable, Sendable {
         else { throw Damage(reason: "the record has an impossible class or team") }
     }
 
-    /// Nothing that could do something to a terminal: a program may write what it likes into its container's record.
+    /// Nothing that could do something to a terminal: a program may write what it likes into its
+    /// container's record.
     private static func isTime(_ text: String) -> Bool {
         (1...40).contains(text.utf8.count)
             && text.utf8.allSatisfy { "0123456789-:.TZ+".utf8.contains($0) }

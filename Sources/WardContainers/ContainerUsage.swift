@@ -17,7 +17,8 @@ public struct ContainerUsage: Equatable, Sendable {
     public var count: Int { byClass.values.reduce(0) { $0 + $1.count } }
     public var sizeBytes: Int { byClass.values.reduce(0) { $0.clampedSum($1.sizeBytes) } }
 
-    /// Walks the directory; follows no links and enters no other file system. Works in every lock state.
+    /// Walks the directory; follows no links and enters no other file system. Works in every lock
+    /// state.
     public init(of path: String) {
         guard let root = try? OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW),
             let status = try? Syscall.fstat(root.rawValue)

@@ -2,8 +2,8 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Directories of a mounted volume, step by step and never through a symbolic link: what lies in a container is its app's
-/// doing.
+/// Directories of a mounted volume, step by step and never through a symbolic link: what lies in a
+/// container is its app's doing.
 enum Directories {
     private static let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW
     /// include/uapi/asm-generic/fcntl.h, `O_PATH`: names a node without opening it.
@@ -59,7 +59,8 @@ enum Directories {
     /// Longest value that is read, bytes.
     private static let maximumAttributeBytes = 4096
 
-    /// Of what a descriptor is open on, also one that only names it (`O_PATH`); nil where there is no such attribute.
+    /// Of what a descriptor is open on, also one that only names it (`O_PATH`); nil where there is
+    /// no such attribute.
     static func attribute(_ name: String, of node: Int32) throws(Errno) -> [UInt8]? {
         try attribute(name, at: "/proc/self/fd/\(node)")
     }
@@ -93,11 +94,12 @@ enum Directories {
 
     // MARK: Removing
 
-    /// A directory below is not entered, but moved up and entered from there: each that is entered takes a descriptor.
+    /// A directory below is not entered, but moved up and entered from there: each that is entered
+    /// takes a descriptor.
     private static let maximumDepth = 64
 
-    /// Removes a directory with all that is in it; leaves what is mounted in it, also where that is of the same volume. Throws
-    /// what the last thing that could not be removed met.
+    /// Removes a directory with all that is in it; leaves what is mounted in it, also where that is
+    /// of the same volume. Throws what the last thing that could not be removed met.
     static func removeTree(
         _ name: [UInt8], in parent: Int32, onlyDirectories: Bool = false
     ) throws(Errno) {
@@ -150,7 +152,8 @@ enum Directories {
         if let failure { throw failure }
     }
 
-    /// The directory itself: no link, nothing that is mounted there. Its owner may have taken away the right to look into it.
+    /// The directory itself: no link, nothing that is mounted there. Its owner may have taken away
+    /// the right to look into it.
     private static func openToEmpty(
         _ name: [UInt8], in parent: Int32
     ) throws(Errno) -> OwnedDescriptor {

@@ -22,7 +22,8 @@ public struct Entitlements: Equatable, Sendable {
     /// Nil where nobody signed the app.
     public var team: String?
 
-    /// Throws where a class is none, or none that an entitlement may give, and where a group's name or a team's is impossible.
+    /// Throws where a class is none, or none that an entitlement may give, and where a group's name
+    /// or a team's is impossible.
     public init(
         dataProtection: String? = nil, groups: [String] = [], team: String? = nil
     ) throws(EntitlementsError) {
@@ -166,7 +167,8 @@ private struct Values: Decodable {
         }
     }
 
-    /// Xcode fills `$(AppIdentifierPrefix)` in when it signs the app; before, nobody's team is known.
+    /// Xcode fills `$(AppIdentifierPrefix)` in when it signs the app; before, nobody's team is
+    /// known.
     private static func unlessVariable(_ text: String) -> String? {
         text.contains("$(") ? nil : text
     }

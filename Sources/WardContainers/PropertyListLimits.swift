@@ -1,13 +1,14 @@
-/// Looks at a property list before Foundation does, which goes as deep as the list says: 20,000 nested arrays in XML end the
-/// program (swift-foundation in Swift 6.3), and a binary list may refer to itself.
+/// Looks at a property list before Foundation does, which goes as deep as the list says: 20,000
+/// nested arrays in XML end the program (swift-foundation in Swift 6.3), and a binary list may
+/// refer to itself.
 enum PropertyListLimits {
     /// Xcode's entitlements have three levels.
     static let maximumDepth = 32
     /// What a list may hold, counted as often as it is referred to.
     static let maximumValues = 20_000
 
-    /// Throws for what is too large, too deep or no property list at all. What passes may still be malformed; reading it
-    /// costs little.
+    /// Throws for what is too large, too deep or no property list at all. What passes may still be
+    /// malformed; reading it costs little.
     static func check(_ bytes: [UInt8]) throws(EntitlementsError) {
         guard bytes.count <= Entitlements.maximumBytes else {
             throw EntitlementsError(
@@ -44,7 +45,8 @@ enum PropertyListLimits {
         try checkDepth(begins)
     }
 
-    /// Elements that are open at once. Comments, CDATA and instructions hold none; an entity of one's own is refused.
+    /// Elements that are open at once. Comments, CDATA and instructions hold none; an entity of
+    /// one's own is refused.
     private static func checkDepth(_ text: ArraySlice<UInt8>) throws(EntitlementsError) {
         var depth = 0
         var count = 0

@@ -6,26 +6,29 @@ extension VolumeContainers {
     /// What `create` did.
     public struct Creation: Sendable {
         public var container: Container
-        /// False: it was there, and nothing of it was changed but what its record says of the app's entitlements.
+        /// False: it was there, and nothing of it was changed but what its record says of the app's
+        /// entitlements.
         public var isNew: Bool
         /// Group containers that were made.
         public var madeGroups: [ContainerID] = []
         /// Groups that the app named before and does not now; their containers stay.
         public var droppedGroups: [ContainerID] = []
-        /// The class that the container would be made with now, Apple's string, where it is not the container's: the
-        /// entitlement changed, or somebody set another one.
+        /// The class that the container would be made with now, Apple's string, where it is not the
+        /// container's: the entitlement changed, or somebody set another one.
         public var differingClass: String?
     }
 
     /// Makes the container of an app or extension, and those of its groups that are not there.
     ///
-    /// The class of the entitlement, or without one the volume's default, is set on the new container's root, and on
-    /// nothing else: files have it by inheritance (rows I1 and I3). Group containers get the volume's default. Where the
-    /// container is there already only its record is brought up to date, with `entitlements` (nil: not even that).
+    /// The class of the entitlement, or without one the volume's default, is set on the new
+    /// container's root, and on nothing else: files have it by inheritance (rows I1 and I3). Group
+    /// containers get the volume's default. Where the container is there already only its record is
+    /// brought up to date, with `entitlements` (nil: not even that).
     ///
     /// `backgroundModes`: of the app's Info.plist; nil leaves what the record says.
     ///
-    /// Throws before anything is changed where the ID is taken by another kind, or belongs to another team, or a group does.
+    /// Throws before anything is changed where the ID is taken by another kind, or belongs to
+    /// another team, or a group does.
     public func create(
         _ id: ContainerID, _ kind: ContainerKind, _ entitlements: Entitlements?,
         backgroundModes: [String]? = nil
@@ -162,8 +165,9 @@ extension VolumeContainers {
         return made
     }
 
-    /// Builds the container under another name, whole and durable, and renames it: it is there, or it is not.
-    /// `beforeItIsThere`: what has to be there when it is; a crash in it is undone by what the built container's record says.
+    /// Builds the container under another name, whole and durable, and renames it: it is there, or
+    /// it is not. `beforeItIsThere`: what has to be there when it is; a crash in it is undone by
+    /// what the built container's record says.
     private func make(
         _ record: ContainerRecord,
         beforeItIsThere prepare: () throws(ContainerError) -> Void = {}
@@ -228,7 +232,8 @@ extension VolumeContainers {
         SystemRandom.bytes(8).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
 
-    /// Takes back a creation that was cut short: what it made holds no file, and what holds one is left alone.
+    /// Takes back a creation that was cut short: what it made holds no file, and what holds one is
+    /// left alone.
     func undoCreation(_ stage: String, in directory: Int32) {
         if let record = record(of: stage, in: directory), !record.groups.isEmpty,
             let listing = try? list(), let volume = try? openRoot(),

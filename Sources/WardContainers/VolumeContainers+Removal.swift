@@ -11,7 +11,8 @@ extension VolumeContainers {
         public var keptGroups: [Container] = []
     }
 
-    /// What `remove` would take away now. Throws where there is no such container, or it is a group that apps name.
+    /// What `remove` would take away now. Throws where there is no such container, or it is a group
+    /// that apps name.
     public func removal(of id: ContainerID) throws(ContainerError) -> Removal {
         try removal(of: id, list())
     }
@@ -42,11 +43,12 @@ extension VolumeContainers {
         return removal
     }
 
-    /// Removes a container with all that is in it, and the groups that nothing else names. From the first rename on it is
-    /// gone; what was left when this was cut short goes with the next change. Returns what went.
+    /// Removes a container with all that is in it, and the groups that nothing else names. From the
+    /// first rename on it is gone; what was left when this was cut short goes with the next change.
+    /// Returns what went.
     ///
-    /// `announced`: what somebody was told goes. Where more would go by now, or it is another container, throws, and nothing
-    /// changes.
+    /// `announced`: what somebody was told goes. Where more would go by now, or it is another
+    /// container, throws, and nothing changes.
     @discardableResult
     public func remove(
         _ id: ContainerID, announced: Removal? = nil
@@ -93,13 +95,15 @@ extension VolumeContainers {
         }
     }
 
-    /// The record in the renamed container says which groups go with it; its root goes last, and so does the record.
+    /// The record in the renamed container says which groups go with it; its root goes last, and so
+    /// does the record.
     func finishRemoval(_ name: String, in directory: Int32) throws(ContainerError) {
         // Nothing but a container that was renamed here has this name and a record.
         guard let record = record(of: name, in: directory) else { return }
         if record.kind != .group, !record.groups.isEmpty {
             try removeGroups(record)
-            // Once: where the rest can't go now, a group of that name that is there later has nothing to do with this.
+            // Once: where the rest can't go now, a group of that name that is there later has
+            // nothing to do with this.
             forgetGroups(record, name, in: directory)
         }
         let path = path(record.kind) + "/" + name

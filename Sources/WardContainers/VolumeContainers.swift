@@ -4,8 +4,9 @@ import WardSystem
 
 /// The containers of one mounted volume, seen and changed through its mount.
 ///
-/// Creating and removing hold a lock (flock(2) on `Containers`), so that one at a time happens; each is done, or not begun,
-/// whenever it is cut short: what was half made or half removed has a name of its own, and the next change takes it away.
+/// Creating and removing hold a lock (flock(2) on `Containers`), so that one at a time happens;
+/// each is done, or not begun, whenever it is cut short: what was half made or half removed has a
+/// name of its own, and the next change takes it away.
 public struct VolumeContainers: Sendable {
     /// The mount point: the volume's root.
     public let root: String
@@ -185,8 +186,8 @@ public struct VolumeContainers: Sendable {
 
     // MARK: Changing
 
-    /// Makes those directories of a container again that its program has taken away; what can't be made, is missing. Never
-    /// through a link that the program left.
+    /// Makes those directories of a container again that its program has taken away; what can't be
+    /// made, is missing. Never through a link that the program left.
     public func restoreDirectories(of container: Container) {
         let place = container.kind.directoryNames + [container.id.text]
         for path in container.kind.contents {

@@ -27,7 +27,8 @@ public final class ControlCall: Sendable {
         self.outbox = outbox
     }
 
-    /// The same call for who answers it again and again: without its parameters, which may be secrets.
+    /// The same call for who answers it again and again: without its parameters, which may be
+    /// secrets.
     public var withoutParameters: ControlCall {
         ControlCall(
             method: method, parameters: .object([]), peer: peer, wantsMore: wantsMore,
@@ -56,13 +57,15 @@ public final class ControlCall: Sendable {
         )
     }
 
-    /// What the client has left unread: whoever answers much waits for it to become less, or the client is dropped.
+    /// What the client has left unread: whoever answers much waits for it to become less, or the
+    /// client is dropped.
     public var backlogBytes: Int { outbox.backlogBytes(client) }
 
     /// Whether the client is still there.
     public var isAlive: Bool { outbox.isLive(client) }
 
-    /// Runs `body` once, when the client is gone, on the server's thread, where it must not block; now, where it is gone.
+    /// Runs `body` once, when the client is gone, on the server's thread, where it must not block;
+    /// now, where it is gone.
     public func whenGone(_ body: @escaping @Sendable () -> Void) { outbox.whenGone(client, body) }
 
     func fail(_ name: String, _ parameters: JSONValue = .object([])) {
@@ -77,7 +80,8 @@ public final class ControlCall: Sendable {
 
 /// What answers calls.
 public protocol ControlHandler: AnyObject, Sendable {
-    /// Called on the server's only thread: must not block, but hand over what takes time. Every call is to be answered.
+    /// Called on the server's only thread: must not block, but hand over what takes time. Every
+    /// call is to be answered.
     func handle(_ call: ControlCall)
     /// A method of `HelperInterface`, called by the daemon's own helper. The same holds.
     func handleHelper(_ call: ControlCall)

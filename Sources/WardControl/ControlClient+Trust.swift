@@ -22,7 +22,8 @@ extension ControlClient {
         return hosts.compactMap(HostStatus.init(json:))
     }
 
-    /// Returns when the host's connections are ended, and with the lock where that was held up by them.
+    /// Returns when the host's connections are ended, and with the lock where that was held up by
+    /// them.
     public func trustRemove(name: String) throws(ControlError) {
         _ = try call("TrustRemove", .object([("name", .string(name))]))
     }
@@ -35,7 +36,8 @@ extension ControlClient {
         case ended(reason: String)
     }
 
-    /// Presents a host's secret. A and B stay open while this connection stands; afterwards use `hostNotice`.
+    /// Presents a host's secret. A and B stay open while this connection stands; afterwards use
+    /// `hostNotice`.
     public func trustConnect(
         hostID: [UInt8], secret: borrowing SecretBytes
     ) throws(ControlError) -> HostNotice {

@@ -12,13 +12,13 @@ public final class ControlClient {
     public let socketPath: String
     let socket: OwnedDescriptor
     var received: [UInt8] = []
-    /// Calls whose answer was not read to its end: more than one after a call that has timed out. Answers have no number,
-    /// and come in the order of the calls.
+    /// Calls whose answer was not read to its end: more than one after a call that has timed out.
+    /// Answers have no number, and come in the order of the calls.
     private var owed = 0
 
-    /// Connects to a socket that is known to be a volume's. `timeout` bounds the wait for each answer (nil: for ever).
-    /// Throws `noSocket`, `refused` (the daemon died), `permission`, also where the daemon is
-    /// neither this user's nor root's.
+    /// Connects to a socket that is known to be a volume's. `timeout` bounds the wait for each
+    /// answer (nil: for ever). Throws `noSocket`, `refused` (the daemon died), `permission`, also
+    /// where the daemon is neither this user's nor root's.
     public convenience init(
         socketPath: String, timeout: Duration? = .seconds(120)
     ) throws(ControlError) {
@@ -28,8 +28,7 @@ public final class ControlClient {
     }
 
     /// Connects to the daemon of one mount: to no other's, nor to a program that has taken its
-    /// socket's place. Throws as
-    /// above, and `replaced`, `mountOfAnother`.
+    /// socket's place. Throws as above, and `replaced`, `mountOfAnother`.
     public convenience init(
         mount: VolumeMount, timeout: Duration? = .seconds(120)
     ) throws(ControlError) {
@@ -60,7 +59,8 @@ public final class ControlClient {
         }
     }
 
-    /// Connects to the daemon of the mount that `path` lies in. Throws `notInMount` off ward volumes.
+    /// Connects to the daemon of the mount that `path` lies in. Throws `notInMount` off ward
+    /// volumes.
     public convenience init(
         volumeAt path: String, timeout: Duration? = .seconds(120)
     ) throws(ControlError) {
@@ -71,8 +71,7 @@ public final class ControlClient {
     }
 
     /// Connects to the daemon that wrote a record: through its mount, where this mount namespace
-    /// has it, else to the very
-    /// process that the record names.
+    /// has it, else to the very process that the record names.
     public convenience init(
         record: MountedVolume, timeout: Duration? = .seconds(120)
     ) throws(ControlError) {
@@ -127,8 +126,9 @@ public final class ControlClient {
         return status
     }
 
-    /// Locks after the grace period, or `now`: then it returns when class A is gone, unless trusted hosts hold it open.
-    /// `endingHosts`: not even then. `reason`: why, for those who look at the events. Returns the state.
+    /// Locks after the grace period, or `now`: then it returns when class A is gone, unless trusted
+    /// hosts hold it open. `endingHosts`: not even then. `reason`: why, for those who look at the
+    /// events. Returns the state.
     public func lock(
         now: Bool = false, reason: String? = nil, endingHosts: Bool = false
     ) throws(ControlError) -> String {
@@ -139,8 +139,8 @@ public final class ControlClient {
         return try state(call("Lock", parameters))
     }
 
-    /// Waits for the answer to a `lock` that has timed out and was the last call, for as long as the connection's time-out.
-    /// Returns the state.
+    /// Waits for the answer to a `lock` that has timed out and was the last call, for as long as
+    /// the connection's time-out. Returns the state.
     public func lateLock() throws(ControlError) -> String { try state(readAnswer().parameters) }
 
     /// Returns the state.
@@ -188,7 +188,8 @@ public final class ControlClient {
         }
     }
 
-    /// Destroys the effaceable key of the volume `uuid` and ends its mount; returns when the key is gone.
+    /// Destroys the effaceable key of the volume `uuid` and ends its mount; returns when the key is
+    /// gone.
     public func erase(uuid: String, passcode: borrowing SecretBytes) throws(ControlError) {
         _ = try call(
             "Erase", secrets: "passcode", passcode, beside: .object([("uuid", .string(uuid))]))
@@ -250,9 +251,9 @@ public final class ControlClient {
         case event(ControlEvent)
     }
 
-    /// Gives the last `last` events, then, with `follow`, each as it happens, until `body` returns false or the mount
-    /// ends. `signals`, `protectionClass` and `status` as the interface says. Without `follow` each wait is bounded by the
-    /// connection's time-out.
+    /// Gives the last `last` events, then, with `follow`, each as it happens, until `body` returns
+    /// false or the mount ends. `signals`, `protectionClass` and `status` as the interface says.
+    /// Without `follow` each wait is bounded by the connection's time-out.
     public func monitor(
         last: Int = 0, follow: Bool = true, signals: Bool = false, protectionClass: String? = nil,
         status: Bool = false, _ body: (Notice) -> Bool
@@ -290,8 +291,8 @@ public final class ControlClient {
         }
     }
 
-    /// Begins a backup: returns when everything written so far is durable. What it holds is held as long as this client
-    /// lives, which is of no other use from then on.
+    /// Begins a backup: returns when everything written so far is durable. What it holds is held as
+    /// long as this client lives, which is of no other use from then on.
     public func beginBackup() throws(ControlError) {
         // A store may take its time.
         try setTimeout(.seconds(600))
@@ -299,7 +300,8 @@ public final class ControlClient {
         _ = try readAnswer()
     }
 
-    /// Checks the volume, with `repair` puts right what it finds. `body` gets what the daemon answers, the last time the report.
+    /// Checks the volume, with `repair` puts right what it finds. `body` gets what the daemon
+    /// answers, the last time the report.
     public func check(
         repair: Bool, _ body: (JSONValue) -> Void
     ) throws(ControlError) {

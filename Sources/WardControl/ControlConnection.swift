@@ -40,7 +40,8 @@ final class ControlConnection {
     var mayReceive: Bool { !isBusy && outputBytes == 0 }
 
     var pollRequest: pollfd {
-        // poll(2) reports POLLHUP unasked, again and again: a client that hung up is left out until its call is done.
+        // poll(2) reports POLLHUP unasked, again and again: a client that hung up is left out until
+        // its call is done.
         if hasHungUp, isBusy { return pollfd(fd: -1, events: 0, revents: 0) }
         var events: Int32 = 0
         if mayReceive { events |= POLLIN }

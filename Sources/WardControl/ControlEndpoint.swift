@@ -2,8 +2,7 @@ import Glibc
 import WardSystem
 
 /// Where a daemon listens, and what tells its socket from any other: the socket's file, which
-/// nobody can make again while
-/// the daemon has it bound, whatever becomes of its name.
+/// nobody can make again while the daemon has it bound, whatever becomes of its name.
 public struct ControlEndpoint: Equatable, Sendable {
     public var socketPath: String
     /// `st_dev` and `st_ino` of the socket's file.
@@ -37,8 +36,7 @@ public struct ControlEndpoint: Equatable, Sendable {
 public struct ControlEndpoints: Equatable, Sendable {
     public var control: ControlEndpoint
     /// The one that tells the lock state alone (`StateInterface`); a sandbox has it in the place of
-    /// the other. Nil where the
-    /// daemon does not listen there now.
+    /// the other. Nil where the daemon does not listen there now.
     public var state: ControlEndpoint?
 
     public init(control: ControlEndpoint, state: ControlEndpoint?) {
@@ -62,8 +60,8 @@ extension ControlSocket {
     static let namingOnly: Int32 = 0o10000000
 
     /// Connects to the daemon's very socket under the control socket's name: in a sandbox that is
-    /// the one that tells the state
-    /// alone. Throws `noSocket` where nothing is there, `replaced` where something else is.
+    /// the one that tells the state alone. Throws `noSocket` where nothing is there, `replaced`
+    /// where something else is.
     static func connect(to endpoints: ControlEndpoints) throws(ControlError) -> OwnedDescriptor {
         let path = endpoints.control.socketPath
         let named = try NamedFile(path)

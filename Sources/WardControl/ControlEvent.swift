@@ -10,16 +10,19 @@ public struct ControlEvent: Equatable, Sendable {
         /// A file has a weaker class, as `detail` says, than `protectionClass`: that was asked for
         /// and could not be had, or the file had it whose name it took.
         case weakened
-        /// A class above C was to be set or created in a synchronised directory; `detail` says which. And: a file of such a
-        /// class was moved or linked into one (`files` of them, with a directory).
+        /// A class above C was to be set or created in a synchronised directory; `detail` says
+        /// which. And: a file of such a class was moved or linked into one (`files` of them, with a
+        /// directory).
         case syncRefused, syncExposed
         case denied, integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted
         case unmounting, note
-        /// Of a trusted host: `operation` is `add`, `connect`, `end`, `remove`, `expire` or `hold` (A and B stay open).
+        /// Of a trusted host: `operation` is `add`, `connect`, `end`, `remove`, `expire` or `hold`
+        /// (A and B stay open).
         case trustedHost
     }
 
-    /// Counts up by one with each event of a mount; 0 for a signal of one class, which is not remembered.
+    /// Counts up by one with each event of a mount; 0 for a signal of one class, which is not
+    /// remembered.
     public var sequence = 0
     /// RFC 3339, UTC; of a denial that was repeated, the first time.
     public var time: String
@@ -46,9 +49,11 @@ public struct ControlEvent: Equatable, Sendable {
     public var lastTime: String?
     /// Until class A goes.
     public var secondsLeft: Double?
-    /// How long it took: a lock from the end of the grace period, an unlock from the passcode's arrival.
+    /// How long it took: a lock from the end of the grace period, an unlock from the passcode's
+    /// arrival.
     public var seconds: Double?
-    /// Whose cached pages a lock has dropped; those that came into a synchronised directory with one.
+    /// Whose cached pages a lock has dropped; those that came into a synchronised directory with
+    /// one.
     public var files: Int?
     public var detail: String?
 

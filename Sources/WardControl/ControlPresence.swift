@@ -4,11 +4,12 @@ import Synchronization
 import WardSystem
 
 /// The means by which a daemon is found by name: its runtime directory, its socket and its record.
-/// They are watched, inotify(7), and made again where they go.
-/// The second socket, of the state, has a presence of its own.
+/// They are watched, inotify(7), and made again where they go. The second socket, of the state, has
+/// a presence of its own.
 ///
-/// Concurrency: `state` has a lock of its own, which no call to the file system holds. `begin`, `look` and `end` may wait
-/// for the file system for ever, and belong to one thread at a time (`PresenceKeeper`); the rest is any thread's.
+/// Concurrency: `state` has a lock of its own, which no call to the file system holds. `begin`,
+/// `look` and `end` may wait for the file system for ever, and belong to one thread at a time
+/// (`PresenceKeeper`); the rest is any thread's.
 public final class ControlPresence: Sendable {
     /// The change that came over it.
     public enum Change: Sendable, Equatable {
@@ -41,8 +42,8 @@ public final class ControlPresence: Sendable {
     private let changed: @Sendable (Change) -> Void
     private let state: Mutex<State>
 
-    /// `record`: what the record says; its socket's path is put in here. `changed` is called on any thread, and must not
-    /// wait.
+    /// `record`: what the record says; its socket's path is put in here. `changed` is called on any
+    /// thread, and must not wait.
     public init(
         _ kind: Kind = .control, in directory: RuntimeDirectory, record: MountedVolume,
         changed: @escaping @Sendable (Change) -> Void
@@ -74,8 +75,8 @@ public final class ControlPresence: Sendable {
         try listen(in: preferred)
     }
 
-    /// Looks whether all of it is as it was; else makes it again and says what happened. Returns the new listener where
-    /// there is one.
+    /// Looks whether all of it is as it was; else makes it again and says what happened. Returns
+    /// the new listener where there is one.
     func look() -> OwnedDescriptor? {
         let (directory, expected) = state.withLock { ($0.directory, $0.endpoint) }
         let standing = ControlPresence.standing(of: expected)

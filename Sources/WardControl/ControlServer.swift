@@ -5,11 +5,12 @@ import WardSystem
 
 /// Serves the control socket of one volume: one thread and poll(2) for all clients.
 ///
-/// Nothing that a client does or leaves undone delays another: messages, answers and the number of clients are bounded,
-/// a client has one call under way at a time and is not read from meanwhile (so answers come in order), each has one
-/// message dispatched before the next client's turn, and one that does not read is dropped. Where the table is full, a
-/// client of the process that has most connections makes room, the one whose last call is longest ago, unless it turns
-/// out to have sent one. The last places are for locks: other calls are answered `Busy` there.
+/// Nothing that a client does or leaves undone delays another: messages, answers and the number of
+/// clients are bounded, a client has one call under way at a time and is not read from meanwhile
+/// (so answers come in order), each has one message dispatched before the next client's turn, and
+/// one that does not read is dropped. Where the table is full, a client of the process that has
+/// most connections makes room, the one whose last call is longest ago, unless it turns out to have
+/// sent one. The last places are for locks: other calls are answered `Busy` there.
 ///
 /// Where no descriptor is left for a client, one that was kept for that is given up for it, and the
 /// handler is told: it is the last way by which somebody can lock. A helper of the daemon's has a
@@ -23,7 +24,8 @@ public final class ControlServer: @unchecked Sendable {
     static let maximumMonitors = 32
     /// And trusted hosts.
     static let maximumHosts = 8
-    /// With this many calls under way only `Lock` is still begun, so that a place is left for who wants to lock.
+    /// With this many calls under way only `Lock` is still begun, so that a place is left for who
+    /// wants to lock.
     static let maximumBusy = 56
     /// Values in one message, many more than any call has.
     static let maximumValues = 100
@@ -57,9 +59,9 @@ public final class ControlServer: @unchecked Sendable {
     private let adopted = Mutex<[Int32]>([])
 
     /// Listens at `socketPath` (mode 0600), replacing what is there, and serves `methods` of
-    /// `org.ward.Volume` from now on. The
-    /// handler is not retained. `reserve`: kept for when no descriptor is left. The lower its number, the
-    /// further `RLIMIT_NOFILE` can be lowered without keeping everybody out; nil: any.
+    /// `org.ward.Volume` from now on. The handler is not retained. `reserve`: kept for when no
+    /// descriptor is left. The lower its number, the further `RLIMIT_NOFILE` can be lowered without
+    /// keeping everybody out; nil: any.
     public convenience init(
         socketPath: String, version: String, methods: Set<String> = VolumeInterface.methods,
         handler: any ControlHandler, reserve: Int32? = nil
@@ -120,7 +122,8 @@ public final class ControlServer: @unchecked Sendable {
 
     deinit { stop() }
 
-    /// Has socket and record looked after soon: once in a while, where inotify(7) can't be had or does not see it.
+    /// Has socket and record looked after soon: once in a while, where inotify(7) can't be had or
+    /// does not see it.
     public func lookAfterPresence() {
         presenceKeeper?.request()
         // The server's thread takes the time of the look.
@@ -193,8 +196,7 @@ public final class ControlServer: @unchecked Sendable {
             isAcceptingPaused = false
             if ready == nil {
                 // poll(2) takes no more descriptors than RLIMIT_NOFILE allows, which another
-                // program can lower: then each
-                // is tried, and none of them blocks.
+                // program can lower: then each is tried, and none of them blocks.
                 for index in polled.indices { polled[index].revents = Int16(POLLIN) }
                 usleep(10_000)
             }
@@ -262,7 +264,8 @@ public final class ControlServer: @unchecked Sendable {
         return ward_poll(&waiting, 1, 0) > 0
     }
 
-    /// Closes one descriptor, so that a client can be taken in: the reserve, or an idle client's, who has its place.
+    /// Closes one descriptor, so that a client can be taken in: the reserve, or an idle client's,
+    /// who has its place.
     private func freeReserve() {
         if reserve != nil {
             reserve = nil
@@ -287,8 +290,8 @@ public final class ControlServer: @unchecked Sendable {
         return true
     }
 
-    /// Among idle clients, of the process with the most of all connections, the one whose last call is longest ago. What
-    /// was sent and is no whole message yet does not count as activity.
+    /// Among idle clients, of the process with the most of all connections, the one whose last call
+    /// is longest ago. What was sent and is no whole message yet does not count as activity.
     private func leastDeserving() -> UInt64? {
         var connectionsOf: [Int32: Int] = [:]
         for connection in clients.values { connectionsOf[connection.peer.pid, default: 0] += 1 }
@@ -318,7 +321,8 @@ public final class ControlServer: @unchecked Sendable {
         outbox.noteUnsent(connection.outputBytes, for: id)
         let hungUp = events & Int16(POLLHUP | POLLERR | POLLNVAL) != 0
         if hungUp, connection.isBusy {
-            // What is under way is finished, what was sent before hanging up is still done; nobody reads events, though.
+            // What is under way is finished, what was sent before hanging up is still done; nobody
+            // reads events, though.
             if connection.isMonitor || connection.isHost {
                 drop(id)
             } else {
@@ -348,7 +352,8 @@ public final class ControlServer: @unchecked Sendable {
         dispatchMessage(id, connection)
     }
 
-    /// Everybody has the initial size. For more than that, whoever holds most goes, be it this one; false then.
+    /// Everybody has the initial size. For more than that, whoever holds most goes, be it this one;
+    /// false then.
     private func hasRoomForInput(of connection: ControlConnection) -> Bool {
         while connection.input.isFull, let capacity = connection.input.nextCapacityBytes,
             capacity > ReceiveBuffer.initialBytes
@@ -370,7 +375,8 @@ public final class ControlServer: @unchecked Sendable {
         return true
     }
 
-    /// Does what the next whole message asks; the one after it waits for the answer, and for everybody else's turn.
+    /// Does what the next whole message asks; the one after it waits for the answer, and for
+    /// everybody else's turn.
     private func dispatchMessage(_ id: UInt64, _ connection: ControlConnection) {
         let parsed = connection.input.takeMessage { bytes in
             try? JSONParser.parse(

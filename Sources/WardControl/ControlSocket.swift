@@ -7,9 +7,9 @@ enum ControlSocket {
     /// Longest wait for a place in the listener's queue, seconds.
     static let connectTimeoutSeconds = 10
 
-    /// Connects; waits for at most `connectTimeoutSeconds` while the listener's queue is full. Throws `timedOut` then,
-    /// at once unless it `waits`: for who wants to know whether somebody listens.
-    /// `name`: the socket's name in errors, where `place` is another way to it.
+    /// Connects; waits for at most `connectTimeoutSeconds` while the listener's queue is full.
+    /// Throws `timedOut` then, at once unless it `waits`: for who wants to know whether somebody
+    /// listens. `name`: the socket's name in errors, where `place` is another way to it.
     static func connect(
         to place: String, calledAs name: String? = nil, waits: Bool = true
     ) throws(ControlError) -> OwnedDescriptor {
@@ -46,7 +46,8 @@ enum ControlSocket {
         let socket = try make(path, flags: Int32(SOCK_NONBLOCK.rawValue))
         do throws(Errno) {
             if unlink(path) != 0, errno == EISDIR || errno == EPERM { rmdir(path) }
-            // bind(2) gives the file the socket's own mode: no moment, and no other thread, sees another one.
+            // bind(2) gives the file the socket's own mode: no moment, and no other thread, sees
+            // another one.
             try Syscall.fchmod(socket.rawValue, 0o600)
             try withAddress(of: path) { (address, length) throws(Errno) in
                 _ = try Syscall.check { bind(socket.rawValue, address, length) }
@@ -58,7 +59,8 @@ enum ControlSocket {
         return socket
     }
 
-    /// Who is at the other end, `SO_PEERCRED`: as of connect(2), or of listen(2) where asked by a client.
+    /// Who is at the other end, `SO_PEERCRED`: as of connect(2), or of listen(2) where asked by a
+    /// client.
     static func peer(of socket: Int32) throws(Errno) -> PeerCredentials {
         // struct ucred, which glibc declares only under _GNU_SOURCE: pid, uid, gid.
         var credentials: (Int32, UInt32, UInt32) = (0, 0, 0)
@@ -81,7 +83,8 @@ enum ControlSocket {
         return OwnedDescriptor(adopting: number)
     }
 
-    /// `struct sockaddr_un` of `path`. Longer paths than it holds (107 bytes) go by way of their directory's descriptor.
+    /// `struct sockaddr_un` of `path`. Longer paths than it holds (107 bytes) go by way of their
+    /// directory's descriptor.
     private static func withAddress(
         of path: String,
         _ body: (UnsafePointer<sockaddr>, socklen_t) throws(Errno) -> Void

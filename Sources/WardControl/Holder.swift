@@ -14,7 +14,8 @@ public struct Holder: Hashable, Sendable {
     public var program: String
     /// Inside the volume.
     public var path: String
-    /// A, B, C, D or CX: of a file its class, of a directory that of new files in it; nil where it is not known.
+    /// A, B, C, D or CX: of a file its class, of a directory that of new files in it; nil where it
+    /// is not known.
     public var protectionClass: String?
     /// A `Use`'s name.
     public var use: String

@@ -1,17 +1,19 @@
 import Glibc
 import WardSystem
 
-/// Why bytes are not JSON, or not JSON that ward takes. Never says what the bytes were: they may hold a secret.
+/// Why bytes are not JSON, or not JSON that ward takes. Never says what the bytes were: they may
+/// hold a secret.
 public struct JSONError: Error, Equatable, Sendable, CustomStringConvertible {
     /// Where, bytes from the beginning.
     public let offset: Int
     public let description: String
 }
 
-/// Parses one JSON text in place, RFC 8259, strictly: UTF-8, no duplicate members, at most 32 levels.
+/// Parses one JSON text in place, RFC 8259, strictly: UTF-8, no duplicate members, at most 32
+/// levels.
 ///
-/// The strings of members named in `secretMembers` are unescaped where they lie, copied into locked memory and wiped
-/// from the text before anything else is looked at; they never become a `String`.
+/// The strings of members named in `secretMembers` are unescaped where they lie, copied into locked
+/// memory and wiped from the text before anything else is looked at; they never become a `String`.
 public struct JSONParser: ~Copyable {
     static let maximumDepth = 32
     /// Longest name of a member, bytes.
@@ -23,8 +25,8 @@ public struct JSONParser: ~Copyable {
     private var valuesLeft: Int
     private var at = 0
 
-    /// Parses all of `text`, which is the caller's to wipe afterwards. `maximumValues`: more, nested ones included, are
-    /// refused, so that a hostile text costs little.
+    /// Parses all of `text`, which is the caller's to wipe afterwards. `maximumValues`: more,
+    /// nested ones included, are refused, so that a hostile text costs little.
     public static func parse(
         _ text: UnsafeMutableRawBufferPointer, secretMembers: Set<String> = [],
         maximumValues: Int = .max
@@ -147,7 +149,8 @@ public struct JSONParser: ~Copyable {
         }
     }
 
-    /// A string into locked memory, or null; anything else is refused unread, since parts of it might be the secret.
+    /// A string into locked memory, or null; anything else is refused unread, since parts of it
+    /// might be the secret.
     private mutating func parseSecret() throws(JSONError) -> JSONValue {
         skipSpace()
         if next == UInt8(ascii: "n") { return try parseWord("null", .null) }
@@ -175,7 +178,8 @@ public struct JSONParser: ~Copyable {
         return text
     }
 
-    /// Unescapes the string that begins here where it lies (it never gets longer) and moves past it.
+    /// Unescapes the string that begins here where it lies (it never gets longer) and moves past
+    /// it.
     private mutating func unescapeString() throws(JSONError) -> Range<Int> {
         at += 1
         let start = at

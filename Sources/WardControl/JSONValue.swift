@@ -2,7 +2,8 @@ import WardSystem
 
 /// A JSON value, RFC 8259. Members of objects keep their order.
 ///
-/// A parser of one's own, because strings that are secrets must never become a `String` (`JSONParser`).
+/// A parser of one's own, because strings that are secrets must never become a `String`
+/// (`JSONParser`).
 public enum JSONValue: Sendable {
     case null
     case bool(Bool)

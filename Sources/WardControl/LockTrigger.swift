@@ -9,7 +9,8 @@ public struct LockTrigger: Equatable, Sendable {
     public var kind: String
     /// Whether it locks the volume when it comes.
     public var armed: Bool
-    /// Not armed: the reason. Armed: what is missing all the same (the machine does not wait for the lock).
+    /// Not armed: the reason. Armed: what is missing all the same (the machine does not wait for
+    /// the lock).
     public var why: String?
 
     public init(kind: Kind, armed: Bool, why: String? = nil) {

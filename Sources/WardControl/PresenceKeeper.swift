@@ -1,13 +1,15 @@
 import Synchronization
 import WardSystem
 
-/// Looks after a presence on a thread of its own: the runtime directory may lie on a file system that never answers, and
-/// the server's thread must not wait for it. A look that takes too long counts as a loss.
+/// Looks after a presence on a thread of its own: the runtime directory may lie on a file system
+/// that never answers, and the server's thread must not wait for it. A look that takes too long
+/// counts as a loss.
 ///
-/// Concurrency: `work` guards what the two threads share; the methods are the server's thread's, but for `request`, which
-/// is any thread's.
+/// Concurrency: `work` guards what the two threads share; the methods are the server's thread's,
+/// but for `request`, which is any thread's.
 final class PresenceKeeper: Sendable {
-    /// From a change to the look at it: a program that removes a directory with all that is in it comes to the end first.
+    /// From a change to the look at it: a program that removes a directory with all that is in it
+    /// comes to the end first.
     static let settling = Duration.milliseconds(300)
     /// Longest look.
     static let patience = Duration.seconds(5)
@@ -48,7 +50,8 @@ final class PresenceKeeper: Sendable {
         wake.signal()
     }
 
-    /// Whether the time of the look under way is being taken: then `giveUpIfOverdue` has to be called now and then.
+    /// Whether the time of the look under way is being taken: then `giveUpIfOverdue` has to be
+    /// called now and then.
     var isLooking: Bool { work.withLock { $0.owed != nil && !$0.isGivenUp } }
 
     func giveUpIfOverdue() {
@@ -115,7 +118,8 @@ final class PresenceKeeper: Sendable {
         }
     }
 
-    /// Waits until a change has come to its end. A socket whose place was taken is made again without a wait.
+    /// Waits until a change has come to its end. A socket whose place was taken is made again
+    /// without a wait.
     private func settle() {
         let end = SystemClock.monotonic() + PresenceKeeper.settling
         while !presence.isReplaced, !work.withLock({ $0.isEnding }) {

@@ -40,8 +40,9 @@ struct ReceiveBuffer: ~Copyable {
         }
     }
 
-    /// Takes what is there, without waiting: the number of bytes, 0 at the end of the stream. Throws `EMSGSIZE` where a
-    /// message is too long, `EAGAIN` where nothing is there, `ENOMEM` where no more memory can be locked.
+    /// Takes what is there, without waiting: the number of bytes, 0 at the end of the stream.
+    /// Throws `EMSGSIZE` where a message is too long, `EAGAIN` where nothing is there, `ENOMEM`
+    /// where no more memory can be locked.
     mutating func receive(from socket: Int32) throws(Errno) -> Int {
         if isFull { try grow() }
         let at = filledBytes
@@ -77,7 +78,8 @@ struct ReceiveBuffer: ~Copyable {
         storage = consume larger
     }
 
-    /// Lends the next whole message, without its zero byte, to `body`, then wipes it. Nil where none is complete.
+    /// Lends the next whole message, without its zero byte, to `body`, then wipes it. Nil where
+    /// none is complete.
     mutating func takeMessage<R>(_ body: (UnsafeMutableRawBufferPointer) -> R) -> R? {
         let scanned = scannedBytes
         let filled = filledBytes

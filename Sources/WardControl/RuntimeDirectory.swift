@@ -26,7 +26,8 @@ public struct MountedVolume: Equatable, Sendable {
         self.socket = socket
     }
 
-    /// How its files in the runtime directory are called: as no other daemon's, be it of a copy of the volume.
+    /// How its files in the runtime directory are called: as no other daemon's, be it of a copy of
+    /// the volume.
     public var name: String { MountedVolume.name(uuid: uuid, device: device, pid: pid) }
 
     public static func name(uuid: String, device: UInt32, pid: Int) -> String {
@@ -63,10 +64,10 @@ public struct MountedVolume: Equatable, Sendable {
     }
 }
 
-/// Where sockets and records of mounted volumes are: `$XDG_RUNTIME_DIR/ward`; where that is unset `/run/ward` for root,
-/// `/run/user/UID/ward` for whoever has such a directory, else `/tmp/ward-UID`, or a directory
-/// beside it that has a name
-/// of its own where somebody else has taken that one.
+/// Where sockets and records of mounted volumes are: `$XDG_RUNTIME_DIR/ward`; where that is unset
+/// `/run/ward` for root, `/run/user/UID/ward` for whoever has such a directory, else
+/// `/tmp/ward-UID`, or a directory beside it that has a name of its own where somebody else has
+/// taken that one.
 public struct RuntimeDirectory: Sendable {
     public let path: String
 
@@ -104,9 +105,9 @@ public struct RuntimeDirectory: Sendable {
 
     // MARK: Making
 
-    /// The directory at `path`, made where it is not there. `elsewhere`: where it can't be had, one in `/tmp`, which
-    /// clients find through the mount. Without it that is done only where nobody chose `path`
-    /// (`XDG_RUNTIME_DIR` is unset).
+    /// The directory at `path`, made where it is not there. `elsewhere`: where it can't be had, one
+    /// in `/tmp`, which clients find through the mount. Without it that is done only where nobody
+    /// chose `path` (`XDG_RUNTIME_DIR` is unset).
     public static func make(
         at path: String = RuntimeDirectory.defaultPath(), elsewhere: Bool = false
     ) throws(ControlError) -> RuntimeDirectory {
@@ -177,7 +178,8 @@ public struct RuntimeDirectory: Sendable {
         let final = recordPath(mounted.name)
         let temporary = final + ".new"
         do throws(Errno) {
-            // Another program of this user may have put anything there, a FIFO too, which would be waited for.
+            // Another program of this user may have put anything there, a FIFO too, which would be
+            // waited for.
             unlink(temporary)
             let file = try OwnedDescriptor(
                 opening: temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode: 0o600)
@@ -199,7 +201,8 @@ public struct RuntimeDirectory: Sendable {
         unlink(StateInterface.socketPath(besides: socketPath(mounted.name)))
     }
 
-    /// A record, whether its daemon lives or not; nil where it is none, or was written under another name.
+    /// A record, whether its daemon lives or not; nil where it is none, or was written under
+    /// another name.
     public func recorded(_ name: String) -> MountedVolume? {
         guard let bytes = readSmallFile(recordPath(name)),
             let json = try? JSONParser.parse(bytes), let mounted = MountedVolume(json: json),
@@ -209,8 +212,8 @@ public struct RuntimeDirectory: Sendable {
     }
 
     /// The volumes whose daemons live, by their records and by mount point. Removes what dead
-    /// daemons left behind. A daemon
-    /// that lost this user's usual directory keeps its record in `/tmp`.
+    /// daemons left behind. A daemon that lost this user's usual directory keeps its record in
+    /// `/tmp`.
     public func mounted() -> [MountedVolume] {
         let temporary = RuntimeDirectory.temporaryPath
         let elsewhere =
@@ -246,8 +249,8 @@ public struct RuntimeDirectory: Sendable {
     private enum Standing { case alive, dead, unknown }
 
     /// Alive: somebody listens at its socket. Dead: nobody listens any more, or there is neither
-    /// socket, process nor mount.
-    /// A process number alone says nothing: it may be of another PID namespace, and numbers come back.
+    /// socket, process nor mount. A process number alone says nothing: it may be of another PID
+    /// namespace, and numbers come back.
     private func standing(of mounted: MountedVolume) -> Standing {
         do throws(ControlError) {
             // A full queue is one of somebody who lives.
@@ -272,8 +275,7 @@ public struct RuntimeDirectory: Sendable {
     }
 
     /// This user's mounted volumes, by mount point: those in the mount table, dead or alive, and
-    /// those that only a record
-    /// tells of (in another mount namespace, or detached).
+    /// those that only a record tells of (in another mount namespace, or detached).
     public func volumes() -> [FoundVolume] {
         let mounts = VolumeMount.all(ownedBy: geteuid())
         let records = mounted()
@@ -286,15 +288,15 @@ public struct RuntimeDirectory: Sendable {
     }
 
     /// The volume that `path` is about (a mount point, any path inside one, a backing directory or
-    /// a UUID); without a path
-    /// the only one. Throws `notInMount`, `noneMounted`, `severalMounted`.
+    /// a UUID); without a path the only one. Throws `notInMount`, `noneMounted`, `severalMounted`.
     public func find(_ path: String?) throws(ControlError) -> FoundVolume {
         guard let path else {
             return try only(
                 volumes(),
                 otherwise: ControlError(.noneMounted, path: self.path, "no volume is mounted"))
         }
-        // Without a look at the records, which another program of this user may have filled with anything.
+        // Without a look at the records, which another program of this user may have filled with
+        // anything.
         if let mount = VolumeMount.covering(path) { return FoundVolume(mount: mount, record: nil) }
         if let record = detached(path) { return FoundVolume(mount: nil, record: record) }
         let resolved = RuntimeDirectory.resolve(path)
@@ -316,8 +318,7 @@ public struct RuntimeDirectory: Sendable {
     }
 
     /// The mount of this user's whose backing directory is exactly `directory`, absolute and
-    /// without links; nil where nobody
-    /// serves it.
+    /// without links; nil where nobody serves it.
     public func serving(_ directory: String) -> FoundVolume? {
         volumes().first {
             PathBytes.isSame($0.volume, directory) && $0.mount?.isServed != false
@@ -332,7 +333,8 @@ public struct RuntimeDirectory: Sendable {
         throw ControlError(.severalMounted(found), path: path, "\(found.count) volumes are mounted")
     }
 
-    /// The record of a mount that was detached from the mount table and is still used, by its device.
+    /// The record of a mount that was detached from the mount table and is still used, by its
+    /// device.
     private func detached(_ path: String) -> MountedVolume? {
         guard let file = try? OwnedDescriptor(opening: path, ControlSocket.namingOnly),
             let table = try? MountTable(), (try? table.entry(holding: file.rawValue)) == nil,

@@ -6,8 +6,8 @@ struct SecretMessage: ~Copyable {
     private var count = 0
     private var isFirst = true
 
-    /// `capacity`: bytes of the secrets together, before escaping. `plain`: an object with the parameters that are no
-    /// secrets, which come first. `more`: the call takes several answers.
+    /// `capacity`: bytes of the secrets together, before escaping. `plain`: an object with the
+    /// parameters that are no secrets, which come first. `more`: the call takes several answers.
     init(
         method: String, capacity: Int, plain: JSONValue = .object([]), more: Bool = false,
         path: String

@@ -1,4 +1,5 @@
-/// The Varlink interface of a mounted volume: its text, which clients in any language read, and its names.
+/// The Varlink interface of a mounted volume: its text, which clients in any language read, and its
+/// names.
 public enum VolumeInterface {
     public static let name = "org.ward.Volume"
 

@@ -2,7 +2,8 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// One ward mount as the kernel has it. Finding it asks its daemon nothing, so a daemon that hangs hangs nobody.
+/// One ward mount as the kernel has it. Finding it asks its daemon nothing, so a daemon that hangs
+/// hangs nobody.
 public struct VolumeMount: Equatable, Sendable {
     public var mountPoint: String
     /// Minor number of `st_dev`: of two copies of a volume each has its own.
@@ -36,7 +37,8 @@ public struct VolumeMount: Equatable, Sendable {
 
     // MARK: Finding
 
-    /// All that this mount namespace shows, each once, in the order of their mount points; `owner`: one user's.
+    /// All that this mount namespace shows, each once, in the order of their mount points; `owner`:
+    /// one user's.
     public static func all(ownedBy owner: UInt32? = nil) -> [VolumeMount] {
         guard let table = try? MountTable() else { return [] }
         var found: [UInt32: MountTable.Entry] = [:]
@@ -115,10 +117,11 @@ public struct VolumeMount: Equatable, Sendable {
     /// Longest wait for an attribute, where the caller does not wait for ever.
     private static let patience = Duration.seconds(10)
 
-    /// The value of an attribute of the mount's root (`MountAttribute`), from the daemon of this mount and no other.
-    /// `patience`: nil waits for ever, and then nothing ends the process but the answer or the end of the mount.
-    /// Throws ESTALE where something else is mounted over it, ENOTCONN or ECONNABORTED where its daemon died, EACCES
-    /// where only its owner may ask, ETIMEDOUT after `patience`.
+    /// The value of an attribute of the mount's root (`MountAttribute`), from the daemon of this
+    /// mount and no other. `patience`: nil waits for ever, and then nothing ends the process but
+    /// the answer or the end of the mount. Throws ESTALE where something else is mounted over it,
+    /// ENOTCONN or ECONNABORTED where its daemon died, EACCES where only its owner may ask,
+    /// ETIMEDOUT after `patience`.
     func attribute(_ name: String, patience: Duration?) throws(Errno) -> [UInt8] {
         let root = try OwnedDescriptor(opening: mountPoint, ControlSocket.namingOnly)
         let entry = try MountTable().entry(holding: root.rawValue)
@@ -198,10 +201,11 @@ public struct VolumeMount: Equatable, Sendable {
 
     // MARK: Locking
 
-    /// Locks through the mount: it needs no socket. The result is the word of this mount's daemon once the lock has come
-    /// to its end, or its grace period has begun. The wait for an answer to each question has no limit; the wait for the
-    /// end of the lock has one, `deadline` (`SystemClock.monotonic`). Throws ETIMEDOUT after it, else as `attribute`.
-    /// `asked` is called when the daemon has begun the lock.
+    /// Locks through the mount: it needs no socket. The result is the word of this mount's daemon
+    /// once the lock has come to its end, or its grace period has begun. The wait for an answer to
+    /// each question has no limit; the wait for the end of the lock has one, `deadline`
+    /// (`SystemClock.monotonic`). Throws ETIMEDOUT after it, else as `attribute`. `asked` is called
+    /// when the daemon has begun the lock.
     /// - Returns: The state's name.
     public func lock(
         now: Bool, endingHosts: Bool, asked: () -> Void = {}, until deadline: Duration
@@ -239,8 +243,9 @@ public struct VolumeMount: Equatable, Sendable {
 
 /// Whose daemon may be believed.
 enum DaemonOwner {
-    /// Whether a peer of the user `peer` can be the daemon of a mount that `owner` made. Numbers in the mount table are
-    /// those of the user namespace that mounted: in one of its own a program sees its user by another number.
+    /// Whether a peer of the user `peer` can be the daemon of a mount that `owner` made. Numbers in
+    /// the mount table are those of the user namespace that mounted: in one of its own a program
+    /// sees its user by another number.
     static func isRight(peer: UInt32, of owner: UInt32) -> Bool {
         peer == owner || (peer == geteuid() && !isInInitialNamespace)
     }

@@ -80,10 +80,11 @@ public struct VolumeStatus: Equatable, Sendable {
     public var retrySeconds: Double?
     /// The last wrong passcode erases the volume instead of disabling it.
     public var eraseAfterTries = false
-    /// Of recovery kits: `none` (none is known), `unverified` (none was made or opened for a year) or `current`; nil where
-    /// the daemon does not say.
+    /// Of recovery kits: `none` (none is known), `unverified` (none was made or opened for a year)
+    /// or `current`; nil where the daemon does not say.
     public var recoveryKit: String?
-    /// When the last kit was made and when one was last opened to see whether it can be, RFC 3339, UTC.
+    /// When the last kit was made and when one was last opened to see whether it can be, RFC 3339,
+    /// UTC.
     public var recoveryKitMade: String?
     public var recoveryKitVerified: String?
     /// In the order A, B, C, D, CX.
@@ -169,7 +170,8 @@ public struct VolumeStatus: Equatable, Sendable {
         ])
     }
 
-    /// Nil where a member that every version has is missing or of another type; what later versions added may be absent.
+    /// Nil where a member that every version has is missing or of another type; what later versions
+    /// added may be absent.
     public init?(json: JSONValue) {
         guard let uuid = json["uuid"]?.stringValue, let volume = json["volume"]?.stringValue,
             let mountpoint = json["mountpoint"]?.stringValue,

@@ -2,9 +2,10 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// An AEAD with an expanded key, reusable for any number of messages; the expanded key lives in locked memory and is
-/// wiped with its owner. No call leaves round keys in registers. Not for use by two threads while it is being created or destroyed; sealing and opening are
-/// read-only on the context.
+/// An AEAD with an expanded key, reusable for any number of messages; the expanded key lives in
+/// locked memory and is wiped with its owner. No call leaves round keys in registers. Not for use
+/// by two threads while it is being created or destroyed; sealing and opening are read-only on the
+/// context.
 ///
 /// AES-256-GCM: NIST SP 800-38D. AES-256-GCM-SIV: RFC 8452. Key 32, nonce 12, tag 16 bytes.
 public struct AEADContext: ~Copyable, @unchecked Sendable {
@@ -39,7 +40,8 @@ public struct AEADContext: ~Copyable, @unchecked Sendable {
         precondition(ok == 1, "BoringSSL takes every 32-byte key")
     }
 
-    /// Encrypts `count` bytes from `plaintext` to `ciphertext` (the same place is allowed) and writes 16 bytes to `tag`.
+    /// Encrypts `count` bytes from `plaintext` to `ciphertext` (the same place is allowed) and
+    /// writes 16 bytes to `tag`.
     @inline(__always)
     public borrowing func seal(
         _ plaintext: UnsafeRawPointer, count: Int, to ciphertext: UnsafeMutableRawPointer,
@@ -57,8 +59,8 @@ public struct AEADContext: ~Copyable, @unchecked Sendable {
         precondition(ok == 1 && tagBytes == AEADContext.tagBytes, "sealing can't fail")
     }
 
-    /// Decrypts `count` bytes from `ciphertext` to `plaintext` (the same place is allowed): false, and nothing written
-    /// that may be used, where the tag does not match.
+    /// Decrypts `count` bytes from `ciphertext` to `plaintext` (the same place is allowed): false,
+    /// and nothing written that may be used, where the tag does not match.
     @inline(__always)
     public borrowing func open(
         _ ciphertext: UnsafeRawPointer, count: Int, to plaintext: UnsafeMutableRawPointer,

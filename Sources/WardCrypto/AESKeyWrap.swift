@@ -54,8 +54,9 @@ public enum AESKeyWrap {
         return key
     }
 
-    /// Room for an expanded key: in the secret heap where that has room; else on the ordinary heap, for a microsecond, and
-    /// wiped all the same. Failing here would lose a write for want of 256 locked bytes.
+    /// Room for an expanded key: in the secret heap where that has room; else on the ordinary heap,
+    /// for a microsecond, and wiped all the same. Failing here would lose a write for want of 256
+    /// locked bytes.
     private static func schedule() -> Schedule {
         if let locked = try? SecretHeap.shared.allocate(MemoryLayout<ward_aes_key>.size) {
             return Schedule(memory: locked, isLocked: true)

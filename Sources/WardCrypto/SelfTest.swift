@@ -14,10 +14,11 @@ public struct SelfTestError: Error, Equatable, Sendable, CustomStringConvertible
     }
 }
 
-/// Known-answer tests over every primitive that ward uses, by the same calls; a millisecond, before any key is touched.
+/// Known-answer tests over every primitive that ward uses, by the same calls; a millisecond, before
+/// any key is touched.
 ///
-/// BoringSSL is reached by names that are not swift-crypto's public interface, so that another version behind them would
-/// be found here and not by losing data. Published vectors only.
+/// BoringSSL is reached by names that are not swift-crypto's public interface, so that another
+/// version behind them would be found here and not by losing data. Published vectors only.
 public enum SelfTest {
     /// Runs all; throws with the first that fails.
     public static func run() throws(SelfTestError) {

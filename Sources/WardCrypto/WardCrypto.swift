@@ -1,9 +1,10 @@
-// WardCrypto: the primitives ward is built from, each a thin call into a well-kept library (BoringSSL inside
-// swift-crypto). Nothing here is an algorithm of ours.
+// WardCrypto: the primitives ward is built from, each a thin call into a well-kept library
+// (BoringSSL inside swift-crypto). Nothing here is an algorithm of ours.
 //
-// `AEADContext` seals and opens, `AESKeyWrap` wraps file keys, `KeyDerivation` and `Scrypt` derive, `X25519` and
-// `OnePassDiffieHellman` serve class B. Secrets come and go as `SecretBytes`. `SelfTest.run()` comes before everything.
-// Swift can't name BoringSSL's types, so contexts are opaque memory in the secret heap.
+// `AEADContext` seals and opens, `AESKeyWrap` wraps file keys, `KeyDerivation` and `Scrypt` derive,
+// `X25519` and `OnePassDiffieHellman` serve class B. Secrets come and go as `SecretBytes`.
+// `SelfTest.run()` comes before everything. Swift can't name BoringSSL's types, so contexts are
+// opaque memory in the secret heap.
 
 import Crypto  // links BoringSSL's objects; see CWardLinux/ward_boringssl.h
 

@@ -41,8 +41,9 @@ public enum X25519 {
 
 /// The key that wraps a class B file key: one-pass Diffie-Hellman, NIST SP 800-56A.
 public enum OnePassDiffieHellman {
-    /// SHA-256(00000001 ‖ Z ‖ ephemeral public ‖ class public): the single-step concatenation KDF of SP 800-56A rev. 1
-    /// §5.8.1 with AlgorithmID left out, PartyUInfo the ephemeral and PartyVInfo the static public key.
+    /// SHA-256(00000001 ‖ Z ‖ ephemeral public ‖ class public): the single-step concatenation KDF
+    /// of SP 800-56A rev. 1 §5.8.1 with AlgorithmID left out, PartyUInfo the ephemeral and
+    /// PartyVInfo the static public key.
     public static func wrappingKey(
         sharedSecret: borrowing SecretBytes, ephemeralPublicKey: [UInt8], classPublicKey: [UInt8]
     ) throws(CryptoError) -> SecretBytes {
@@ -52,7 +53,8 @@ public enum OnePassDiffieHellman {
     }
 }
 
-/// The single-step concatenation KDF with SHA-256, NIST SP 800-56A rev. 1 §5.8.1, one block of 32 bytes.
+/// The single-step concatenation KDF with SHA-256, NIST SP 800-56A rev. 1 §5.8.1, one block of 32
+/// bytes.
 public enum ConcatenationKDF {
     /// SHA-256(00000001 ‖ `secret` ‖ `otherInfo`).
     public static func derive(

@@ -1,7 +1,8 @@
 import Synchronization
 
-/// Somebody is at work against the lock: raised by those who look after this process and its helpers, and answered by
-/// whoever can lock. An alarm that is raised before there is anybody to answer is kept.
+/// Somebody is at work against the lock: raised by those who look after this process and its
+/// helpers, and answered by whoever can lock. An alarm that is raised before there is anybody to
+/// answer is kept.
 ///
 /// Concurrency: any thread; `answer` is called on the thread that raises, and must not wait.
 final class Alarm: Sendable {

@@ -5,17 +5,19 @@ import WardControl
 import WardSystem
 import WardVolume
 
-/// What a volume holds still while backups of it are made: its epoch, and changes of the keybag, which wait their turn.
+/// What a volume holds still while backups of it are made: its epoch, and changes of the keybag,
+/// which wait their turn.
 ///
-/// A hold lasts as long as its client's connection. Nothing waits for ever: after `longestWait` a change of the keybag goes
-/// on, after `longestEpochHold` the epoch does, whether the backup is at its end or not, and however many follow each other
-/// without a gap. Locks, unlocks and erasing never
-/// come here.
+/// A hold lasts as long as its client's connection. Nothing waits for ever: after `longestWait` a
+/// change of the keybag goes on, after `longestEpochHold` the epoch does, whether the backup is at
+/// its end or not, and however many follow each other without a gap. Locks, unlocks and erasing
+/// never come here.
 ///
 /// Concurrency: any thread; `state` is guarded by its mutex, held for moments.
 final class BackupHolds: Sendable {
     static let maximum = 4
-    /// A passcode that somebody has seen is to be changed now rather than after a backup of two hours.
+    /// A passcode that somebody has seen is to be changed now rather than after a backup of two
+    /// hours.
     static let longestWait = Duration.seconds(30)
     static let longestEpochHold = Duration.seconds(3600)
     /// How soon the end of a client is seen.
@@ -151,8 +153,8 @@ final class BackupHolds: Sendable {
         }
     }
 
-    /// One that begins when the epoch was held long enough by others has had it go on first, for everything was made durable
-    /// then.
+    /// One that begins when the epoch was held long enough by others has had it go on first, for
+    /// everything was made durable then.
     private func holdEpoch(_ state: inout State, now: Duration) {
         let isOver = state.epochHeld.map { now - $0 >= BackupHolds.longestEpochHold } ?? true
         if isOver { state.epochHeld = now }

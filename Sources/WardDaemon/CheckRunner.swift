@@ -4,7 +4,8 @@ import WardControl
 import WardSystem
 import WardVolume
 
-/// Checks of a mounted volume, one at a time, on a thread of their own: `Check` of the control socket.
+/// Checks of a mounted volume, one at a time, on a thread of their own: `Check` of the control
+/// socket.
 ///
 /// Concurrency: any thread. A check ends with its client, and before the volume is closed.
 final class CheckRunner: Sendable {
@@ -80,7 +81,8 @@ final class CheckRunner: Sendable {
         call.reply(.object([("report", report.json)]))
     }
 
-    /// On the check's own thread, which holds nothing at that time: a client that reads slowly is waited for.
+    /// On the check's own thread, which holds nothing at that time: a client that reads slowly is
+    /// waited for.
     private func tell(
         _ found: FoundFindings, _ call: ControlCall, _ shouldStop: () -> Bool
     ) {

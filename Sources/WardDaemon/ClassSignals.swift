@@ -3,8 +3,9 @@ import WardFormat
 
 /// What followers of one class were told last, and what they are to be told next. Pure.
 ///
-/// The signals of a class come from what can be opened, not from what was asked for: so a reboot, the expiry of CX, a
-/// lock that was cancelled and a passcode that was removed are told like any lock and unlock.
+/// The signals of a class come from what can be opened, not from what was asked for: so a reboot,
+/// the expiry of CX, a lock that was cancelled and a passcode that was removed are told like any
+/// lock and unlock.
 struct ClassSignals {
     private enum Phase {
         case available
@@ -15,8 +16,8 @@ struct ClassSignals {
 
     private var phases: [ProtectionClass: Phase] = [:]
 
-    /// The signals that lead from what was told to this. `closing` of `available` goes in `secondsLeft`. The first time
-    /// there are none: nobody was told anything.
+    /// The signals that lead from what was told to this. `closing` of `available` goes in
+    /// `secondsLeft`. The first time there are none: nobody was told anything.
     mutating func update(
         available: ProtectionClassSet, closing: ProtectionClassSet, secondsLeft: Double?,
         state: String

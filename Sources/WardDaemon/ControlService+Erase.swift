@@ -9,12 +9,14 @@ extension ControlService {
     static let eraseDelay = Duration.seconds(60)
 
     func erase(_ call: ControlCall) {
-        // A call that was meant for another volume, or was made by mistake, must not be what does it.
+        // A call that was meant for another volume, or was made by mistake, must not be what does
+        // it.
         guard call.parameters["uuid"]?.stringValue == store.parameters.uuidString else {
             call.failInvalidParameter("uuid")
             return
         }
-        // A tenth wrong passcode beside this process, or somebody with the state directory, has done it already.
+        // A tenth wrong passcode beside this process, or somebody with the state directory, has
+        // done it already.
         if store.isErased { return carryOutErase(call) }
         guard call.parameters["passcode"]?.secretValue != nil else { return announceErase(call) }
         withPasscodes(call, ["passcode"]) { [self] in

@@ -24,7 +24,8 @@ final class MountLocks: Sendable {
 
     private let state = Mutex(State())
 
-    /// The next lock's number; `post` begins it with the order of the numbers kept. Nil where too many are under way.
+    /// The next lock's number; `post` begins it with the order of the numbers kept. Nil where too
+    /// many are under way.
     func begin(now: Bool, _ post: (UInt64) -> Void) -> UInt64? {
         state.withLock { state in
             let count = now ? state.underWay.1 : state.underWay.0
@@ -56,10 +57,9 @@ extension ControlService {
     /// Longest answer, bytes: XATTR_SIZE_MAX, xattr(7).
     private static let maximumAnswerBytes = 65536
 
-    /// Called on threads that serve requests: waits for nothing. `endpoints`: where the daemon listens now. `isRoot`:
-    /// asked of the mount's root: a program that is shown a part of the mount (a sandbox) locks
-    /// nothing, and is told the lock
-    /// state alone.
+    /// Called on threads that serve requests: waits for nothing. `endpoints`: where the daemon
+    /// listens now. `isRoot`: asked of the mount's root: a program that is shown a part of the
+    /// mount (a sandbox) locks nothing, and is told the lock state alone.
     func mountAttribute(
         _ name: String, _ caller: Caller, isRoot: Bool, _ endpoints: ControlEndpoints?
     ) throws(Errno) -> [UInt8] {

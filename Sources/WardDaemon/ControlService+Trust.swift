@@ -7,13 +7,15 @@ import WardVolume
 
 /// Trusted hosts: `TrustAdd`, `TrustConnect`, `TrustList`, `TrustRemove`.
 ///
-/// All of them wait for the state directory, so they have a queue of their own (`TrustAdd`, which judges a passcode, that of
-/// the passcodes). What opens and closes classes happens on the lock thread, which waits for none of this.
+/// All of them wait for the state directory, so they have a queue of their own (`TrustAdd`, which
+/// judges a passcode, that of the passcodes). What opens and closes classes happens on the lock
+/// thread, which waits for none of this.
 extension ControlService {
     /// What is trusted for days is told the time this often, seconds.
     static let hostNoteInterval: UInt64 = 3600
-    /// For this long after a lock that ended all hosts none opens anything, unless the volume is unlocked. A host that
-    /// connects again and again must not be back before the machine sleeps: the login manager gives that some seconds.
+    /// For this long after a lock that ended all hosts none opens anything, unless the volume is
+    /// unlocked. A host that connects again and again must not be back before the machine sleeps:
+    /// the login manager gives that some seconds.
     static let hostPause = Duration.seconds(30)
 
     /// Seconds since 1970 that never run backwards. On a manual clock days pass as that says.
@@ -157,7 +159,8 @@ extension ControlService {
         return nil
     }
 
-    /// The connection is over: the lock that it held up happens now. `done` afterwards, also where it was over before.
+    /// The connection is over: the lock that it held up happens now. `done` afterwards, also where
+    /// it was over before.
     private func disconnect(
         _ connection: HostConnections.Connection, _ why: String,
         done: (@Sendable () -> Void)? = nil
@@ -234,8 +237,9 @@ extension ControlService {
 
     // MARK: Time
 
-    /// Tells the store the time, and that connected hosts are in use: with `always` now, else where it was not told for a
-    /// while. What can't be written down makes a host expire sooner, never later.
+    /// Tells the store the time, and that connected hosts are in use: with `always` now, else where
+    /// it was not told for a while. What can't be written down makes a host expire sooner, never
+    /// later.
     func noteHostUse(always: Bool) {
         let now = hostTime()
         let isDue = lastHostNote.withLock { last in

@@ -8,12 +8,13 @@ import WardVolume
 
 /// Answers the control socket of a mounted volume.
 ///
-/// Concurrency: `handle` runs on the server's thread and waits for nothing. Passcodes are stretched on `passcodes`, one
-/// after the other; a lock goes past them, to the lock thread.
+/// Concurrency: `handle` runs on the server's thread and waits for nothing. Passcodes are stretched
+/// on `passcodes`, one after the other; a lock goes past them, to the lock thread.
 final class ControlService: ControlHandler {
     /// Unlocks and passcode changes waiting for their turn.
     static let maximumWaiting = 16
-    /// What is kept of the reason that a client gives for a lock, in scalars: a character may have any number of those.
+    /// What is kept of the reason that a client gives for a lock, in scalars: a character may have
+    /// any number of those.
     static let maximumReasonScalars = 200
 
     let options: MountOptions
@@ -35,7 +36,8 @@ final class ControlService: ControlHandler {
     let steadyTime: Mutex<SteadyTime>
     /// When the store was told the time last, seconds since 1970.
     let lastHostNote = Mutex(UInt64(0))
-    /// How often all hosts, or those of one record, were ended. Whoever began to connect before is refused.
+    /// How often all hosts, or those of one record, were ended. Whoever began to connect before is
+    /// refused.
     let hostEndings = Atomic(0)
     /// When a lock ended all hosts last, on the clock that grace periods run on.
     let hostsEnded = Mutex<Duration?>(nil)
@@ -47,7 +49,8 @@ final class ControlService: ControlHandler {
     /// The process that locks the volume by itself.
     private let sessionWatch = Mutex<SessionWatchProcess?>(nil)
     private let checks: CheckRunner
-    /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not undo it.
+    /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not
+    /// undo it.
     private let locks = Atomic(0)
     let mountLocks = MountLocks()
     /// The start of a new delay after a reboot waits in `passcodes`.
@@ -151,8 +154,8 @@ final class ControlService: ControlHandler {
         lockNow("a client of the control socket could not be taken in: \(reason)")
     }
 
-    /// Locks without a grace period and without trusted hosts: something is wrong with the ways by which others lock.
-    /// Returns at once; `why` is told where there is anything to lock.
+    /// Locks without a grace period and without trusted hosts: something is wrong with the ways by
+    /// which others lock. Returns at once; `why` is told where there is anything to lock.
     func lockNow(_ why: String) {
         locks.add(1, ordering: .relaxed)
         hostEndings.add(1, ordering: .sequentiallyConsistent)
@@ -253,8 +256,8 @@ final class ControlService: ControlHandler {
         }
     }
 
-    /// Lends the parameter `protectionClass`, in any spelling, nil where it is absent; answers the call itself where it
-    /// is not one.
+    /// Lends the parameter `protectionClass`, in any spelling, nil where it is absent; answers the
+    /// call itself where it is not one.
     private func withProtectionClass(_ call: ControlCall, _ body: (ProtectionClass?) -> Void) {
         guard let value = call.parameters["protectionClass"], value != .null else {
             return body(nil)
@@ -282,7 +285,8 @@ final class ControlService: ControlHandler {
         lock(now: now, endingHosts: endingHosts) { call.reply(ControlService.state($0)) }
     }
 
-    /// Begins a lock; `done` is told the state's name when it has come to its end, or its grace period has begun.
+    /// Begins a lock; `done` is told the state's name when it has come to its end, or its grace
+    /// period has begun.
     func lock(now: Bool, endingHosts: Bool, done: @escaping @Sendable (String) -> Void) {
         locks.add(1, ordering: .relaxed)
         if endingHosts {
@@ -293,8 +297,8 @@ final class ControlService: ControlHandler {
     }
 
     private func reboot(_ call: ControlCall) {
-        // Behind the passcodes that are being tried, ahead of those to come, and never on the lock thread: the store
-        // waits for the disk and for other processes, a lock does not.
+        // Behind the passcodes that are being tried, ahead of those to come, and never on the lock
+        // thread: the store waits for the disk and for other processes, a lock does not.
         locks.add(1, ordering: .relaxed)
         hostEndings.add(1, ordering: .sequentiallyConsistent)
         // One that waits stands for all: whoever reboots in a loop fills no queue.
@@ -386,7 +390,8 @@ final class ControlService: ControlHandler {
             do throws(KeybagError) {
                 try store.setPasscode(passcode)
             } catch {
-                // It may hold although the last step of the change failed: then locks must not be ignored any more.
+                // It may hold although the last step of the change failed: then locks must not be
+                // ignored any more.
                 if store.hasPasscode != hadPasscode { keeper.post(.passcodeSet) }
                 fail(call, "set the passcode of", error)
                 return
@@ -434,7 +439,8 @@ final class ControlService: ControlHandler {
                 fail(call, "remove the passcode of", failure)
                 return
             }
-            // Gone, even if the last step of the change failed: no unlock will bring the keys any more.
+            // Gone, even if the last step of the change failed: no unlock will bring the keys any
+            // more.
             let keys = ClassKeyring(classBPublicKey: store.classBPublicKey)
             do throws(KeybagError) {
                 _ = try store.openDeviceSlot(into: keys)
@@ -460,8 +466,8 @@ final class ControlService: ControlHandler {
         .object([("hostsRemoved", .array(names.map { .string($0) }))])
     }
 
-    /// Runs `body` in the queue of passcodes where the secrets it needs are there. What changes the keybag waits, outside
-    /// of the queue, while a backup is being made.
+    /// Runs `body` in the queue of passcodes where the secrets it needs are there. What changes the
+    /// keybag waits, outside of the queue, while a backup is being made.
     func withPasscodes(
         _ call: ControlCall, _ names: [String], changesKeybag: Bool = false,
         _ body: @escaping @Sendable () -> Void
@@ -493,7 +499,8 @@ final class ControlService: ControlHandler {
         }
     }
 
-    /// Moves keys into the volume's keyring on the lock thread, so that an eviction under way does not take them.
+    /// Moves keys into the volume's keyring on the lock thread, so that an eviction under way does
+    /// not take them.
     private func install(
         _ keys: ClassKeyring, andHandle event: LockStateMachine.Event, arrival: Duration? = nil,
         refuse: (@Sendable () -> Bool)? = nil, done: @escaping @Sendable (String) -> Void
@@ -519,7 +526,8 @@ final class ControlService: ControlHandler {
         case .hostExists: call.fail(.hostExists)
         case .tooManyHosts: call.fail(.tooManyHosts)
         case .erased:
-            // By the tenth wrong passcode just now, or by somebody else: nothing opens it again, so nothing stays open.
+            // By the tenth wrong passcode just now, or by somebody else: nothing opens it again, so
+            // nothing stays open.
             endErased()
             call.fail(.erased)
         default:

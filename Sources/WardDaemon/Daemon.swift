@@ -11,10 +11,12 @@ import WardVolume
 
 /// The process that serves one volume.
 public enum Daemon {
-    /// Mounts and serves until the volume is unmounted, by whatever means; `ready` is called once the mount answers.
+    /// Mounts and serves until the volume is unmounted, by whatever means; `ready` is called once
+    /// the mount answers.
     ///
-    /// SIGTERM, SIGINT and SIGHUP unmount. Changes the process as a whole (limits, umask, working directory, signal
-    /// mask), so it is the last thing a process does. Throws `DaemonError` where it could not begin.
+    /// SIGTERM, SIGINT and SIGHUP unmount. Changes the process as a whole (limits, umask, working
+    /// directory, signal mask), so it is the last thing a process does. Throws `DaemonError` where
+    /// it could not begin.
     public static func run(
         _ options: MountOptions, ready: (MountedInfo) -> Void
     ) throws(DaemonError) {
@@ -111,8 +113,9 @@ public enum Daemon {
     private static let threadsNeeded = 24
     private static let threadsWait = Mutex(())
 
-    /// Whether that many threads can be had (`ulimit -u`, cgroups), before there is anything to leave half done: the threads
-    /// of a mount start one by one, some of them when it answers already.
+    /// Whether that many threads can be had (`ulimit -u`, cgroups), before there is anything to
+    /// leave half done: the threads of a mount start one by one, some of them when it answers
+    /// already.
     private static func tryThreads() throws(DaemonError) {
         var threads: [SystemThread] = []
         var reason: Errno?

@@ -8,8 +8,8 @@ import WardVolume
 ///
 /// Concurrency: any thread; never waits for a client or the disk. `state` is guarded by its mutex.
 final class EventHub: VolumeObserver {
-    /// Answers that a client has not read yet may not come to more than 256 KiB, or it is dropped; half of that is left
-    /// for what happens meanwhile.
+    /// Answers that a client has not read yet may not come to more than 256 KiB, or it is dropped;
+    /// half of that is left for what happens meanwhile.
     static let maximumReplayBytes = 128 << 10
     /// `{"parameters":…,"continues":true}` and the zero byte.
     static let answerOverheadBytes = 36
@@ -110,8 +110,8 @@ final class EventHub: VolumeObserver {
     /// How many events of each kind there were.
     var counts: EventJournal.Counts { state.withLock { $0.journal.counts } }
 
-    /// Answers `Monitor`: the status where asked for, the last events, or the latest of them that fit, then each as it
-    /// happens. `status` is called while nothing can happen unheard.
+    /// Answers `Monitor`: the status where asked for, the last events, or the latest of them that
+    /// fit, then each as it happens. `status` is called while nothing can happen unheard.
     func subscribe(
         _ call: ControlCall, _ request: Request, status: (EventJournal.Counts) -> JSONValue
     ) {

@@ -41,7 +41,8 @@ struct EventJournal {
         var sequence = 0
     }
 
-    /// Denials that are the same to a person. Not the process: a loop in a shell has a new one each time.
+    /// Denials that are the same to a person. Not the process: a loop in a shell has a new one each
+    /// time.
     private struct Key: Hashable {
         var kind: String
         var program: String?

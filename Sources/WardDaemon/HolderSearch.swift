@@ -5,11 +5,13 @@ import WardFormat
 import WardSystem
 import WardVolume
 
-/// Finds the processes that use a mount, through /proc alone: the daemon must never ask its own mount for anything.
+/// Finds the processes that use a mount, through /proc alone: the daemon must never ask its own
+/// mount for anything.
 ///
-/// Concurrency: `find` is called on one thread that may wait. What looks at processes runs on a thread of its own for each
-/// call and is waited for until a deadline: reading a process's mappings waits for its address space, which may hang in a
-/// page fault for as long as it likes. Such a thread is left behind, and its process is left out until it comes back.
+/// Concurrency: `find` is called on one thread that may wait. What looks at processes runs on a
+/// thread of its own for each call and is waited for until a deadline: reading a process's mappings
+/// waits for its address space, which may hang in a page fault for as long as it likes. Such a
+/// thread is left behind, and its process is left out until it comes back.
 final class HolderSearch: Sendable {
     static let deadline = Duration.seconds(5)
     /// Threads left behind before mappings are not looked at any more.
@@ -33,7 +35,8 @@ final class HolderSearch: Sendable {
         self.deviceMinor = deviceMinor
     }
 
-    /// Everybody who uses the mount, or files of one class; returns within the deadline with what is known then.
+    /// Everybody who uses the mount, or files of one class; returns within the deadline with what
+    /// is known then.
     func find(_ protectionClass: ProtectionClass?) -> HolderReport {
         let scan = HolderScan(volume: volume, deviceMinor: deviceMinor)
         let mayWait = state.withLock { state in
@@ -140,8 +143,8 @@ final class HolderScan: Sendable {
 
     // MARK: The scan's thread
 
-    /// Looks at all processes; where `mappings` are not looked at, says so. `guarded` runs the look at the mappings of one
-    /// process, or returns false where that would wait behind another.
+    /// Looks at all processes; where `mappings` are not looked at, says so. `guarded` runs the look
+    /// at the mappings of one process, or returns false where that would wait behind another.
     func look(mappings: Bool, guarded: (Int32, () -> Void) -> Bool) {
         var tables: [String: MountTable] = [:]
         lookAtAll { process, use in findDescriptors(of: process, &tables, use) }
@@ -149,8 +152,9 @@ final class HolderScan: Sendable {
         lookAtAll { process, use in findMappings(of: process, guarded, use) }
     }
 
-    /// What a process uses is told at once, but for one that was just forked: it has every file of its parent open until it runs
-    /// a program of its own, and is looked at again once it has, or is no longer new.
+    /// What a process uses is told at once, but for one that was just forked: it has every file of
+    /// its parent open until it runs a program of its own, and is looked at again once it has, or
+    /// is no longer new.
     private func lookAtAll(_ find: (ProcessDirectory, (Usage) -> Void) -> Void) {
         var seen: Set<Int32> = [getpid()]
         var forks: [Fork] = []
@@ -190,7 +194,8 @@ final class HolderScan: Sendable {
         var isSettled = false
     }
 
-    /// Descriptors, working and root directories: none of it waits for a process. `tables`: of mount namespaces seen already.
+    /// Descriptors, working and root directories: none of it waits for a process. `tables`: of
+    /// mount namespaces seen already.
     private func findDescriptors(
         of process: ProcessDirectory, _ tables: inout [String: MountTable], _ use: (Usage) -> Void
     ) {

@@ -4,8 +4,8 @@ import WardFormat
 
 /// The trusted hosts that are connected now.
 ///
-/// Concurrency: any thread; `state` is guarded by its mutex. Whether a connection counts towards the lock state is decided
-/// on the lock thread alone, where it begins to and where it ceases to.
+/// Concurrency: any thread; `state` is guarded by its mutex. Whether a connection counts towards
+/// the lock state is decided on the lock thread alone, where it begins to and where it ceases to.
 final class HostConnections: Sendable {
     /// One connection: of the socket's client, which is the host's program.
     final class Connection: Sendable {

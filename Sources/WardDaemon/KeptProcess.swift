@@ -39,12 +39,14 @@ final class KeptProcess: Sendable {
     private let alarm: Alarm
     private let state: Mutex<State>
     private let stops = WakeWord()
-    /// Kept open as long as this process lives, and nothing is ever written: by its end the helper learns of our death.
+    /// Kept open as long as this process lives, and nothing is ever written: by its end the helper
+    /// learns of our death.
     private let pipe: (reading: Int32, writing: Int32)
 
-    /// `start` gives the number of a new process, nil where there can be none; it gets the descriptor to read from that ends
-    /// with this process. `report` is told what happened to a process. The first is started by the calling thread, others by
-    /// a thread that lives as long. Nil where the first can't be started. `what`: its name in messages.
+    /// `start` gives the number of a new process, nil where there can be none; it gets the
+    /// descriptor to read from that ends with this process. `report` is told what happened to a
+    /// process. The first is started by the calling thread, others by a thread that lives as long.
+    /// Nil where the first can't be started. `what`: its name in messages.
     init?(
         _ name: String, _ what: String, alarm: Alarm,
         start: @escaping @Sendable (Int32) -> pid_t?,
@@ -88,7 +90,8 @@ final class KeptProcess: Sendable {
         Syscall.close(pipe.writing)
     }
 
-    /// Kills it where it is traced or its limits were lowered; then it is replaced. For the guard's thread.
+    /// Kills it where it is traced or its limits were lowered; then it is replaced. For the guard's
+    /// thread.
     func inspect() {
         let why = state.withLock { state -> String? in
             state.abandoned.removeAll { waitpid($0, nil, WNOHANG) != 0 }
@@ -131,7 +134,8 @@ final class KeptProcess: Sendable {
                     return
                 }
             } else if hasEnded(pid) {
-                // Its number stays taken until the state says that it is gone: `stop` may be about to kill it.
+                // Its number stays taken until the state says that it is gone: `stop` may be about
+                // to kill it.
                 let lived = state.withLock { state -> Duration? in
                     // It was given up meanwhile, and another thread looks after the next one.
                     if state.isStopping || state.pid != pid { return nil }
@@ -159,7 +163,8 @@ final class KeptProcess: Sendable {
         }
     }
 
-    /// Waits until something happens to it: it ended, and is a zombie still; or it was stopped, and goes on.
+    /// Waits until something happens to it: it ended, and is a zombie still; or it was stopped, and
+    /// goes on.
     private func hasEnded(_ pid: pid_t) -> Bool {
         var information = siginfo_t()
         let found = waitid(P_PID, id_t(pid), &information, WEXITED | WSTOPPED | WNOWAIT)

@@ -1,7 +1,8 @@
 import WardKeys
 import WardSystem
 
-/// What a keybag's error means to a person: the one table of exit codes and next steps, for the daemon and the commands.
+/// What a keybag's error means to a person: the one table of exit codes and next steps, for the
+/// daemon and the commands.
 public struct KeybagAdvice: Equatable, Sendable {
     /// As `sysexits.h` and `ward help` list them.
     public let exitCode: Int32
@@ -9,7 +10,8 @@ public struct KeybagAdvice: Equatable, Sendable {
     public let hint: String?
 
     /// - Parameters:
-    ///   - volume: The volume's directory, or a path in its mount, as it is to be pasted into a command.
+    ///   - volume: The volume's directory, or a path in its mount, as it is to be pasted into a
+    ///     command.
     public init(_ error: KeybagError, volume: String) {
         typealias Exit = DaemonError.Exit
         let adopt = "ward adopt \(volume) --recovery-kit FILE"

@@ -8,11 +8,12 @@ import WardKeys
 import WardSystem
 import WardVolume
 
-/// Owns the lock state of a mounted volume and does what the state machine asks for, on a thread of its own.
+/// Owns the lock state of a mounted volume and does what the state machine asks for, on a thread of
+/// its own.
 ///
-/// Concurrency: events are handled and effects performed on the lock thread alone, one after the other, so an unlock
-/// that arrives during an eviction takes effect after it and no key is wiped that was just installed. `status` can be
-/// read from anywhere and never waits for the thread.
+/// Concurrency: events are handled and effects performed on the lock thread alone, one after the
+/// other, so an unlock that arrives during an eviction takes effect after it and no key is wiped
+/// that was just installed. `status` can be read from anywhere and never waits for the thread.
 final class LockKeeper: @unchecked Sendable {
     // Sendable: what is not constant is in mutexes.
 
@@ -39,7 +40,8 @@ final class LockKeeper: @unchecked Sendable {
     private let connections: HostConnections
     /// Nil where no helper process is to be started.
     private let flusher: PageFlusher?
-    /// The connection was aborted by a lock that could not end otherwise: the mount is dead and the daemon ends.
+    /// The connection was aborted by a lock that could not end otherwise: the mount is dead and the
+    /// daemon ends.
     private let isCutOff = Atomic(false)
     /// The mount ends for good: nothing brings keys back any more.
     private let isLeaving = Atomic(false)
@@ -48,7 +50,8 @@ final class LockKeeper: @unchecked Sendable {
     private let wake = WakeDescriptor()
     /// What evictions run on, so that one that hangs does not hold the lock thread.
     private let recipes = StandbyThread("ward-recipe")
-    /// How long the last eviction took, from the moment it was due, and the files it dropped. The lock thread's.
+    /// How long the last eviction took, from the moment it was due, and the files it dropped. The
+    /// lock thread's.
     private var lastEviction: (duration: Duration, files: Int)?
     /// When the passcode of the unlock under way arrived, monotonic. The lock thread's.
     private var passcodeArrival: Duration?
@@ -81,12 +84,14 @@ final class LockKeeper: @unchecked Sendable {
         current.withLock { $0.machine.graceRemaining(now: time.now) }
     }
 
-    /// Handles an event on the lock thread; `prepare` runs there just before, `done` after every effect, with the
-    /// state's name. `arrival`: when the passcode of an unlock came in, monotonic. `refuse` is asked there first, behind
-    /// everything that was posted before: where it says true, that was all.
+    /// Handles an event on the lock thread; `prepare` runs there just before, `done` after every
+    /// effect, with the state's name. `arrival`: when the passcode of an unlock came in, monotonic.
+    /// `refuse` is asked there first, behind everything that was posted before: where it says true,
+    /// that was all.
     ///
-    /// Once the connection was aborted, or the mount is at its end, nothing brings keys back: there is no mount they could
-    /// serve. Where it could not be aborted the mount lives, with its gate closed, and an unlock is as good as ever.
+    /// Once the connection was aborted, or the mount is at its end, nothing brings keys back: there
+    /// is no mount they could serve. Where it could not be aborted the mount lives, with its gate
+    /// closed, and an unlock is as good as ever.
     @discardableResult
     func post(
         _ event: LockStateMachine.Event, arrival: Duration? = nil,
@@ -108,8 +113,8 @@ final class LockKeeper: @unchecked Sendable {
         }
     }
 
-    /// Runs `body`, which waits for nothing, on the lock thread behind everything that was posted before. False where the
-    /// mount has ended.
+    /// Runs `body`, which waits for nothing, on the lock thread behind everything that was posted
+    /// before. False where the mount has ended.
     func perform(_ body: @escaping @Sendable () -> Void) -> Bool { add(body) }
 
     /// Moves a manual clock by `seconds`; `done` after every effect of timers that fell due.
@@ -123,7 +128,8 @@ final class LockKeeper: @unchecked Sendable {
         }
     }
 
-    /// The mount ends, whatever comes: an unlock that was being tried, or a host that connects, is too late.
+    /// The mount ends, whatever comes: an unlock that was being tried, or a host that connects, is
+    /// too late.
     func leaveForGood() { isLeaving.store(true, ordering: .sequentiallyConsistent) }
 
     /// Evicts every class, whatever the state: the mount ends. Returns when that is done.
@@ -237,7 +243,8 @@ final class LockKeeper: @unchecked Sendable {
         signalClasses()
     }
 
-    /// The lock thread's part of ending every trusted host's connection: from here on none of them counts.
+    /// The lock thread's part of ending every trusted host's connection: from here on none of them
+    /// counts.
     private func endHosts(_ event: LockStateMachine.Event) {
         let why =
             switch event {
@@ -319,8 +326,8 @@ final class LockKeeper: @unchecked Sendable {
         signalClasses()
     }
 
-    /// The lock recipe, bounded twice: by the volume's own deadline, and by not waiting for a volume that misses it.
-    /// Returns how many files' pages the kernel was told to drop.
+    /// The lock recipe, bounded twice: by the volume's own deadline, and by not waiting for a
+    /// volume that misses it. Returns how many files' pages the kernel was told to drop.
     @discardableResult
     private func evict(
         _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet
@@ -345,7 +352,8 @@ final class LockKeeper: @unchecked Sendable {
                     + (aborted ? "is cut off" : "could not be cut off")
                     + ", and what mapped files had not written back is lost"))
         if aborted {
-            // An aborted connection keeps the kernel's pages; now that no write-back can hang, they can be dropped.
+            // An aborted connection keeps the kernel's pages; now that no write-back can hang, they
+            // can be dropped.
             _ = evict(classes, keepOpenFiles: kept, deadline: .seconds(1))
         } else if report == nil {
             let volume = volume
@@ -366,7 +374,8 @@ final class LockKeeper: @unchecked Sendable {
                     + "\(bytes) bytes of ciphertext wait in memory"))
     }
 
-    /// Nil where the volume is still at it a second after the deadline, or where there is no thread it could be at it on.
+    /// Nil where the volume is still at it a second after the deadline, or where there is no thread
+    /// it could be at it on.
     private func evict(
         _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet, deadline: Duration
     ) -> EvictionReport? {

@@ -6,8 +6,8 @@ import WardSystem
 
 /// The daemon's log: to a file, standard error or the systemd journal.
 ///
-/// Concurrency: any thread, never waiting for the disk: a thread of its own writes what is queued, and what does not fit
-/// is counted.
+/// Concurrency: any thread, never waiting for the disk: a thread of its own writes what is queued,
+/// and what does not fit is counted.
 final class LogWriter: Sendable {
     /// As syslog(3) numbers them.
     enum Level: Int, Sendable {
@@ -111,8 +111,9 @@ final class LogWriter: Sendable {
         wake.signal()
     }
 
-    /// Writes what is queued and ends. A pipe that nobody reads, or a disk that hangs, is not waited for longer than
-    /// `patience`: the daemon would never end, and nobody could mount the volume again.
+    /// Writes what is queued and ends. A pipe that nobody reads, or a disk that hangs, is not
+    /// waited for longer than `patience`: the daemon would never end, and nobody could mount the
+    /// volume again.
     func stop(patience: Duration = .seconds(2)) {
         let thread = state.withLock { state in
             state.isStopping = true

@@ -4,7 +4,8 @@ import WardControl
 import WardSystem
 import WardVolume
 
-/// What a mounted volume does for itself: durable points while it is used, mending after an unclean end.
+/// What a mounted volume does for itself: durable points while it is used, mending after an unclean
+/// end.
 ///
 /// Two threads, because both may wait for the disk for long, and neither may hold up a lock.
 final class Maintenance: Sendable {
@@ -35,7 +36,8 @@ final class Maintenance: Sendable {
     /// Asks for a durable point now.
     func makeDurable() { syncWake.signal() }
 
-    /// The same, also where nothing has changed; `done` is told, on the thread of the durable points.
+    /// The same, also where nothing has changed; `done` is told, on the thread of the durable
+    /// points.
     func makeDurable(_ done: @escaping @Sendable (Errno?) -> Void) {
         waiting.withLock { $0.append(done) }
         syncWake.signal()

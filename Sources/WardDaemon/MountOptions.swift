@@ -26,7 +26,8 @@ public struct MountOptions: Sendable {
     public var manualClock: Bool
     /// Somebody else may change the backing directory meanwhile.
     public var sharedStorage: Bool
-    /// A log file; nil: standard error in the foreground, else the journal, else a file in the state directory.
+    /// A log file; nil: standard error in the foreground, else the journal, else a file in the
+    /// state directory.
     public var logPath: String?
     /// Log to standard error where there is no `logPath`.
     public var logsToStandardError: Bool

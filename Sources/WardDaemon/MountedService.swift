@@ -170,8 +170,8 @@ final class MountedService: @unchecked Sendable {
     }
 
     /// Says what became of the control socket. Where a program has taken its place, or no command
-    /// finds it any more, the
-    /// volume is locked: whoever wants to lock it later might not come through.
+    /// finds it any more, the volume is locked: whoever wants to lock it later might not come
+    /// through.
     private static func tell(
         _ log: LogWriter, _ hub: EventHub, _ keeper: LockKeeper
     ) -> @Sendable (ControlPresence.Change) -> Void {
@@ -208,11 +208,13 @@ final class MountedService: @unchecked Sendable {
     /// Locks at once, whatever the daemon's clients do. `why`: for the events.
     func lockNow(_ why: String) { service.lockNow(why) }
 
-    /// Longest wait for the session watch at the mount, where the mount depends on it, and where it does not.
+    /// Longest wait for the session watch at the mount, where the mount depends on it, and where it
+    /// does not.
     private static let watchPatience = (needed: Duration.seconds(10), usual: Duration.seconds(2))
 
-    /// The error where a lock with the screen was asked for and can't be had. Waits for the first report of the session
-    /// watch, so that whoever asks for the status next is told what locks this volume.
+    /// The error where a lock with the screen was asked for and can't be had. Waits for the first
+    /// report of the session watch, so that whoever asks for the status next is told what locks
+    /// this volume.
     func missingScreenLock() -> DaemonError? {
         let hasReported = sessionWatch.awaitReport(
             options.locksWithScreen
@@ -248,7 +250,8 @@ final class MountedService: @unchecked Sendable {
 
     // MARK: Ending
 
-    /// Unmounts, so that `serve` returns. Without `force` only where nothing is in use; else the reason is returned.
+    /// Unmounts, so that `serve` returns. Without `force` only where nothing is in use; else the
+    /// reason is returned.
     @discardableResult
     func end(force: Bool) -> String? {
         if !force {
@@ -271,9 +274,10 @@ final class MountedService: @unchecked Sendable {
         return nil
     }
 
-    /// Ends the connection where the kernel has not after `grace`, although the mount is gone from the mount table:
-    /// programs have files open, or another mount namespace (a container, unshare(1)) has a copy of the mount, which
-    /// umount(2) neither sees nor takes away. What they mapped is written back first.
+    /// Ends the connection where the kernel has not after `grace`, although the mount is gone from
+    /// the mount table: programs have files open, or another mount namespace (a container,
+    /// unshare(1)) has a copy of the mount, which umount(2) neither sees nor takes away. What they
+    /// mapped is written back first.
     private func cutOff(after grace: Duration) {
         guard !isCuttingOff.exchange(true, ordering: .relaxed) else { return }
         let body: @Sendable () -> Void = { [self] in
@@ -327,8 +331,9 @@ final class MountedService: @unchecked Sendable {
 }
 
 extension MountedService {
-    /// Ends the queues of passcodes and calls. A passcode that is being tried may wait for the state directory, which
-    /// another process has locked or which lies on a store that hangs; the keys are gone, so nothing is waited for long.
+    /// Ends the queues of passcodes and calls. A passcode that is being tried may wait for the
+    /// state directory, which another process has locked or which lies on a store that hangs; the
+    /// keys are gone, so nothing is waited for long.
     private func stopService() {
         let service = service
         let done = WakeWord()
@@ -383,7 +388,8 @@ private struct OpenedKeys: ~Copyable {
     ) throws(DaemonError) -> OpenedKeys {
         var store = try openStore(options, placement, .system)
         if options.isVolatile {
-            // A power cut must not take back the count of wrong passcodes, nor a class that was made stronger (rows L5, I7).
+            // A power cut must not take back the count of wrong passcodes, nor a class that was
+            // made stronger (rows L5, I7).
             guard store.isForTests else {
                 throw DaemonError(
                     "mount", options.volumePath, "--volatile is for volumes of tests only",

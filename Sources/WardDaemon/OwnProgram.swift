@@ -2,14 +2,17 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Starts this program once more, `/proc/self/exe`, as a helper that must not share the daemon's fate or its descriptors.
+/// Starts this program once more, `/proc/self/exe`, as a helper that must not share the daemon's
+/// fate or its descriptors.
 enum OwnProgram {
-    /// Nil where it can't be started. `descriptors` become 3, 4 and so on of the helper; it has no others but /dev/null.
-    /// `variables` go with it where they are set here; nothing else of the environment does but `PATH`.
+    /// Nil where it can't be started. `descriptors` become 3, 4 and so on of the helper; it has no
+    /// others but /dev/null. `variables` go with it where they are set here; nothing else of the
+    /// environment does but `PATH`.
     static func start(
         _ words: [String], descriptors: [Int32], ownSession: Bool, variables names: [String] = []
     ) -> pid_t? {
-        // What a shell or a service manager left open for a daemon in the foreground is not for this to keep open.
+        // What a shell or a service manager left open for a daemon in the foreground is not for
+        // this to keep open.
         _ = ward_close_range(3, UInt32.max, 4 /* CLOSE_RANGE_CLOEXEC */)
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)

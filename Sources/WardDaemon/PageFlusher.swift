@@ -5,15 +5,19 @@ import WardFormat
 import WardSystem
 import WardVolume
 
-/// Has the kernel write dirty mapped pages back during the grace period, so that the lock at its end finds little to do.
+/// Has the kernel write dirty mapped pages back during the grace period, so that the lock at its
+/// end finds little to do.
 ///
-/// A helper process calls syncfs(2) on the mount (decision 0011): the kernel writes in large requests and running programs
-/// keep their pages, where an invalidation would write page by page and take the pages away. This process never touches
-/// its own mount; the helper may hang there without harm.
+/// A helper process calls syncfs(2) on the mount (decision 0011): the kernel writes in large
+/// requests and running programs keep their pages, where an invalidation would write page by page
+/// and take the pages away. This process never touches its own mount; the helper may hang there
+/// without harm.
 ///
-/// Concurrency: any thread; nothing here waits for a pass, which runs on a thread of its own, one at a time.
+/// Concurrency: any thread; nothing here waits for a pass, which runs on a thread of its own, one
+/// at a time.
 final class PageFlusher: Sendable {
-    /// A pass that begins this shortly before the end would be in the way of the lock, which does the same.
+    /// A pass that begins this shortly before the end would be in the way of the lock, which does
+    /// the same.
     private static let shortestWait = Duration.milliseconds(250)
 
     /// One grace period.
@@ -34,8 +38,8 @@ final class PageFlusher: Sendable {
         self.connection = connection
     }
 
-    /// The grace period has begun: a pass now, one at half of what is left, and so on. `remaining` tells what is left,
-    /// nil where the lock was taken back.
+    /// The grace period has begun: a pass now, one at half of what is left, and so on. `remaining`
+    /// tells what is left, nil where the lock was taken back.
     func begin(_ remaining: @escaping @Sendable () -> Duration?) {
         end()
         // One from an earlier lock is stuck: stopped by somebody, or on a store that hangs.

@@ -21,7 +21,8 @@ struct Placement {
             ? Placement.resolvingParents(options.mountPoint)
             : try Placement.existing(options.mountPoint, hint: "mkdir -p \(options.mountPoint)")
         stateRoot = Placement.resolvingParents(options.stateRoot)
-        // Its last component may be a link that somebody else put there: then it is refused, and not followed.
+        // Its last component may be a link that somebody else put there: then it is refused, and
+        // not followed.
         runtimeDirectory =
             Placement.resolvingParents(PathBytes.parent(options.runtimeDirectory)) + "/"
             + PathBytes.lastComponent(options.runtimeDirectory)

@@ -16,7 +16,8 @@ struct DescriptorInformation: Equatable {
 
     /// Nil where the lines `mnt_id` and `flags` are not there.
     init?(parsing text: [UInt8]) {
-        // Of 10,000 processes with 100 descriptors each this runs a million times: no line becomes a String.
+        // Of 10,000 processes with 100 descriptors each this runs a million times: no line becomes
+        // a String.
         let text = [UInt8(ascii: "\n")] + text + [0]
         func value(_ name: StaticString, base: Int32) -> UInt64? {
             text.withUnsafeBytes { text in
@@ -70,8 +71,8 @@ struct MappingInformation: Hashable {
                 && letters[3] == UInt8(ascii: "s") ? .mappedForWriting : .mapped
     }
 
-    /// Whether the fourth field begins with "00:" and the inode after it with no zero: a file on a device without a
-    /// driver, as every FUSE mount is.
+    /// Whether the fourth field begins with "00:" and the inode after it with no zero: a file on a
+    /// device without a driver, as every FUSE mount is.
     private static func isOfAnonymousDevice(_ line: UnsafeRawBufferPointer) -> Bool {
         guard let start = line.baseAddress else { return false }
         var at = start
@@ -95,8 +96,8 @@ struct ProcessStart: Equatable {
     /// The kernel's `PF_FORKNOEXEC` (include/linux/sched.h).
     var isForked: Bool
 
-    /// Nil where the fields 9 (flags) and 22 (start, in ticks of the clock) are not there. The name, field 2, is in
-    /// parentheses and may have anything in it.
+    /// Nil where the fields 9 (flags) and 22 (start, in ticks of the clock) are not there. The
+    /// name, field 2, is in parentheses and may have anything in it.
     init?(parsing text: [UInt8]) {
         guard let end = text.lastIndex(of: UInt8(ascii: ")")) else { return nil }
         let fields = text[(end + 1)...].split(separator: UInt8(ascii: " "))
@@ -111,8 +112,9 @@ struct ProcessStart: Equatable {
     }
 }
 
-/// The directory of one process in /proc. Nothing here opens or asks for attributes of a file that the process uses; of
-/// links only the text is read, which the kernel makes from names it knows (d_path).
+/// The directory of one process in /proc. Nothing here opens or asks for attributes of a file that
+/// the process uses; of links only the text is read, which the kernel makes from names it knows
+/// (d_path).
 struct ProcessDirectory {
     let pid: Int32
     private var path: String { "/proc/\(pid)" }
@@ -147,11 +149,13 @@ struct ProcessDirectory {
         }
     }
 
-    /// How long a child between fork(2) and execve(2) is waited for; who works on as a fork is soon older.
+    /// How long a child between fork(2) and execve(2) is waited for; who works on as a fork is soon
+    /// older.
     static let newFor = Duration.seconds(1)
 
-    /// Whether it was forked not long ago and has not run a program of its own since. Then its files are its parent's, those
-    /// that close with a new program (`O_CLOEXEC`) among them. False of one that has ended.
+    /// Whether it was forked not long ago and has not run a program of its own since. Then its
+    /// files are its parent's, those that close with a new program (`O_CLOEXEC`) among them. False
+    /// of one that has ended.
     var isNewFork: Bool {
         guard let start, start.isForked else { return false }
         return SystemClock.sinceBoot() - start.began < ProcessDirectory.newFor
@@ -166,8 +170,9 @@ struct ProcessDirectory {
 
     func mounts() -> MountTable? { try? MountTable(path: path + "/mountinfo") }
 
-    /// The files on a device that it has mapped; nil where they may not be seen. Waits for the lock of the process's
-    /// address space, which a thread of it may hold for long. `isWanted` is asked now and then.
+    /// The files on a device that it has mapped; nil where they may not be seen. Waits for the lock
+    /// of the process's address space, which a thread of it may hold for long. `isWanted` is asked
+    /// now and then.
     func mappings(onDeviceMinor minor: UInt32, isWanted: () -> Bool) -> Set<MappingInformation>? {
         guard let file = try? OwnedDescriptor(opening: path + "/maps", O_RDONLY) else { return nil }
         var found: Set<MappingInformation> = []
@@ -193,7 +198,8 @@ struct ProcessDirectory {
                 }
                 start += length + 1
             }
-            // The beginning of a line moves to the front; a line fills the buffer never (a path has 4,096 bytes).
+            // The beginning of a line moves to the front; a line fills the buffer never (a path has
+            // 4,096 bytes).
             kept = end - start
             if kept == buffer.count { break }
             if kept > 0 { memmove(buffer.baseAddress!, buffer.baseAddress! + start, kept) }

@@ -3,11 +3,12 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Looks once a second whether a program of the same user keeps this process or its helpers from locking: by limits
-/// (prlimit(2)), or by tracing a helper (ptrace(2)), which stops it without a word to its parent.
-/// Each finding is an alarm.
+/// Looks once a second whether a program of the same user keeps this process or its helpers from
+/// locking: by limits (prlimit(2)), or by tracing a helper (ptrace(2)), which stops it without a
+/// word to its parent. Each finding is an alarm.
 ///
-/// This process itself can't be traced by its user: it is not dumpable. Where it is stopped the watchdog wakes it.
+/// This process itself can't be traced by its user: it is not dumpable. Where it is stopped the
+/// watchdog wakes it.
 final class ProcessGuard: Sendable {
     private static let interval = Duration.seconds(1)
 

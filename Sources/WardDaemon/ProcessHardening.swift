@@ -15,9 +15,9 @@ public enum ProcessHardening {
         for number in [SIGTERM, SIGINT, SIGHUP] { signal(number, SIG_IGN) }
     }
 
-    /// No dumps and no debuggers of the same user (`PR_SET_DUMPABLE`, prctl(2)), modes as callers ask for them, as many
-    /// descriptors and as much locked memory as allowed, and a working directory that keeps nothing busy. A write past
-    /// `RLIMIT_FSIZE` is an error, not the end.
+    /// No dumps and no debuggers of the same user (`PR_SET_DUMPABLE`, prctl(2)), modes as callers
+    /// ask for them, as many descriptors and as much locked memory as allowed, and a working
+    /// directory that keeps nothing busy. A write past `RLIMIT_FSIZE` is an error, not the end.
     static func apply() {
         forbidLooking()
         raise(__rlimit_resource_t(RLIMIT_NOFILE.rawValue))

@@ -2,8 +2,8 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// A process as `/proc/PID/status` shows it, proc_pid_status(5). Reading it waits for nothing: no lock of the process's
-/// memory is taken.
+/// A process as `/proc/PID/status` shows it, proc_pid_status(5). Reading it waits for nothing: no
+/// lock of the process's memory is taken.
 struct ProcessInformation: Equatable, Sendable {
     /// Of the thread that was asked about: that of the process it belongs to.
     var pid: Int
@@ -56,8 +56,8 @@ struct ProcessInformation: Equatable, Sendable {
 
 /// Which program a thread that was refused belongs to.
 ///
-/// Asked on the thread that serves the request, while the program waits for the answer: later it may be gone. That costs
-/// some microseconds once a second for each thread that is refused.
+/// Asked on the thread that serves the request, while the program waits for the answer: later it
+/// may be gone. That costs some microseconds once a second for each thread that is refused.
 ///
 /// Concurrency: any thread; the mutex is held for a look-up, not while `/proc` is read.
 final class ProgramNames: Sendable {

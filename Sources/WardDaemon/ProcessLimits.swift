@@ -1,7 +1,8 @@
 import CWardLinux
 import Glibc
 
-/// The resource limits of a process, getrlimit(2): a program of the same user can lower them at any time (prlimit(2)).
+/// The resource limits of a process, getrlimit(2): a program of the same user can lower them at any
+/// time (prlimit(2)).
 struct ProcessLimits: Sendable {
     /// In the order of their numbers, asm-generic/resource.h.
     private static let names = [

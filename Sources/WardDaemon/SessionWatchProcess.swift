@@ -7,9 +7,10 @@ import WardSystem
 /// The child that locks the volume before the machine sleeps or shuts down, with the screen where
 /// that is wanted, and when its user has logged out.
 ///
-/// A process of its own because it loads the system's D-Bus library, which has no business beside keys. It calls this
-/// process over one end of a socketpair(2) that it inherits, never by a socket's name: whoever puts
-/// another socket in the place of the volume's changes nothing about these locks.
+/// A process of its own because it loads the system's D-Bus library, which has no business beside
+/// keys. It calls this process over one end of a socketpair(2) that it inherits, never by a
+/// socket's name: whoever puts another socket in the place of the volume's changes nothing about
+/// these locks.
 final class SessionWatchProcess: Sendable {
     /// Where the system bus listens, as sd_bus_open_system(3) looks for it.
     private static let busVariable = "DBUS_SYSTEM_BUS_ADDRESS"
@@ -35,7 +36,8 @@ final class SessionWatchProcess: Sendable {
     private struct State {
         var triggers: [LockTrigger]
         var hasReported = false
-        /// Its user was logged in at the start of the mount, or later: what replaces it goes on from there.
+        /// Its user was logged in at the start of the mount, or later: what replaces it goes on
+        /// from there.
         var watchesLogout = false
     }
 
@@ -64,7 +66,8 @@ final class SessionWatchProcess: Sendable {
         }
         state = Mutex(State(triggers: wishes.unarmed("the watch is being started")))
         let words = ["session-watch", "--mount-point", mountPoint, "--fd", "3", "--socket-fd", "4"]
-        // A session of its own: what ends the daemon by its terminal or group must not end this before its last lock.
+        // A session of its own: what ends the daemon by its terminal or group must not end this
+        // before its last lock.
         let process = KeptProcess("ward-session", "session watch", alarm: alarm) {
             [server, unowned self] lifeline in
             start(words, lifeline, server)

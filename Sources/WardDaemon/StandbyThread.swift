@@ -2,8 +2,8 @@ import CWardLinux
 import Synchronization
 import WardSystem
 
-/// Runs what may hang, on a thread that is there beforehand: a program that uses up all the threads or descriptors there
-/// can be must not hold up a lock.
+/// Runs what may hang, on a thread that is there beforehand: a program that uses up all the threads
+/// or descriptors there can be must not hold up a lock.
 ///
 /// Concurrency: `run` from one thread at a time.
 final class StandbyThread: Sendable {
@@ -30,8 +30,8 @@ final class StandbyThread: Sendable {
         SystemThread.start(name) { [self] in serve(worker) }.detach()
     }
 
-    /// Runs `body`; false where it has not ended after `timeout`, or where the last one never came back and no other
-    /// thread can be started. What is late goes on behind the caller's back.
+    /// Runs `body`; false where it has not ended after `timeout`, or where the last one never came
+    /// back and no other thread can be started. What is late goes on behind the caller's back.
     func run(timeout: Duration, _ body: @escaping @Sendable () -> Void) -> Bool {
         guard let worker = state.withLock({ $0.idle.take() }) ?? another() else { return false }
         worker.ends.clear()

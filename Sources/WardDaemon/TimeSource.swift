@@ -3,7 +3,8 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// The clock that grace periods run on, and its one timer. `nextAlarm` is for the lock thread alone.
+/// The clock that grace periods run on, and its one timer. `nextAlarm` is for the lock thread
+/// alone.
 protocol TimeSource: AnyObject, Sendable {
     var now: Duration { get }
     /// Readable when the alarm is due; -1 where nothing but `Advance` moves the clock.

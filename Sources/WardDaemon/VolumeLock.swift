@@ -3,11 +3,13 @@ import WardControl
 import WardSystem
 import WardVolume
 
-/// The exclusive lock on a backing directory: one daemon serves a volume at a time. Held as long as it lives.
+/// The exclusive lock on a backing directory: one daemon serves a volume at a time. Held as long as
+/// it lives.
 struct VolumeLock: ~Copyable {
     private let hold: VolumeHold
 
-    /// Throws exit code 75, naming the mount point of the first, where the volume is mounted already.
+    /// Throws exit code 75, naming the mount point of the first, where the volume is mounted
+    /// already.
     init(
         volumePath: String, runtimeDirectory: RuntimeDirectory, readOnly: Bool
     ) throws(DaemonError) {

@@ -2,12 +2,14 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Replies and notifications by write(2) to a descriptor of `/dev/fuse`: the one the request was read from.
+/// Replies and notifications by write(2) to a descriptor of `/dev/fuse`: the one the request was
+/// read from.
 struct DeviceChannel: ReplyChannel, @unchecked Sendable {
-    // Sendable: `transport` is used on its own thread only; what goes to another one has none (`elsewhere`).
+    // Sendable: `transport` is used on its own thread only; what goes to another one has none
+    // (`elsewhere`).
     let descriptor: Int32
-    /// To be told before the program that waits is. Not `unowned(unsafe)`: an array of optional ones is misread without optimisation
-    /// (Swift 6.3).
+    /// To be told before the program that waits is. Not `unowned(unsafe)`: an array of optional
+    /// ones is misread without optimisation (Swift 6.3).
     private let transport: Unmanaged<DeviceTransport>?
 
     let holdsUpOthers: Bool

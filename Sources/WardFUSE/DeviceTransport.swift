@@ -7,10 +7,11 @@ import WardSystem
 final class DeviceShare: Sendable {
     /// Blocking reads: the kernel wakes one sleeper for each request.
     let device: Int32
-    /// Non-blocking reads, a clone of `device`; -1 where this user may not open `/dev/fuse` to make one. Then `device`
-    /// itself is non-blocking, and one thread at a time polls it for all.
+    /// Non-blocking reads, a clone of `device`; -1 where this user may not open `/dev/fuse` to make
+    /// one. Then `device` itself is non-blocking, and one thread at a time polls it for all.
     let spinningDevice: Int32
-    /// The number of threads spinning: more than one only steals time from the program that is waited for.
+    /// The number of threads spinning: more than one only steals time from the program that is
+    /// waited for.
     let spinners = Atomic<Int>(0)
     /// Goes up with each demand to wipe request buffers.
     let wipeDemand = Atomic<UInt64>(0)
@@ -41,21 +42,24 @@ final class DeviceShare: Sendable {
 
 /// Requests from `/dev/fuse`: a short non-blocking spin while there is traffic, then sleep.
 ///
-/// A request that finds a spinning thread costs no wake-up, which is most of the price of a small one (measured: 1.7
-/// times the requests). Spinning is for the worker that just served one, for some 50 µs, and only while it pays: each
-/// vain spin lowers `credit`, each request that arrives soon enough raises it, so an idle mount uses no processor time. Nor
-/// does it spin where as many programs ask as there are CPUs, which it would take one of, or after a request that took long: what
-/// a wake-up costs is little beside that.
+/// A request that finds a spinning thread costs no wake-up, which is most of the price of a small
+/// one (measured: 1.7 times the requests). Spinning is for the worker that just served one, for
+/// some 50 µs, and only while it pays: each vain spin lowers `credit`, each request that arrives
+/// soon enough raises it, so an idle mount uses no processor time. Nor does it spin where as many
+/// programs ask as there are CPUs, which it would take one of, or after a request that took long:
+/// what a wake-up costs is little beside that.
 ///
-/// A worker that has served many requests in a row, each quickly, serves alone (`LoneServing`): others that sleep at the device
-/// would be woken for each of them. Where it may, it gives way to the program that asks, and follows it (`ProgramFollowing`):
-/// then it need not spin.
+/// A worker that has served many requests in a row, each quickly, serves alone (`LoneServing`):
+/// others that sleep at the device would be woken for each of them. Where it may, it gives way to
+/// the program that asks, and follows it (`ProgramFollowing`): then it need not spin.
 ///
-/// A worker holds the content of no request but the one it serves, and none while it sleeps or waits for a sync.
+/// A worker holds the content of no request but the one it serves, and none while it sleeps or
+/// waits for a sync.
 final class DeviceTransport: RequestTransport {
     private static let spinNanoseconds: UInt64 = 50_000
     private static let highestCredit = 16
-    /// How long FORGETs are let come together. One that follows an unlink frees a node, and nobody waits for that.
+    /// How long FORGETs are let come together. One that follows an unlink frees a node, and nobody
+    /// waits for that.
     private static let gatheringMicroseconds: UInt32 = 2000
     /// Requests after which whoever still sleeps at the device is sent away again.
     private static let requestsBetweenReminders: UInt32 = 256
@@ -100,8 +104,9 @@ final class DeviceTransport: RequestTransport {
 
     /// Throws `ENOMEM` where there is no memory for the buffer.
     ///
-    /// `maySpin`: whether small requests are to be expected; without, it sleeps for each. `gathersForgets`: nothing comes that a
-    /// program waits for, so that after a FORGET more of them are let come together, and the thread is not woken for each.
+    /// `maySpin`: whether small requests are to be expected; without, it sleeps for each.
+    /// `gathersForgets`: nothing comes that a program waits for, so that after a FORGET more of
+    /// them are let come together, and the thread is not woken for each.
     init(
         _ share: DeviceShare, number: Int, _ wipeProgress: WipeProgress, maySpin: Bool = true,
         gathersForgets: Bool = false
@@ -204,8 +209,8 @@ final class DeviceTransport: RequestTransport {
         // While nothing came the watch has ended it.
         if isAlone, !share.alone.isServed(by: number) { serveWithOthers() }
         if isAlone {
-            // To one that is followed a request comes when the program is let wait for it, whoever looks: what had waited was
-            // there beside the one before.
+            // To one that is followed a request comes when the program is let wait for it, whoever
+            // looks: what had waited was there beside the one before.
             let wasFollowing = following.isOn
             let hadCompany = noteCompany(header)
             if wasFollowing { hadWaited = hadCompany }
@@ -232,7 +237,8 @@ final class DeviceTransport: RequestTransport {
         }
     }
 
-    /// Follows the program while requests come one after the other. Whether this one was there beside the one before.
+    /// Follows the program while requests come one after the other. Whether this one was there
+    /// beside the one before.
     private func noteCompany(_ header: fuse_in_header) -> Bool {
         guard share.alone.mayGiveWay.load(ordering: .relaxed) else {
             following.end()
@@ -310,7 +316,8 @@ final class DeviceTransport: RequestTransport {
         }
     }
 
-    /// What the protocol does not foresee is waited out, but not for ever: a daemon that serves nothing had better end.
+    /// What the protocol does not foresee is waited out, but not for ever: a daemon that serves
+    /// nothing had better end.
     private func strange() -> Outcome {
         strangeErrors += 1
         return strangeErrors > 1000 ? .ended : .nothing
@@ -385,7 +392,8 @@ final class DeviceTransport: RequestTransport {
 
     // MARK: Wiping
 
-    /// Within a request of which nothing in the buffer is needed any more, before it waits for a disk: a lock need not wait for that.
+    /// Within a request of which nothing in the buffer is needed any more, before it waits for a
+    /// disk: a lock need not wait for that.
     func willSync() {
         leaveNothing()
         hasSynced = true

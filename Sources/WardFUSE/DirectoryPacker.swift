@@ -1,8 +1,8 @@
 import CWardLinux
 import WardVolume
 
-/// Packs directory entries into a reply, as `fuse_dirent` or `fuse_direntplus` with the name behind it, each filled up
-/// to a multiple of eight bytes.
+/// Packs directory entries into a reply, as `fuse_dirent` or `fuse_direntplus` with the name behind
+/// it, each filled up to a multiple of eight bytes.
 struct DirectoryPacker: DirectorySink {
     private let buffer: UnsafeMutableRawBufferPointer
     private let policy: CachePolicy

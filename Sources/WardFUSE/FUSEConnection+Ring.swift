@@ -8,15 +8,15 @@ extension FUSEConnection {
     /// What requests come by; until `serve` is called, what was agreed on.
     public var transport: FUSETransport { usesRing.load(ordering: .relaxed) ? .ioUring : .device }
 
-    /// What the kernel answered that the protocol does not foresee, or why there is nobody to serve; the connection was aborted
-    /// for it.
+    /// What the kernel answered that the protocol does not foresee, or why there is nobody to
+    /// serve; the connection was aborted for it.
     public var servingError: Errno? {
         let result = strangeResult.load(ordering: .relaxed)
         return result == 0 ? nil : Errno(rawValue: 0 &- result)
     }
 
-    /// Returns when the kernel has ended the connection, or it was cut off; false where the rings can't be had, at once: the kernel
-    /// sends requests to the device then.
+    /// Returns when the kernel has ended the connection, or it was cut off; false where the rings
+    /// can't be had, at once: the kernel sends requests to the device then.
     func serveByRing(_ volume: Volume) -> Bool {
         let refusal: RingRefusal
         do throws(Errno) {
@@ -71,7 +71,8 @@ extension FUSEConnection {
         abort()
     }
 
-    /// What still comes by the device: FORGET and INTERRUPT, and what was asked before the rings were there.
+    /// What still comes by the device: FORGET and INTERRUPT, and what was asked before the rings
+    /// were there.
     private func serveAside(_ volume: Volume) {
         let syncs = SyncPool<DeviceChannel>(volume, workers: 1)
         let progress = WipeProgress()

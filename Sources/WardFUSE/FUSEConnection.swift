@@ -6,19 +6,21 @@ import WardVolume
 
 /// A mount and the conversation with the kernel about it.
 ///
-/// `mount` puts it in place and agrees on the protocol; from then on programs that touch it wait until `serve` answers.
-/// The process that serves must never touch the mount itself.
+/// `mount` puts it in place and agrees on the protocol; from then on programs that touch it wait
+/// until `serve` answers. The process that serves must never touch the mount itself.
 public final class FUSEConnection: Sendable {
     /// The canonical path of the mount point.
     public let mountPoint: String
-    /// The connection's number: the directory of `/sys/fs/fuse/connections`, and the minor number of the mount's device.
+    /// The connection's number: the directory of `/sys/fs/fuse/connections`, and the minor number
+    /// of the mount's device.
     public let connectionID: UInt32
     let share: DeviceShare
     let negotiation: Negotiation
     let policy: CachePolicy
-    /// `abort` under `/sys/fs/fuse/connections`, -1 where it can't be opened. Opened while it is sure whose it is: numbers
-    /// come back, but an open file keeps to its connection (fs/fuse/control.c). And no program can use up the descriptor
-    /// that is needed when the connection has to be cut.
+    /// `abort` under `/sys/fs/fuse/connections`, -1 where it can't be opened. Opened while it is
+    /// sure whose it is: numbers come back, but an open file keeps to its connection
+    /// (fs/fuse/control.c). And no program can use up the descriptor that is needed when the
+    /// connection has to be cut.
     private let abortFile: Int32
     let counts = RequestCounts()
     /// Those that read from the device.
@@ -48,14 +50,15 @@ public final class FUSEConnection: Sendable {
 
     // MARK: Mounting
 
-    /// Finds out whether `mount` would be refused, without touching anything. Throws what `mount` would.
+    /// Finds out whether `mount` would be refused, without touching anything. Throws what `mount`
+    /// would.
     public static func check(_ options: FUSEMountOptions) throws(FUSEError) {
         try Mounting.check(options)
         _ = try MountPoint(checking: options.mountPoint)
     }
 
-    /// Mounts: mount(2) as root, through `fusermount3` otherwise. A mount left by a daemon that died is detached first;
-    /// nothing is touched before everything that can be checked was.
+    /// Mounts: mount(2) as root, through `fusermount3` otherwise. A mount left by a daemon that
+    /// died is detached first; nothing is touched before everything that can be checked was.
     public static func mount(_ options: FUSEMountOptions) throws(FUSEError) -> FUSEConnection {
         try Mounting.check(options)
         let point = try MountPoint(checking: options.mountPoint)
@@ -148,8 +151,9 @@ public final class FUSEConnection: Sendable {
         }
     }
 
-    /// Whether the rings are to be used where the kernel offers them. What this process may not have is not asked for: the
-    /// kernel would hold back every request until it is there, and `Mounting.check` has told who insists.
+    /// Whether the rings are to be used where the kernel offers them. What this process may not
+    /// have is not asked for: the kernel would hold back every request until it is there, and
+    /// `Mounting.check` has told who insists.
     private static func usesRing(_ options: FUSEMountOptions) -> Bool {
         guard options.transport == nil else { return options.transport == .ioUring }
         return (try? RingTransport.check()) != nil && CPUs.read() != nil
@@ -164,7 +168,8 @@ public final class FUSEConnection: Sendable {
         _ = withUnsafeBytes(of: &message) { channel.send($0) }
     }
 
-    /// The kernel takes INIT's read-ahead as an upper bound on its own 128 KiB; only root may raise that.
+    /// The kernel takes INIT's read-ahead as an upper bound on its own 128 KiB; only root may raise
+    /// that.
     private static func raiseReadAhead(of minor: UInt32) {
         guard
             let file = try? OwnedDescriptor(
@@ -194,8 +199,9 @@ public final class FUSEConnection: Sendable {
         max(2, min(8, Int(sysconf(Int32(_SC_NPROCESSORS_ONLN))) * 2))
     }
 
-    /// Serves `volume` on `threads` threads of its own and returns when the kernel has ended the connection: unmounted
-    /// or aborted. Called once. Over io_uring there are as many threads as the machine has CPUs for.
+    /// Serves `volume` on `threads` threads of its own and returns when the kernel has ended the
+    /// connection: unmounted or aborted. Called once. Over io_uring there are as many threads as
+    /// the machine has CPUs for.
     public func serve(_ volume: Volume, threads: Int) {
         if negotiation.usesRing {
             if serveByRing(volume) { return }
@@ -208,8 +214,9 @@ public final class FUSEConnection: Sendable {
         let progress = (0..<count).map { _ in WipeProgress() }
         workers.withLock { $0 = progress }
         defer { workers.withLock { $0 = [] } }
-        // The first worker has a thread of its own too: its name and its deafness to signals; if there are no threads
-        // to be had, this one serves. Its memory comes before that of the others.
+        // The first worker has a thread of its own too: its name and its deafness to signals; if
+        // there are no threads to be had, this one serves. Its memory comes before that of the
+        // others.
         let start = WorkerStart()
         let first = try? SystemThread("ward-fuse-0") { [self] in
             work(volume, syncs, 0, progress[0], start)
@@ -265,18 +272,20 @@ public final class FUSEConnection: Sendable {
         }
     }
 
-    /// Requests of the kernel since the mount, by the names of linux/fuse.h; those that never came are left out.
+    /// Requests of the kernel since the mount, by the names of linux/fuse.h; those that never came
+    /// are left out.
     public var requestCounts: [(name: String, count: Int)] { counts.all }
 
-    /// Makes ordinary threads of workers that let programs go first, for some time from now on: before anybody waits for one of
-    /// them who must not wait long.
+    /// Makes ordinary threads of workers that let programs go first, for some time from now on:
+    /// before anybody waits for one of them who must not wait long.
     public func stopGivingWay() {
         share.alone.pauseGivingWay(nanoseconds: GivingWay.pauseAtLockNanoseconds)
         ring.withLock { $0 }?.stopGivingWay()
     }
 
-    /// Wipes what earlier requests left in the workers' buffers: content of files whose class was just evicted. Workers
-    /// that sleep did it before; returns false where a worker was still at its request when `timeout` was over.
+    /// Wipes what earlier requests left in the workers' buffers: content of files whose class was
+    /// just evicted. Workers that sleep did it before; returns false where a worker was still at
+    /// its request when `timeout` was over.
     @discardableResult
     public func wipeRequestBuffers(timeout: Duration = .seconds(1)) -> Bool {
         let deadline = SystemClock.monotonic() + timeout
@@ -290,8 +299,9 @@ public final class FUSEConnection: Sendable {
 
     // MARK: Ending
 
-    /// Unmounts; `serve` returns once the kernel has. `lazy`: at once, even while files are open. Nothing happens where
-    /// it is not mounted any more. From a thread that serves no requests. Throws `.busy` while something is in use.
+    /// Unmounts; `serve` returns once the kernel has. `lazy`: at once, even while files are open.
+    /// Nothing happens where it is not mounted any more. From a thread that serves no requests.
+    /// Throws `.busy` while something is in use.
     public func unmount(lazy: Bool) throws(FUSEError) {
         guard isMounted else { return }
         try Unmounting.unmount(mountPoint, lazy: lazy)
@@ -303,9 +313,9 @@ public final class FUSEConnection: Sendable {
         return entry.deviceMinor == connectionID && entry.isWard
     }
 
-    /// Cuts the connection: every request, waiting or to come, fails with ECONNABORTED or ENOTCONN, and `serve` returns.
-    /// The mount stays, dead, until it is unmounted. False where there is no way to do it: no
-    /// `/sys/fs/fuse/connections` and not root.
+    /// Cuts the connection: every request, waiting or to come, fails with ECONNABORTED or ENOTCONN,
+    /// and `serve` returns. The mount stays, dead, until it is unmounted. False where there is no
+    /// way to do it: no `/sys/fs/fuse/connections` and not root.
     @discardableResult
     public func abort() -> Bool {
         var one = UInt8(ascii: "1")
@@ -313,11 +323,12 @@ public final class FUSEConnection: Sendable {
         return geteuid() == 0 && isMounted && forceAbort()
     }
 
-    /// A descriptor to which a write cuts this connection and no other; nil where there is none. For a helper process.
+    /// A descriptor to which a write cuts this connection and no other; nil where there is none.
+    /// For a helper process.
     public var abortDescriptor: Int32? { abortFile >= 0 ? abortFile : nil }
 
-    /// Requests that the kernel has and that are not answered yet, those it has not handed out included; nil where it
-    /// does not tell.
+    /// Requests that the kernel has and that are not answered yet, those it has not handed out
+    /// included; nil where it does not tell.
     var requestsWaiting: Int? {
         // It tells a number once: opened each time.
         guard
@@ -330,8 +341,8 @@ public final class FUSEConnection: Sendable {
             String(decoding: text.prefix(count).prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self))
     }
 
-    /// Where the control file system is not mounted (containers): MNT_FORCE aborts the connection first, and where that
-    /// succeeds in unmounting too, so much the better.
+    /// Where the control file system is not mounted (containers): MNT_FORCE aborts the connection
+    /// first, and where that succeeds in unmounting too, so much the better.
     private func forceAbort() -> Bool {
         umount2(mountPoint, Int32(MNT_FORCE) | Unmounting.umountNoFollow) == 0
             || ward_errno() == EBUSY

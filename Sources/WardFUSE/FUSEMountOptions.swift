@@ -7,10 +7,11 @@ public struct FUSEMountOptions: Sendable {
     /// Whether users other than the one who mounts may use it (`allow_other`).
     public var allowOther: Bool
     public var readOnly: Bool
-    /// Whether somebody else may change the backing directory while it is mounted: then the kernel's caches expire after
-    /// a second, and pages are dropped at every open.
+    /// Whether somebody else may change the backing directory while it is mounted: then the
+    /// kernel's caches expire after a second, and pages are dropped at every open.
     public var sharedStorage: Bool
-    /// What requests are to come by; mounting fails where it can't be had. Nil: the fastest there is.
+    /// What requests are to come by; mounting fails where it can't be had. Nil: the fastest there
+    /// is.
     public var transport: FUSETransport?
 
     public init(

@@ -2,7 +2,8 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// The set-user-ID helper of the fuse3 package, fusermount3(1): mounts and unmounts for ordinary users.
+/// The set-user-ID helper of the fuse3 package, fusermount3(1): mounts and unmounts for ordinary
+/// users.
 struct Fusermount {
     let program: String
 
@@ -23,7 +24,8 @@ struct Fusermount {
     /// What it came to: nil for success, else what it complained about.
     typealias Complaint = String
 
-    /// Mounts and returns the descriptor of `/dev/fuse`, which it sends over a socket (`SCM_RIGHTS`).
+    /// Mounts and returns the descriptor of `/dev/fuse`, which it sends over a socket
+    /// (`SCM_RIGHTS`).
     func mount(_ options: [String], on mountPoint: String) throws(FUSEError) -> Int32 {
         var ends: (Int32, Int32) = (-1, -1)
         let made = withUnsafeMutableBytes(of: &ends) {
@@ -140,7 +142,8 @@ struct Fusermount {
 
     /// unix(7): one descriptor beside one byte; nil where the other end closed without sending one.
     private static func receiveDescriptor(_ socket: Int32) -> Int32? {
-        // cmsghdr {size_t length; int level; int type}, then the descriptor; CMSG_SPACE(sizeof(int)) is 24.
+        // cmsghdr {size_t length; int level; int type}, then the descriptor;
+        // CMSG_SPACE(sizeof(int)) is 24.
         var control: (Int, Int32, Int32, Int32, Int32) = (0, 0, 0, -1, 0)
         var byte: UInt8 = 0
         let received = withUnsafeMutableBytes(of: &control) { control in

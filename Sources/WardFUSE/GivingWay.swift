@@ -3,18 +3,21 @@ import Glibc
 import Synchronization
 import WardSystem
 
-// Workers of FUSE over io_uring that let every program go first (`SCHED_IDLE`, sched(7)), decision 0068.
+// Workers of FUSE over io_uring that let every program go first (`SCHED_IDLE`, sched(7)), decision
+// 0068.
 //
-// A program that is woken while its worker still runs is put on another CPU, where that has nothing to do
-// (`select_idle_sibling`, kernel/sched/fair.c): each answer would move it, and each move costs more than the request. A CPU
-// that runs nothing but SCHED_IDLE counts as one with nothing to do, so beside such a worker the program stays
-// where it is.
+// A program that is woken while its worker still runs is put on another CPU, where that has nothing
+// to do (`select_idle_sibling`, kernel/sched/fair.c): each answer would move it, and each move
+// costs more than the request. A CPU that runs nothing but SCHED_IDLE counts as one with nothing to
+// do, so beside such a worker the program stays where it is.
 
 /// Whether the requests of a queue come one after the other.
 ///
-/// Those of several programs at once had better be spread over the CPUs: a worker gives way only while they don't.
+/// Those of several programs at once had better be spread over the CPUs: a worker gives way only
+/// while they don't.
 struct RequestMix {
-    /// Requests after which a worker may give way, and of which so many must have had company at most.
+    /// Requests after which a worker may give way, and of which so many must have had company at
+    /// most.
     private static let longWindow = 64
     /// Those after which it does not any more, and so many of them must have had company at least.
     private static let shortWindow = 16
@@ -41,7 +44,8 @@ struct RequestMix {
 struct ThreadUse: Equatable {
     /// It runs, or would if it were let.
     var isRunnable: Bool
-    /// How long it ran, to this moment; how long it waited before it did, up to the last time that it was let; nanoseconds. And how often it was.
+    /// How long it ran, to this moment; how long it waited before it did, up to the last time that
+    /// it was let; nanoseconds. And how often it was.
     var nanoseconds: UInt64
     var waitedNanoseconds: UInt64 = 0
     var turns: UInt64
@@ -67,7 +71,8 @@ struct ThreadUse: Equatable {
 
     /// By its clock, which goes on while it runs; what proc(5) tells grows with the kernel's ticks.
     private static func nanoseconds(ofThread thread: Int32) -> UInt64? {
-        // CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED of linux/posix-timers.h, as pthread_getcpuclockid(3) makes them.
+        // CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED of linux/posix-timers.h, as
+        // pthread_getcpuclockid(3) makes them.
         let clock = clockid_t(bitPattern: UInt32(bitPattern: ~thread) << 3 | 6)
         var time = timespec()
         guard clock_gettime(clock, &time) == 0 else { return nil }
@@ -90,7 +95,8 @@ struct Starvation {
         clock_getres(CLOCK_MONOTONIC_COARSE, &tick)
         return max(5_000_000, tick.tv_nsec * 3 / 2)
     }()
-    /// How long nobody gives way after it was found once, and at most, nanoseconds: twice as long each time.
+    /// How long nobody gives way after it was found once, and at most, nanoseconds: twice as long
+    /// each time.
     static let firstPauseNanoseconds: UInt64 = 100_000_000
     static let longestPauseNanoseconds: UInt64 = 64_000_000_000
 
@@ -101,8 +107,8 @@ struct Starvation {
     /// Some were found, ever.
     var hasFound: Bool { lastFound != nil }
 
-    /// Those of `threads` that wanted to run from the last look to this one, and never did; that waited for most of the time
-    /// before they did; or that can't be seen.
+    /// Those of `threads` that wanted to run from the last look to this one, and never did; that
+    /// waited for most of the time before they did; or that can't be seen.
     mutating func find(
         _ threads: [Int32], use: (Int32) -> ThreadUse? = ThreadUse.read(ofThread:)
     ) -> [Int32] {
@@ -135,10 +141,11 @@ enum GivingWay {
     /// How long nobody does from the beginning of a lock.
     static let pauseAtLockNanoseconds: UInt64 = 100_000_000
 
-    /// Whether a thread may give way: only where it can be undone, and starvation seen. An ordinary user may undo it where
-    /// `RLIMIT_NICE` lets niceness be 0 (20, setrlimit(2)).
+    /// Whether a thread may give way: only where it can be undone, and starvation seen. An ordinary
+    /// user may undo it where `RLIMIT_NICE` lets niceness be 0 (20, setrlimit(2)).
     ///
-    /// That is tried on a thread that only sleeps: one that gives way, and for which it can't be undone, might not end for long.
+    /// That is tried on a thread that only sleeps: one that gives way, and for which it can't be
+    /// undone, might not end for long.
     static func isPossible() -> Bool {
         var limit = rlimit()
         guard

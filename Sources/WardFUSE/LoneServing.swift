@@ -5,15 +5,18 @@ import WardSystem
 
 /// Lets one worker serve all requests while it keeps up, and the others rest in user space.
 ///
-/// For each request the kernel wakes one of the threads that sleep in read(2) on the device, though another one polls and takes
-/// it (fs/fuse/dev.c, `fuse_dev_wake_and_unlock`): two context switches for nothing, on the CPU of the program that waits for
-/// the answer. So a worker that has answered enough requests in a row quickly takes over, and gets the others out of the
-/// kernel. One of these stays on watch: a millisecond without an answer while another request waits, and all are back at the
-/// device. When nothing comes any more they go back, too, so that an idle mount does nothing at all.
+/// For each request the kernel wakes one of the threads that sleep in read(2) on the device, though
+/// another one polls and takes it (fs/fuse/dev.c, `fuse_dev_wake_and_unlock`): two context switches
+/// for nothing, on the CPU of the program that waits for the answer. So a worker that has answered
+/// enough requests in a row quickly takes over, and gets the others out of the kernel. One of these
+/// stays on watch: a millisecond without an answer while another request waits, and all are back at
+/// the device. When nothing comes any more they go back, too, so that an idle mount does nothing at
+/// all.
 ///
-/// Where that is allowed (`GivingWay`), and requests come one after the other, whoever is on watch makes the worker that serves
-/// give way to the program that asks, and an ordinary thread again, bound to no CPU, when the watch ends, whyever, or it starves.
-/// Nobody else does: a worker that gave way by itself could be kept from undoing it.
+/// Where that is allowed (`GivingWay`), and requests come one after the other, whoever is on watch
+/// makes the worker that serves give way to the program that asks, and an ordinary thread again,
+/// bound to no CPU, when the watch ends, whyever, or it starves. Nobody else does: a worker that
+/// gave way by itself could be kept from undoing it.
 final class LoneServing: Sendable {
     /// Of the watch's looks, without a request.
     private static let idleLooks = 16
@@ -33,14 +36,15 @@ final class LoneServing: Sendable {
     let mayGiveWay = Atomic<Bool>(false)
     /// Of the owner: it wants to give way.
     let wantsToGiveWay = Atomic<Bool>(false)
-    /// Goes up when an owner is made to give way and when it is made an ordinary thread again; odd in between.
+    /// Goes up when an owner is made to give way and when it is made an ordinary thread again; odd
+    /// in between.
     let turn = Atomic<UInt32>(0)
     /// The owner's thread, gettid(2).
     private let ownerThread = Atomic<Int32>(0)
     /// Nobody gives way before that, nanoseconds of the monotonic clock.
     private let from = Atomic<UInt64>(0)
-    /// The thread that was made to give way; 0: none. The owner takes it to bind itself, and may be kept from running then: whoever
-    /// else does uses `withGiving`.
+    /// The thread that was made to give way; 0: none. The owner takes it to bind itself, and may be
+    /// kept from running then: whoever else does uses `withGiving`.
     private let giving = Mutex<Int32>(0)
     private let looking = Mutex(Looking())
     /// Those that sleep at the device, by worker.
@@ -55,13 +59,15 @@ final class LoneServing: Sendable {
         var starvation = Starvation()
         /// Nanoseconds of the monotonic clock.
         var next: UInt64 = 0
-        /// The request, a beat, that the owner was at for longer than a look, and what it had had by then.
+        /// The request, a beat, that the owner was at for longer than a look, and what it had had
+        /// by then.
         var held: (request: UInt64, time: UInt64, use: ThreadUse?)?
         /// When the owner was made an ordinary thread within a request, the last time.
         var wasFreed: UInt64 = 0
     }
 
-    /// `watchNanoseconds`: from one look of the watch's to the next. `use`: what a thread of this process has had of the CPUs.
+    /// `watchNanoseconds`: from one look of the watch's to the next. `use`: what a thread of this
+    /// process has had of the CPUs.
     init(
         watchNanoseconds: Int = 1_000_000, freedNanoseconds: UInt64 = 20_000_000,
         use: @escaping @Sendable (Int32) -> ThreadUse? = ThreadUse.read(ofThread:)
@@ -104,8 +110,9 @@ final class LoneServing: Sendable {
         beat.store(now &+ 1, ordering: .releasing)
     }
 
-    /// Binds the owner, which calls, to a CPU while it gives way. To be undone by who ends that, not by the owner: that may be kept
-    /// from running there. So binding and the look whether it still gives way are one step.
+    /// Binds the owner, which calls, to a CPU while it gives way. To be undone by who ends that,
+    /// not by the owner: that may be kept from running there. So binding and the look whether it
+    /// still gives way are one step.
     func bindOwner(to cpu: UInt32) -> ProgramFollowing.Binding {
         let done = giving.withLockIfAvailable { thread -> ProgramFollowing.Binding in
             guard thread == ward_gettid() else { return .notNow }
@@ -125,8 +132,8 @@ final class LoneServing: Sendable {
         end()
     }
 
-    /// Gets those out of the kernel that still sleep there. A signal that comes before the system call is lost: to be called
-    /// again now and then.
+    /// Gets those out of the kernel that still sleep there. A signal that comes before the system
+    /// call is lost: to be called again now and then.
     func sendOthersAway(_ worker: Int) {
         sleepers.withLock { sleepers in
             for (number, thread) in sleepers.enumerated() where number != worker {
@@ -156,7 +163,8 @@ final class LoneServing: Sendable {
         return InterruptingSignal.whileAccepting(body)
     }
 
-    /// Waits while another one serves alone, or less. `isAnotherThere`: a request waits at the device.
+    /// Waits while another one serves alone, or less. `isAnotherThere`: a request waits at the
+    /// device.
     func rest(_ worker: Int, isAnotherThere: () -> Bool) {
         let now = state.value
         guard now & 1 == 1, isServedByOther(than: worker) else { return }
@@ -189,8 +197,8 @@ final class LoneServing: Sendable {
 
     // MARK: Giving way
 
-    /// Makes the owner give way, or not any more. By whoever is on watch. `heldRequest`: the one, a beat, that it has been at since the last
-    /// look; 0: there is none.
+    /// Makes the owner give way, or not any more. By whoever is on watch. `heldRequest`: the one, a
+    /// beat, that it has been at since the last look; 0: there is none.
     private func considerGivingWay(_ now: UInt64, heldRequest: UInt64) {
         looking.withLock { looking in
             if !wantsToGiveWay.load(ordering: .relaxed) || now < from.load(ordering: .acquiring) {
@@ -226,7 +234,8 @@ final class LoneServing: Sendable {
         from.max(now &+ pause, ordering: .sequentiallyConsistent)
     }
 
-    /// The owner has hardly run since the last look that found it at this request, though it would if it were let.
+    /// The owner has hardly run since the last look that found it at this request, though it would
+    /// if it were let.
     private func isKeptFromRunning(
         _ looking: inout Looking, _ request: UInt64, _ now: UInt64
     ) -> Bool {
@@ -264,8 +273,9 @@ final class LoneServing: Sendable {
         _ = ward_make_leave_cpu(thread)
     }
 
-    /// Where the owner binds itself meanwhile it is soon through, or kept from running: after a millisecond it is made an ordinary
-    /// thread, bound to nothing, as often as needed, and its turn is over. False: given up after `patience` nanoseconds.
+    /// Where the owner binds itself meanwhile it is soon through, or kept from running: after a
+    /// millisecond it is made an ordinary thread, bound to nothing, as often as needed, and its
+    /// turn is over. False: given up after `patience` nanoseconds.
     @discardableResult
     private func withGiving(
         patience: UInt64 = .max, _ body: (inout Int32) -> Void
@@ -292,8 +302,8 @@ final class LoneServing: Sendable {
     /// Of any thread.
     var hasStarved: Bool { looking.withLock { $0.starvation.hasFound } }
 
-    /// Nobody gives way for so long from now on. Of any thread; it waits some milliseconds at most. False: then it gave up, and whoever
-    /// is on watch sees to it.
+    /// Nobody gives way for so long from now on. Of any thread; it waits some milliseconds at most.
+    /// False: then it gave up, and whoever is on watch sees to it.
     @discardableResult
     func pauseGivingWay(nanoseconds: UInt64) -> Bool {
         from.max(SystemClock.nanoseconds() &+ nanoseconds, ordering: .sequentiallyConsistent)
@@ -303,19 +313,21 @@ final class LoneServing: Sendable {
 
 /// How one worker gets on with what comes: whether it could serve alone.
 struct ServingPace {
-    /// More requests in a row that waited already when the one before was answered are more than one worker's.
+    /// More requests in a row that waited already when the one before was answered are more than
+    /// one worker's.
     static let mostWaiting = 8
     /// `evenness` goes up by one for a request served quickly, and down by this for another.
     private static let penalty = 16
-    /// And by this for a sync. What is no more than a write and a sync in turns is not one worker's: it would wait on the program's CPU,
-    /// away from where the disk reports.
+    /// And by this for a sync. What is no more than a write and a sync in turns is not one
+    /// worker's: it would wait on the program's CPU, away from where the disk reports.
     private static let syncPenalty = 4
     private static let slowNanoseconds: UInt64 = 40_000
     /// What takes longer is not one worker's, even where it waited for nothing.
     private static let longNanoseconds: UInt64 = 500_000
     private static let enough = 64
     private static let highest = 128
-    /// After a slow one it is seen of so many whether they wait, and after one that did of none of so many slow ones.
+    /// After a slow one it is seen of so many whether they wait, and after one that did of none of
+    /// so many slow ones.
     private static let watched = 64
     private static let unwatched = 16
 
@@ -356,8 +368,9 @@ struct ServingPace {
     @inline(__always)
     var needsOthers: Bool { evenness < ServingPace.enough / 2 }
 
-    /// A request came, nanoseconds of the clock; `hadWaited`: it was there before it was asked for; `isSync`: how long it takes says nothing
-    /// of the others; `isLarge`: others could do some of it.
+    /// A request came, nanoseconds of the clock; `hadWaited`: it was there before it was asked for;
+    /// `isSync`: how long it takes says nothing of the others; `isLarge`: others could do some of
+    /// it.
     @inline(__always)
     mutating func begin(
         _ now: UInt64, hadWaited: Bool, isSync: Bool = false, isLarge: Bool = false

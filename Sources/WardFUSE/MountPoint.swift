@@ -36,8 +36,8 @@ struct MountPoint {
         try MountPoint.checkEmpty(given)
     }
 
-    /// Whether a FUSE mount without a daemon is at `path`. `stat` does not tell: the kernel answers it from memory for
-    /// as long as the dead daemon allowed; opening always asks.
+    /// Whether a FUSE mount without a daemon is at `path`. `stat` does not tell: the kernel answers
+    /// it from memory for as long as the dead daemon allowed; opening always asks.
     private static func isDead(_ path: String) -> Bool {
         do throws(Errno) {
             Syscall.close(try Syscall.open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK))

@@ -4,7 +4,8 @@ import WardSystem
 
 /// Putting a mount in place: mount(2) as root, `fusermount3` for everybody else.
 enum Mounting {
-    /// Mounts on a checked mount point; gives the descriptor of `/dev/fuse` on which the kernel now waits for INIT.
+    /// Mounts on a checked mount point; gives the descriptor of `/dev/fuse` on which the kernel now
+    /// waits for INIT.
     static func mount(_ options: FUSEMountOptions, on point: MountPoint) throws(FUSEError) -> Int32
     {
         if geteuid() == 0 {

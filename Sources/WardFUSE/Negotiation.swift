@@ -12,20 +12,21 @@ struct Negotiation: Equatable {
     static let oldestMinorVersion: UInt32 = 31
     /// Linux 6.16: a page stays under write-back until its WRITE was answered.
     static let minorVersionOfWriteBackInPlace: UInt32 = 44
-    /// After this the kernel aborts a connection that does not answer, so that a stuck daemon can't leave processes that
-    /// can't be killed. Linux 6.15; seconds.
+    /// After this the kernel aborts a connection that does not answer, so that a stuck daemon can't
+    /// leave processes that can't be killed. Linux 6.15; seconds.
     static let requestTimeoutSeconds: UInt16 = 300
 
     /// Everything ward asks for, where the kernel offers it. Left out on purpose:
     /// - WRITEBACK_CACHE: with it a lock can acknowledge a write that is never stored;
     /// - POSIX_LOCKS, FLOCK_LOCKS: the kernel keeps locks itself, which costs no request;
     /// - AUTO_INVAL_DATA: ward is the only writer, so the kernel's pages go only when ward says so;
-    /// - EXPORT_SUPPORT: node IDs are addresses (NO_EXPORT_SUPPORT refuses to make file handles of them);
+    /// - EXPORT_SUPPORT: node IDs are addresses (NO_EXPORT_SUPPORT refuses to make file handles of
+    ///   them);
     /// - OVER_IO_URING: only where it is asked for (`usesRing`);
-    /// - ASYNC_DIO: pages that a buffered read fills while an asynchronous O_DIRECT write is under way would stay
-    ///   as they are. The kernel drops them after a write that it waits for (`generic_file_direct_write`,
-    ///   mm/filemap.c), and after no other. Without it such a write is made as a synchronous one is
-    ///   (`fuse_direct_IO`, fs/fuse/file.c);
+    /// - ASYNC_DIO: pages that a buffered read fills while an asynchronous O_DIRECT write is under
+    ///   way would stay as they are. The kernel drops them after a write that it waits for
+    ///   (`generic_file_direct_write`, mm/filemap.c), and after no other. Without it such a write
+    ///   is made as a synchronous one is (`fuse_direct_IO`, fs/fuse/file.c);
     /// - SPLICE_*: splicing costs an encrypting daemon more than it saves.
     static func wanted(sharedStorage: Bool) -> UInt64 {
         let always =
@@ -38,13 +39,15 @@ struct Negotiation: Equatable {
 
     /// The agreement on what `request` offers; nil where the kernel is too old to be served.
     ///
-    /// `usesRing`: with FUSE over io_uring, where the kernel offers it; it then sends next to nothing to the device.
+    /// `usesRing`: with FUSE over io_uring, where the kernel offers it; it then sends next to
+    /// nothing to the device.
     init?(answering request: fuse_init_in, sharedStorage: Bool, usesRing: Bool = false) {
         guard request.major == UInt32(FUSE_KERNEL_VERSION),
             request.minor >= Negotiation.oldestMinorVersion
         else { return nil }
         var wanted = Negotiation.wanted(sharedStorage: sharedStorage)
-        // With both, Linux 6.18 takes a request that waits in a ring for one that is never answered.
+        // With both, Linux 6.18 takes a request that waits in a ring for one that is never
+        // answered.
         if usesRing, Negotiation.offersRing(request) {
             wanted = wanted & ~FUSE_REQUEST_TIMEOUT | FUSE_OVER_IO_URING
         }
@@ -74,7 +77,8 @@ struct Negotiation: Equatable {
         out.max_readahead = UInt32(Negotiation.maximumTransferBytes)
         out.flags = UInt32(truncatingIfNeeded: features)
         out.flags2 = UInt32(truncatingIfNeeded: features >> 32)
-        // Read-ahead and asynchronous I/O in flight; the defaults (12 and 9) are from when requests were one page.
+        // Read-ahead and asynchronous I/O in flight; the defaults (12 and 9) are from when requests
+        // were one page.
         out.max_background = 64
         out.congestion_threshold = 48
         out.max_write = UInt32(Negotiation.maximumTransferBytes)

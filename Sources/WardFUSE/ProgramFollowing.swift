@@ -1,21 +1,24 @@
 import CWardLinux
 
-/// Where the worker runs that serves alone at the device and gives way (`LoneServing`): on the CPU of the program that asks,
-/// decision 0071.
+/// Where the worker runs that serves alone at the device and gives way (`LoneServing`): on the CPU
+/// of the program that asks, decision 0071.
 ///
-/// Request and answer need no wake-up across CPUs there. The worker is still on its way out of the system call that answered
-/// when the program goes on, and is let run again when the program waits for the next answer: the request is there when
-/// it looks. So a look that finds nothing says that the program was moved, or that it waits for something else.
+/// Request and answer need no wake-up across CPUs there. The worker is still on its way out of the
+/// system call that answered when the program goes on, and is let run again when the program waits
+/// for the next answer: the request is there when it looks. So a look that finds nothing says that
+/// the program was moved, or that it waits for something else.
 ///
 /// Used by that worker's thread.
 struct ProgramFollowing {
     /// So many looks in a row that found nothing, and where the program runs is looked up.
     static let patience = 2
-    /// It is at the first request and after so many, too: a worker that is awake on another CPU finds every request as well.
+    /// It is at the first request and after so many, too: a worker that is awake on another CPU
+    /// finds every request as well.
     static let requestsBetweenLookUps: UInt32 = 256
 
-    /// The turn of giving way (`LoneServing.turn`) in which this worker was bound to the CPU of the program that asked last;
-    /// nil: it was not. When that turn ends, whoever ends it undoes the binding.
+    /// The turn of giving way (`LoneServing.turn`) in which this worker was bound to the CPU of the
+    /// program that asked last; nil: it was not. When that turn ends, whoever ends it undoes the
+    /// binding.
     private var turn: UInt32?
     private var cpu: UInt32?
     private var vainLooks = 0
@@ -35,8 +38,9 @@ struct ProgramFollowing {
     @inline(__always)
     mutating func noteLook(found: Bool) { vainLooks = found ? 0 : vainLooks &+ 1 }
 
-    /// Before a request of the thread `program`, gettid(2), is served in the turn `turn`; 0: the kernel's own, which changes
-    /// nothing. False where it can't be followed: then nobody is, any more.
+    /// Before a request of the thread `program`, gettid(2), is served in the turn `turn`; 0: the
+    /// kernel's own, which changes nothing. False where it can't be followed: then nobody is, any
+    /// more.
     @inline(__always)
     mutating func follow(_ program: UInt32, turn: UInt32, bind: (UInt32) -> Binding) -> Bool {
         guard program != 0 else { return true }

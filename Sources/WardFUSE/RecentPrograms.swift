@@ -7,9 +7,11 @@ struct RecentPrograms {
     private var last = SIMD8<UInt32>()
     private var next = 0
     private var current: UInt32 = 0
-    /// The last request is not of the program that asked for the one before, and there are no others than these two.
+    /// The last request is not of the program that asked for the one before, and there are no
+    /// others than these two.
     private(set) var takesTurns = false
-    /// When the last request came, and when the last one that was not of the same program as the one before, nanoseconds.
+    /// When the last request came, and when the last one that was not of the same program as the
+    /// one before, nanoseconds.
     private var now: UInt64 = 0
     private var changed: UInt64 = 0
 

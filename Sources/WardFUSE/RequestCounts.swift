@@ -1,7 +1,8 @@
 import CWardLinux
 import Synchronization
 
-/// How many requests of each kind the kernel has sent since the mount. Any thread; the numbers are for people and tests.
+/// How many requests of each kind the kernel has sent since the mount. Any thread; the numbers are
+/// for people and tests.
 final class RequestCounts: @unchecked Sendable {
     // Sendable: the place of the counters is constant, and they are atomic.
     private static let kinds = 64

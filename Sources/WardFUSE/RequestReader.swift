@@ -2,10 +2,11 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Takes a request apart in place, front to back. Everything it lends is valid as long as the request's buffer is.
+/// Takes a request apart in place, front to back. Everything it lends is valid as long as the
+/// request's buffer is.
 ///
-/// The kernel is trusted to speak its protocol; the checks make sure that a misunderstanding becomes `EINVAL` and not a
-/// read past the end.
+/// The kernel is trusted to speak its protocol; the checks make sure that a misunderstanding
+/// becomes `EINVAL` and not a read past the end.
 struct RequestReader {
     private(set) var rest: UnsafeRawBufferPointer
 
@@ -66,8 +67,8 @@ struct Request {
         header.opcode == FUSE_FORGET.rawValue || header.opcode == FUSE_BATCH_FORGET.rawValue
     }
 
-    /// One of those that may fail for want of space, and can be done once more then. WRITE sees to that itself: a failure that it was told of
-    /// must not be forgotten.
+    /// One of those that may fail for want of space, and can be done once more then. WRITE sees to
+    /// that itself: a failure that it was told of must not be forgotten.
     var takesSpace: Bool {
         switch fuse_opcode(rawValue: header.opcode) {
         case FUSE_CREATE, FUSE_TMPFILE, FUSE_MKNOD, FUSE_MKDIR, FUSE_SYMLINK, FUSE_LINK,

@@ -114,8 +114,9 @@ final class RequestServer<Channel: ReplyChannel> {
         // Whatever is interrupted is answered soon, and then everybody is content.
         case FUSE_INTERRUPT, FUSE_NOTIFY_REPLY: break
         case FUSE_IOCTL: call.channel.complete(call.unique, error: -ENOTTY)
-        // ACCESS (the kernel checks), POLL (always ready), STATX (GETATTR does), COPY_FILE_RANGE (the kernel copies),
-        // locks (the kernel keeps them), BMAP, mappings: ENOSYS tells the kernel not to ask again.
+        // ACCESS (the kernel checks), POLL (always ready), STATX (GETATTR does), COPY_FILE_RANGE
+        // (the kernel copies), locks (the kernel keeps them), BMAP, mappings: ENOSYS tells the
+        // kernel not to ask again.
         default: call.channel.complete(call.unique, error: -ENOSYS)
         }
     }

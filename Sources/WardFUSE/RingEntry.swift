@@ -2,12 +2,13 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// The buffers in which one request at a time lies, and then its reply: FUSE over io_uring knows them as an entry of a
-/// queue.
+/// The buffers in which one request at a time lies, and then its reply: FUSE over io_uring knows
+/// them as an entry of a queue.
 ///
-/// A page for the headers, and the payload, which has a page to spare on either side: the request's headers are put in front of
-/// it, so that it is read in one piece like one from the device; and pages are decrypted right into it, whole ones,
-/// though the first and the last may not be asked for in full.
+/// A page for the headers, and the payload, which has a page to spare on either side: the request's
+/// headers are put in front of it, so that it is read in one piece like one from the device; and
+/// pages are decrypted right into it, whole ones, though the first and the last may not be asked
+/// for in full.
 struct RingEntry {
     static let marginBytes = 4096
     private static let payloadOffset = 4096 + marginBytes
@@ -47,8 +48,9 @@ struct RingEntry {
         )
     }
 
-    /// The request that the kernel has put here, in one piece; nil where it makes no sense. What is left of earlier ones is
-    /// wiped: a worker that waits for a disk holds the content of no request but the one it serves.
+    /// The request that the kernel has put here, in one piece; nil where it makes no sense. What is
+    /// left of earlier ones is wiped: a worker that waits for a disk holds the content of no
+    /// request but the one it serves.
     mutating func takeRequest() -> Request? {
         let inner = header.pointee.ring_ent_in_out
         commitID = inner.commit_id
@@ -61,7 +63,8 @@ struct RingEntry {
         let structureBytes = Int(inHeader.len) - RingEntry.inHeaderBytes - payloadBytes
         guard (0...Int(FUSE_URING_OP_IN_BYTES)).contains(structureBytes) else { return nil }
         if inHeader.opcode == FUSE_READ.rawValue {
-            // Content is decrypted into the payload, and is there though the reply is an error in the end.
+            // Content is decrypted into the payload, and is there though the reply is an error in
+            // the end.
             let read = UnsafeRawPointer(memory + RingEntry.structureOffset)
                 .loadUnaligned(as: fuse_read_in.self)
             readBytes = min(Int(read.size), Negotiation.maximumTransferBytes)
@@ -76,7 +79,8 @@ struct RingEntry {
         return Request(UnsafeRawBufferPointer(start: start, count: Int(inHeader.len)))
     }
 
-    /// Puts the reply where the kernel reads it. `content` may be a part of `payload` already, its beginning.
+    /// Puts the reply where the kernel reads it. `content` may be a part of `payload` already, its
+    /// beginning.
     mutating func putReply(_ outHeader: fuse_out_header, _ content: UnsafeRawBufferPointer) {
         var outHeader = outHeader
         var count = content.count
@@ -92,7 +96,8 @@ struct RingEntry {
         header.pointee.ring_ent_in_out.payload_sz = UInt32(truncatingIfNeeded: count)
     }
 
-    /// Leaves nothing of what was served. `keepingRequest`: the kernel has put the next one here, which stays.
+    /// Leaves nothing of what was served. `keepingRequest`: the kernel has put the next one here,
+    /// which stays.
     mutating func wipe(keepingRequest: Bool = false) {
         let keptBytes =
             keepingRequest

@@ -1,13 +1,16 @@
 import CWardLinux
 
-/// Which CPUs the worker of a queue runs on: that of the queue, or any while it serves large reads or waits for a disk.
+/// Which CPUs the worker of a queue runs on: that of the queue, or any while it serves large reads
+/// or waits for a disk.
 ///
-/// What a small request costs is wake-ups, and those are cheapest on the CPU of the program, which sleeps meanwhile. What a
-/// large read costs is reading and deciphering, and the kernel asks for the next one before the program needs it: on the
-/// program's own CPU all of it would wait for each other, beside CPUs with nothing to do. What waits for a disk is woken by that, on
-/// whatever CPU it tells, and the program's CPU, which sleeps, would have to be woken for the worker first.
+/// What a small request costs is wake-ups, and those are cheapest on the CPU of the program, which
+/// sleeps meanwhile. What a large read costs is reading and deciphering, and the kernel asks for
+/// the next one before the program needs it: on the program's own CPU all of it would wait for each
+/// other, beside CPUs with nothing to do. What waits for a disk is woken by that, on whatever CPU
+/// it tells, and the program's CPU, which sleeps, would have to be woken for the worker first.
 struct RingPlacement {
-    /// A smaller one that took so long waited for a disk, nanoseconds: with the store in memory it is a tenth of that.
+    /// A smaller one that took so long waited for a disk, nanoseconds: with the store in memory it
+    /// is a tenth of that.
     static let waitNanoseconds: UInt64 = 40_000
     /// So many other requests in a row, and the worker is back on its CPU.
     static let patience = 4
@@ -16,7 +19,8 @@ struct RingPlacement {
     /// Others since the last large read, or the last that waited; nil on the CPU of the queue.
     private var others: Int?
 
-    /// For the thread that calls, which is moved to `cpu`. Nil where it can't have that CPU: then it stays where it is.
+    /// For the thread that calls, which is moved to `cpu`. Nil where it can't have that CPU: then
+    /// it stays where it is.
     init?(cpu: UInt16) {
         self.cpu = UInt32(cpu)
         guard ward_run_on_cpu(self.cpu) == 0 else { return nil }

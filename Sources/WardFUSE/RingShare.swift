@@ -11,7 +11,8 @@ final class RingShare: Sendable {
     /// The rings are not to be used after all: workers end.
     let isDeclined = Atomic<Bool>(false)
     let queues: [Queue]
-    /// Whether workers may give way (`GivingWay`): not before there is somebody who sees them starve.
+    /// Whether workers may give way (`GivingWay`): not before there is somebody who sees them
+    /// starve.
     let mayGiveWay = Atomic<Bool>(false)
     /// Not before that, nanoseconds of the monotonic clock.
     let mayGiveWayFrom = Atomic<UInt64>(0)

@@ -3,18 +3,21 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Requests by FUSE over io_uring (fs/fuse/dev_uring.c): the kernel copies a request right into a buffer of the worker that
-/// serves it, on the CPU of the program that asks, and one system call each brings an answer there and fetches what comes next.
+/// Requests by FUSE over io_uring (fs/fuse/dev_uring.c): the kernel copies a request right into a
+/// buffer of the worker that serves it, on the CPU of the program that asks, and one system call
+/// each brings an answer there and fetches what comes next.
 ///
-/// A ring is its worker's alone. A worker takes one request at a time, and answers it before it asks for the next one, so
-/// whatever waits for a disk is waited for on the spot: other workers of the queue go on.
+/// A ring is its worker's alone. A worker takes one request at a time, and answers it before it
+/// asks for the next one, so whatever waits for a disk is waited for on the spot: other workers of
+/// the queue go on.
 ///
-/// A reply is handed to the kernel within `send`, and not together with the wait for what comes next, which would
-/// save a system call: `send` runs while a lock still waits for this worker, and content that came to the kernel's pages later
-/// than that would outlive the lock.
+/// A reply is handed to the kernel within `send`, and not together with the wait for what comes
+/// next, which would save a system call: `send` runs while a lock still waits for this worker, and
+/// content that came to the kernel's pages later than that would outlive the lock.
 ///
-/// A worker that serves a request has no other's content in its buffers. One that waits for the next keeps what was served for
-/// a moment only (`RingWatch`), and a lock does not wait for that (`WipeProgress`).
+/// A worker that serves a request has no other's content in its buffers. One that waits for the
+/// next keeps what was served for a moment only (`RingWatch`), and a lock does not wait for that
+/// (`WipeProgress`).
 final class RingTransport: RequestTransport {
     private let worker: RingWorker
     private let share: RingShare
@@ -31,7 +34,8 @@ final class RingTransport: RequestTransport {
     /// Something of what was served may be left.
     private var hasServed = false
     private var isServing = false
-    /// When the READ came that is served, monotonic; 0: it is none, or requests don't come one after the other.
+    /// When the READ came that is served, monotonic; 0: it is none, or requests don't come one
+    /// after the other.
     private var readArrival: UInt64 = 0
     /// How long one took that was answered, nanoseconds.
     private var readTook: UInt64 = 0
@@ -47,7 +51,8 @@ final class RingTransport: RequestTransport {
     /// Called before this worker rests, and on demand: leave nothing of what was served.
     var willRest: () -> Void = {}
 
-    /// For the thread that will use it. `placement`: where that one runs. Throws what ward_ring_open does, and `ENOMEM`.
+    /// For the thread that will use it. `placement`: where that one runs. Throws what
+    /// ward_ring_open does, and `ENOMEM`.
     init(
         _ share: RingShare, _ worker: RingWorker, _ placement: RingPlacement? = nil
     ) throws(Errno) {
@@ -67,7 +72,8 @@ final class RingTransport: RequestTransport {
         }
     }
 
-    /// Offers the entries to the kernel: from now on requests come. Throws what the kernel says to that at once.
+    /// Offers the entries to the kernel: from now on requests come. Throws what the kernel says to
+    /// that at once.
     func register() throws(Errno) {
         for (index, entry) in entries.enumerated() {
             var buffers = entry.buffers
@@ -87,7 +93,8 @@ final class RingTransport: RequestTransport {
         }
     }
 
-    /// Whether this process may use rings at all: a container, or the system (`io_uring_disabled`), may forbid it.
+    /// Whether this process may use rings at all: a container, or the system (`io_uring_disabled`),
+    /// may forbid it.
     static func check() throws(Errno) {
         var ring = ward_ring()
         let result = ward_ring_open(&ring, 1)
@@ -191,13 +198,15 @@ final class RingTransport: RequestTransport {
     /// Why an entry is of no use any more: a negative errno.
     private func noteEnd(_ result: Int32) {
         switch 0 &- result {
-        // Unmounted or aborted; the ring ends; a reply to a request that an abort has ended already.
+        // Unmounted or aborted; the ring ends; a reply to a request that an abort has ended
+        // already.
         case ENOTCONN, ECANCELED, ENOENT, EIO, ECONNABORTED: break
         default: strangeResult = result
         }
     }
 
-    /// What can't be read, or was not answered, must not stay where it is: the program could not even be killed.
+    /// What can't be read, or was not answered, must not stay where it is: the program could not
+    /// even be killed.
     private func answerLeftOver() {
         guard entries[current].commitID != 0 else { return }
         answer(
@@ -207,7 +216,8 @@ final class RingTransport: RequestTransport {
                 unique: entries[current].commitID), UnsafeRawBufferPointer(start: nil, count: 0))
     }
 
-    /// Hands the reply to the kernel, which has taken it when this returns. Nothing where the request is answered already.
+    /// Hands the reply to the kernel, which has taken it when this returns. Nothing where the
+    /// request is answered already.
     func answer(_ index: Int, _ header: fuse_out_header, _ content: UnsafeRawBufferPointer) {
         let commitID = entries[index].commitID
         guard commitID != 0 else { return }
@@ -248,7 +258,8 @@ final class RingTransport: RequestTransport {
             if taken < Settling.longestServiceNanoseconds, comesWhileAwake() { return }
         }
         for entry in entries { share.queues[Int(entry.queue)].idle.add(1, ordering: .relaxed) }
-        // Nothing of what was served is left: a demand that comes meanwhile is met, and this worker looks when it comes round.
+        // Nothing of what was served is left: a demand that comes meanwhile is met, and this worker
+        // looks when it comes round.
         if !hasServed { worker.wipeProgress.met.store(.max, ordering: .sequentiallyConsistent) }
         var signals = InterruptingSignal.others
         let result = ward_ring_wait(&ring, &signals)
@@ -280,8 +291,8 @@ final class RingTransport: RequestTransport {
         worker.wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent)
     }
 
-    /// But for requests that have come: they come within calls of this thread alone (IORING_SETUP_DEFER_TASKRUN), so those that
-    /// are there now are all.
+    /// But for requests that have come: they come within calls of this thread alone
+    /// (IORING_SETUP_DEFER_TASKRUN), so those that are there now are all.
     private func leaveNothing() {
         // Nobody looks after workers that are clean.
         beOrdinary()

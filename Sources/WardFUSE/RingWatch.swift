@@ -4,10 +4,11 @@ import WardSystem
 
 /// Looks after the workers of the rings every 20 ms while there is something to do.
 ///
-/// One that has served, and that nothing came for since the last look, is sent to rest: it wipes its buffers and its stack. To do
-/// that before each wait would cost more than a small request. And where all workers of a queue have been at the same
-/// request since the last look (the store does not answer), another one is started, so that the programs of that CPU, and
-/// a lock, go on. Workers that give way and are starved for it are looked for more often.
+/// One that has served, and that nothing came for since the last look, is sent to rest: it wipes
+/// its buffers and its stack. To do that before each wait would cost more than a small request. And
+/// where all workers of a queue have been at the same request since the last look (the store does
+/// not answer), another one is started, so that the programs of that CPU, and a lock, go on.
+/// Workers that give way and are starved for it are looked for more often.
 final class RingWatch: Sendable {
     private static let intervalNanoseconds = 20_000_000
 

@@ -4,11 +4,13 @@ import Synchronization
 import WardSystem
 import WardVolume
 
-/// The threads that serve a connection by FUSE over io_uring: some for the queue of each CPU, which run there.
+/// The threads that serve a connection by FUSE over io_uring: some for the queue of each CPU, which
+/// run there.
 ///
-/// The kernel gives a request to the worker of its queue that waited last, so the others sleep until that one waits for a
-/// disk. Where the last one that waits is about to, or all of them do, another is started. CPUs that may come later have
-/// queues, too, and no request before that: a thread takes many of them.
+/// The kernel gives a request to the worker of its queue that waited last, so the others sleep
+/// until that one waits for a disk. Where the last one that waits is about to, or all of them do,
+/// another is started. CPUs that may come later have queues, too, and no request before that: a
+/// thread takes many of them.
 final class RingWorkers: @unchecked Sendable {
     // Sendable: what is not constant is in the mutex.
 
@@ -18,8 +20,8 @@ final class RingWorkers: @unchecked Sendable {
     /// What one takes, with its stack and its context.
     private static let workerBytes = 6 << 20
 
-    /// Makes ready what a worker needs beside its transport, before the kernel knows that one; what it returns serves until there
-    /// are no more requests. Throws `ENOMEM`.
+    /// Makes ready what a worker needs beside its transport, before the kernel knows that one; what
+    /// it returns serves until there are no more requests. Throws `ENOMEM`.
     typealias Work =
         @Sendable (RingTransport, _ willSync: @escaping () -> Void) throws(Errno) -> () -> Void
 
@@ -44,7 +46,8 @@ final class RingWorkers: @unchecked Sendable {
         state = Mutex(State(counts: [Int](repeating: 0, count: queues)))
     }
 
-    /// Starts what is needed before the kernel uses any of it. False where that can't be had: no worker is left then.
+    /// Starts what is needed before the kernel uses any of it. False where that can't be had: no
+    /// worker is left then.
     func start(_ cpus: CPUs) -> Bool {
         for cpu in cpus.online where !add(queues: [cpu]) { return giveUp() }
         var rest = cpus.offline[...]
@@ -75,7 +78,8 @@ final class RingWorkers: @unchecked Sendable {
         while let thread = state.withLock({ $0.threads.popLast() }) { thread.join() }
     }
 
-    /// Without a thread for it buffers stay as they are until the next lock, what hangs is not made up for, and nobody gives way.
+    /// Without a thread for it buffers stay as they are until the next lock, what hangs is not made
+    /// up for, and nobody gives way.
     private func startWatch() {
         let watch = RingWatch(
             share, workers: { [unowned self] in state.withLock { $0.workers } },

@@ -53,9 +53,9 @@ struct SyncJob<Channel: ReplyChannel>: Sendable {
 
 /// Threads for `fsync`, so that programs that sync do not hold up programs that don't.
 ///
-/// Up to half of the workers may sync on the spot, which saves a wake-up where the store is fast; the rest is queued. So is what a worker
-/// that serves alone would hold up others with.
-/// Threads are started when they are needed and stay.
+/// Up to half of the workers may sync on the spot, which saves a wake-up where the store is fast;
+/// the rest is queued. So is what a worker that serves alone would hold up others with. Threads are
+/// started when they are needed and stay.
 final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
     // Sendable: `signal` is made for sharing, the rest is constant, atomic or behind the mutex.
     private static var mostThreads: Int { 4 }
@@ -133,7 +133,8 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
         return isQueued
     }
 
-    /// The number of a thread that is to be started; nil where those that there are will do, or there is no memory for more.
+    /// The number of a thread that is to be started; nil where those that there are will do, or
+    /// there is no memory for more.
     private func reserve() -> Int? {
         state.withLock { state in
             guard state.reserved - state.busyThreads <= state.queue.count,

@@ -2,12 +2,12 @@ import WardVolume
 
 /// Where requests come from. One value for each worker thread; used by that thread alone.
 ///
-/// There are two, `DeviceTransport` and `RingTransport`. Workers are generic over it, so the choice costs nothing for
-/// each request.
+/// There are two, `DeviceTransport` and `RingTransport`. Workers are generic over it, so the choice
+/// costs nothing for each request.
 protocol RequestTransport {
     associatedtype Channel: ReplyChannel
-    /// Waits for the next request; nil when the kernel has ended the connection. The request lies in this transport's
-    /// buffer until the next call.
+    /// Waits for the next request; nil when the kernel has ended the connection. The request lies
+    /// in this transport's buffer until the next call.
     mutating func nextRequest() -> (request: Request, channel: Channel)?
 }
 
@@ -19,8 +19,8 @@ protocol ReplyChannel: Sendable {
     func send(_ message: UnsafeRawBufferPointer) -> Bool
     /// `head` begins with its `fuse_out_header`; `payload` follows it.
     func send(_ head: UnsafeRawBufferPointer, _ payload: UnsafeRawBufferPointer) -> Bool
-    /// Where the content that a READ asks for is to be put together, so that `send` need not copy it: a transfer's bytes,
-    /// and room for a page before and behind. Nil: anywhere.
+    /// Where the content that a READ asks for is to be put together, so that `send` need not copy
+    /// it: a transfer's bytes, and room for a page before and behind. Nil: anywhere.
     var contentTarget: UnsafeMutableRawPointer? { get }
     /// The same for another thread than the one that took the request.
     var elsewhere: Self { get }

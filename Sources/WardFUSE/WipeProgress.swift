@@ -25,7 +25,8 @@ final class WipeProgress: Sendable {
         thread.withLock { if let thread = $0 { InterruptingSignal.send(to: thread) } }
     }
 
-    /// Waits until all of `workers` have met `demand`; false where one has not at `deadline`, monotonic.
+    /// Waits until all of `workers` have met `demand`; false where one has not at `deadline`,
+    /// monotonic.
     static func await(_ workers: [WipeProgress], _ demand: UInt64, until deadline: Duration) -> Bool
     {
         for worker in workers where worker.met.load(ordering: .sequentiallyConsistent) < demand {

@@ -120,10 +120,10 @@ enum Wire {
 
     /// The number for `fuse_out_header.error`: the one place where an error becomes the kernel's.
     ///
-    /// The kernel hangs a request whose error is not between -511 and 0. `ENOSYS` tells it never to send that opcode
-    /// again and to pretend (an `fsync` would succeed from then on), so one from the backing store must not get through.
-    /// `EMFILE` is the daemon's limit, not that of the program that asks: for that one it is a file table that is
-    /// full.
+    /// The kernel hangs a request whose error is not between -511 and 0. `ENOSYS` tells it never to
+    /// send that opcode again and to pretend (an `fsync` would succeed from then on), so one from
+    /// the backing store must not get through. `EMFILE` is the daemon's limit, not that of the
+    /// program that asks: for that one it is a file table that is full.
     @inline(__always)
     static func errorNumber(_ error: Errno) -> Int32 {
         switch error.rawValue {

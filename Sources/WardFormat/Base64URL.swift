@@ -1,4 +1,5 @@
-/// base64url without padding, RFC 4648 §5: the alphabet of names on disk (letters, digits, `-`, `_`; no dot, no slash).
+/// base64url without padding, RFC 4648 §5: the alphabet of names on disk (letters, digits, `-`,
+/// `_`; no dot, no slash).
 public enum Base64URL {
     public static let alphabet: [UInt8] = Array(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
@@ -53,8 +54,9 @@ public enum Base64URL {
         }
     }
 
-    /// Writes `decodedCount(source.count)` bytes; false where a character is not of the alphabet, or where the encoding
-    /// is not the one that `encode` makes (so that one name has one encoding).
+    /// Writes `decodedCount(source.count)` bytes; false where a character is not of the alphabet,
+    /// or where the encoding is not the one that `encode` makes (so that one name has one
+    /// encoding).
     public static func decode(_ source: UnsafeRawBufferPointer, to out: UnsafeMutablePointer<UInt8>)
         -> Bool
     {

@@ -16,9 +16,11 @@ public struct DirectoryRecord: Equatable, Sendable {
     /// The name of the symbolic link; names of files never have a dot in them.
     public static let linkName = ".ward"
     static let bytes = 36
-    /// The version of records without a flag: what every reader knows, so that a volume without marks stays readable by all.
+    /// The version of records without a flag: what every reader knows, so that a volume without
+    /// marks stays readable by all.
     static let plainVersion: UInt8 = 1
-    /// A reader that does not know the flag must not pass over it: it would create what the mark forbids.
+    /// A reader that does not know the flag must not pass over it: it would create what the mark
+    /// forbids.
     static let flaggedVersion: UInt8 = 2
     static let synchronisedFlag: UInt8 = 1
 

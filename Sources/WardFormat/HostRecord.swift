@@ -13,7 +13,8 @@ import WardSystem
 ///  80  SHA-256                   32   of everything before it
 /// ```
 ///
-/// The secret never leaves locked memory but into this file and, in a message that is wiped, to the daemon.
+/// The secret never leaves locked memory but into this file and, in a message that is wiped, to the
+/// daemon.
 public struct HostRecord: ~Copyable, Sendable {
     public static let bytes = 112
     public static let idBytes = 16
@@ -52,7 +53,8 @@ public struct HostRecord: ~Copyable, Sendable {
         return file
     }
 
-    /// Reads the bytes of the drawing: length, magic, checksum and version are checked, in this order.
+    /// Reads the bytes of the drawing: length, magic, checksum and version are checked, in this
+    /// order.
     ///
     /// Throws `FormatError` `malformed`, `notRecognised`, `newerVersion`.
     public init(reading file: borrowing SecretBytes) throws(FormatError) {

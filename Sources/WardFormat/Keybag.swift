@@ -15,8 +15,9 @@ import WardCrypto
 ///  ..  SHA-256                   32   of everything before it
 /// ```
 ///
-/// Associated data of the policy's seal: every byte of the file before the sealed policy. So one opening with the
-/// device's keys authenticates the whole file, while each slot verifies by itself against the identity alone.
+/// Associated data of the policy's seal: every byte of the file before the sealed policy. So one
+/// opening with the device's keys authenticates the whole file, while each slot verifies by itself
+/// against the identity alone.
 public struct Keybag: Equatable, Sendable {
     public static let fileName = "ward.keybag"
     public static let copyFileName = "ward.keybag.copy"
@@ -33,7 +34,8 @@ public struct Keybag: Equatable, Sendable {
     /// Sealed with `policyAssociatedData`.
     public var sealedPolicy: [UInt8]
 
-    /// A keybag whose policy is not sealed yet: that needs `policyAssociatedData` of everything else.
+    /// A keybag whose policy is not sealed yet: that needs `policyAssociatedData` of everything
+    /// else.
     public init(
         identity: KeybagIdentity, generation: UInt64, deviceSlot: KeybagSlot,
         passcodeSlot: KeybagSlot?

@@ -1,4 +1,5 @@
-/// Reads the little-endian fields of keybags, recovery kits and device files in order; never past the end.
+/// Reads the little-endian fields of keybags, recovery kits and device files in order; never past
+/// the end.
 struct KeybagReader {
     private let bytes: ArraySlice<UInt8>
     private(set) var offset: Int

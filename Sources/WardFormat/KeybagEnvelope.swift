@@ -1,6 +1,7 @@
 import WardCrypto
 
-/// What keybags, recovery kits and the files of a state directory have in common, in every version there will be:
+/// What keybags, recovery kits and the files of a state directory have in common, in every version
+/// there will be:
 ///
 /// ```
 ///   0  magic               8
@@ -9,8 +10,8 @@ import WardCrypto
 /// end  SHA-256            32   of everything before it
 /// ```
 ///
-/// The checksum protects against accidents only: it tells damage from a newer version and from a missing device key
-/// without any key. What authenticates is inside.
+/// The checksum protects against accidents only: it tells damage from a newer version and from a
+/// missing device key without any key. What authenticates is inside.
 public enum KeybagEnvelope {
     public static let checksumBytes = SHA256Digest.bytes
     static let headBytes = 10
@@ -27,10 +28,11 @@ public enum KeybagEnvelope {
     /// The finished structure.
     static func seal(_ bytes: [UInt8]) -> [UInt8] { bytes + SHA256Digest.hash(bytes) }
 
-    /// Checks length, magic, checksum and version, in this order; a reader of what lies between version and checksum.
+    /// Checks length, magic, checksum and version, in this order; a reader of what lies between
+    /// version and checksum.
     ///
-    /// `notRecognised`: other magic. `malformed`: too short, too long, or the checksum is wrong. `newerVersion`: whole,
-    /// and made by a later ward.
+    /// `notRecognised`: other magic. `malformed`: too short, too long, or the checksum is wrong.
+    /// `newerVersion`: whole, and made by a later ward.
     static func open(
         _ bytes: [UInt8], magic: [UInt8], version: UInt16, maximumBytes: Int, _ structure: String
     ) throws(FormatError) -> KeybagReader {

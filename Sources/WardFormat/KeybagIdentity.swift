@@ -1,4 +1,5 @@
-/// The part of a keybag that never changes; in clear, and the beginning of every seal's associated data.
+/// The part of a keybag that never changes; in clear, and the beginning of every seal's associated
+/// data.
 ///
 /// ```
 ///   0  volume UUID               16

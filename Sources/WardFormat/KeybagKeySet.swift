@@ -7,7 +7,8 @@ import WardSystem
 ///   1  keys                    33·n   kind 1 ‖ key 32, ascending by kind
 /// ```
 ///
-/// Kinds 1–5 are the class keys by the class's byte (2, class B: the private half), 16 is the volume key.
+/// Kinds 1–5 are the class keys by the class's byte (2, class B: the private half), 16 is the
+/// volume key.
 public struct KeybagKeySet: ~Copyable, Sendable {
     /// Which keys a set holds.
     public struct Contents: OptionSet, Sendable {
@@ -61,7 +62,8 @@ public struct KeybagKeySet: ~Copyable, Sendable {
         KeybagKeySet.kinds(of: contents).allSatisfy { present & 1 << UInt32($0) != 0 }
     }
 
-    /// An independent copy of a class key (of B: the private half); nil where the set does not hold it.
+    /// An independent copy of a class key (of B: the private half); nil where the set does not hold
+    /// it.
     public borrowing func key(
         of protectionClass: ProtectionClass
     ) throws(Errno) -> SecretBytes? { try key(kind: protectionClass.rawValue) }

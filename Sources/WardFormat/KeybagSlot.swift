@@ -11,8 +11,8 @@ import WardCrypto
 /// 6+p  sealed set                 s   nonce 12 ‖ ciphertext ‖ tag 16, AES-256-GCM
 /// ```
 ///
-/// Associated data of the seal: the keybag's identity (52 bytes) ‖ bytes 0–1 of the slot ‖ parameters. The set is a
-/// `KeybagKeySet`.
+/// Associated data of the seal: the keybag's identity (52 bytes) ‖ bytes 0–1 of the slot ‖
+/// parameters. The set is a `KeybagKeySet`.
 public struct KeybagSlot: Equatable, Sendable {
     public enum Kind: UInt8, Sendable {
         case device = 1

@@ -7,8 +7,8 @@
 /// └────────────────┴──────────────────┘   └──────────────────────────────────┘
 /// record: nonce 12 ‖ epoch 4 ‖ length 2 ‖ flags 2 ‖ ciphertext ‖ tag 16
 /// ```
-/// Integers are little-endian. The ciphertext always fills the page; `length` says how much of it counts. Associated
-/// data: page number 8 ‖ epoch 4 ‖ length 2 ‖ flags 2.
+/// Integers are little-endian. The ciphertext always fills the page; `length` says how much of it
+/// counts. Associated data: page number 8 ‖ epoch 4 ‖ length 2 ‖ flags 2.
 public struct PageLayout: Equatable, Sendable {
     public static let headerBytes = 256
     public static let nonceBytes = 12
@@ -59,12 +59,12 @@ public struct PageLayout: Equatable, Sendable {
         sizeBytes == 0 ? 0 : page(at: sizeBytes - 1) + 1
     }
 
-    /// The largest file, far beyond every backing file system: the backing file, which is up to a twelfth larger, must be
-    /// addressable too, in arithmetic that traps.
+    /// The largest file, far beyond every backing file system: the backing file, which is up to a
+    /// twelfth larger, must be addressable too, in arithmetic that traps.
     public static let maximumSizeBytes = 1 << 62
 
-    /// Size of a backing file with its size hint: whole pages, then a hole as long as the last page's payload. A
-    /// remainder of 0 means that there is no hint.
+    /// Size of a backing file with its size hint: whole pages, then a hole as long as the last
+    /// page's payload. A remainder of 0 means that there is no hint.
     public func backingSize(forSize sizeBytes: Int) -> Int {
         let pages = pageCount(forSize: sizeBytes)
         guard pages > 0 else { return 0 }

@@ -1,7 +1,8 @@
 /// When a file may be read. The raw value is the byte on disk.
 ///
-/// A `complete`, B `completeUnlessOpen`, C `completeUntilFirstUserAuthentication`, D `none`,
-/// CX `completeWhenUserInactive`; the semantics are Apple's (Platform Security Guide, "Data Protection classes").
+/// A `complete`, B `completeUnlessOpen`, C `completeUntilFirstUserAuthentication`, D `none`, CX
+/// `completeWhenUserInactive`; the semantics are Apple's (Platform Security Guide, "Data Protection
+/// classes").
 public enum ProtectionClass: UInt8, CaseIterable, Sendable, Hashable {
     case complete = 1
     case completeUnlessOpen = 2
@@ -43,8 +44,9 @@ public enum ProtectionClass: UInt8, CaseIterable, Sendable, Hashable {
         }
     }
 
-    /// Any spelling: letter (either case), short name, `NSFileProtection…`, `NSURLFileProtection…`, and the legacy
-    /// strings `NSFileProtectionWriteOnly` (B) and `NSFileProtectionCompleteUntilUserAuthentication` (C).
+    /// Any spelling: letter (either case), short name, `NSFileProtection…`, `NSURLFileProtection…`,
+    /// and the legacy strings `NSFileProtectionWriteOnly` (B) and
+    /// `NSFileProtectionCompleteUntilUserAuthentication` (C).
     public init?(spelling: some StringProtocol) {
         let text = String(spelling)
         for candidate in ProtectionClass.allCases
@@ -93,7 +95,8 @@ extension ProtectionClass {
 }
 
 extension ProtectionClass {
-    /// Stronger classes are readable at fewer times; a change to a stronger one is durable when it returns (row I7).
+    /// Stronger classes are readable at fewer times; a change to a stronger one is durable when it
+    /// returns (row I7).
     public func isStronger(than other: ProtectionClass) -> Bool { strength > other.strength }
 
     /// The place in the order of the classes: D, C, CX, B, A.

@@ -1,8 +1,8 @@
 import WardSystem
 
 extension RecoveryCode {
-    /// A typed code with one of its groups (1 to 13) typed again; nil where that is not a group, or the code is not as
-    /// long as one. Throws `ENOMEM`.
+    /// A typed code with one of its groups (1 to 13) typed again; nil where that is not a group, or
+    /// the code is not as long as one. Throws `ENOMEM`.
     public static func retyping(
         group: Int, as typed: borrowing SecretBytes, in text: borrowing SecretBytes
     ) throws(Errno) -> SecretBytes? {
@@ -29,7 +29,8 @@ extension RecoveryCode {
         return all
     }
 
-    /// What is not blank, hyphen or line end; as many as fit, and how many there were, one more than fits at most.
+    /// What is not blank, hyphen or line end; as many as fit, and how many there were, one more
+    /// than fits at most.
     private static func copyCharacters(
         _ source: UnsafeRawBufferPointer, to target: UnsafeMutableRawBufferPointer
     ) -> Int {

@@ -22,10 +22,11 @@ public enum RecoveryCodeError: Error, Equatable, Sendable, CustomStringConvertib
 
 /// The 256 random bits that open a recovery kit, and their written form.
 ///
-/// Written: Crockford's base32 (no I, L, O, U), most significant bit first, 4 zero bits at the end: 52 characters in 13
-/// groups of 4; a fifth character checks each group. With the values c₀…c₃ of group g (from 0) in GF(2⁵), polynomial
-/// x⁵ + x² + 1, it is 2·c₀ + 4·c₁ + 8·c₂ + 16·c₃ + g: that finds every single mistyped character, every two exchanged
-/// characters of a group, and exchanged groups, and names the group.
+/// Written: Crockford's base32 (no I, L, O, U), most significant bit first, 4 zero bits at the end:
+/// 52 characters in 13 groups of 4; a fifth character checks each group. With the values c₀…c₃ of
+/// group g (from 0) in GF(2⁵), polynomial x⁵ + x² + 1, it is 2·c₀ + 4·c₁ + 8·c₂ + 16·c₃ + g: that
+/// finds every single mistyped character, every two exchanged characters of a group, and exchanged
+/// groups, and names the group.
 public struct RecoveryCode: ~Copyable, Sendable {
     public static let bytes = 32
     public static let groups = 13
@@ -74,7 +75,8 @@ public struct RecoveryCode: ~Copyable, Sendable {
         return text
     }
 
-    /// Reads a written code: upper or lower case, blanks, line ends and hyphens anywhere, I and L for 1, O for 0.
+    /// Reads a written code: upper or lower case, blanks, line ends and hyphens anywhere, I and L
+    /// for 1, O for 0.
     public init(text: borrowing SecretBytes) throws(RecoveryCodeError) {
         guard var bits = try? SecretBytes(zeroed: RecoveryCode.bytes),
             var values = try? SecretBytes(
@@ -95,7 +97,8 @@ public struct RecoveryCode: ~Copyable, Sendable {
         secret = bits
     }
 
-    /// Values of the characters (255: not of the alphabet); the number of characters, which may be more than fit.
+    /// Values of the characters (255: not of the alphabet); the number of characters, which may be
+    /// more than fit.
     private static func readCharacters(
         _ text: UnsafeRawBufferPointer, to values: UnsafeMutableRawBufferPointer
     ) -> Int {

@@ -1,9 +1,10 @@
 import WardCrypto
 
-/// A recovery kit: all keys of a volume, sealed under the recovery code; a text file kept away from the volume.
+/// A recovery kit: all keys of a volume, sealed under the recovery code; a text file kept away from
+/// the volume.
 ///
-/// The text is free lines for its finder, then `-----BEGIN WARD RECOVERY KIT-----`, the bytes below in base64url
-/// (64 characters a line), and `-----END WARD RECOVERY KIT-----`.
+/// The text is free lines for its finder, then `-----BEGIN WARD RECOVERY KIT-----`, the bytes below
+/// in base64url (64 characters a line), and `-----END WARD RECOVERY KIT-----`.
 ///
 /// ```
 ///   0  magic "WARDRKIT"           8
@@ -94,7 +95,8 @@ public struct RecoveryKit: Equatable, Sendable {
         return (lines + [RecoveryKit.endLine, ""]).joined(separator: "\n")
     }
 
-    /// Finds and parses the kit in a file's text. Line ends of any kind and blanks around a line are let pass.
+    /// Finds and parses the kit in a file's text. Line ends of any kind and blanks around a line
+    /// are let pass.
     public init(text: [UInt8]) throws(FormatError) {
         guard text.count <= RecoveryKit.maximumTextBytes else {
             throw FormatError(.malformed, "recovery kit: the file is too long")

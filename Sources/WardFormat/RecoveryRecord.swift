@@ -1,5 +1,5 @@
-/// `recovery` in the state directory: the recovery kit that was made last on this device, and the one that was opened last
-/// to see whether it still can be.
+/// `recovery` in the state directory: the recovery kit that was made last on this device, and the
+/// one that was opened last to see whether it still can be.
 ///
 /// ```
 ///   0  magic "WARDRCVY"           8
@@ -14,7 +14,8 @@
 /// 112  SHA-256                   32   of everything before it
 /// ```
 ///
-/// Nothing of it opens anything. The MAC keeps whoever puts a file there from making the owner believe in a kit.
+/// Nothing of it opens anything. The MAC keeps whoever puts a file there from making the owner
+/// believe in a kit.
 public struct RecoveryRecord: Equatable, Sendable {
     /// A kit, and when something happened to it.
     public struct Entry: Equatable, Sendable {

@@ -14,8 +14,9 @@ import WardSystem
 /// 36+n sealed slot                s   nonce 12 ‖ ciphertext 95 ‖ tag 16, under the device's key for hosts
 /// ```
 ///
-/// Associated data of the sealed slot: the keybag's identity (52 bytes) ‖ bytes 0–33 ‖ name. What is sealed: nonce 12 ‖
-/// ciphertext 67 ‖ tag 16 of the set of keys {A, B private}, under the host's key; associated data: identity ‖ host ID.
+/// Associated data of the sealed slot: the keybag's identity (52 bytes) ‖ bytes 0–33 ‖ name. What
+/// is sealed: nonce 12 ‖ ciphertext 67 ‖ tag 16 of the set of keys {A, B private}, under the host's
+/// key; associated data: identity ‖ host ID.
 public struct TrustedHostEntry: Equatable, Sendable {
     public static let maximumNameBytes = 64
     /// {A, B private}: count, and two keys with their kinds.

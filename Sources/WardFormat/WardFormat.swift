@@ -1,6 +1,6 @@
-// WardFormat: what is on disk, as values. Parsing and serialising only: no I/O, and no keys are held (those that
-// authenticate a structure are borrowed for the call). `docs/format.md` is the normative text. Read `ProtectionClass`
-// and `PageLayout` first.
+// WardFormat: what is on disk, as values. Parsing and serialising only: no I/O, and no keys are
+// held (those that authenticate a structure are borrowed for the call). `docs/format.md` is the
+// normative text. Read `ProtectionClass` and `PageLayout` first.
 
 /// Bytes that are not what the format says.
 public struct FormatError: Error, Equatable, Sendable, CustomStringConvertible {

@@ -4,9 +4,9 @@ import WardSystem
 
 /// The `attempts` file: the passcode policy's memory across processes and power cuts.
 ///
-/// It is there from the making of the volume on and authenticated by the device key. One that is missing, damaged or
-/// forged is not the work of a power cut (it is replaced atomically, after an fsync), so it counts as
-/// `PasscodePolicy.forgotten`: one try, after the longest delay.
+/// It is there from the making of the volume on and authenticated by the device key. One that is
+/// missing, damaged or forged is not the work of a power cut (it is replaced atomically, after an
+/// fsync), so it counts as `PasscodePolicy.forgotten`: one try, after the longest delay.
 struct AttemptLedger {
     let path: String
     let uuid: [UInt8]
@@ -14,8 +14,8 @@ struct AttemptLedger {
     let clock: DeviceClock
     let device: any DeviceKeyProvider
 
-    /// What is written down; where the file does not count, what counts instead. A delay of another clock begins again:
-    /// `needsStoring` then, and where the file was replaced by a guess.
+    /// What is written down; where the file does not count, what counts instead. A delay of another
+    /// clock begins again: `needsStoring` then, and where the file was replaced by a guess.
     func load() throws(KeybagError) -> (policy: PasscodePolicy, needsStoring: Bool) {
         guard let record = try authenticRecord() else {
             return (.forgotten(now: clock.now()), true)

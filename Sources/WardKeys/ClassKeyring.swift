@@ -15,8 +15,8 @@ public enum KeyringError: Error, Equatable, Sendable {
 
 /// The class keys that are in memory now. Every wrapping and unwrapping of a file key happens here.
 ///
-/// Concurrency: any thread; `state` is guarded by its mutex, which is held for the length of one wrap (a microsecond,
-/// for class B some fifty).
+/// Concurrency: any thread; `state` is guarded by its mutex, which is held for the length of one
+/// wrap (a microsecond, for class B some fifty).
 public final class ClassKeyring: Sendable {
     private struct State: ~Copyable {
         var a: SecretBytes?
@@ -58,7 +58,8 @@ public final class ClassKeyring: Sendable {
         }
     }
 
-    /// Hands every key over to `other`, in place of those there; none is copied, so this can't fail.
+    /// Hands every key over to `other`, in place of those there; none is copied, so this can't
+    /// fail.
     public func move(to other: ClassKeyring) {
         for protectionClass in available.classes {
             var key = take(protectionClass)
@@ -109,8 +110,9 @@ public final class ClassKeyring: Sendable {
         return result
     }
 
-    /// Wraps a file key: RFC 3394 under the class key (40 bytes); class B: ephemeral public key ‖ RFC 3394 under the
-    /// one-pass Diffie-Hellman key (72 bytes), which needs no secret and works in every state.
+    /// Wraps a file key: RFC 3394 under the class key (40 bytes); class B: ephemeral public key ‖
+    /// RFC 3394 under the one-pass Diffie-Hellman key (72 bytes), which needs no secret and works
+    /// in every state.
     public func wrap(
         _ fileKey: borrowing SecretBytes, for protectionClass: ProtectionClass
     ) throws(KeyringError) -> [UInt8] {

@@ -16,7 +16,8 @@ public struct DeviceClock: Sendable {
         DeviceClock(identity: SystemRandom.bytes(16), now: now)
     }
 
-    /// Where /proc is not mounted every process has a clock of its own: delays then start again with each.
+    /// Where /proc is not mounted every process has a clock of its own: delays then start again
+    /// with each.
     private static func bootIdentity() -> [UInt8] {
         guard let file = try? OwnedDescriptor(opening: "/proc/sys/kernel/random/boot_id", O_RDONLY)
         else { return SystemRandom.bytes(16) }

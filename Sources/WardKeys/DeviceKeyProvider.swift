@@ -2,9 +2,11 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// The device's own key, behind an operation: it entangles what it is given and never hands the key out.
+/// The device's own key, behind an operation: it entangles what it is given and never hands the key
+/// out.
 ///
-/// `file` is the embedded default; a TPM or a secure element fits behind the same call, and can throttle there.
+/// `file` is the embedded default; a TPM or a secure element fits behind the same call, and can
+/// throttle there.
 protocol DeviceKeyProvider: Sendable {
     /// HMAC-SHA-256 under the device key of `purpose` ‖ 00 ‖ `secret`, 32 bytes.
     ///
@@ -14,7 +16,8 @@ protocol DeviceKeyProvider: Sendable {
     ) throws(KeybagError) -> SecretBytes
 }
 
-/// The device key as a file: 32 random bytes in the state directory, read for each use and wiped after it.
+/// The device key as a file: 32 random bytes in the state directory, read for each use and wiped
+/// after it.
 struct FileDeviceKeyProvider: DeviceKeyProvider {
     let path: String
     let volumeUUID: [UInt8]

@@ -76,7 +76,8 @@ struct DiskKeyStorage: KeyStorage {
         do throws(Errno) {
             descriptor = try Syscall.open(path, O_RDWR | O_CREAT | O_NOFOLLOW, mode: 0o600)
         } catch {
-            // No state directory, or one that nobody can write: then nobody changes anything either.
+            // No state directory, or one that nobody can write: then nobody changes anything
+            // either.
             switch error {
             case .noSuchFileOrDirectory, .readOnlyFileSystem, .permissionDenied: return nil
             default: throw error

@@ -7,7 +7,8 @@ struct EffaceableKeyFile {
     let uuid: [UInt8]
     let storage: any KeyStorage
 
-    /// Key number `index`, or nil where the file holds fewer. `erased` where the file is gone or wiped.
+    /// Key number `index`, or nil where the file holds fewer. `erased` where the file is gone or
+    /// wiped.
     func key(_ index: Int) throws(KeybagError) -> SecretBytes? {
         let file: SecretBytes
         do throws(Errno) {
@@ -59,8 +60,8 @@ struct EffaceableKeyFile {
     /// Wipes what a power cut left of an unfinished replacement.
     func wipeLeftover() throws(Errno) { try storage.destroySecret(path + ".new") }
 
-    /// Erase: nothing that this key entered into opens again. The leftover first: once the key is gone nothing says that
-    /// there may be another copy.
+    /// Erase: nothing that this key entered into opens again. The leftover first: once the key is
+    /// gone nothing says that there may be another copy.
     func destroy() throws(KeybagError) {
         do throws(Errno) {
             try wipeLeftover()

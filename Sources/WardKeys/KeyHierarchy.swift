@@ -8,8 +8,8 @@ struct StretchedPasscode: ~Copyable {
     let secret: SecretBytes
 }
 
-/// The derivations between the device's secrets and the keys that seal a keybag. Every constant is normative
-/// (docs/format-keybag.md).
+/// The derivations between the device's secrets and the keys that seal a keybag. Every constant is
+/// normative (docs/format-keybag.md).
 ///
 /// ```
 /// device secret     = entangle("ward device v1", effaceable key)
@@ -67,7 +67,8 @@ struct KeyHierarchy {
         } catch {
             let attempt = "can't stretch the passcode"
             if error == .outOfLockedMemory { throw .system(.noMemory, path, attempt) }
-            // BoringSSL refuses only for want of memory once the parameters are in range: what need not be locked.
+            // BoringSSL refuses only for want of memory once the parameters are in range: what need
+            // not be locked.
             throw KeybagError(.system(.noMemory), path: path, "\(attempt): \(Errno.noMemory)")
         }
     }

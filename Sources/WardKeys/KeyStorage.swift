@@ -1,26 +1,30 @@
 import Glibc
 import WardSystem
 
-/// The file operations that keys are stored with. Everything durable goes through here, so that a test can end the
-/// world after any of them.
+/// The file operations that keys are stored with. Everything durable goes through here, so that a
+/// test can end the world after any of them.
 protocol KeyStorage: Sendable {
-    /// The whole file, at most `limit` bytes of it and one more where it is longer. `ENOENT` where there is none.
+    /// The whole file, at most `limit` bytes of it and one more where it is longer. `ENOENT` where
+    /// there is none.
     func read(_ path: String, limit: Int) throws(Errno) -> SecretBytes
-    /// Makes the file with these bytes; an earlier one of the name is removed first. Mode 0600 unless `isPublic` (0644).
+    /// Makes the file with these bytes; an earlier one of the name is removed first. Mode 0600
+    /// unless `isPublic` (0644).
     func write(_ path: String, _ bytes: UnsafeRawBufferPointer, isPublic: Bool) throws(Errno)
     /// fsync(2) of a file or a directory.
     func sync(_ path: String) throws(Errno)
     func rename(_ path: String, to target: String) throws(Errno)
     /// Removes the name; a missing one is fine.
     func remove(_ path: String) throws(Errno)
-    /// A descriptor through which the file can be wiped after its name is gone; nil where there is no file.
+    /// A descriptor through which the file can be wiped after its name is gone; nil where there is
+    /// no file.
     func openForWiping(_ path: String) throws(Errno) -> Int32?
-    /// Overwrites the file's bytes with zeros, durably, and closes. What a flash translation layer or a copy-on-write
-    /// file system still holds is out of reach.
+    /// Overwrites the file's bytes with zeros, durably, and closes. What a flash translation layer
+    /// or a copy-on-write file system still holds is out of reach.
     func wipe(_ descriptor: Int32) throws(Errno)
     /// Closes what was opened for wiping and is not to be wiped after all.
     func close(_ descriptor: Int32)
-    /// Waits for the exclusive lock of this device's files, flock(2); nil where there is nothing to lock.
+    /// Waits for the exclusive lock of this device's files, flock(2); nil where there is nothing to
+    /// lock.
     func lock(_ path: String) throws(Errno) -> Int32?
     func unlock(_ descriptor: Int32)
     /// mkdir(2) with its missing parents, mode 0700; an existing one is fine.
@@ -28,7 +32,8 @@ protocol KeyStorage: Sendable {
 }
 
 extension KeyStorage {
-    /// Replaces the file at `path` atomically and durably: write new, fsync, rename, fsync directory.
+    /// Replaces the file at `path` atomically and durably: write new, fsync, rename, fsync
+    /// directory.
     ///
     /// `new`: the name until then, by default `path` and `.new`; a file of that name is lost.
     func replace(
@@ -70,7 +75,8 @@ extension KeyStorage {
         if let failure { throw failure }
     }
 
-    /// Replaces a file that holds secrets, and wipes the one it replaces once the new one is durably in its place.
+    /// Replaces a file that holds secrets, and wipes the one it replaces once the new one is
+    /// durably in its place.
     func replaceSecret(_ path: String, with secret: borrowing SecretBytes) throws(Errno) {
         let old = try openForWiping(path)
         do throws(Errno) {

@@ -2,7 +2,8 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// Where one volume's keybag and device secrets are, and the operations on them that need no state of their own.
+/// Where one volume's keybag and device secrets are, and the operations on them that need no state
+/// of their own.
 struct KeybagContext {
     let volumePath: String
     let uuid: [UInt8]
@@ -70,7 +71,8 @@ struct KeybagContext {
 
     // MARK: Remembered generation
 
-    /// The generation this device wrote last; nil where it does not remember (a lost or damaged file).
+    /// The generation this device wrote last; nil where it does not remember (a lost or damaged
+    /// file).
     func remembered() throws(KeybagError) -> UInt64? {
         do {
             let bytes = try storage.readBytes(
@@ -116,8 +118,8 @@ struct KeybagContext {
         }
     }
 
-    /// The set in a slot; nil where the key is not the right one. Class B's private half, where the set has it, has been
-    /// checked against the public one.
+    /// The set in a slot; nil where the key is not the right one. Class B's private half, where the
+    /// set has it, has been checked against the public one.
     func open(
         _ slot: KeybagSlot, kek: borrowing SecretBytes, identity: KeybagIdentity
     ) throws(KeybagError) -> KeybagKeySet? {

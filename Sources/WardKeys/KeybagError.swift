@@ -8,7 +8,8 @@ public struct KeybagError: Error, Equatable, Sendable, CustomStringConvertible {
         case notAVolume
         /// There is one already.
         case alreadyAVolume
-        /// The state directory, or a recovery kit, would lie inside the volume: a copy of it would carry its own key.
+        /// The state directory, or a recovery kit, would lie inside the volume: a copy of it would
+        /// carry its own key.
         case insideVolume
         /// Neither the keybag nor its copy can be used (or the recovery kit can't).
         case damaged
@@ -18,7 +19,8 @@ public struct KeybagError: Error, Equatable, Sendable, CustomStringConvertible {
         case noDeviceKey
         /// The volume was erased: its effaceable key is gone.
         case erased
-        /// `triesLeft` wrong passcodes until the volume is disabled. The same wrong passcode again does not count.
+        /// `triesLeft` wrong passcodes until the volume is disabled. The same wrong passcode again
+        /// does not count.
         case wrongPasscode(triesLeft: Int)
         /// Too many wrong passcodes: nothing is tried before this has passed.
         case tryLater(Duration)
@@ -38,8 +40,8 @@ public struct KeybagError: Error, Equatable, Sendable, CustomStringConvertible {
         case wrongRecoveryCode
         /// The recovery kit's volume is not this one.
         case kitOfAnotherVolume
-        /// This device has keys for the volume, which adopting a copy would replace; `path` is their directory.
-        /// `opensThis`: they open the copy as well.
+        /// This device has keys for the volume, which adopting a copy would replace; `path` is
+        /// their directory. `opensThis`: they open the copy as well.
         case deviceHasKeys(opensThis: Bool)
         /// The file in `path` exists already and is not overwritten.
         case fileExists

@@ -44,7 +44,8 @@ struct KeybagLoader {
         }
     }
 
-    /// What opens, without a lock and without putting anything right: which of the keys in `effaceable.key` opens it, too.
+    /// What opens, without a lock and without putting anything right: which of the keys in
+    /// `effaceable.key` opens it, too.
     func peek() throws(KeybagError) -> (Keybag, KeybagContext, effaceableIndex: Int) {
         let primary = try candidate(KeybagContext.path(volumePath, Keybag.fileName))
         let copy = try candidate(KeybagContext.path(volumePath, Keybag.copyFileName))
@@ -53,7 +54,8 @@ struct KeybagLoader {
         return (keybag, context, index)
     }
 
-    /// What is wrong with each of the two files, by path; changes nothing. Throws where neither opens.
+    /// What is wrong with each of the two files, by path; changes nothing. Throws where neither
+    /// opens.
     func problems() throws(KeybagError) -> [(path: String, problem: String)] {
         let paths = [
             KeybagContext.path(volumePath, Keybag.fileName),
@@ -76,8 +78,8 @@ struct KeybagLoader {
         }
     }
 
-    /// Of what opens at a first look. Nothing may open in the middle of another process's change, so where nothing does it
-    /// is that of the UUID in the keybag, authentic or not.
+    /// Of what opens at a first look. Nothing may open in the middle of another process's change,
+    /// so where nothing does it is that of the UUID in the keybag, authentic or not.
     private func contextToLock(
         _ primaryPath: String, _ copyPath: String
     ) throws(KeybagError) -> KeybagContext {
@@ -115,7 +117,8 @@ struct KeybagLoader {
         do throws(FormatError) {
             keybag = try Keybag(reading: bytes)
         } catch {
-            // Whole, and of a later version: the other copy is not asked, and certainly not put in its place.
+            // Whole, and of a later version: the other copy is not asked, and certainly not put in
+            // its place.
             if error.code == .newerVersion { throw .format(error, path) }
             return .unusable(.format(error, path))
         }
@@ -177,8 +180,8 @@ struct KeybagLoader {
         }
     }
 
-    /// Completes an interrupted change, and replaces a bad copy. What can't be written (a read-only store) stays as it
-    /// is: the next opening tries again.
+    /// Completes an interrupted change, and replaces a bad copy. What can't be written (a read-only
+    /// store) stays as it is: the next opening tries again.
     private func recover(
         _ loaded: inout Loaded, _ primary: Candidate, _ copy: Candidate, effaceableIndex: Int
     ) {

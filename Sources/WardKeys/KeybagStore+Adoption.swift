@@ -7,15 +7,17 @@ public struct Adoption: Equatable, Sendable {
     public let stateDirectory: StateDirectory
     /// Of the new keybag.
     public let generation: UInt64
-    /// This device had keys for the volume, which opened its keybag: the policy is the one from before.
+    /// This device had keys for the volume, which opened its keybag: the policy is the one from
+    /// before.
     public let keptPolicy: Bool
 }
 
 extension KeybagStore {
-    /// Refuses an adoption that can't succeed or would destroy keys, before anybody is asked for anything. Changes nothing.
+    /// Refuses an adoption that can't succeed or would destroy keys, before anybody is asked for
+    /// anything. Changes nothing.
     ///
-    /// `replacesDeviceKeys`: the owner says that keys which this device has for the volume may go. Throws
-    /// `kitOfAnotherVolume`, `deviceHasKeys`, `insideVolume`, `newerVersion`, `system`.
+    /// `replacesDeviceKeys`: the owner says that keys which this device has for the volume may go.
+    /// Throws `kitOfAnotherVolume`, `deviceHasKeys`, `insideVolume`, `newerVersion`, `system`.
     public static func checkAdoption(
         volumePath: String, stateRoot: String, kit: RecoveryKit, replacesDeviceKeys: Bool
     ) throws(KeybagError) {
@@ -27,13 +29,15 @@ extension KeybagStore {
         if !replacesDeviceKeys { try requireNoDeviceKeys(context) }
     }
 
-    /// Makes the copy of a volume in `volumePath` this device's own: a device key, an effaceable key and a keybag with new
-    /// slots, from the keys of a recovery kit. Nothing but the keybag and this device's files changes.
+    /// Makes the copy of a volume in `volumePath` this device's own: a device key, an effaceable
+    /// key and a keybag with new slots, from the keys of a recovery kit. Nothing but the keybag and
+    /// this device's files changes.
     ///
-    /// The keybag of the copy may be of any passcode and generation, damaged, or missing. `cost`: of the passcode, and of
-    /// those that follow. `policy`: what is to differ from the usual one; where this device could open the keybag, from
-    /// its own. Whatever passcode opened this volume on this device opens it until the new one does; after a power cut
-    /// adopting again finishes it. Attempts are forgotten: whoever has a kit and its code needs no more tries.
+    /// The keybag of the copy may be of any passcode and generation, damaged, or missing. `cost`:
+    /// of the passcode, and of those that follow. `policy`: what is to differ from the usual one;
+    /// where this device could open the keybag, from its own. Whatever passcode opened this volume
+    /// on this device opens it until the new one does; after a power cut adopting again finishes
+    /// it. Attempts are forgotten: whoever has a kit and its code needs no more tries.
     ///
     /// Throws as `checkAdoption` does.
     public static func adopt(
@@ -79,8 +83,9 @@ extension KeybagStore {
 
     /// The sequence. The lock is held.
     ///
-    /// Where this device has keys it is that of a change of the passcode (L7): the old effaceable key stays until the new
-    /// keybag is in its place. Where it has none there is nothing that could be lost.
+    /// Where this device has keys it is that of a change of the passcode (L7): the old effaceable
+    /// key stays until the new keybag is in its place. Where it has none there is nothing that
+    /// could be lost.
     private static func replaceKeys(
         _ context: KeybagContext, _ keys: borrowing RecoveredKeys, _ found: [Keybag],
         _ passcode: borrowing StretchedPasscode?, _ cost: Scrypt.Parameters,
@@ -88,7 +93,8 @@ extension KeybagStore {
     ) throws(KeybagError) -> Adoption {
         let before = try context.deviceStanding(found)
         try context.prepareDeviceKey()
-        // Before the keybag: the last of ten tries, or none at all, must not be what the new passcode begins with.
+        // Before the keybag: the last of ten tries, or none at all, must not be what the new
+        // passcode begins with.
         try context.ledger.store(PasscodePolicy())
         var policy = before.policy ?? KeybagPolicy(passcodeCost: cost)
         policy.passcodeCost = cost
@@ -128,8 +134,8 @@ extension KeybagStore {
             keptPolicy: before.policy != nil)
     }
 
-    /// The keybags of the copy that can be read, none of them authentic as yet. Throws `kitOfAnotherVolume`, and
-    /// `newerVersion` for one that must not be written over.
+    /// The keybags of the copy that can be read, none of them authentic as yet. Throws
+    /// `kitOfAnotherVolume`, and `newerVersion` for one that must not be written over.
     private static func keybagsOfCopy(
         _ context: KeybagContext, _ identity: KeybagIdentity
     ) throws(KeybagError) -> [Keybag] {
@@ -192,7 +198,8 @@ extension KeybagStore {
 
 /// What a device's files are good for, before an adoption.
 private struct DeviceStanding {
-    /// Which of the effaceable keys is to stay until the new keybag is in place; nil: there is none worth keeping.
+    /// Which of the effaceable keys is to stay until the new keybag is in place; nil: there is none
+    /// worth keeping.
     var effaceableIndex: Int?
     /// Of the keybag that the device's keys open.
     var policy: KeybagPolicy?
@@ -270,10 +277,12 @@ extension KeybagContext {
 }
 
 extension KeybagStore {
-    /// Whether a kit's keys are those of the volume in `volumePath`, as far as its keybag and this device know: the public
-    /// key of class B and, where this device has keys that open the keybag, the volume key and class D's.
+    /// Whether a kit's keys are those of the volume in `volumePath`, as far as its keybag and this
+    /// device know: the public key of class B and, where this device has keys that open the keybag,
+    /// the volume key and class D's.
     ///
-    /// Throws `kitOfAnotherVolume`; a keybag that this device can't open, or that is not there, is no mistake.
+    /// Throws `kitOfAnotherVolume`; a keybag that this device can't open, or that is not there, is
+    /// no mistake.
     public static func compare(
         _ keys: borrowing RecoveredKeys, volumePath: String, stateRoot: String
     ) throws(KeybagError) {

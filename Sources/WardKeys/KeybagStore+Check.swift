@@ -1,5 +1,6 @@
 extension KeybagStore {
-    /// What is wrong with the keybag or its copy, by path; changes nothing. Opening a `KeybagStore` puts it right.
+    /// What is wrong with the keybag or its copy, by path; changes nothing. Opening a `KeybagStore`
+    /// puts it right.
     ///
     /// Throws what opening throws where neither of the two can be used.
     public static func problems(

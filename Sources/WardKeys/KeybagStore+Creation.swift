@@ -3,13 +3,15 @@ import WardFormat
 import WardSystem
 
 extension KeybagStore {
-    /// Makes the keybag of a new volume in the existing directory `volumePath`, its copy, and this device's secrets for
-    /// it: fresh keys for every class.
+    /// Makes the keybag of a new volume in the existing directory `volumePath`, its copy, and this
+    /// device's secrets for it: fresh keys for every class.
     ///
-    /// `recoveryKitPath`: also makes a recovery kit there and returns its code, the only time it is known. `policy`: what
-    /// is to differ from the usual grace period, CX period and erasing. `makeRoot`: makes everything else that a volume has, with
-    /// the volume key, durably: the keybag, which says that this is a volume, comes after it (decision 0053). Throws
-    /// `alreadyAVolume`, `insideVolume`, `fileExists`, `system`; then neither keybag nor kit is left.
+    /// `recoveryKitPath`: also makes a recovery kit there and returns its code, the only time it is
+    /// known. `policy`: what is to differ from the usual grace period, CX period and erasing.
+    /// `makeRoot`: makes everything else that a volume has, with the volume key, durably: the
+    /// keybag, which says that this is a volume, comes after it (decision 0053). Throws
+    /// `alreadyAVolume`, `insideVolume`, `fileExists`, `system`; then neither keybag nor kit is
+    /// left.
     public static func create(
         volumePath: String, stateRoot: String, parameters: VolumeParameters,
         passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String? = nil,
@@ -38,8 +40,8 @@ extension KeybagStore {
         }
         let identity = KeybagIdentity(
             parameters: parameters, classBPublicKey: X25519.publicKey(of: privateKey))
-        // The kit first: a volume whose kit could not be written must not come to be. It gets its name last: before, an
-        // interrupted command run again would find its own kit in the way.
+        // The kit first: a volume whose kit could not be written must not come to be. It gets its
+        // name last: before, an interrupted command run again would find its own kit in the way.
         let kitID = SystemRandom.bytes(16)
         let staged = recoveryKitPath.map { stagedKit($0, kitID) }
         let code = try recoveryKitPath.map { path throws(KeybagError) in

@@ -5,9 +5,9 @@ import WardSystem
 extension KeybagStore {
     /// Opens the passcode slot: classes A, B, C and CX into the keyring.
     ///
-    /// The attempt is counted on disk before it is judged (L5); the same wrong passcode again does not count, in whatever
-    /// process and after a restart too. Throws
-    /// `wrongPasscode`, `tryLater`, `disabled`, `noPasscodeSet`; `erased` where this was the tenth and erasing is on.
+    /// The attempt is counted on disk before it is judged (L5); the same wrong passcode again does
+    /// not count, in whatever process and after a restart too. Throws `wrongPasscode`, `tryLater`,
+    /// `disabled`, `noPasscodeSet`; `erased` where this was the tenth and erasing is on.
     public func openPasscodeSlot(
         _ passcode: borrowing Passcode, into keyring: ClassKeyring
     ) throws(KeybagError) {
@@ -31,8 +31,8 @@ extension KeybagStore {
         }
     }
 
-    /// The daemon ends: a delay that is over is written down as over. A restart begins only one that still ran (L6), and
-    /// on the clock of the next boot nobody could tell.
+    /// The daemon ends: a delay that is over is written down as over. A restart begins only one
+    /// that still ran (L6), and on the clock of the next boot nobody could tell.
     public func notePasscodeDelay() throws(KeybagError) {
         try operations.withLock { _ throws(KeybagError) in
             guard hasPasscode else { return }
@@ -45,7 +45,8 @@ extension KeybagStore {
         }
     }
 
-    /// Sets the first passcode: existing files of classes A, B, C and CX are protected by it at once. No file is touched.
+    /// Sets the first passcode: existing files of classes A, B, C and CX are protected by it at
+    /// once. No file is touched.
     ///
     /// `cost`: by default what was chosen when the volume was made. Throws `passcodeAlreadySet`.
     public func setPasscode(
@@ -61,8 +62,9 @@ extension KeybagStore {
         }
     }
 
-    /// Replaces the passcode, in time independent of the number of files. Copies of the keybag made before open nothing
-    /// afterwards (L7). No host is trusted any more: returns the names of those that were.
+    /// Replaces the passcode, in time independent of the number of files. Copies of the keybag made
+    /// before open nothing afterwards (L7). No host is trusted any more: returns the names of those
+    /// that were.
     @discardableResult
     public func changePasscode(
         _ old: borrowing Passcode, to new: borrowing Passcode, cost: ScryptCost? = nil
@@ -74,8 +76,8 @@ extension KeybagStore {
         }
     }
 
-    /// Removes the passcode: the device alone opens everything (S0). No host is trusted any more: returns the names of
-    /// those that were.
+    /// Removes the passcode: the device alone opens everything (S0). No host is trusted any more:
+    /// returns the names of those that were.
     @discardableResult
     public func removePasscode(_ old: borrowing Passcode) throws(KeybagError) -> [String] {
         try operations.withLock { _ throws(KeybagError) in
@@ -89,8 +91,8 @@ extension KeybagStore {
 
     /// The set of the passcode slot, or why not. The caller holds `operations`.
     ///
-    /// Counting, judging and forgetting are one step towards other processes: each attempt of each is counted once, one
-    /// after the other. Only the slow part comes before.
+    /// Counting, judging and forgetting are one step towards other processes: each attempt of each
+    /// is counted once, one after the other. Only the slow part comes before.
     func judge(_ passcode: borrowing Passcode) throws(KeybagError) -> KeybagKeySet {
         let keybag = published.withLock { $0.keybag }
         guard let slot = keybag.passcodeSlot, let derivation = slot.derivation else {
@@ -185,8 +187,9 @@ extension KeybagStore {
             .wrongPasscode(triesLeft: attempts.triesLeft), path: volumePath, "wrong passcode")
     }
 
-    /// The passcode was right, or there is another one. A failure to write it down makes the next unlock count from too
-    /// many; it must not make this one fail. The caller holds the device's lock.
+    /// The passcode was right, or there is another one. A failure to write it down makes the next
+    /// unlock count from too many; it must not make this one fail. The caller holds the device's
+    /// lock.
     private func forgetAttempts() {
         let before = published.withLock { published in
             defer { published.attempts.reset() }
@@ -206,11 +209,13 @@ extension KeybagStore {
 
     /// Seals `set` anew under a new effaceable key, with or without a passcode: the sequence of L7.
     ///
-    /// state {old, new} → keybag → its copy → remembered generation → state {new}, each durable before the next. Until
-    /// the keybag's rename the old passcode opens, from then on the new one; opening the store finishes the rest.
+    /// state {old, new} → keybag → its copy → remembered generation → state {new}, each durable
+    /// before the next. Until the keybag's rename the old passcode opens, from then on the new one;
+    /// opening the store finishes the rest.
     ///
-    /// Trusted hosts go with the effaceable key, but for a change of the policy alone (`policy`): then they are sealed anew
-    /// in a file beside theirs, which takes its place where the new keybag does. Returns the names of those that went.
+    /// Trusted hosts go with the effaceable key, but for a change of the policy alone (`policy`):
+    /// then they are sealed anew in a file beside theirs, which takes its place where the new
+    /// keybag does. Returns the names of those that went.
     @discardableResult
     func reseal(
         _ set: borrowing KeybagKeySet, under passcode: consuming StretchedPasscode?,
@@ -238,7 +243,8 @@ extension KeybagStore {
                     try settle(after: error, keybag, policy, carried)
                 }
                 publish(keybag, policy)
-                // Tags of the old effaceable key mean nothing any more, and a file that was lost is there again.
+                // Tags of the old effaceable key mean nothing any more, and a file that was lost is
+                // there again.
                 published.withLock { $0.attempts.reset() }
                 try? context.ledger.store(PasscodePolicy())
                 return replaceHosts(by: carried)
@@ -246,16 +252,17 @@ extension KeybagStore {
         }
     }
 
-    /// A write of the sequence failed: whichever keybag is in place counts from now on. Returns where that is the new
-    /// one and all is finished; else throws.
+    /// A write of the sequence failed: whichever keybag is in place counts from now on. Returns
+    /// where that is the new one and all is finished; else throws.
     private func settle(
         after error: KeybagError, _ keybag: Keybag, _ policy: KeybagPolicy,
         _ carried: TrustedHostList?
     ) throws(KeybagError) {
         let bytes = try? context.storage.readBytes(context.keybagPath, limit: Keybag.maximumBytes)
         guard bytes == keybag.serialized else {
-            // The old one: take the new effaceable key back. Where that fails the next opening does, and where it is not
-            // known which one is in place both keys stay until then: without its own the new one would never open again.
+            // The old one: take the new effaceable key back. Where that fails the next opening
+            // does, and where it is not known which one is in place both keys stay until then:
+            // without its own the new one would never open again.
             let old = published.withLock { $0.keybag }
             if bytes == old.serialized, let current = try? currentEffaceable(of: old) {
                 try? context.effaceable.store(current)

@@ -21,7 +21,8 @@ public struct PolicyChange: Equatable, Sendable {
 
     public var isEmpty: Bool { self == PolicyChange() }
 
-    /// The changed policy, as it will be read: what does not fit its fields is cut to the longest that does.
+    /// The changed policy, as it will be read: what does not fit its fields is cut to the longest
+    /// that does.
     func applied(to policy: KeybagPolicy) -> KeybagPolicy {
         var policy = policy
         if let gracePeriod { policy.gracePeriod = gracePeriod }
@@ -39,8 +40,9 @@ public struct PolicyChange: Equatable, Sendable {
 extension KeybagStore {
     /// Changes grace period, CX period and erasing after ten wrong passcodes.
     ///
-    /// Needs the passcode where one is set, and seals everything anew as a change of the passcode does: an older keybag,
-    /// with the older policy, opens nothing afterwards. Throws `passcodeNeeded`, `wrongPasscode` and its kin.
+    /// Needs the passcode where one is set, and seals everything anew as a change of the passcode
+    /// does: an older keybag, with the older policy, opens nothing afterwards. Throws
+    /// `passcodeNeeded`, `wrongPasscode` and its kin.
     public func changePolicy(
         _ change: PolicyChange, passcode: borrowing Passcode?
     ) throws(KeybagError) {
@@ -59,7 +61,8 @@ extension KeybagStore {
         }
     }
 
-    /// Without a passcode there is nothing that an older keybag could win back. The caller holds `operations`.
+    /// Without a passcode there is nothing that an older keybag could win back. The caller holds
+    /// `operations`.
     private func store(_ policy: KeybagPolicy) throws(KeybagError) {
         try context.withLock { () throws(KeybagError) in
             try requireUnchanged()

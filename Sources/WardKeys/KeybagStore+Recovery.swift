@@ -45,10 +45,12 @@ public struct RecoveredKeys: ~Copyable, Sendable {
 }
 
 extension KeybagStore {
-    /// Makes a recovery kit: a new file at `path`, and the code that opens it, which is known only now.
+    /// Makes a recovery kit: a new file at `path`, and the code that opens it, which is known only
+    /// now.
     ///
-    /// Needs the passcode where one is set. A kit stays valid when the passcode changes and can't be revoked. Throws
-    /// `passcodeNeeded`, `wrongPasscode` and its kin, `insideVolume`, `fileExists`, `system`.
+    /// Needs the passcode where one is set. A kit stays valid when the passcode changes and can't
+    /// be revoked. Throws `passcodeNeeded`, `wrongPasscode` and its kin, `insideVolume`,
+    /// `fileExists`, `system`.
     public func createRecoveryKit(
         passcode: borrowing Passcode?, at path: String
     ) throws(KeybagError) -> RecoveryCode {
@@ -89,8 +91,8 @@ extension KeybagStore {
         throw failure!
     }
 
-    /// What a recovery kit says without its code: which volume it is of, and when it was made. Nothing of it is
-    /// authenticated. Throws `damaged`, `newerVersion`, `system`.
+    /// What a recovery kit says without its code: which volume it is of, and when it was made.
+    /// Nothing of it is authenticated. Throws `damaged`, `newerVersion`, `system`.
     public static func readRecoveryKit(at path: String) throws(KeybagError) -> RecoveryKit {
         try readRecoveryKit(at: path, DiskKeyStorage())
     }
@@ -149,12 +151,14 @@ extension KeybagStore {
         return code
     }
 
-    /// What a kit is called until it gets its name; in the owner's own directory: no file of theirs has it.
+    /// What a kit is called until it gets its name; in the owner's own directory: no file of theirs
+    /// has it.
     static func stagedKit(_ path: String, _ kitID: [UInt8]) -> String {
         "\(path).\(kitID.map { String($0, radix: 16) }.joined()).new"
     }
 
-    /// Seals, writes, and opens again what was written: a kit that does not open is worse than none.
+    /// Seals, writes, and opens again what was written: a kit that does not open is worse than
+    /// none.
     static func stageRecoveryKit(
         _ set: borrowing KeybagKeySet, identity: KeybagIdentity, kitID: [UInt8],
         volumePath: String, for path: String, _ storage: any KeyStorage

@@ -43,7 +43,8 @@ struct TrustedHostList: Equatable {
         }
     }
 
-    /// The keys of hosts that were not used for too long go; `inUse` are used now. Times that run backwards are not believed.
+    /// The keys of hosts that were not used for too long go; `inUse` are used now. Times that run
+    /// backwards are not believed.
     mutating func advance(to now: UInt64) {
         latestTime = max(latestTime, now)
         for index in hosts.indices where isExpired(hosts[index]) { hosts[index].sealed = [] }
@@ -58,10 +59,12 @@ extension KeybagStore {
     /// A host that was not used for this long, in seconds, is not trusted any more.
     public static let hostLifetime: UInt64 = 30 * 86400
 
-    /// The latest time that this device has seen while it trusted hosts, seconds since 1970; for `SteadyTime`.
+    /// The latest time that this device has seen while it trusted hosts, seconds since 1970; for
+    /// `SteadyTime`.
     public var latestTime: UInt64 { hosts.withLock { $0.latestTime } }
 
-    /// Every host that is trusted or was until it expired, in the order they were added. `now`: as of `SteadyTime`.
+    /// Every host that is trusted or was until it expired, in the order they were added. `now`: as
+    /// of `SteadyTime`.
     public func trustedHosts(at now: UInt64) -> [TrustedHost] {
         var list = hosts.withLock { $0 }
         list.advance(to: now)
@@ -73,10 +76,11 @@ extension KeybagStore {
         }
     }
 
-    /// Trusts a host: whoever has `secret` (32 bytes) opens classes A and B after the first unlock, on this device.
+    /// Trusts a host: whoever has `secret` (32 bytes) opens classes A and B after the first unlock,
+    /// on this device.
     ///
-    /// The passcode is judged like any attempt. An expired host of the name makes room. Throws `hostExists`,
-    /// `tooManyHosts`, `noPasscodeSet`, `wrongPasscode` and its kin, `system`.
+    /// The passcode is judged like any attempt. An expired host of the name makes room. Throws
+    /// `hostExists`, `tooManyHosts`, `noPasscodeSet`, `wrongPasscode` and its kin, `system`.
     public func addTrustedHost(
         _ hostID: [UInt8], name: String, secret: borrowing SecretBytes,
         passcode: borrowing Passcode, at now: UInt64
@@ -99,11 +103,11 @@ extension KeybagStore {
         }
     }
 
-    /// Opens a host's slot: classes A and B (the private half) into `target`. `keyring`: the volume's, which has class C
-    /// since the first unlock.
+    /// Opens a host's slot: classes A and B (the private half) into `target`. `keyring`: the
+    /// volume's, which has class C since the first unlock.
     ///
-    /// Throws `beforeFirstUnlock`, `hostUnknown` (also where the secret is not the host's), `hostExpired`, `erased`,
-    /// `system`.
+    /// Throws `beforeFirstUnlock`, `hostUnknown` (also where the secret is not the host's),
+    /// `hostExpired`, `erased`, `system`.
     public func openTrustedHost(
         _ hostID: [UInt8], secret: borrowing SecretBytes, keyring: ClassKeyring,
         into target: ClassKeyring, at now: UInt64
@@ -139,7 +143,8 @@ extension KeybagStore {
         try KeybagContext.install(set, into: target, path: path)
     }
 
-    /// Writes down that these hosts are in use now, and the time. Does nothing where no host is trusted.
+    /// Writes down that these hosts are in use now, and the time. Does nothing where no host is
+    /// trusted.
     public func noteHostUse(
         _ hostIDs: [[UInt8]], keyring: ClassKeyring, at now: UInt64
     ) throws(KeybagError) {
@@ -221,7 +226,8 @@ extension KeybagStore {
 
     // MARK: At a change of the effaceable key
 
-    /// The hosts with their slots sealed for `fresh`; nil where there are none. The caller holds the device's lock.
+    /// The hosts with their slots sealed for `fresh`; nil where there are none. The caller holds
+    /// the device's lock.
     func hostsResealed(
         _ set: borrowing KeybagKeySet, _ current: borrowing SecretBytes,
         _ fresh: borrowing SecretBytes
@@ -243,8 +249,8 @@ extension KeybagStore {
         if let carried { try write(carried, fresh, asNext: true) }
     }
 
-    /// The new keybag is in place, so what was sealed for the old one is worthless, whether it can be wiped or not. Returns
-    /// the names of hosts that are not trusted any more.
+    /// The new keybag is in place, so what was sealed for the old one is worthless, whether it can
+    /// be wiped or not. Returns the names of hosts that are not trusted any more.
     func replaceHosts(by carried: TrustedHostList?) -> [String] {
         let before = hosts.withLock { hosts in
             defer { hosts = carried ?? TrustedHostList() }

@@ -4,13 +4,16 @@ import WardFormat
 import WardSystem
 
 extension KeybagStore {
-    /// How often a change of the keybag by another process is waited for, and how long each time, microseconds.
+    /// How often a change of the keybag by another process is waited for, and how long each time,
+    /// microseconds.
     private static let patience = (attempts: 20, pause: useconds_t(10_000))
 
-    /// The volume key alone, which names and attributes need: from the device slot, whatever the lock state.
+    /// The volume key alone, which names and attributes need: from the device slot, whatever the
+    /// lock state.
     ///
-    /// For looking at a volume that may be mounted: it takes no lock, repairs nothing, writes nothing, and takes an older
-    /// keybag too, because the volume key is the same in all. Throws what opening throws.
+    /// For looking at a volume that may be mounted: it takes no lock, repairs nothing, writes
+    /// nothing, and takes an older keybag too, because the volume key is the same in all. Throws
+    /// what opening throws.
     public static func volumeKey(
         volumePath: String, stateRoot: String
     ) throws(KeybagError) -> SecretBytes {
@@ -29,7 +32,8 @@ extension KeybagStore {
                 return try volumeKey(loader)
             } catch {
                 attempt += 1
-                // In the middle of a change nothing may open, and the old effaceable key may be seen half wiped.
+                // In the middle of a change nothing may open, and the old effaceable key may be
+                // seen half wiped.
                 guard attempt < patience.attempts, isPassing(error) else { throw error }
                 usleep(patience.pause)
             }

@@ -3,11 +3,12 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// The keybag of one volume on disk, both copies, and everything that opens or changes it: the front door to keys.
+/// The keybag of one volume on disk, both copies, and everything that opens or changes it: the
+/// front door to keys.
 ///
-/// Concurrency: any thread. Operations wait for each other (`operations`), some 250 ms where a passcode is involved;
-/// properties never wait for those (`published`). Other processes are kept out by a lock in the state directory while
-/// files change.
+/// Concurrency: any thread. Operations wait for each other (`operations`), some 250 ms where a
+/// passcode is involved; properties never wait for those (`published`). Other processes are kept
+/// out by a lock in the state directory while files change.
 public final class KeybagStore: Sendable {
     /// The parts that other threads may look at in the middle of an operation.
     struct Published {
@@ -28,11 +29,12 @@ public final class KeybagStore: Sendable {
     /// What was found wrong on opening and put right; one line each, for the log.
     public let notes: [String]
 
-    /// Opens the keybag in the directory `volumePath`: the copy where `ward.keybag` can't be used, and finishes a change
-    /// that a power cut interrupted.
+    /// Opens the keybag in the directory `volumePath`: the copy where `ward.keybag` can't be used,
+    /// and finishes a change that a power cut interrupted.
     ///
-    /// `stateRoot` as in `StateDirectory`. `acceptsOlderGeneration`: the volume was restored from a backup on purpose.
-    /// Throws `KeybagError` `notAVolume`, `damaged`, `newerVersion`, `noDeviceKey`, `erased`, `replayed`, `system`.
+    /// `stateRoot` as in `StateDirectory`. `acceptsOlderGeneration`: the volume was restored from a
+    /// backup on purpose. Throws `KeybagError` `notAVolume`, `damaged`, `newerVersion`,
+    /// `noDeviceKey`, `erased`, `replayed`, `system`.
     public convenience init(
         volumePath: String, stateRoot: String, clock: DeviceClock = .system,
         acceptsOlderGeneration: Bool = false
@@ -67,7 +69,8 @@ public final class KeybagStore: Sendable {
         _ loaded: KeybagLoader.Loaded
     ) throws(KeybagError) -> PasscodePolicy {
         let (attempts, needsStoring) = try loaded.context.ledger.load()
-        // Of no use where it can't be stored (a read-only state directory): nothing will be judged there either.
+        // Of no use where it can't be stored (a read-only state directory): nothing will be judged
+        // there either.
         if needsStoring, loaded.keybag.passcodeSlot != nil {
             try? loaded.context.ledger.store(attempts)
         }
@@ -97,8 +100,8 @@ public final class KeybagStore: Sendable {
     public var attempts: PasscodePolicy { published.withLock { $0.attempts } }
     /// Whether a passcode may be tried now, on the clock that delays are measured with.
     public var verdict: PasscodePolicy.Verdict { attempts.verdict(now: context.clock.now()) }
-    /// The passcode costs less than any that is chosen for use: only such a volume may have its delays on a clock that
-    /// somebody can move.
+    /// The passcode costs less than any that is chosen for use: only such a volume may have its
+    /// delays on a clock that somebody can move.
     public var isForTests: Bool {
         let (keybag, policy) = published.withLock { ($0.keybag, $0.policy) }
         let cost = keybag.passcodeSlot?.derivation?.cost ?? policy.passcodeCost
@@ -117,7 +120,8 @@ public final class KeybagStore: Sendable {
 
     // MARK: Opening
 
-    /// Opens the device slot: class D (without a passcode: all classes) into the keyring; returns the 32-byte volume key.
+    /// Opens the device slot: class D (without a passcode: all classes) into the keyring; returns
+    /// the 32-byte volume key.
     public func openDeviceSlot(into keyring: ClassKeyring) throws(KeybagError) -> SecretBytes {
         let set = try deviceSet()
         try KeybagContext.install(set, into: keyring, path: context.keybagPath)
@@ -166,18 +170,20 @@ public final class KeybagStore: Sendable {
 
     // MARK: Erasing
 
-    /// Destroys the effaceable key: nothing on this device opens the volume again, whatever its size (L9). Waits for
-    /// nobody who stretches a passcode; a passcode change that is being written is finished first.
+    /// Destroys the effaceable key: nothing on this device opens the volume again, whatever its
+    /// size (L9). Waits for nobody who stretches a passcode; a passcode change that is being
+    /// written is finished first.
     ///
-    /// A recovery kit made before opens what is left all the same: it holds the keys themselves. After a power cut in the
-    /// middle the volume is as before or erased, and erasing can be repeated.
+    /// A recovery kit made before opens what is left all the same: it holds the keys themselves.
+    /// After a power cut in the middle the volume is as before or erased, and erasing can be
+    /// repeated.
     public func erase() throws(KeybagError) {
         try context.withLock { () throws(KeybagError) in try context.erase() }
         hosts.withLock { $0 = TrustedHostList() }
     }
 
-    /// The UUID that the keybag in this directory names, or its copy, whether authentic or not; nil where neither can be
-    /// read.
+    /// The UUID that the keybag in this directory names, or its copy, whether authentic or not; nil
+    /// where neither can be read.
     public static func volumeUUID(in volumePath: String) -> String? {
         for name in [Keybag.fileName, Keybag.copyFileName] {
             let path = KeybagContext.path(volumePath, name)

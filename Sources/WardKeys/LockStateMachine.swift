@@ -1,10 +1,12 @@
 import WardFormat
 
-/// The lock state of one volume: an event in, effects out. Pure, so that every transition can be tested.
+/// The lock state of one volume: an event in, effects out. Pure, so that every transition can be
+/// tested.
 ///
-/// The caller performs the effects in their order, calls `handle(.timer)` when the timer it was asked to start is due,
-/// and `handle(.evicted)` when the eviction of the grace period's end is done. Times are those of one clock that runs
-/// through suspend (`SystemClock.sinceBoot()`, or a manual one).
+/// The caller performs the effects in their order, calls `handle(.timer)` when the timer it was
+/// asked to start is due, and `handle(.evicted)` when the eviction of the grace period's end is
+/// done. Times are those of one clock that runs through suspend (`SystemClock.sinceBoot()`, or a
+/// manual one).
 ///
 /// ```
 ///                    unlocked                lock              timer, evicted
@@ -15,9 +17,10 @@ import WardFormat
 ///                        S0 noPasscode ◀── passcodeRemoved, any state
 /// ```
 ///
-/// Trusted hosts (docs/trusted-hosts.md) hold classes A and B open: while one is connected a lock leads to S4h
-/// `lockedWithHost` in place of S3 and S4, a host that connects in S3 or S4 leads there too, and when the last of them ends
-/// the lock goes through without a grace period. Before the first unlock, and without a passcode, there are none.
+/// Trusted hosts (docs/trusted-hosts.md) hold classes A and B open: while one is connected a lock
+/// leads to S4h `lockedWithHost` in place of S3 and S4, a host that connects in S3 or S4 leads
+/// there too, and when the last of them ends the lock goes through without a grace period. Before
+/// the first unlock, and without a passcode, there are none.
 public struct LockStateMachine: Equatable, Sendable {
     public enum State: Equatable, Sendable {
         /// S0: nothing is ever withheld.
@@ -49,8 +52,9 @@ public struct LockStateMachine: Equatable, Sendable {
     public enum Event: Equatable, Sendable {
         /// The passcode slot was opened: all class keys are in the keyring.
         case unlocked
-        /// Lock, with this grace period (0: at once). A second lock can only bring the end nearer. `endingHosts`: whatever
-        /// trusted hosts are connected (sleep, shutdown, unmount); else they go on.
+        /// Lock, with this grace period (0: at once). A second lock can only bring the end nearer.
+        /// `endingHosts`: whatever trusted hosts are connected (sleep, shutdown, unmount); else
+        /// they go on.
         case lock(grace: Duration, endingHosts: Bool = false)
         /// The timer that was asked for is due. Harmless at any other time.
         case timer
@@ -62,7 +66,8 @@ public struct LockStateMachine: Equatable, Sendable {
         case passcodeSet
         /// The passcode was removed.
         case passcodeRemoved
-        /// The policy was changed: CX is to stay for this long after an unlock, the last one included.
+        /// The policy was changed: CX is to stay for this long after an unlock, the last one
+        /// included.
         case userInactivePeriodChanged(Duration)
         /// A trusted host's slot was opened: A's key and B's private key are in the keyring.
         case hostConnected
@@ -90,20 +95,23 @@ public struct LockStateMachine: Equatable, Sendable {
         case lockIgnored
         /// Locked, and A and B stay open for trusted hosts, this many.
         case heldOpen(hosts: Int)
-        /// A and B, which could not be opened, can be: for a trusted host, and for everybody with it.
+        /// A and B, which could not be opened, can be: for a trusted host, and for everybody with
+        /// it.
         case openedForHost
     }
 
     public enum Effect: Equatable, Sendable {
-        /// Run the lock recipe for these classes; for `keepOpenFiles`, keys of open files stay until their last close.
-        /// Report the end of the one at the grace period's end by `.evicted`.
+        /// Run the lock recipe for these classes; for `keepOpenFiles`, keys of open files stay
+        /// until their last close. Report the end of the one at the grace period's end by
+        /// `.evicted`.
         case evict(ProtectionClassSet, keepOpenFiles: ProtectionClassSet)
         /// Open the gate for these classes: their keys are in the keyring.
         case admit(ProtectionClassSet)
         /// Call `handle(.timer)` at this time; replaces an earlier timer.
         case startTimer(at: Duration)
         case cancelTimer
-        /// End the connections of all trusted hosts; none of them is reported by `.hostDisconnected`.
+        /// End the connections of all trusted hosts; none of them is reported by
+        /// `.hostDisconnected`.
         case endHosts
         case announce(Announcement)
     }
@@ -117,8 +125,8 @@ public struct LockStateMachine: Equatable, Sendable {
     public private(set) var userInactivePeriod: Duration
     /// When class CX expires; nil before the first unlock, after expiry, and without a passcode.
     public private(set) var userInactiveDeadline: Duration?
-    /// Trusted hosts that are connected. None before the first unlock and without a passcode; in S3 and S4 none either,
-    /// else it would be S4h.
+    /// Trusted hosts that are connected. None before the first unlock and without a passcode; in S3
+    /// and S4 none either, else it would be S4h.
     public private(set) var hosts = 0
     /// The eviction was asked for and has not been reported done.
     private var isEvicting = false
@@ -138,7 +146,8 @@ public struct LockStateMachine: Equatable, Sendable {
     public var available: ProtectionClassSet {
         switch state {
         case .noPasscode, .unlocked: return .all
-        // While the eviction is under way the gate decides; what is said here is what is about to hold.
+        // While the eviction is under way the gate decides; what is said here is what is about to
+        // hold.
         case .locking: return isEvicting ? lockedClasses : .all
         case .beforeFirstUnlock: return .d
         case .locked: return lockedClasses
@@ -240,10 +249,12 @@ public struct LockStateMachine: Equatable, Sendable {
     }
 
     private mutating func timerFired(_ now: Duration, _ effects: inout [Effect]) {
-        // Whether it came in time or early, it has run out: what is still to come is asked for again.
+        // Whether it came in time or early, it has run out: what is still to come is asked for
+        // again.
         timer = nil
         endGraceIfDue(now, &effects)
-        // An unlocked device is not inactive: CX expires only while locked, at once where its time has passed.
+        // An unlocked device is not inactive: CX expires only while locked, at once where its time
+        // has passed.
         if state == .locked || state == .lockedWithHost { expireUserInactive(now, &effects) }
     }
 
@@ -266,7 +277,8 @@ public struct LockStateMachine: Equatable, Sendable {
     private mutating func hostConnected(_ now: Duration, _ effects: inout [Effect]) {
         switch state {
         case .noPasscode, .beforeFirstUnlock:
-            // Whoever asked is refused before this; no host opens what the passcode has not opened since the boot.
+            // Whoever asked is refused before this; no host opens what the passcode has not opened
+            // since the boot.
             break
         case .unlocked, .lockedWithHost:
             hosts += 1

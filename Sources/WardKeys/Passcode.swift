@@ -22,17 +22,20 @@ public enum PasscodeError: Error, Equatable, Sendable, CustomStringConvertible {
     }
 }
 
-/// A passcode: non-empty UTF-8 in Unicode's normalization form C, at most 1,024 bytes, in locked memory.
+/// A passcode: non-empty UTF-8 in Unicode's normalization form C, at most 1,024 bytes, in locked
+/// memory.
 ///
-/// NFC, so that "é" typed on one keyboard opens what "e" + accent of another made. ASCII is its own NFC and never
-/// leaves locked memory. Anything else passes through the standard library's normalizer, whose `String` is ordinary
-/// memory, for some microseconds, and is wiped where it lies.
+/// NFC, so that "é" typed on one keyboard opens what "e" + accent of another made. ASCII is its own
+/// NFC and never leaves locked memory. Anything else passes through the standard library's
+/// normalizer, whose `String` is ordinary memory, for some microseconds, and is wiped where it
+/// lies.
 public struct Passcode: ~Copyable, Sendable {
     public static let maximumBytes = 1024
 
     private let secret: SecretBytes
 
-    /// Takes the bytes over. Nothing is trimmed: a trailing newline of a file is the reader's to drop.
+    /// Takes the bytes over. Nothing is trimmed: a trailing newline of a file is the reader's to
+    /// drop.
     public init(utf8: consuming SecretBytes) throws(PasscodeError) {
         let count = utf8.count
         guard count > 0 else { throw .empty }
@@ -47,14 +50,16 @@ public struct Passcode: ~Copyable, Sendable {
     private static func normalized(
         _ utf8: borrowing SecretBytes
     ) throws(PasscodeError) -> SecretBytes {
-        // No scalar's canonical composition has more than three times the bytes (Unicode FAQ on normalization).
+        // No scalar's canonical composition has more than three times the bytes (Unicode FAQ on
+        // normalization).
         guard var result = try? SecretBytes(zeroed: utf8.count * 3) else {
             throw .outOfLockedMemory
         }
         let count = utf8.withUnsafeBytes { source in
             result.withUnsafeMutableBytes { normalize(source, to: $0) }
         }
-        // A string of up to 15 bytes lies on the stack, and the normalizer's letters pass through it.
+        // A string of up to 15 bytes lies on the stack, and the normalizer's letters pass through
+        // it.
         ward_scrub_thread()
         guard let count else { throw .notUTF8 }
         result.shorten(to: count)
@@ -62,8 +67,9 @@ public struct Passcode: ~Copyable, Sendable {
         return result
     }
 
-    /// The number of bytes; nil where `source` is not UTF-8. The standard library's normalizer, as swift-foundation uses
-    /// it: Foundation itself would cost 20 MB. Never inlined, so that its frame is dead when the stack is scrubbed.
+    /// The number of bytes; nil where `source` is not UTF-8. The standard library's normalizer, as
+    /// swift-foundation uses it: Foundation itself would cost 20 MB. Never inlined, so that its
+    /// frame is dead when the stack is scrubbed.
     @inline(never)
     private static func normalize(
         _ source: UnsafeRawBufferPointer, to out: UnsafeMutableRawBufferPointer

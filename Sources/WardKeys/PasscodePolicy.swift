@@ -1,9 +1,10 @@
-/// How many wrong passcodes there may be, how long to wait between them, and which they were (semantics.md, L5 and L6).
-/// Pure.
+/// How many wrong passcodes there may be, how long to wait between them, and which they were
+/// (semantics.md, L5 and L6). Pure.
 ///
-/// An attempt is counted before it is judged, and what was counted is remembered by a tag of the passcode. A power cut
-/// between the two leaves `pendingTag`: the same passcode may be judged once more without counting, so that a right one
-/// is never what disables a volume, and nobody wins a try.
+/// An attempt is counted before it is judged, and what was counted is remembered by a tag of the
+/// passcode. A power cut between the two leaves `pendingTag`: the same passcode may be judged once
+/// more without counting, so that a right one is never what disables a volume, and nobody wins a
+/// try.
 public struct PasscodePolicy: Equatable, Sendable {
     /// After this many the volume is disabled, or erased where that is on.
     public static let maximumWrongPasscodes = 10
@@ -28,8 +29,8 @@ public struct PasscodePolicy: Equatable, Sendable {
         self.delayEnd = delayEnd
     }
 
-    /// Where it is not known what was tried: one try, after the longest delay. Fewer would disable the volume of somebody
-    /// who lost a file; more, or sooner, would be worth losing it for.
+    /// Where it is not known what was tried: one try, after the longest delay. Fewer would disable
+    /// the volume of somebody who lost a file; more, or sooner, would be worth losing it for.
     static func forgotten(now: Duration) -> PasscodePolicy {
         let count = maximumWrongPasscodes - 1
         return PasscodePolicy(
@@ -46,7 +47,8 @@ public struct PasscodePolicy: Equatable, Sendable {
         case disabled
     }
 
-    /// Admits or refuses the attempt whose passcode has this tag, and counts it where it is a new one.
+    /// Admits or refuses the attempt whose passcode has this tag, and counts it where it is a new
+    /// one.
     mutating func admit(_ tag: [UInt8], now: Duration) -> Admission {
         if tag == pendingTag { return .judge(isNew: false) }
         switch verdict(now: now) {
@@ -106,14 +108,16 @@ public struct PasscodePolicy: Equatable, Sendable {
         self.delayEnd = now + PasscodePolicy.delay(afterWrongPasscodes: wrongPasscodes)
     }
 
-    /// Forgets a delay that is over, so that the next clock does not start it again; whether there was one.
+    /// Forgets a delay that is over, so that the next clock does not start it again; whether there
+    /// was one.
     mutating func endDelay(now: Duration) -> Bool {
         guard let delayEnd, delayEnd <= now else { return false }
         self.delayEnd = nil
         return true
     }
 
-    /// The clock that `delayEnd` was of is gone: nobody knows how much of the delay has passed, so all of it runs again.
+    /// The clock that `delayEnd` was of is gone: nobody knows how much of the delay has passed, so
+    /// all of it runs again.
     public mutating func restartOnNewClock(now: Duration) {
         let delay = PasscodePolicy.delay(afterWrongPasscodes: wrongPasscodes)
         delayEnd = delay == .zero ? nil : now + delay

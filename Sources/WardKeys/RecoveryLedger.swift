@@ -26,8 +26,8 @@ public struct RecoveryHistory: Equatable, Sendable {
     /// After this long a kit that nobody has opened may be lost, or its code.
     public static let shelfLife = Duration.seconds(365 * 24 * 3600)
 
-    /// `now`: since 1970. A kit opens when it is made, so that counts as much. What is in the future (a clock that was
-    /// wrong) counts as now.
+    /// `now`: since 1970. A kit opens when it is made, so that counts as much. What is in the
+    /// future (a clock that was wrong) counts as now.
     public func standing(now: Duration) -> Standing {
         guard let last = [made, verified].compactMap({ $0 }).max() else { return .none }
         return now - last > RecoveryHistory.shelfLife ? .unverified : .current
@@ -36,8 +36,8 @@ public struct RecoveryHistory: Equatable, Sendable {
 
 /// The `recovery` file: which kits were made and opened, and when; authenticated by the device key.
 ///
-/// One that is missing, damaged or forged says that no kit is known. It is a reminder for the owner and never decides
-/// anything.
+/// One that is missing, damaged or forged says that no kit is known. It is a reminder for the owner
+/// and never decides anything.
 struct RecoveryLedger {
     let path: String
     let uuid: [UInt8]
@@ -147,8 +147,8 @@ extension KeybagStore {
         return try? context.recovery.history()
     }
 
-    /// Writes down that a kit was opened with its code. False where this device has no key for the volume: then there is
-    /// nothing to remember it with.
+    /// Writes down that a kit was opened with its code. False where this device has no key for the
+    /// volume: then there is nothing to remember it with.
     public static func noteVerified(
         _ keys: borrowing RecoveredKeys, stateRoot: String
     ) throws(KeybagError) -> Bool {

@@ -2,7 +2,8 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// `trusted-hosts` on disk, and beside it, while a change of the policy is under way, the same under the next effaceable key.
+/// `trusted-hosts` on disk, and beside it, while a change of the policy is under way, the same
+/// under the next effaceable key.
 struct TrustedHostFile {
     let path: String
     let uuid: [UInt8]
@@ -13,12 +14,13 @@ struct TrustedHostFile {
     private enum Found {
         case absent
         case table(TrustedHostTable)
-        /// Damaged, or not authentic with this key: another device's, or from before a change of the passcode.
+        /// Damaged, or not authentic with this key: another device's, or from before a change of
+        /// the passcode.
         case worthless
     }
 
-    /// The table that counts with this key, with an interrupted change finished; what is worthless is wiped, and `note`
-    /// says so. Throws `newerVersion` and `system`.
+    /// The table that counts with this key, with an interrupted change finished; what is worthless
+    /// is wiped, and `note` says so. Throws `newerVersion` and `system`.
     func load(
         macKey: borrowing SecretBytes
     ) throws(KeybagError) -> (table: TrustedHostTable?, note: String?) {
@@ -60,7 +62,8 @@ struct TrustedHostFile {
         return table.uuid == uuid && isAuthentic ? .table(table) : .worthless
     }
 
-    /// Replaces the file durably, and wipes the one it replaces: a slot that is not in the new one is nowhere.
+    /// Replaces the file durably, and wipes the one it replaces: a slot that is not in the new one
+    /// is nowhere.
     func store(
         _ table: TrustedHostTable, macKey: borrowing SecretBytes, asNext: Bool = false
     ) throws(KeybagError) {
@@ -95,8 +98,8 @@ struct TrustedHostFile {
 
     /// No host is trusted: wipes whatever is there.
     func destroy() throws(Errno) {
-        // All of them, whatever fails. The file that counts last: a next one that an earlier failure left there would take
-        // its place after a power cut in between.
+        // All of them, whatever fails. The file that counts last: a next one that an earlier
+        // failure left there would take its place after a power cut in between.
         var failure: Errno?
         for path in [nextPath + ".new", nextPath, path + ".new", path] {
             do throws(Errno) {

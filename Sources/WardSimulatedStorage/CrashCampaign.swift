@@ -3,7 +3,8 @@ import Synchronization
 
 /// Many runs side by side.
 package enum CrashCampaign {
-    /// Runs what `settings` gives for each seed, until there are none left, `isOver` says so, or too much was lost.
+    /// Runs what `settings` gives for each seed, until there are none left, `isOver` says so, or
+    /// too much was lost.
     package static func run(
         seeds: some Sequence<UInt64>, threads: Int, maximumLosses: Int = 1,
         settings: @escaping @Sendable (UInt64) -> CrashSettings,

@@ -28,7 +28,8 @@ struct CrashJudge {
         if let problem = model.problem(withNames: names, order: order) { problems.append(problem) }
         for event in volume.events.problems {
             if isDamageAllowed, event.contains("directory") { continue }
-            // A long name whose link did not make it, which POSIX alone allows while nothing was synced.
+            // A long name whose link did not make it, which POSIX alone allows while nothing was
+            // synced.
             if order == .posix, event.hasPrefix("foreign: ") {
                 isDamageAllowed = true
                 continue

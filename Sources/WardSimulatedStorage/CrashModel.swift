@@ -1,8 +1,10 @@
 import WardFormat
 
-/// What a volume holds, what of it has to survive a power cut, and what else may be found after one.
+/// What a volume holds, what of it has to survive a power cut, and what else may be found after
+/// one.
 ///
-/// A value: a copy is taken at every crash point. Nodes go by the identity of their inode on the simulated disk.
+/// A value: a copy is taken at every crash point. Nodes go by the identity of their inode on the
+/// simulated disk.
 struct CrashModel: Sendable {
     struct Key: Hashable, Sendable {
         var directory: UInt64
@@ -16,21 +18,24 @@ struct CrashModel: Sendable {
 
     struct Node: Sendable {
         var kind: Kind
-        /// Contents since the last sync, the synced one first. A page of the file is that of one of them.
+        /// Contents since the last sync, the synced one first. A page of the file is that of one of
+        /// them.
         var versions: [[UInt8]] = [[]]
-        /// Sizes that it had before power cuts, in bytes. A cut of the file that a power cut undid has left the mark of its end in
-        /// the middle, with zeros behind it, and another one may end the file there, until it is mended.
+        /// Sizes that it had before power cuts, in bytes. A cut of the file that a power cut undid
+        /// has left the mark of its end in the middle, with zeros behind it, and another one may
+        /// end the file there, until it is mended.
         var formerSizes: Set<Int> = []
         var classes: [ProtectionClass]
         var modes: [UInt32]
         var attributes: [String: [[UInt8]?]] = [:]
-        /// It, or the directory that it is in, was synced since it was made. Without, POSIX alone promises nothing of its
-        /// attributes, nor of a directory's record.
+        /// It, or the directory that it is in, was synced since it was made. Without, POSIX alone
+        /// promises nothing of its attributes, nor of a directory's record.
         var isRecordSynced = false
-        /// A sync failed, and what it dropped was not written again: syncs since then say nothing of the content, nor of the
-        /// class: it is in the first page.
+        /// A sync failed, and what it dropped was not written again: syncs since then say nothing
+        /// of the content, nor of the class: it is in the first page.
         var hasLostPages = false
-        /// A call that changed it met an error: until it is synced, another error may bring the state of before back.
+        /// A call that changed it met an error: until it is synced, another error may bring the
+        /// state of before back.
         var isHalfChanged = false
 
         var content: [UInt8] { versions.last! }
@@ -38,8 +43,8 @@ struct CrashModel: Sendable {
 
     private struct Step: Sendable {
         var changes: [(Key, UInt64?)]
-        /// False of what was tried and failed, and of its opposite: it may be on the disk, and a sync of its names need not
-        /// have to do with it.
+        /// False of what was tried and failed, and of its opposite: it may be on the disk, and a
+        /// sync of its names need not have to do with it.
         var isCertain = true
     }
 
@@ -48,8 +53,8 @@ struct CrashModel: Sendable {
     var nodes: [UInt64: Node]
     /// As programs see them.
     var names: [Key: UInt64] = [:]
-    /// Names that no power cut takes, and each step since: after a cut on a disk with a journal names are as they were
-    /// after one of these.
+    /// Names that no power cut takes, and each step since: after a cut on a disk with a journal
+    /// names are as they were after one of these.
     private var base: [Key: UInt64] = [:]
     private var steps: [Step] = []
     /// What each entry was since its directory was synced: for disks without a journal.
@@ -121,7 +126,8 @@ struct CrashModel: Sendable {
         return result
     }
 
-    /// Between what was and what should have become of it: how an operation that failed may leave things.
+    /// Between what was and what should have become of it: how an operation that failed may leave
+    /// things.
     func between(_ before: CrashModel) -> CrashModel {
         var result = self
         let known = Set(before.names.values).union([CrashModel.root])
@@ -141,8 +147,9 @@ struct CrashModel: Sendable {
         return result
     }
 
-    /// As this or, of the nodes meant, as at any time since their last sync: a sync of the whole store that fails drops pages of
-    /// other files, too, and whoever opens one of them sees what the disk has (decision 0054).
+    /// As this or, of the nodes meant, as at any time since their last sync: a sync of the whole
+    /// store that fails drops pages of other files, too, and whoever opens one of them sees what
+    /// the disk has (decision 0054).
     func orUnsynced(_ model: CrashModel, where hasLost: (UInt64) -> Bool) -> CrashModel {
         var result = self
         for (identity, node) in model.nodes
@@ -190,7 +197,8 @@ struct CrashModel: Sendable {
 
     // MARK: Syncing
 
-    /// `isOnDisk`: as after a sync of all there is, which what a failed one dropped is no part of; else as programs see it.
+    /// `isOnDisk`: as after a sync of all there is, which what a failed one dropped is no part of;
+    /// else as programs see it.
     mutating func syncAll(isOnDisk: Bool = false) {
         base = names
         steps = []
@@ -355,8 +363,8 @@ struct CrashModel: Sendable {
         return nil
     }
 
-    /// Whether a file or directory may be of this class. Without a journal a new file's name may be on the disk, and the
-    /// record that its directory got before, by a call that failed, not.
+    /// Whether a file or directory may be of this class. Without a journal a new file's name may be
+    /// on the disk, and the record that its directory got before, by a call that failed, not.
     func mayBe(
         _ found: ProtectionClass, _ identity: UInt64, in directory: UInt64, order: DiskKind.Order
     ) -> Bool {
@@ -365,8 +373,8 @@ struct CrashModel: Sendable {
         return nodes[identity]!.kind == .file && above.count > 1 && above.contains(found)
     }
 
-    /// Whether this is a directory that a disk without a journal may have damaged: its removal takes the record and then the
-    /// name, in two directories.
+    /// Whether this is a directory that a disk without a journal may have damaged: its removal
+    /// takes the record and then the name, in two directories.
     func mayBeDamaged(_ identity: UInt64, order: DiskKind.Order) -> Bool {
         order == .posix && identity != CrashModel.root && keys(of: identity).isEmpty
     }

@@ -44,9 +44,10 @@ extension CrashRun {
         noteLost()
     }
 
-    /// What a failed sync has dropped: the next one does not make it durable, and nobody promised that it would. Whoever opens
-    /// such a file first, and be it for another call, finds it as the disk has it (decision 0054): `opened` was opened just now,
-    /// and may differ from the disk behind its end still.
+    /// What a failed sync has dropped: the next one does not make it durable, and nobody promised
+    /// that it would. Whoever opens such a file first, and be it for another call, finds it as the
+    /// disk has it (decision 0054): `opened` was opened just now, and may differ from the disk
+    /// behind its end still.
     func noteLost(opened: UInt64? = nil) {
         let image = volume.disk.image
         for identity in model.nodes.keys.sorted() {
@@ -66,7 +67,8 @@ extension CrashRun {
         !model.keys(of: identity).isEmpty || handles.contains { $0.identity == identity }
     }
 
-    /// Content, class and attributes as they are found; each has to be one that was there since it was synced.
+    /// Content, class and attributes as they are found; each has to be one that was there since it
+    /// was synced.
     private func adoptFromDisk(_ identity: UInt64) throws {
         func refuse(_ what: String) {
             lose("\(label): \(model.path(of: identity)), opened anew after a failed sync: \(what)")

@@ -35,7 +35,8 @@ extension CrashRun {
         if let replaced, isDirectory {
             guard model.children(of: replaced).isEmpty, !model.isInside(old.directory, replaced)
             else { return }
-            // Two steps on disk: an empty directory may be left under the old name (docs/format.md §9).
+            // Two steps on disk: an empty directory may be left under the old name (docs/format.md
+            // §9).
             model.step([(old, replaced), (new, moved)])
             model.step([(old, nil)])
         } else {

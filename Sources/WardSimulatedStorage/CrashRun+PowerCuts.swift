@@ -15,9 +15,11 @@ extension CrashRun {
         }
     }
 
-    /// Opens the volume on what is left, and compares. `depth` 0: goes on with a second power cut, or with mending.
+    /// Opens the volume on what is left, and compares. `depth` 0: goes on with a second power cut,
+    /// or with mending.
     ///
-    /// Returns how a program finds the volume, and the disk as it is then; nil where something was lost.
+    /// Returns how a program finds the volume, and the disk as it is then; nil where something was
+    /// lost.
     func recover(
         _ image: DiskImage, _ expected: CrashModel, _ place: String, depth: Int
     ) -> (model: CrashModel, image: DiskImage)? {
@@ -41,11 +43,12 @@ extension CrashRun {
                 return nil
             }
             let found = judge.found
-            // Nobody can go on from a directory that a disk without a journal damaged before it was synced.
+            // Nobody can go on from a directory that a disk without a journal damaged before it was
+            // synced.
             if judge.isDamageAllowed { return nil }
             guard depth == 0 else { return (found, disk.image) }
-            // The state that was found is what a second power cut may not change, wherever it comes: before anything was
-            // mended, while it is, and after.
+            // The state that was found is what a second power cut may not change, wherever it
+            // comes: before anything was mended, while it is, and after.
             let unmended = pictures.images.count
             if settings.injectsErrors {
                 disk.fail(nextFault(&cuts))

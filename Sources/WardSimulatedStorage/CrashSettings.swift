@@ -1,6 +1,7 @@
 import WardFormat
 
-/// What one seed does: which disk, which pages, which operations, which power cuts. Everything follows from the seed.
+/// What one seed does: which disk, which pages, which operations, which power cuts. Everything
+/// follows from the seed.
 package struct CrashSettings: Sendable {
     package var seed: UInt64
     package var disk: DiskKind
@@ -21,7 +22,8 @@ package struct CrashSettings: Sendable {
         self.pageBytes = pageBytes
     }
 
-    /// What the format promises to survive (docs/format.md §8): every disk that does not tear a page.
+    /// What the format promises to survive (docs/format.md §8): every disk that does not tear a
+    /// page.
     package static func promised(seed: UInt64) -> CrashSettings {
         let (atomicBytes, pageBytes) = [(4096, 4096), (512, 512), (4096, 512)][Int(seed / 4 % 3)]
         var settings = CrashSettings(

@@ -8,13 +8,15 @@ extension DiskImage {
         return timespec(tv_sec: clock, tv_nsec: 0)
     }
 
-    /// `isHidden`: of a store's own names, which get identities of their own, so that who tests knows the next file's.
+    /// `isHidden`: of a store's own names, which get identities of their own, so that who tests
+    /// knows the next file's.
     mutating func makeInode(
         _ mode: mode_t, target: [UInt8] = [], device: dev_t = 0, isHidden: Bool = false
     ) -> UInt64 {
         let identity = isHidden ? nextHiddenIdentity : nextIdentity
         if isHidden { nextHiddenIdentity += 1 } else { nextIdentity += 1 }
-        // ext4 gives a freed number to the next file; where names may come back, it would be two files' at once.
+        // ext4 gives a freed number to the next file; where names may come back, it would be two
+        // files' at once.
         let number: UInt64
         if kind.order == .journal, let free = freeNumbers.popLast() {
             number = free
@@ -151,8 +153,8 @@ extension DiskImage {
         let time = now()
         inodes[identity]!.modification = time
         inodes[identity]!.change = time
-        // Of a block that stays in part the rest is zeroed in the page cache: those zeros may be on the disk before the
-        // change itself is.
+        // Of a block that stays in part the rest is zeroed in the page cache: those zeros may be on
+        // the disk before the change itself is.
         let before = inodes[identity]!.content.blocks
         DiskImage.apply(layout, to: &inodes[identity]!.content)
         let after = inodes[identity]!.content.blocks

@@ -32,8 +32,8 @@ extension DiskImage {
         events[identity] = nil
     }
 
-    /// A sync fails, as on Linux: of the blocks with writes under way those that `dropped` says (bit n: the n-th, and each 64th
-    /// after it) are not written, and clean from now on.
+    /// A sync fails, as on Linux: of the blocks with writes under way those that `dropped` says
+    /// (bit n: the n-th, and each 64th after it) are not written, and clean from now on.
     mutating func dropUnwritten(_ identity: UInt64, _ dropped: UInt64) {
         // What was freed is in no memory.
         guard inodes[identity] != nil, let underWay = events[identity] else { return }
@@ -68,7 +68,8 @@ extension DiskImage {
         guard let known = lost[identity] else { return }
         var content = contentOnDisk(identity)
         let onDisk = content.blocks
-        // Memory has zeros behind the end, whatever the rest of the block is on the disk; who writes to it writes them, too.
+        // Memory has zeros behind the end, whatever the rest of the block is on the disk; who
+        // writes to it writes them, too.
         DiskImage.clip(&content)
         inodes[identity]!.content = content
         lost[identity] = known.filter { index, _ in

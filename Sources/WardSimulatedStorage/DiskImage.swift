@@ -1,7 +1,8 @@
 import CWardLinux
 import Glibc
 
-/// A disk with a small file system on it: what programs see, what is durable, and what is under way in between.
+/// A disk with a small file system on it: what programs see, what is durable, and what is under way
+/// in between.
 ///
 /// A value: copies are cheap, so a picture can be taken after every call.
 package struct DiskImage: Sendable {
@@ -13,7 +14,8 @@ package struct DiskImage: Sendable {
         var bytes: [UInt8]
         /// Differs for every allocation: a block that was freed and allocated again is another one.
         var generation: Int
-        /// Changes that were made before it was allocated: where they are not on the disk, it can't be.
+        /// Changes that were made before it was allocated: where they are not on the disk, it can't
+        /// be.
         var afterChange: Int
         /// The last of those that changed this file's blocks or size.
         var afterLayout: Int
@@ -84,7 +86,8 @@ package struct DiskImage: Sendable {
 
     /// What happened to a file's content and is not durable.
     enum Event: Sendable {
-        /// The block as it was after the write; one bit of `sectors` for each sector that the write touched.
+        /// The block as it was after the write; one bit of `sectors` for each sector that the write
+        /// touched.
         case write(block: Int, version: Block, sectors: UInt8)
         /// A write made the file longer: the size follows when the blocks are allocated.
         case grow(from: Int, to: Int, afterChange: Int, afterLayout: Int)
@@ -94,11 +97,13 @@ package struct DiskImage: Sendable {
     package let kind: DiskKind
     /// What programs see.
     var inodes: [UInt64: Inode] = [:]
-    /// What no power cut takes. Inodes are here from their creation on: without a name they are gone after a crash.
+    /// What no power cut takes. Inodes are here from their creation on: without a name they are
+    /// gone after a crash.
     var durable: [UInt64: Inode] = [:]
     var pending: [Pending] = []
     var events: [UInt64: [Event]] = [:]
-    /// Blocks that a failed sync has dropped, and what the disk has of them: programs read them as they were written.
+    /// Blocks that a failed sync has dropped, and what the disk has of them: programs read them as
+    /// they were written.
     var lost: [UInt64: [Int: LostBlock]] = [:]
     /// The number of the last change, and of the last one that is durable (`Order.journal`).
     var lastChange = 0

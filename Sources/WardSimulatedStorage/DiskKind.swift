@@ -2,13 +2,15 @@
 package struct DiskKind: Sendable, Equatable {
     /// In what order changes of names, sizes and attributes reach the disk.
     package enum Order: String, Sendable, CaseIterable {
-        /// As ext4's journal (`data=ordered`, delayed allocation): they reach it in the order in which they were made, and a
-        /// power cut keeps a beginning of them. fsync(2) of a file or directory commits the journal up to the last
-        /// change of that inode; fdatasync(2) up to the last one of its size or blocks.
+        /// As ext4's journal (`data=ordered`, delayed allocation): they reach it in the order in
+        /// which they were made, and a power cut keeps a beginning of them. fsync(2) of a file or
+        /// directory commits the journal up to the last change of that inode; fdatasync(2) up to
+        /// the last one of its size or blocks.
         case journal
-        /// What POSIX alone promises: an entry is durable after fsync(2) of its directory, and an inode's size and
-        /// attributes after fsync(2) of it; of what was not synced any part may survive. A single call is atomic, and
-        /// moves of directories keep their order (else the tree would not be one).
+        /// What POSIX alone promises: an entry is durable after fsync(2) of its directory, and an
+        /// inode's size and attributes after fsync(2) of it; of what was not synced any part may
+        /// survive. A single call is atomic, and moves of directories keep their order (else the
+        /// tree would not be one).
         case posix
     }
 

@@ -239,7 +239,8 @@ extension SimulatedDisk {
         state.withLock { $0.image.kind.order == .journal }
     }
 
-    /// Seconds of the simulated clock, which only changes move on: a run does the same however long it takes.
+    /// Seconds of the simulated clock, which only changes move on: a run does the same however long
+    /// it takes.
     package func coarseNanoseconds() -> UInt64 {
         state.withLock { UInt64($0.image.clock) * 1_000_000_000 }
     }

@@ -4,12 +4,12 @@ import Synchronization
 import WardSystem
 import WardVolume
 
-/// A disk in memory with a POSIX file system on it, as the store of a volume: it can lose power after every call, and any
-/// call can fail.
+/// A disk in memory with a POSIX file system on it, as the store of a volume: it can lose power
+/// after every call, and any call can fail.
 ///
-/// Paths are single names, "." and, below `AT_FDCWD`, the path that it was made for. Concurrency: any thread; everything is
-/// guarded by `state`. Every call that changes something, and every flush, counts; `onChange` is called after it, with the
-/// disk as it is then.
+/// Paths are single names, "." and, below `AT_FDCWD`, the path that it was made for. Concurrency:
+/// any thread; everything is guarded by `state`. Every call that changes something, and every
+/// flush, counts; `onChange` is called after it, with the disk as it is then.
 package final class SimulatedDisk: Storage {
     struct Description {
         var identity: UInt64
@@ -68,7 +68,8 @@ package final class SimulatedDisk: Storage {
     /// Calls that changed or flushed something.
     package var changes: Int { state.withLock { $0.changes } }
 
-    /// The regular files that are open, by identity. (Directories a volume keeps open by the hundred, as a cache.)
+    /// The regular files that are open, by identity. (Directories a volume keeps open by the
+    /// hundred, as a cache.)
     package var openFiles: [UInt64] {
         state.withLock { state in
             state.descriptors.values.map(\.identity).filter {
@@ -108,8 +109,8 @@ package final class SimulatedDisk: Storage {
         }
     }
 
-    /// Changes a file's content behind everybody's back, durably, as somebody who has the disk does. False where `body` finds
-    /// nothing to change.
+    /// Changes a file's content behind everybody's back, durably, as somebody who has the disk
+    /// does. False where `body` finds nothing to change.
     package func tamper(_ number: UInt64, _ body: (inout [UInt8]) -> Bool) -> Bool {
         state.withLock { state in
             guard
@@ -156,7 +157,8 @@ package final class SimulatedDisk: Storage {
         return try result!.get()
     }
 
-    /// One call that changes or flushes something: may be chosen to fail, and is told to whoever listens.
+    /// One call that changes or flushes something: may be chosen to fail, and is told to whoever
+    /// listens.
     func change<R>(
         _ name: StaticString = #function, atFault: ((inout State) -> Void)? = nil,
         atFailedSync: ((inout State, _ droppedBlocks: UInt64) -> Void)? = nil,

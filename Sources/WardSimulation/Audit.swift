@@ -40,9 +40,11 @@ public struct Audit: Sendable {
     public var findings: [Finding] = []
     /// Every refusal so far. No finding: a test may well try what must be refused.
     public var denials: [FileEvent] = []
-    /// Files of which nobody knows whether they are copies or databases: they could not be read in this state.
+    /// Files of which nobody knows whether they are copies or databases: they could not be read in
+    /// this state.
     public var unread: [String] = []
-    /// Files and directories that could not be looked at, with the reason: nobody knows what is in them.
+    /// Files and directories that could not be looked at, with the reason: nobody knows what is in
+    /// them.
     public var unreachable: [String] = []
     /// The directories that are marked as synchronised.
     public var marked: [String] = []
@@ -54,7 +56,8 @@ public struct Audit: Sendable {
         files.filter { $0.protectionClass == protectionClass }
     }
 
-    /// The files in a directory and below it. `directory`: inside the volume, with or without "/" at either end.
+    /// The files in a directory and below it. `directory`: inside the volume, with or without "/"
+    /// at either end.
     public func files(under directory: String) -> [File] {
         let prefix = "/" + directory.split(separator: "/").map { $0 + "/" }.joined()
         return files.filter { $0.path.hasPrefix(prefix) }

@@ -1,7 +1,8 @@
 import WardContainers
 import WardFormat
 
-/// The containers of a volume as an audit sees them: by the records of their roots, where these lie in their places.
+/// The containers of a volume as an audit sees them: by the records of their roots, where these lie
+/// in their places.
 struct AuditedContainers {
     struct Container {
         var record: ContainerRecord

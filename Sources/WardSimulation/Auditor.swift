@@ -6,11 +6,11 @@ import WardControl
 import WardFormat
 import WardSystem
 
-/// Takes an audit of a mounted volume. It opens only files whose class can be opened in this state, so it adds no denial, and
-/// changes nothing.
+/// Takes an audit of a mounted volume. It opens only files whose class can be opened in this state,
+/// so it adds no denial, and changes nothing.
 ///
-/// For a process that uses the volume for nothing else: closing a database's file drops every POSIX lock that this process
-/// has on it (fcntl(2)).
+/// For a process that uses the volume for nothing else: closing a database's file drops every POSIX
+/// lock that this process has on it (fcntl(2)).
 public struct Auditor {
     /// Shorter files than this are no copies of each other: "{}" and "1" are everywhere.
     public static let smallestCopyBytes = 8
@@ -102,7 +102,8 @@ public struct Auditor {
         var findings: [Finding] = []
         let containers = AuditedContainers(survey)
         let background = containers.background
-        // Of each directory: who runs in the background with its files, and whose temporary files these are.
+        // Of each directory: who runs in the background with its files, and whose temporary files
+        // these are.
         var within: [AuditedContainers.Background?] = []
         var temporary: [String?] = []
         for (index, directory) in survey.directories.enumerated() {
@@ -177,7 +178,8 @@ public struct Auditor {
 
     // MARK: Copies
 
-    /// Files of one size, some protected and some not, are compared by their beginnings, and those that agree by the whole.
+    /// Files of one size, some protected and some not, are compared by their beginnings, and those
+    /// that agree by the whole.
     private func copies(
         _ entries: [FileSurvey.Entry], _ progress: FileSurvey.Progress
     ) -> [Finding] {
@@ -207,8 +209,8 @@ public struct Auditor {
         }
     }
 
-    /// The groups taken apart by the digest of the first `bytes` bytes of each file. What can't be read after all, or has
-    /// another size meanwhile, is left out.
+    /// The groups taken apart by the digest of the first `bytes` bytes of each file. What can't be
+    /// read after all, or has another size meanwhile, is left out.
     private static func groups(
         _ groups: [[FileSurvey.Entry]], by bytes: Int, _ what: String,
         _ progress: FileSurvey.Progress

@@ -3,8 +3,9 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// All directories and regular files of a mounted volume, or of a part of it, with their classes. Opens no file and needs no
-/// key: it works in every lock state. What vanishes meanwhile is left out.
+/// All directories and regular files of a mounted volume, or of a part of it, with their classes.
+/// Opens no file and needs no key: it works in every lock state. What vanishes meanwhile is left
+/// out.
 public struct FileSurvey: Sendable {
     /// Told what is being looked at, how many of them so far, and of how many where that is known.
     public typealias Progress = (_ what: String, _ done: Int, _ total: Int?) -> Void

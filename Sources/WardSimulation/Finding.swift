@@ -12,10 +12,11 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
     /// A file is in a weaker class than a program asked for, while that could not be had, or than
     /// the file had whose name it took: the event says which class that was.
     case weakened(FileEvent, now: Audit.File)
-    /// A file of class A, B or CX lies where a program synchronises, which reads it and takes it elsewhere. `tool`: which,
-    /// nil where the directory is marked (`ward sync mark`).
+    /// A file of class A, B or CX lies where a program synchronises, which reads it and takes it
+    /// elsewhere. `tool`: which, nil where the directory is marked (`ward sync mark`).
     case protectedSynced(Audit.File, directory: String, tool: String?)
-    /// A class A file of an app that runs in the background, where it can't be read once the device is locked.
+    /// A class A file of an app that runs in the background, where it can't be read once the device
+    /// is locked.
     case backgroundClassA(Audit.File, container: String, modes: [String])
     /// A container's root has another class than its app's entitlement says now.
     case containerClass(
@@ -49,7 +50,8 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
         }
     }
 
-    /// Of the file or directory to do something about, inside the volume; nil where it is not known.
+    /// Of the file or directory to do something about, inside the volume; nil where it is not
+    /// known.
     public var path: String? {
         switch self {
         case .sideFileClass(_, let file, _), .readableCopy(_, let file),

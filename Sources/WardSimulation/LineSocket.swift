@@ -50,8 +50,8 @@ public final class LineSocket {
         }
     }
 
-    /// The next object; nil where the other end is closed. Throws `EAGAIN` when the time is up, `EBADMSG` for what is no
-    /// JSON.
+    /// The next object; nil where the other end is closed. Throws `EAGAIN` when the time is up,
+    /// `EBADMSG` for what is no JSON.
     public func receive() throws(Errno) -> JSONValue? {
         while true {
             if let end = received.firstIndex(of: UInt8(ascii: "\n")) {

@@ -74,14 +74,15 @@ public struct SimulatedMount: Equatable, Sendable {
     }
 }
 
-/// What crosses the socket to a simulator's process: a JSON object a line, an answer for each request. The end of the
-/// socket is a request to end.
+/// What crosses the socket to a simulator's process: a JSON object a line, an answer for each
+/// request. The end of the socket is a request to end.
 public enum SimulatorRequest: Sendable {
     /// The first: answered with a `SimulatedMount`.
     case start(SimulatorSettings)
     /// Kills the daemon, as a crash would.
     case kill
-    /// Ends the daemon, where it still runs, and starts it again: before first unlock. Answered with a `SimulatedMount`.
+    /// Ends the daemon, where it still runs, and starts it again: before first unlock. Answered
+    /// with a `SimulatedMount`.
     case restart
     /// Answered with `events`, an array: those of daemons that were ended or killed too.
     case events

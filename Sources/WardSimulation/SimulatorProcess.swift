@@ -5,8 +5,9 @@ import Synchronization
 import WardControl
 import WardSystem
 
-/// A simulated device's process, `ward simulate`: it makes the volume, has it served by a daemon, and removes all of it
-/// when it is told to, or when the process that started it is gone, however that ended.
+/// A simulated device's process, `ward simulate`: it makes the volume, has it served by a daemon,
+/// and removes all of it when it is told to, or when the process that started it is gone, however
+/// that ended.
 ///
 /// Concurrency: any thread; one request at a time, guarded by `state`.
 public final class SimulatorProcess: Sendable {
@@ -37,7 +38,8 @@ public final class SimulatorProcess: Sendable {
     }
 
     deinit {
-        // The end of the socket ends it. Nobody waits for that, but somebody has to take note of its exit.
+        // The end of the socket ends it. Nobody waits for that, but somebody has to take note of
+        // its exit.
         let pid = pid
         let isRunning = state.withLock { state in
             defer { state.socket = nil }
@@ -74,7 +76,8 @@ public final class SimulatorProcess: Sendable {
             _ = try ask(.end)
         } catch {
             state.withLock { $0.socket = nil }
-            // One that did not answer in time may not end soon either: a test has waited long enough.
+            // One that did not answer in time may not end soon either: a test has waited long
+            // enough.
             DispatchQueue.global().async { SimulatorProcess.reap(pid) }
             throw error
         }
@@ -126,8 +129,9 @@ public final class SimulatorProcess: Sendable {
         while waitpid(pid, &status, 0) < 0, errno == EINTR {}
     }
 
-    /// In a session of its own: what ends the test by its terminal or its process group must leave it to clean up. Its
-    /// other descriptors are its own to close: this process may have threads that are opening some.
+    /// In a session of its own: what ends the test by its terminal or its process group must leave
+    /// it to clean up. Its other descriptors are its own to close: this process may have threads
+    /// that are opening some.
     private static func spawn(_ program: String, input: Int32) throws(SimulatorError) -> pid_t {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)

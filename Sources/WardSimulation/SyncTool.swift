@@ -4,11 +4,14 @@ import WardSystem
 
 /// Programs that synchronise directories, by what they leave in them.
 ///
-/// - Syncthing: `.stfolder` (docs.syncthing.net, users/config, `markerName`), a directory; a file where an old version made it.
-/// - Nextcloud and ownCloud: the client's journal `.sync_*.db` or, older, `._sync_*.db` and `.csync_journal.db`, and its log
-///   `.owncloudsync.log` or `.nextcloudsync.log` (the clients' own lists of names that they leave out).
-/// - Dropbox: `.dropbox.cache` in the root (help.dropbox.com, "cache folder") and the file `.dropbox` in shared folders. A
-///   *directory* `.dropbox` is the program's configuration in a home directory, and says nothing of where it synchronises.
+/// - Syncthing: `.stfolder` (docs.syncthing.net, users/config, `markerName`), a directory; a file
+///   where an old version made it.
+/// - Nextcloud and ownCloud: the client's journal `.sync_*.db` or, older, `._sync_*.db` and
+///   `.csync_journal.db`, and its log `.owncloudsync.log` or `.nextcloudsync.log` (the clients' own
+///   lists of names that they leave out).
+/// - Dropbox: `.dropbox.cache` in the root (help.dropbox.com, "cache folder") and the file
+///   `.dropbox` in shared folders. A *directory* `.dropbox` is the program's configuration in a
+///   home directory, and says nothing of where it synchronises.
 enum SyncTool: String, Sendable {
     case syncthing = "Syncthing"
     case nextcloud = "Nextcloud or ownCloud"
@@ -34,7 +37,8 @@ enum SyncTool: String, Sendable {
         }
     }
 
-    /// The nearest directory around `path` (absolute, itself not included) that one of them synchronises.
+    /// The nearest directory around `path` (absolute, itself not included) that one of them
+    /// synchronises.
     static func around(_ path: String) -> (directory: String, tool: SyncTool)? {
         var current = path[...]
         while let slash = current.lastIndex(of: "/"), current != "/" {

@@ -1,9 +1,9 @@
 import CWardLinux
 import Glibc
 
-/// A thread of one's own that runs closures one after another: for calls that block, away from request threads and from
-/// Swift's cooperative pool. The thread starts with the first closure; where none can be had, which is no reason to end, with
-/// a later one.
+/// A thread of one's own that runs closures one after another: for calls that block, away from
+/// request threads and from Swift's cooperative pool. The thread starts with the first closure;
+/// where none can be had, which is no reason to end, with a later one.
 public final class BackgroundQueue: @unchecked Sendable {
     // Sendable: everything below is guarded by `mutex`.
     private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
@@ -37,7 +37,8 @@ public final class BackgroundQueue: @unchecked Sendable {
         pthread_mutex_unlock(mutex)
     }
 
-    /// Tries again to start the thread, where something waits that none could be had for. For who waits for that.
+    /// Tries again to start the thread, where something waits that none could be had for. For who
+    /// waits for that.
     public func retry() {
         pthread_mutex_lock(mutex)
         if !waiting.isEmpty { startThread() }

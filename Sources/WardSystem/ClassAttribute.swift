@@ -1,10 +1,12 @@
 import CWardLinux
 
-/// Sets the class of files and directories of a mounted volume, by the attributes that the volume answers (xattr(7)).
+/// Sets the class of files and directories of a mounted volume, by the attributes that the volume
+/// answers (xattr(7)).
 public enum ClassAttribute {
     /// The attribute for whoever may write the item.
     public static let name = "user.ward.class"
-    /// The same, durable when the value that this had before is set on any item of the volume afterwards.
+    /// The same, durable when the value that this had before is set on any item of the volume
+    /// afterwards.
     public static let unsyncedName = "user.ward.class.unsynced"
     /// The attribute for the owner, whatever the mode: xattr(7) leaves `system.*` to the file
     /// system.

@@ -3,8 +3,8 @@ import Glibc
 
 /// What a directory says of an entry, readdir(3).
 public struct DirectoryEntry: Sendable {
-    /// As stored, without a slash or a zero byte. Empty where a damaged store says that the name begins with one: nothing can be
-    /// opened by it.
+    /// As stored, without a slash or a zero byte. Empty where a damaged store says that the name
+    /// begins with one: nothing can be opened by it.
     public var name: [UInt8]
     public var inode: UInt64
     /// `DT_*`; `DT_UNKNOWN` where the file system does not say.
@@ -19,12 +19,13 @@ public struct DirectoryEntry: Sendable {
 
 /// The entries of a directory.
 public enum DirectoryReading {
-    /// Calls `body` with each but ".", ".." and those without a name, in the file system's order. `directory`: open for reading;
-    /// its read position stays as it is.
+    /// Calls `body` with each but ".", ".." and those without a name, in the file system's order.
+    /// `directory`: open for reading; its read position stays as it is.
     public static func entries(
         of directory: Int32, _ body: (DirectoryEntry) -> Void
     ) throws(Errno) {
-        // A descriptor of its own: the read position belongs to the open file, not to the caller's number.
+        // A descriptor of its own: the read position belongs to the open file, not to the caller's
+        // number.
         let descriptor = try Syscall.openat(directory, ".", O_RDONLY | O_DIRECTORY)
         guard let stream = fdopendir(descriptor) else {
             let reason = Errno(rawValue: errno)
@@ -54,8 +55,9 @@ public enum DirectoryReading {
     /// Bytes asked for at once: as many names as a program asks the C library for.
     private static let chunkBytes = 32 << 10
 
-    /// The next entries from `offset` on (0: the first), "." and ".." among them, each with the offset behind it, which
-    /// means the same to every descriptor of the directory; empty at the end, getdents64(2).
+    /// The next entries from `offset` on (0: the first), "." and ".." among them, each with the
+    /// offset behind it, which means the same to every descriptor of the directory; empty at the
+    /// end, getdents64(2).
     public static func entries(
         of directory: Int32, from offset: UInt64
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
@@ -81,8 +83,8 @@ public enum DirectoryReading {
         return last
     }
 
-    /// Where the name begins in struct linux_dirent64: inode 8, offset behind it 8, length of the record 2, type 1; a zero byte
-    /// ends it.
+    /// Where the name begins in struct linux_dirent64: inode 8, offset behind it 8, length of the
+    /// record 2, type 1; a zero byte ends it.
     private static let nameOffset = 19
 
     private static func records(

@@ -2,7 +2,8 @@ import Glibc
 
 /// Reads small files whole: `/proc`, records of mounted volumes, messages through a pipe.
 public enum FileReading {
-    /// All of the file, or a little more than `limit` bytes where it is longer. Throws what open(2) and read(2) do.
+    /// All of the file, or a little more than `limit` bytes where it is longer. Throws what open(2)
+    /// and read(2) do.
     public static func bytes(of path: String, limit: Int = 1 << 20) throws(Errno) -> [UInt8] {
         let file = try OwnedDescriptor(opening: path, O_RDONLY)
         return try bytes(of: file.rawValue, limit: limit)

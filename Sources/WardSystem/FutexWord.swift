@@ -1,7 +1,8 @@
 import CWardLinux
 import Glibc
 
-/// A number that threads wait on in the kernel, futex(2), without a lock: who reads it and then waits misses no change.
+/// A number that threads wait on in the kernel, futex(2), without a lock: who reads it and then
+/// waits misses no change.
 public final class FutexWord: @unchecked Sendable {
     // Sendable: touched by atomic operations alone.
     private let word: UnsafeMutablePointer<UInt32>

@@ -1,10 +1,11 @@
 import CWardLinux
 import Glibc
 
-/// A signal that does nothing but end the system call in which a thread sleeps (`EINTR`, signal(7)).
+/// A signal that does nothing but end the system call in which a thread sleeps (`EINTR`,
+/// signal(7)).
 ///
-/// Threads block it (`SystemThread`), but for the time that they give it: one that comes late waits for the next such time and
-/// disturbs no other call.
+/// Threads block it (`SystemThread`), but for the time that they give it: one that comes late waits
+/// for the next such time and disturbs no other call.
 public enum InterruptingSignal {
     private static let number: Int32 = {
         let number = ward_first_realtime_signal() + 4
@@ -26,7 +27,8 @@ public enum InterruptingSignal {
         return body()
     }
 
-    /// All signals but this one: what a call blocks that takes a mask for its time, as io_uring_enter(2) does.
+    /// All signals but this one: what a call blocks that takes a mask for its time, as
+    /// io_uring_enter(2) does.
     public static let others: sigset_t = {
         var mask = sigset_t()
         sigfillset(&mask)

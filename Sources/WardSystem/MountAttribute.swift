@@ -1,10 +1,11 @@
-/// The extended attributes by which a mount answers for itself: they are stored nowhere, and not listed.
+/// The extended attributes by which a mount answers for itself: they are stored nowhere, and not
+/// listed.
 ///
-/// The kernel carries such a call to the daemon of the very mount that it is made on, which no program can redirect. It
-/// works on every file of the mount, whatever its mode, and on a mount that is read-only: names
-/// that begin with `system.`
-/// are left to the file system, xattr(7). Locks alone are asked of the mount's root. The daemon
-/// answers the user who mounted, and root; everybody else gets EACCES.
+/// The kernel carries such a call to the daemon of the very mount that it is made on, which no
+/// program can redirect. It works on every file of the mount, whatever its mode, and on a mount
+/// that is read-only: names that begin with `system.` are left to the file system, xattr(7). Locks
+/// alone are asked of the mount's root. The daemon answers the user who mounted, and root;
+/// everybody else gets EACCES.
 public enum MountAttribute {
     public static let prefix = "system.ward.mount."
     /// Where the daemon listens: `ControlEndpoints` as JSON.
@@ -18,7 +19,8 @@ public enum MountAttribute {
     /// The same, ending the connections of trusted hosts.
     public static let lockEndHosts = "system.ward.mount.lock-end-hosts"
     public static let lockNowEndHosts = "system.ward.mount.lock-now-end-hosts"
-    /// The number of the last lock that has come to its end, a space, and the state's name then. Locks end in order.
+    /// The number of the last lock that has come to its end, a space, and the state's name then.
+    /// Locks end in order.
     public static let locked = "system.ward.mount.locked"
 
     /// The attribute that begins such a lock.

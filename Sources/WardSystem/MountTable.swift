@@ -10,7 +10,8 @@ public struct MountTable: Sendable {
         public var mountPoint: String
         public var type: String
         public var source: String
-        /// Unlike any other mount's at the moment, in all mount namespaces: `mnt_id` of proc_pid_fdinfo(5).
+        /// Unlike any other mount's at the moment, in all mount namespaces: `mnt_id` of
+        /// proc_pid_fdinfo(5).
         public var id: UInt32 = 0
         /// What of the file system is mounted: "/", or the directory that a bind mount shows.
         public var root = "/"
@@ -25,7 +26,8 @@ public struct MountTable: Sendable {
     /// In the order of mounting.
     public let entries: [Entry]
 
-    /// Reads the table as it is now; `path`: another process's, which may be in another mount namespace.
+    /// Reads the table as it is now; `path`: another process's, which may be in another mount
+    /// namespace.
     public init(path: String = "/proc/self/mountinfo") throws(Errno) {
         self.init(parsing: try FileReading.bytes(of: path, limit: .max))
     }
@@ -33,7 +35,8 @@ public struct MountTable: Sendable {
     /// Lines that are not as the man page says are left out.
     public init(parsing text: [UInt8]) {
         entries = text.split(separator: UInt8(ascii: "\n")).compactMap { line in
-            // ID, parent, major:minor, root, mount point, options, optional fields…, "-", type, source, options
+            // ID, parent, major:minor, root, mount point, options, optional fields…, "-", type,
+            // source, options
             let fields = line.split(separator: UInt8(ascii: " "))
             guard fields.count > 6,
                 let dash = fields.dropFirst(6).firstIndex(of: [UInt8(ascii: "-")]),
@@ -53,8 +56,8 @@ public struct MountTable: Sendable {
         }
     }
 
-    /// The mount that an open file or directory lies in; nil where this mount namespace does not show it. Asks the file
-    /// system nothing.
+    /// The mount that an open file or directory lies in; nil where this mount namespace does not
+    /// show it. Asks the file system nothing.
     public func entry(holding descriptor: Int32) throws(Errno) -> Entry? {
         let text = try FileReading.text(of: "/proc/self/fdinfo/\(descriptor)", limit: 1 << 16)
         let line = text.split(separator: "\n").first { $0.hasPrefix("mnt_id:") }

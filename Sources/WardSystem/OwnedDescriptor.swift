@@ -15,7 +15,8 @@ public struct OwnedDescriptor: ~Copyable, Sendable {
         self.init(adopting: try Syscall.open(path, flags, mode: mode))
     }
 
-    /// Closes now and reports what the kernel says: for written files, where it may be a lost write.
+    /// Closes now and reports what the kernel says: for written files, where it may be a lost
+    /// write.
     public consuming func close() throws(Errno) {
         let descriptor = rawValue
         discard self

@@ -7,9 +7,10 @@ public enum Parallel {
     /// Turns spend more time waiting than computing: more threads than processors.
     public static let threadCount = max(4, min(16, 2 * sysconf(Int32(_SC_NPROCESSORS_ONLN))))
 
-    /// Calls `body` with 0 to `count` - 1, each once, in any order, on this thread and on up to `threads` - 1 more, called
-    /// `name` (at most 15 bytes), each with `share` turns at least; returns when all are done. Without threads to be had
-    /// this one does it all. `tick`: called on this thread between turns, with how many were begun.
+    /// Calls `body` with 0 to `count` - 1, each once, in any order, on this thread and on up to
+    /// `threads` - 1 more, called `name` (at most 15 bytes), each with `share` turns at least;
+    /// returns when all are done. Without threads to be had this one does it all. `tick`: called on
+    /// this thread between turns, with how many were begun.
     public static func forEach(
         _ count: Int, threads: Int, share: Int = 1, name: String, tick: (Int) -> Void = { _ in },
         _ body: @escaping @Sendable (Int) -> Void

@@ -1,7 +1,8 @@
 /// Paths as the kernel has them: bytes between slashes.
 ///
-/// Swift's own comparison takes "é" in one scalar for "é" in two, and a slash with a combining accent behind it ("/" and
-/// U+0301, the beginning of a possible name) for one character that is no slash.
+/// Swift's own comparison takes "é" in one scalar for "é" in two, and a slash with a combining
+/// accent behind it ("/" and U+0301, the beginning of a possible name) for one character that is no
+/// slash.
 public enum PathBytes {
     private static let slash = UInt8(ascii: "/")
 
@@ -9,7 +10,8 @@ public enum PathBytes {
         path.utf8.elementsEqual(other.utf8)
     }
 
-    /// Whether `path` is `directory` or lies in it; both absolute, without symbolic links, and without slashes at their ends.
+    /// Whether `path` is `directory` or lies in it; both absolute, without symbolic links, and
+    /// without slashes at their ends.
     public static func isInside(_ path: String, _ directory: String) -> Bool {
         if isSame(directory, "/") { return true }
         guard path.utf8.starts(with: directory.utf8) else { return false }

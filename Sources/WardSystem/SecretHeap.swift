@@ -2,11 +2,13 @@ import CWardLinux
 import Glibc
 import Synchronization
 
-/// Memory for secrets: pages that are locked (no swap), left out of core dumps, and empty in a forked child.
+/// Memory for secrets: pages that are locked (no swap), left out of core dumps, and empty in a
+/// forked child.
 ///
-/// Slots of a few fixed sizes are cut from 16 KiB chunks and handed out again after they were wiped, so that a file key
-/// costs 32 bytes of `RLIMIT_MEMLOCK` and not a page. Chunks are never given back: their number is that of the busiest
-/// moment. `mlock(2)`, `madvise(2)` `MADV_DONTDUMP`, `MADV_WIPEONFORK`.
+/// Slots of a few fixed sizes are cut from 16 KiB chunks and handed out again after they were
+/// wiped, so that a file key costs 32 bytes of `RLIMIT_MEMLOCK` and not a page. Chunks are never
+/// given back: their number is that of the busiest moment. `mlock(2)`, `madvise(2)`
+/// `MADV_DONTDUMP`, `MADV_WIPEONFORK`.
 public final class SecretHeap: Sendable {
     public static let shared = SecretHeap()
 
@@ -30,7 +32,8 @@ public final class SecretHeap: Sendable {
         slotSizes.firstIndex { $0 >= count }
     }
 
-    /// A zero-filled slot of at least `count` bytes. Throws `ENOMEM` where no more memory may be locked.
+    /// A zero-filled slot of at least `count` bytes. Throws `ENOMEM` where no more memory may be
+    /// locked.
     public func allocate(_ count: Int) throws(Errno) -> UnsafeMutableRawPointer {
         guard let sizeClass = SecretHeap.sizeClass(max(count, 1)) else {
             return try SecretHeap.mapLocked(SecretHeap.roundToPages(count))
@@ -63,8 +66,8 @@ public final class SecretHeap: Sendable {
         state.withLock { $0.free[sizeClass].append(address) }
     }
 
-    /// Wipes all slots, used or not: the last thing a process does, which will touch no secret any more. The kernel zeroes
-    /// the pages of a process that ended only when somebody else gets them.
+    /// Wipes all slots, used or not: the last thing a process does, which will touch no secret any
+    /// more. The kernel zeroes the pages of a process that ended only when somebody else gets them.
     public func wipeEverything() {
         state.withLock { state in
             for chunk in state.chunks { explicit_bzero(chunk.pointer, SecretHeap.chunkBytes) }

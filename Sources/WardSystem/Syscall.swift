@@ -8,8 +8,8 @@ public typealias FileSystemStatus = statvfs
 
 /// System calls as Swift functions: they throw `Errno`, retry `EINTR`, and take raw descriptors.
 ///
-/// Names are the kernel's; man page section 2 has the rest. Buffers are raw pointers because the callers own page-sized
-/// buffers that live longer than any call.
+/// Names are the kernel's; man page section 2 has the rest. Buffers are raw pointers because the
+/// callers own page-sized buffers that live longer than any call.
 public enum Syscall {
     /// Runs a call that reports failure as -1 and `errno`; retries when a signal interrupted it.
     @inlinable @inline(__always)
@@ -44,7 +44,8 @@ public enum Syscall {
         try openat(AT_FDCWD, path, flags, mode: mode)
     }
 
-    /// Closes without reporting: for descriptors whose errors were seen by an earlier `fsync`, or do not matter.
+    /// Closes without reporting: for descriptors whose errors were seen by an earlier `fsync`, or
+    /// do not matter.
     public static func close(_ descriptor: Int32) {
         _ = Glibc.close(descriptor)
     }
@@ -71,8 +72,8 @@ public enum Syscall {
         }
     }
 
-    /// Asks `part` on, with the number of bytes that are there, until they are `count` or it gives none: a short answer is
-    /// no end of the file.
+    /// Asks `part` on, with the number of bytes that are there, until they are `count` or it gives
+    /// none: a short answer is no end of the file.
     @inline(__always)
     package static func readWhole(
         _ count: Int, _ part: (Int) throws(Errno) -> Int
@@ -86,7 +87,8 @@ public enum Syscall {
         return done
     }
 
-    /// `pwrite(2)` until everything is written; a short write is continued, so that the reason for it is thrown.
+    /// `pwrite(2)` until everything is written; a short write is continued, so that the reason for
+    /// it is thrown.
     public static func pwrite(
         _ descriptor: Int32, _ buffer: UnsafeRawPointer, _ count: Int, at offsetBytes: Int
     ) throws(Errno) {
@@ -148,10 +150,11 @@ public enum Syscall {
         _ = try check { ward_syncfs(descriptor) }
     }
 
-    /// syncfs(2) of the file system that has this directory, believed only where fsync(2) says so, too. Of one that gave up, as ext4
-    /// does after an error of its journal, syncfs(2) may do nothing and say so by no error: it is read-only (`sync_filesystem`,
-    /// fs/sync.c), or shut down (`ext4_sync_fs` before Linux 6.13). fsync(2) has nothing else to do here, and nothing to say where
-    /// it knows no directories (EINVAL).
+    /// syncfs(2) of the file system that has this directory, believed only where fsync(2) says so,
+    /// too. Of one that gave up, as ext4 does after an error of its journal, syncfs(2) may do
+    /// nothing and say so by no error: it is read-only (`sync_filesystem`, fs/sync.c), or shut down
+    /// (`ext4_sync_fs` before Linux 6.13). fsync(2) has nothing else to do here, and nothing to say
+    /// where it knows no directories (EINVAL).
     public static func syncFileSystem(of directory: Int32) throws(Errno) {
         try syncfs(directory)
         do throws(Errno) {

@@ -2,7 +2,8 @@ import Glibc
 
 /// The kernel's clocks, clock_gettime(2).
 public enum SystemClock {
-    /// Since boot, suspend included (`CLOCK_BOOTTIME`): what grace periods and delays are measured with.
+    /// Since boot, suspend included (`CLOCK_BOOTTIME`): what grace periods and delays are measured
+    /// with.
     public static func sinceBoot() -> Duration { read(CLOCK_BOOTTIME) }
 
     /// Since boot, suspend excluded (`CLOCK_MONOTONIC`).
@@ -11,7 +12,8 @@ public enum SystemClock {
     /// Since 1970 (`CLOCK_REALTIME`); may jump.
     public static func sinceEpoch() -> Duration { read(CLOCK_REALTIME) }
 
-    /// Nanoseconds of `CLOCK_MONOTONIC_COARSE`: a few nanoseconds to read, good to a few milliseconds.
+    /// Nanoseconds of `CLOCK_MONOTONIC_COARSE`: a few nanoseconds to read, good to a few
+    /// milliseconds.
     public static func coarseNanoseconds() -> UInt64 { nanoseconds(CLOCK_MONOTONIC_COARSE) }
 
     /// Nanoseconds of `CLOCK_MONOTONIC`, for what is timed at each request.

@@ -3,7 +3,8 @@ import Glibc
 
 /// The kernel's random generator, getrandom(2).
 public enum SystemRandom {
-    /// Fills `buffer`; can't fail on any kernel ward runs on once the pool is initialised, which it waits for.
+    /// Fills `buffer`; can't fail on any kernel ward runs on once the pool is initialised, which it
+    /// waits for.
     public static func fill(_ buffer: UnsafeMutableRawBufferPointer) {
         var done = 0
         while done < buffer.count {

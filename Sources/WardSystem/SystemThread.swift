@@ -1,10 +1,11 @@
 import CWardLinux
 import Glibc
 
-/// A thread of one's own, pthread_create(3): what blocks in system calls stays off the pool of Swift's concurrency.
+/// A thread of one's own, pthread_create(3): what blocks in system calls stays off the pool of
+/// Swift's concurrency.
 ///
-/// All signals are blocked in it: they belong to the thread that waits for them. It is bound to no CPU, and
-/// gives way to nobody, though the thread that starts it may.
+/// All signals are blocked in it: they belong to the thread that waits for them. It is bound to no
+/// CPU, and gives way to nobody, though the thread that starts it may.
 public struct SystemThread: @unchecked Sendable {
     // Sendable: a thread's handle means the same in every thread.
     /// Of a thread's stack, unless it says otherwise.
@@ -22,8 +23,8 @@ public struct SystemThread: @unchecked Sendable {
         }
     }
 
-    /// Starts `body`; `name`, at most 15 bytes, is what ps(1) shows. It must be joined or detached. Throws `EAGAIN` where
-    /// there can't be more threads.
+    /// Starts `body`; `name`, at most 15 bytes, is what ps(1) shows. It must be joined or detached.
+    /// Throws `EAGAIN` where there can't be more threads.
     public init(
         _ name: String, stackBytes: Int = SystemThread.stackBytes,
         _ body: @escaping @Sendable () -> Void

@@ -2,23 +2,25 @@ import CWardLinux
 import Glibc
 import Synchronization
 
-/// Buffers that plaintext passes through: left out of core dumps, and locked (no swap) where this process may lock that
-/// much, root or `LimitMEMLOCK=`.
+/// Buffers that plaintext passes through: left out of core dumps, and locked (no swap) where this
+/// process may lock that much, root or `LimitMEMLOCK=`.
 ///
-/// Their owners wipe them before they sleep. Elsewhere that alone keeps plaintext out of the swap: with the usual 8 MiB
-/// of `RLIMIT_MEMLOCK`, keys come first. So they do where there is a larger limit: only `Budget.limited` of it is for buffers.
+/// Their owners wipe them before they sleep. Elsewhere that alone keeps plaintext out of the swap:
+/// with the usual 8 MiB of `RLIMIT_MEMLOCK`, keys come first. So they do where there is a larger
+/// limit: only `Budget.limited` of it is for buffers.
 public enum TransferMemory {
     /// How much of it may be locked, bytes.
     private enum Budget {
         /// With this there is no limit to speak of.
         static let unlimitedProbe = 1 << 30
-        /// With this there is enough for all keys of one volume, and the buffers of a machine with few CPUs.
+        /// With this there is enough for all keys of one volume, and the buffers of a machine with
+        /// few CPUs.
         static let limitedProbe = 64 << 20
         static let limited = 40 << 20
     }
 
-    /// What counts is what the kernel does (capabilities, limits, user namespaces), so it is asked. Nothing is allocated
-    /// for it.
+    /// What counts is what the kernel does (capabilities, limits, user namespaces), so it is asked.
+    /// Nothing is allocated for it.
     private static let lockableBytes: Int = {
         if mayLock(Budget.unlimitedProbe) { return .max }
         return mayLock(Budget.limitedProbe) ? Budget.limited : 0
@@ -52,8 +54,9 @@ public enum TransferMemory {
         return memory
     }
 
-    /// Whether `count` bytes are to be had now, and as much again as the rest of the process may need meanwhile: for what it can do
-    /// without, such as one more thread. Small allocations have no way to fail but its end.
+    /// Whether `count` bytes are to be had now, and as much again as the rest of the process may
+    /// need meanwhile: for what it can do without, such as one more thread. Small allocations have
+    /// no way to fail but its end.
     public static func hasRoom(for count: Int) -> Bool {
         let (bytes, isTooMuch) = count.addingReportingOverflow(spareBytes)
         guard !isTooMuch else { return false }

@@ -1,8 +1,7 @@
 import Synchronization
 
 /// Wakes a thread that waits for this alone. It takes no descriptor, so it can be made when none is
-/// left, which a program of the same
-/// user can bring about (prlimit(2)).
+/// left, which a program of the same user can bring about (prlimit(2)).
 ///
 /// Concurrency: any thread.
 public final class WakeWord: Sendable {

@@ -1,11 +1,14 @@
 import Glibc
 
-/// How a mode that would lock out a daemon running as an ordinary user is kept (docs/format.md, "Modes").
+/// How a mode that would lock out a daemon running as an ordinary user is kept (docs/format.md,
+/// "Modes").
 ///
-/// The backing inode keeps u+rw (files) or u+rwx (directories). Where the true mode lacks one of them, or has the marking
-/// bit itself, the backing mode carries a mark: the sticky bit on files, the set-user-ID bit on directories, which mean
-/// nothing there. Then the attribute `user.ward.mode` beside it holds the true mode (two bytes, little-endian); a marked
-/// inode without the attribute lacks u+w and nothing else, which covers 0444 and 0555 without an attribute.
+/// The backing inode keeps u+rw (files) or u+rwx (directories). Where the true mode lacks one of
+/// them, or has the marking bit itself, the backing mode carries a mark: the sticky bit on files,
+/// the set-user-ID bit on directories, which mean nothing there. Then the attribute
+/// `user.ward.mode` beside it holds the true mode (two bytes, little-endian); a marked inode
+/// without the attribute lacks u+w and nothing else, which covers 0444 and 0555 without an
+/// attribute.
 struct BackingMode: Equatable {
     static let attributeName = "user.ward.mode"
 

@@ -2,8 +2,8 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// How the files of a volume looked at one moment, so that it can be told later which have changed since. Of what backups
-/// leave out it knows nothing.
+/// How the files of a volume looked at one moment, so that it can be told later which have changed
+/// since. Of what backups leave out it knows nothing.
 public struct BackupSnapshot {
     public struct Change: Equatable, Sendable {
         public enum Kind: String, Sendable { case created, modified, removed }
@@ -41,7 +41,8 @@ public struct BackupSnapshot {
         directories[directory.path] = kept
     }
 
-    /// Looks again at what had changed at the moment it was looked at, when every later change will show.
+    /// Looks again at what had changed at the moment it was looked at, when every later change will
+    /// show.
     public mutating func settle(in backingPath: String) {
         let fresh = directories.flatMap { path, directory in
             directory.entries.compactMap { name, stamp in stamp.isFresh ? (path, name) : nil }
@@ -57,7 +58,8 @@ public struct BackupSnapshot {
                 }
                 directories[path]?.entries[name] = BackupStamp(status)
             } catch {
-                // One that can't be looked at by its path (a very long one) stays fresh, and counts as changed.
+                // One that can't be looked at by its path (a very long one) stays fresh, and counts
+                // as changed.
                 if error == .noSuchFileOrDirectory { directories[path]?.entries[name] = nil }
             }
         }
@@ -72,7 +74,8 @@ public struct BackupSnapshot {
         return !old.isSame(as: new)
     }
 
-    /// Files that are not what they were at `before`, by path; and directories that came, went, or have another class.
+    /// Files that are not what they were at `before`, by path; and directories that came, went, or
+    /// have another class.
     public func changes(since before: BackupSnapshot, _ walk: BackupWalk) -> [Change] {
         let names = PlainNames(self, before, walk)
         var found: Set<FoundChange> = []
@@ -122,7 +125,8 @@ public struct BackupSnapshot {
         return old.isFresh || !old.isSame(as: new)
     }
 
-    /// As it is told to people: a directory's record is the directory, the volume's own files are nobody's.
+    /// As it is told to people: a directory's record is the directory, the volume's own files are
+    /// nobody's.
     private func tell(
         _ change: FoundChange, _ all: Set<FoundChange>, _ names: PlainNames
     ) -> Change? {

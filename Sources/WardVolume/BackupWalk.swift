@@ -5,13 +5,14 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// Finds what of a volume belongs into a backup, on the backing directory itself: names and attributes only, with the
-/// volume key. It opens nothing for writing, takes no lock and asks no daemon, so it works in every state, beside a mount
-/// too; what comes and goes meanwhile is in the result or not.
+/// Finds what of a volume belongs into a backup, on the backing directory itself: names and
+/// attributes only, with the volume key. It opens nothing for writing, takes no lock and asks no
+/// daemon, so it works in every state, beside a mount too; what comes and goes meanwhile is in the
+/// result or not.
 ///
-/// Left out (docs/backup.md): what carries the mark `user.ward.backup-excluded`, with all that is below a marked
-/// directory; what is in `Library/Caches` and `tmp` of a container, and of a volume that is an app's home; unfinished work.
-/// Where it is not sure, it leaves in.
+/// Left out (docs/backup.md): what carries the mark `user.ward.backup-excluded`, with all that is
+/// below a marked directory; what is in `Library/Caches` and `tmp` of a container, and of a volume
+/// that is an app's home; unfinished work. Where it is not sure, it leaves in.
 public final class BackupWalk: Sendable {
     /// The mark, on a file or directory. Any value.
     public static let exclusionAttribute = "user.ward.backup-excluded"
@@ -42,8 +43,9 @@ public final class BackupWalk: Sendable {
             Array(BackupWalk.exclusionAttribute.utf8), "user.w.")
     }
 
-    /// Looks at everything, with up to `threads` threads. `body` gets one directory at a time, each after the one it is in;
-    /// `stamps`: with what tells later whether something has changed. Throws where the root can't be listed.
+    /// Looks at everything, with up to `threads` threads. `body` gets one directory at a time, each
+    /// after the one it is in; `stamps`: with what tells later whether something has changed.
+    /// Throws where the root can't be listed.
     public func run(
         threads: Int = 4, stamps: Bool = false, _ body: (BackupDirectory) -> Void
     ) throws(VolumeOpenError) -> BackupProblems {
@@ -200,7 +202,8 @@ public final class BackupWalk: Sendable {
 
     // MARK: Entries
 
-    /// Fills in what has to be asked for each entry: its type where the directory does not say, its mark, its stamp.
+    /// Fills in what has to be asked for each entry: its type where the directory does not say, its
+    /// mark, its stamp.
     private func examine(
         _ listings: ParallelSlots<Listing>, _ threads: Int, _ stamps: Bool, _ problems: ProblemList
     ) {
@@ -331,7 +334,8 @@ public final class BackupWalk: Sendable {
         }?.fileID
     }
 
-    /// The sealed form of a long name, from the link beside it; nil where that is gone or not the name's.
+    /// The sealed form of a long name, from the link beside it; nil where that is gone or not the
+    /// name's.
     func longName(_ stored: [UInt8], in directory: [UInt8]) -> [UInt8]? {
         guard stored.count == 44,
             let root = try? OwnedDescriptor(opening: rootPath, O_RDONLY | O_DIRECTORY),

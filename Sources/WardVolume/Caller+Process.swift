@@ -4,16 +4,16 @@ import WardSystem
 // Facts that a request does not say of the process that makes it. They stand in `/proc/PID/status`,
 // proc_pid_status(5), which is read only where a file with set-ID bits is changed.
 extension Caller {
-    /// Whether the caller is a member of a group: a request names one of the caller's groups. False where nobody
-    /// can tell.
+    /// Whether the caller is a member of a group: a request names one of the caller's groups. False
+    /// where nobody can tell.
     func isMember(of group: gid_t) -> Bool {
         if gid == group { return true }
         return statusField("Groups")?.split(separator: " ").contains { gid_t($0) == group } ?? false
     }
 
-    /// Whether set-ID bits stay when the caller changes a file: root has `CAP_FSETID` (capabilities(7)) unless it
-    /// was given up. Nobody else's word for it is taken: a process has every capability in a user namespace of its
-    /// own.
+    /// Whether set-ID bits stay when the caller changes a file: root has `CAP_FSETID`
+    /// (capabilities(7)) unless it was given up. Nobody else's word for it is taken: a process has
+    /// every capability in a user namespace of its own.
     var keepsSetIDBits: Bool {
         guard uid == 0 else { return false }
         guard let field = statusField("CapEff"), let set = UInt64(field, radix: 16) else {

@@ -3,8 +3,9 @@ import WardFormat
 
 /// Whether content of a class may be touched now. Every content operation passes it.
 ///
-/// A thread enters with its `WorkerContext`'s content lock held and leaves by releasing it; whoever changes the gate
-/// then takes each context's lock once (`Volume.drain`), and knows that no request that saw the old state is under way.
+/// A thread enters with its `WorkerContext`'s content lock held and leaves by releasing it; whoever
+/// changes the gate then takes each context's lock once (`Volume.drain`), and knows that no request
+/// that saw the old state is under way.
 final class ClassGate: Sendable {
     enum State: UInt8 {
         /// Everything passes.
@@ -13,7 +14,8 @@ final class ClassGate: Sendable {
         case closing = 1
         /// Nothing passes.
         case closed = 2
-        /// Class B while locked: files whose key is in memory, and new ones; nothing that would have to be opened.
+        /// Class B while locked: files whose key is in memory, and new ones; nothing that would
+        /// have to be opened.
         case openFilesOnly = 3
     }
 

@@ -3,8 +3,8 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// A backing store that can be told to be full, for tests: as on a disk without room, what is there can be overwritten,
-/// and what needs room fails with ENOSPC.
+/// A backing store that can be told to be full, for tests: as on a disk without room, what is there
+/// can be overwritten, and what needs room fails with ENOSPC.
 public final class FillableStorage: PosixStorage, @unchecked Sendable {
     private let full = Atomic(false)
 

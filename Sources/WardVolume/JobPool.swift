@@ -1,8 +1,9 @@
 import Synchronization
 import WardSystem
 
-/// Runs jobs on a few threads of its own, each on the first that is free, and drops those that come while too many wait: for what is
-/// of use, and need not be done. A job that hangs takes its thread with it and holds up no other.
+/// Runs jobs on a few threads of its own, each on the first that is free, and drops those that come
+/// while too many wait: for what is of use, and need not be done. A job that hangs takes its thread
+/// with it and holds up no other.
 ///
 /// Concurrency: any thread.
 final class JobPool: Sendable {

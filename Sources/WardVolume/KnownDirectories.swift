@@ -1,7 +1,8 @@
-/// The directories in which programs waited for the disk lately, and what of each is fetched (decision 0070).
+/// The directories in which programs waited for the disk lately, and what of each is fetched
+/// (decision 0070).
 ///
-/// A value. What it no longer knows it holds until `takeDropped`: descriptors are closed with that, which is no business of whoever
-/// holds the lock around it.
+/// A value. What it no longer knows it holds until `takeDropped`: descriptors are closed with that,
+/// which is no business of whoever holds the lock around it.
 struct KnownDirectories {
     struct Place: Equatable {
         var directory: UInt64
@@ -27,7 +28,8 @@ struct KnownDirectories {
         fileprivate var lastUse: UInt64
         /// What was used before the listing was there: the last two.
         fileprivate var used: [UInt64]
-        /// Of directories: the one in which somebody waited for a file, and whether that happened in another one, too.
+        /// Of directories: the one in which somebody waited for a file, and whether that happened
+        /// in another one, too.
         fileprivate var readDirectory: UInt64?
         fileprivate var readsFiles = false
     }
@@ -50,7 +52,8 @@ struct KnownDirectories {
 
     // MARK: Uses
 
-    /// An entry of the directory was used; `isCold`: it waited for the disk. `parent`: of the directory; nil for the root.
+    /// An entry of the directory was used; `isCold`: it waited for the disk. `parent`: of the
+    /// directory; nil for the root.
     mutating func use(
         _ inode: UInt64, of place: Place, below parent: UInt64?, isCold: Bool, at time: UInt64
     ) -> Wish {
@@ -87,7 +90,8 @@ struct KnownDirectories {
         return .listing
     }
 
-    /// Somebody waited for a file: the next directories beside this one may be wanted with their files.
+    /// Somebody waited for a file: the next directories beside this one may be wanted with their
+    /// files.
     private mutating func noteFile(in directory: UInt64, below parent: UInt64) {
         guard let index = index(of: Place(directory: parent, kind: .directories)) else { return }
         if let other = known[index].readDirectory, other != directory {
@@ -101,8 +105,8 @@ struct KnownDirectories {
         index(of: place).flatMap { known[$0].listing?.plan.order } ?? .inodes
     }
 
-    /// A directory that somebody waited in was listed. Returns what to fetch first: nothing where it is known no more, or another one was
-    /// faster.
+    /// A directory that somebody waited in was listed. Returns what to fetch first: nothing where
+    /// it is known no more, or another one was faster.
     mutating func adopt(_ listing: Listing, of place: Place) -> [ReadAheadPlan.Entry] {
         guard let index = index(of: place), known[index].listing == nil else { return [] }
         var listing = listing
@@ -113,7 +117,8 @@ struct KnownDirectories {
         return first
     }
 
-    /// A directory was listed that somebody will come to. Returns what to fetch first: nothing where it is known.
+    /// A directory was listed that somebody will come to. Returns what to fetch first: nothing
+    /// where it is known.
     mutating func expect(
         _ listing: Listing, of place: Place, at time: UInt64
     ) -> [ReadAheadPlan.Entry] {

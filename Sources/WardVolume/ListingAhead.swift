@@ -1,10 +1,12 @@
 /// Which parts of a long directory are read before its listing comes to them (decision 0070).
 ///
-/// ext4 lists a directory in the order of the hashes of its names, which are the offsets, 63 bits (fs/ext4/dir.c,
-/// `hash2pos`). What comes next lies anywhere in the directory, so that nothing is read ahead and each block is waited for. Parts of the
-/// range of hashes are about equal parts of the directory, and can be read at the same time.
+/// ext4 lists a directory in the order of the hashes of its names, which are the offsets, 63 bits
+/// (fs/ext4/dir.c, `hash2pos`). What comes next lies anywhere in the directory, so that nothing is
+/// read ahead and each block is waited for. Parts of the range of hashes are about equal parts of
+/// the directory, and can be read at the same time.
 struct ListingAhead {
-    /// The first names come within this time, nanoseconds, where their blocks are in memory. They are in eight blocks or more.
+    /// The first names come within this time, nanoseconds, where their blocks are in memory. They
+    /// are in eight blocks or more.
     static let coldNanoseconds: UInt64 = 250_000
     /// Of the directory, in each part.
     static let partBytes = 1 << 20

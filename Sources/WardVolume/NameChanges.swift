@@ -1,8 +1,9 @@
 import Synchronization
 import WardSystem
 
-/// Removals and moves of names by programs that are under way. Between the store's name and what nodes know of it there is a
-/// moment, longer on a machine with much to do: who met it, waits for its end or looks again.
+/// Removals and moves of names by programs that are under way. Between the store's name and what
+/// nodes know of it there is a moment, longer on a machine with much to do: who met it, waits for
+/// its end or looks again.
 final class NameChanges: Sendable {
     private let begun = Atomic<UInt64>(0)
     private let ended = Atomic<UInt64>(0)
@@ -27,7 +28,8 @@ final class NameChanges: Sendable {
     }
 }
 
-/// A descriptor of a file or directory that has no name any more, for whoever found it by the one it had.
+/// A descriptor of a file or directory that has no name any more, for whoever found it by the one
+/// it had.
 final class KeptDescriptor: Sendable {
     private let descriptor: StoreDescriptor
     var rawValue: Int32 { descriptor.rawValue }
@@ -40,7 +42,8 @@ final class KeptDescriptor: Sendable {
     }
 }
 
-/// Files and directories that got another name while somebody walks through all of them, and may so miss them.
+/// Files and directories that got another name while somebody walks through all of them, and may so
+/// miss them.
 final class MovedNodes: Sendable {
     /// Beyond these the walk has to begin anew.
     private static let mostNodes = 100_000
@@ -63,8 +66,8 @@ final class MovedNodes: Sendable {
     /// Whether `take` would give some, or say that some were missed.
     var areWaiting: Bool { isWaiting.load(ordering: .relaxed) }
 
-    /// After the store has done it; nil where no node knows it. `retain` is called where it is kept. `isCounted`: false for the
-    /// one who asks for `count`.
+    /// After the store has done it; nil where no node knows it. `retain` is called where it is
+    /// kept. `isCounted`: false for the one who asks for `count`.
     func note(_ node: Node?, isCounted: Bool = true, retain: (Node) -> Void) {
         if isCounted { moves.add(1, ordering: .sequentiallyConsistent) }
         guard isWatched.load(ordering: .sequentiallyConsistent) else { return }

@@ -3,17 +3,20 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// Names on disk: base64url of the AES-256-GCM-SIV of the name under the names key, associated data the directory's ID,
-/// nonce zero (so that a name has one encryption per directory, which look-up needs).
+/// Names on disk: base64url of the AES-256-GCM-SIV of the name under the names key, associated data
+/// the directory's ID, nonce zero (so that a name has one encryption per directory, which look-up
+/// needs).
 ///
-/// Longer than the backing file system takes (over 175 bytes of plaintext), the name on disk is `~` ‖ base64url of the
-/// ciphertext's SHA-256, and a symbolic link `.n` ‖ the same 43 characters holds the whole ciphertext as its target.
+/// Longer than the backing file system takes (over 175 bytes of plaintext), the name on disk is `~`
+/// ‖ base64url of the ciphertext's SHA-256, and a symbolic link `.n` ‖ the same 43 characters holds
+/// the whole ciphertext as its target.
 extension Volume {
     /// Longest plaintext name whose encryption fits in 255 bytes.
     static let longestShortName = 175
     static let longNamePrefix = UInt8(ascii: "~")
 
-    /// Writes the stored name, zero-terminated, to `out` (512 bytes). True where the name is a long one.
+    /// Writes the stored name, zero-terminated, to `out` (512 bytes). True where the name is a long
+    /// one.
     @discardableResult
     func encryptName(
         _ name: UnsafeRawBufferPointer, in directoryID: [UInt8], to out: UnsafeMutablePointer<CChar>
@@ -47,7 +50,8 @@ extension Volume {
         _ body: (UnsafeRawBufferPointer) -> R
     ) -> R { keys.withSealedName(name, directoryID, body) }
 
-    /// The plaintext of a stored name (short form, or the target of a long name's link): nil where it is not ours.
+    /// The plaintext of a stored name (short form, or the target of a long name's link): nil where
+    /// it is not ours.
     func decryptName(_ stored: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> [UInt8]? {
         keys.decryptName(stored, in: directoryID)
     }
@@ -68,7 +72,8 @@ extension Volume {
         return name
     }
 
-    /// The ciphertext of a long name, read from its link and checked against the hash in the stored name.
+    /// The ciphertext of a long name, read from its link and checked against the hash in the stored
+    /// name.
     func readLongName(_ directory: Int32, _ stored: UnsafePointer<CChar>) throws(Errno) -> [UInt8]?
     {
         guard strlen(stored) == 44 else { return nil }
@@ -113,7 +118,8 @@ extension VolumeKeys {
         }
     }
 
-    /// The plaintext of a stored name (short form, or the target of a long name's link): nil where it is not ours.
+    /// The plaintext of a stored name (short form, or the target of a long name's link): nil where
+    /// it is not ours.
     func decryptName(_ stored: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> [UInt8]? {
         let sealedCount = Base64URL.decodedCount(stored.count)
         guard sealedCount > 16, sealedCount <= 255 + 16 else { return nil }

@@ -21,8 +21,8 @@ extension NodeLink {
 
 /// A file, directory or anything else that the kernel or an open handle knows.
 ///
-/// Kept alive by the node table while the kernel has look-ups on it, by its handles, and by its children (which hold
-/// their parent). The node's address is its identity towards the kernel.
+/// Kept alive by the node table while the kernel has look-ups on it, by its handles, and by its
+/// children (which hold their parent). The node's address is its identity towards the kernel.
 final class Node: @unchecked Sendable {
     let inode: UInt64
     /// `S_IFMT` part of the mode.
@@ -41,27 +41,29 @@ final class Node: @unchecked Sendable {
     /// Content may be in the kernel's page cache since the last eviction.
     let hasCachedPages = Atomic<Bool>(false)
     private let refusedClassValue = Atomic<UInt8>(0)
-    /// A stronger class than the file has, which was asked for when it had content, and refused. Needs no lock.
+    /// A stronger class than the file has, which was asked for when it had content, and refused.
+    /// Needs no lock.
     var refusedClass: ProtectionClass? {
         get { ProtectionClass(rawValue: refusedClassValue.load(ordering: .relaxed)) }
         set { refusedClassValue.store(newValue?.rawValue ?? 0, ordering: .relaxed) }
     }
     /// Pages of refused writes are about to be dropped (`Volume.dropRefused`).
     let isDroppingRefused = Atomic<Bool>(false)
-    /// Counts names made, and how far their directories were synced. Not a flag: who finds it cleared by a sync that is
-    /// under way would promise what is not on disk yet.
+    /// Counts names made, and how far their directories were synced. Not a flag: who finds it
+    /// cleared by a sync that is under way would promise what is not on disk yet.
     private let namesMade = Atomic<UInt32>(0)
     private let namesSynced = Atomic<UInt32>(0)
     private let unreadableName = Atomic<Bool>(false)
-    /// Of a directory: a listing had to leave a name out. What the kernel keeps of one, and completes with another, would be without it
-    /// and without an error. Stays until the kernel forgets the directory. Needs no lock.
+    /// Of a directory: a listing had to leave a name out. What the kernel keeps of one, and
+    /// completes with another, would be without it and without an error. Stays until the kernel
+    /// forgets the directory. Needs no lock.
     var hasUnreadableName: Bool {
         get { unreadableName.load(ordering: .acquiring) }
         set { unreadableName.store(newValue, ordering: .releasing) }
     }
     private let freshness = Atomic<Bool>(false)
-    /// Made by us, without an ACL to inherit, and given neither ACL nor capabilities since: the kernel asks for both at the
-    /// first write and the first chmod. Needs no lock.
+    /// Made by us, without an ACL to inherit, and given neither ACL nor capabilities since: the
+    /// kernel asks for both at the first write and the first chmod. Needs no lock.
     var isFresh: Bool {
         get { freshness.load(ordering: .relaxed) }
         set { freshness.store(newValue, ordering: .relaxed) }
@@ -93,8 +95,8 @@ final class Node: @unchecked Sendable {
             withExtendedLifetime(old) {}
         }
     }
-    /// Set while a handle is open. May be read by anybody: `stat` by name meets the last close all the time, and the
-    /// guard sees to it that what is read is still there to be retained.
+    /// Set while a handle is open. May be read by anybody: `stat` by name meets the last close all
+    /// the time, and the guard sees to it that what is read is still there to be retained.
     var file: OpenFile? {
         get {
             guardLock.lockNow()
@@ -206,15 +208,16 @@ final class Node: @unchecked Sendable {
 
     func noteNamesSynced(_ made: UInt32) { namesSynced.store(made, ordering: .releasing) }
 
-    /// Of a directory: the epoch in which the kernel last forgot a node below it whose names were not synced. Who comes back
-    /// to that name knows nothing of it.
+    /// Of a directory: the epoch in which the kernel last forgot a node below it whose names were
+    /// not synced. Who comes back to that name knows nothing of it.
     var forgottenEpoch: UInt32 {
         get { forgottenEpochValue.load(ordering: .acquiring) }
         set { forgottenEpochValue.store(newValue, ordering: .releasing) }
     }
 
-    /// Its inode has another node: this one is of a file that is gone, or was made by who walked through the store and met the name of
-    /// a file that a program was making. It knows nothing of what is done to the file, and must change nothing of it.
+    /// Its inode has another node: this one is of a file that is gone, or was made by who walked
+    /// through the store and met the name of a file that a program was making. It knows nothing of
+    /// what is done to the file, and must change nothing of it.
     var isSuperseded: Bool { superseded.load(ordering: .acquiring) }
     func supersede() { superseded.store(true, ordering: .releasing) }
 
@@ -249,7 +252,8 @@ final class Node: @unchecked Sendable {
 }
 
 extension Node {
-    /// The state that others see too: of two threads that read the record at once, the first one's counts.
+    /// The state that others see too: of two threads that read the record at once, the first one's
+    /// counts.
     func adopt(_ state: DirectoryState) -> DirectoryState {
         guardLock.lockNow()
         defer { guardLock.unlock() }
@@ -259,7 +263,8 @@ extension Node {
     }
 }
 
-/// What is known of a directory: its record, and a descriptor of the backing directory while there is room for one.
+/// What is known of a directory: its record, and a descriptor of the backing directory while there
+/// is room for one.
 final class DirectoryState: Sendable {
     let id: [UInt8]
     private let classValue: Atomic<UInt8>
@@ -280,7 +285,8 @@ final class DirectoryState: Sendable {
         set { recordUnsynced.store(newValue, ordering: .relaxed) }
     }
     private let mark: Atomic<Bool>
-    /// Marked as synchronised by itself. Sequentially consistent: `WorkerContext.beginClassDecision` says why.
+    /// Marked as synchronised by itself. Sequentially consistent:
+    /// `WorkerContext.beginClassDecision` says why.
     var isMarked: Bool {
         get { mark.load(ordering: .sequentiallyConsistent) }
         set { mark.store(newValue, ordering: .sequentiallyConsistent) }
@@ -293,15 +299,15 @@ final class DirectoryState: Sendable {
     }
 
     private let nextClassValue = Atomic<UInt8>(0)
-    /// What the record is about to say; nil while nobody changes it. Who makes a file here, or moves one here, looks at it
-    /// after `WorkerContext.beginClassDecision`.
+    /// What the record is about to say; nil while nobody changes it. Who makes a file here, or
+    /// moves one here, looks at it after `WorkerContext.beginClassDecision`.
     var nextClass: ProtectionClass? {
         get { ProtectionClass(rawValue: nextClassValue.load(ordering: .sequentiallyConsistent)) }
         set { nextClassValue.store(newValue?.rawValue ?? 0, ordering: .sequentiallyConsistent) }
     }
 
-    /// Whether an empty file of this class can do without a header here: it has the directory's, now and after the change
-    /// that may be under way.
+    /// Whether an empty file of this class can do without a header here: it has the directory's,
+    /// now and after the change that may be under way.
     func gives(_ protectionClass: ProtectionClass) -> Bool {
         let next = nextClass
         return self.protectionClass == protectionClass && (next == nil || next == protectionClass)
@@ -342,7 +348,8 @@ struct InheritedPermissions: Equatable {
     /// There is no default ACL.
     static let none = InheritedPermissions(rawValue: isKnown)!
 
-    /// The most that a new file gets: the owner's entry, the mask's or else the group's, the others'; 0777.
+    /// The most that a new file gets: the owner's entry, the mask's or else the group's, the
+    /// others'; 0777.
     init(most: mode_t) {
         rawValue =
             InheritedPermissions.isKnown | InheritedPermissions.isInherited | UInt16(most & 0o777)
@@ -385,8 +392,8 @@ final class NodeTable: Sendable {
 
     var nextGeneration: UInt64 { generations.wrappingAdd(1, ordering: .relaxed).newValue }
 
-    /// The node of an inode, made where there is none (or one of another type: the number was reused), with one look-up
-    /// more.
+    /// The node of an inode, made where there is none (or one of another type: the number was
+    /// reused), with one look-up more.
     func retain(inode: UInt64, type: mode_t) -> Node {
         box(inode).lock.withLock { shard in
             if let node = shard.nodes[inode], node.type == type {
@@ -396,7 +403,8 @@ final class NodeTable: Sendable {
             let node = Node(inode: inode, type: type, generation: nextGeneration)
             node.lookups = 1
             shard.nodes[inode] = node
-            // The kernel holds it by its address: a node outlives its place in the table as long as look-ups remain.
+            // The kernel holds it by its address: a node outlives its place in the table as long as
+            // look-ups remain.
             _ = Unmanaged.passRetained(node)
             return node
         }
@@ -428,8 +436,9 @@ final class NodeTable: Sendable {
         if isGone { Unmanaged.passUnretained(node).release() }
     }
 
-    /// The node of a file that was just made, with one look-up and its open lock held: whoever meets it in the table waits until it has
-    /// its open file. Another one of that inode is superseded.
+    /// The node of a file that was just made, with one look-up and its open lock held: whoever
+    /// meets it in the table waits until it has its open file. Another one of that inode is
+    /// superseded.
     func replace(inode: UInt64, type: mode_t) -> Node {
         let node = Node(inode: inode, type: type, generation: nextGeneration)
         node.lookups = 1
@@ -444,7 +453,8 @@ final class NodeTable: Sendable {
         box(inode).lock.withLock { $0.nodes.removeValue(forKey: inode)?.supersede() }
     }
 
-    /// The inode was freed: its number may come back as another file. The node lives on by its address.
+    /// The inode was freed: its number may come back as another file. The node lives on by its
+    /// address.
     func detach(_ node: Node) {
         box(node.inode).lock.withLock { shard in
             if shard.nodes[node.inode] === node { shard.nodes[node.inode] = nil }

@@ -5,10 +5,11 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// A regular file while it has handles: one backing descriptor, one key, one truth about its size, however many handles.
+/// A regular file while it has handles: one backing descriptor, one key, one truth about its size,
+/// however many handles.
 ///
-/// Guarded by `lock` (shared for reading content, exclusive for everything that changes it) unless a field says
-/// otherwise.
+/// Guarded by `lock` (shared for reading content, exclusive for everything that changes it) unless
+/// a field says otherwise.
 final class OpenFile: @unchecked Sendable {
     unowned let node: Node
     let lock = ReadWriteLock()
@@ -17,8 +18,8 @@ final class OpenFile: @unchecked Sendable {
     /// False where the backing file could only be opened for reading.
     let isWritable: Bool
 
-    /// What the file is or will be: changes under `lock` and the content lock, and is looked at by the lock thread, which
-    /// holds neither and looks again once it has had every content lock.
+    /// What the file is or will be: changes under `lock` and the content lock, and is looked at by
+    /// the lock thread, which holds neither and looks again once it has had every content lock.
     var protectionClass: ProtectionClass {
         get { ProtectionClass(rawValue: classValue.load(ordering: .acquiring))! }
         set { classValue.store(newValue.rawValue, ordering: .releasing) }
@@ -28,9 +29,11 @@ final class OpenFile: @unchecked Sendable {
     var header: FileHeader?
     /// The header's 256 bytes as on disk; empty where there is none.
     var headerBytes: [UInt8] = []
-    /// Headers with the same key that page 0 may have on the disk: replaced and not synced since, or about to be written.
+    /// Headers with the same key that page 0 may have on the disk: replaced and not synced since,
+    /// or about to be written.
     private var earlierHeaders: [[UInt8]] = []
-    /// How page 0's record began when the file was opened, while the key is that one: its nonce, which no other has.
+    /// How page 0's record began when the file was opened, while the key is that one: its nonce,
+    /// which no other has.
     private var openedRecord = SIMD4<UInt64>()
     private static let mostEarlierHeaders = 16
     /// The directory it was created in.
@@ -48,8 +51,8 @@ final class OpenFile: @unchecked Sendable {
         set { sizeBytesValue.store(newValue, ordering: .releasing) }
     }
     private let sizeBytesValue = Atomic<Int>(0)
-    /// The last page was authenticated since the file was opened, or the file was made by us. An open looks before it
-    /// takes the lock.
+    /// The last page was authenticated since the file was opened, or the file was made by us. An
+    /// open looks before it takes the lock.
     var isEndVerified: Bool {
         get { isEndVerifiedValue.load(ordering: .acquiring) }
         set { isEndVerifiedValue.store(newValue, ordering: .releasing) }
@@ -58,32 +61,36 @@ final class OpenFile: @unchecked Sendable {
     /// The last page is not as the format wants it (power cut, accepted): what to write first.
     var needsMending = false
 
-    /// No finding in it is left to be excused by a doubtful epoch: it was made, emptied or mended since.
+    /// No finding in it is left to be excused by a doubtful epoch: it was made, emptied or mended
+    /// since.
     var isBeyondDoubt: Bool {
         get { isBeyondDoubtValue.load(ordering: .acquiring) }
         set { isBeyondDoubtValue.store(newValue, ordering: .releasing) }
     }
     private let isBeyondDoubtValue = Atomic<Bool>(false)
 
-    /// The backing file does not end with the last page: the size hint is there, or pages that a failed call or a power
-    /// cut left behind. It is cut before the size changes.
+    /// The backing file does not end with the last page: the size hint is there, or pages that a
+    /// failed call or a power cut left behind. It is cut before the size changes.
     var hasHint = false
-    /// Pages that the file's next key does not open were cut off, or are about to be, and a power cut may bring them back: the
-    /// cut is made durable before the file gets a key.
+    /// Pages that the file's next key does not open were cut off, or are about to be, and a power
+    /// cut may bring them back: the cut is made durable before the file gets a key.
     var hasUnsyncedCut = false
-    /// Page 0 was emptied in place, and on the disk may still be the one of before, with another key: it is made durable before
-    /// there are pages behind it, which nobody could read with that one.
+    /// Page 0 was emptied in place, and on the disk may still be the one of before, with another
+    /// key: it is made durable before there are pages behind it, which nobody could read with that
+    /// one.
     var hasUnsyncedKey = false
-    /// The page that the file ends with now may not be durable, because a sync failed: nothing behind it is cut before one
-    /// succeeds.
+    /// The page that the file ends with now may not be durable, because a sync failed: nothing
+    /// behind it is cut before one succeeds.
     var isEndUnsynced = false
-    /// Pages of before a cut are still behind the last one: by themselves they look like a growth that was interrupted.
+    /// Pages of before a cut are still behind the last one: by themselves they look like a growth
+    /// that was interrupted.
     var hasUncutPages: Bool {
         get { uncutPages.load(ordering: .acquiring) }
         set { uncutPages.store(newValue, ordering: .releasing) }
     }
     private let uncutPages = Atomic<Bool>(false)
-    /// Of the volume's `syncFailures`, those after which the pages that say what the file is were written again.
+    /// Of the volume's `syncFailures`, those after which the pages that say what the file is were
+    /// written again.
     var mendedSyncFailures: UInt64 {
         get { mendedSyncFailuresValue.load(ordering: .acquiring) }
         set { mendedSyncFailuresValue.store(newValue, ordering: .releasing) }
@@ -91,8 +98,8 @@ final class OpenFile: @unchecked Sendable {
     private let mendedSyncFailuresValue = Atomic<UInt64>(0)
     /// A cut may not be durable yet, which matters once the file is emptied and gets another key.
     var mayHaveUncommittedCut = false
-    /// The end of the file and the header's word that it is sparse are durable: a hole punched now is never taken for a
-    /// wiped page.
+    /// The end of the file and the header's word that it is sparse are durable: a hole punched now
+    /// is never taken for a wiped page.
     var mayPunch = false
     /// Content changed since the hint was right. A `stat` looks before it takes the lock.
     var needsHint: Bool {
@@ -127,8 +134,8 @@ final class OpenFile: @unchecked Sendable {
         set { setIDBitsValue.store(newValue & (S_ISUID | S_ISGID), ordering: .relaxed) }
     }
 
-    /// Takes the bits of a backing file's `st_mode`. One that is marked does not tell them: both are
-    /// presumed until somebody looks (`dropPrivileges`).
+    /// Takes the bits of a backing file's `st_mode`. One that is marked does not tell them: both
+    /// are presumed until somebody looks (`dropPrivileges`).
     func presumeSetIDBits(backing mode: mode_t) {
         setIDBits = BackingMode.isMarked(mode) ? S_ISUID | S_ISGID : mode
     }
@@ -143,7 +150,8 @@ final class OpenFile: @unchecked Sendable {
     var isUnsynced = false
     /// Every sync of the descriptor goes through it.
     let syncs = SyncGroup()
-    /// Counts failed syncs of the backing store; handles compare it with what they reported. Needs no lock.
+    /// Counts failed syncs of the backing store; handles compare it with what they reported. Needs
+    /// no lock.
     var syncFailures: UInt64 { syncFailureCount.load(ordering: .acquiring) }
     private let syncFailureCount = Atomic<UInt64>(0)
     var lastSyncFailure: Errno { Errno(rawValue: lastSyncError.load(ordering: .acquiring)) }
@@ -160,8 +168,8 @@ final class OpenFile: @unchecked Sendable {
     let storeFailure = Atomic<Int32>(0)
     /// Handles through which the kernel may write mapped pages back.
     let mappableHandles = Atomic<Int>(0)
-    /// Handles that the kernel holds, or that are about to be its: what "open" means to a lock. The daemon's own uses, which
-    /// a program can make follow each other without end, don't count.
+    /// Handles that the kernel holds, or that are about to be its: what "open" means to a lock. The
+    /// daemon's own uses, which a program can make follow each other without end, don't count.
     let kernelHandles = Atomic<Int>(0)
 
     /// Handles. Guarded by the node's `openLock`.
@@ -184,7 +192,8 @@ final class OpenFile: @unchecked Sendable {
 
     // MARK: Header
 
-    /// Whether a page 0 that was read has a header that this file gave it, with the key that it has now.
+    /// Whether a page 0 that was read has a header that this file gave it, with the key that it has
+    /// now.
     func hasOwnHeader(_ page: UnsafeRawPointer) -> Bool {
         func begins(_ header: [UInt8]) -> Bool {
             !header.isEmpty && memcmp(page, header, FileHeader.bytes) == 0
@@ -192,8 +201,8 @@ final class OpenFile: @unchecked Sendable {
         return begins(headerBytes) || earlierHeaders.contains(where: begins)
     }
 
-    /// Whether the file's key opens the record of a page 0 that was read: a failed sync may have brought back one of before, with
-    /// another. Looks at no key.
+    /// Whether the file's key opens the record of a page 0 that was read: a failed sync may have
+    /// brought back one of before, with another. Looks at no key.
     func hasOwnRecord(_ page: UnsafeRawPointer) -> Bool {
         hasOwnHeader(page)
             || openedRecord != SIMD4() && openedRecord == OpenFile.beginning(ofRecordIn: page)
@@ -300,8 +309,9 @@ final class FileHandle: Sendable {
 
 /// A handle the kernel holds on a directory.
 ///
-/// What is read of it are a few names at a time, and where each begins is the store's offset: it means the same whatever
-/// was made or removed since, and to every other handle, so that the kernel may keep listings.
+/// What is read of it are a few names at a time, and where each begins is the store's offset: it
+/// means the same whatever was made or removed since, and to every other handle, so that the kernel
+/// may keep listings.
 final class DirectoryHandle: @unchecked Sendable {
     // Sendable: what changes is guarded by `lock`.
     struct Name {
@@ -319,7 +329,8 @@ final class DirectoryHandle: @unchecked Sendable {
     let lock = TryableLock()
     /// A descriptor of its own, for its position; -1 until something is read.
     private var descriptor: Int32 = -1
-    /// Names that were read from the store, and the place of the first that was not given to the kernel.
+    /// Names that were read from the store, and the place of the first that was not given to the
+    /// kernel.
     private var names: [Name] = []
     private var index = 0
     /// The offset behind the last name that was given.
@@ -327,8 +338,8 @@ final class DirectoryHandle: @unchecked Sendable {
     /// Where the store goes on after `names`, and whether nothing is there.
     private var end: UInt64 = 0
     private var hasEnded = false
-    /// Why a name before `end` was left out: said where the listing ends, because programs take a listing without an error for a
-    /// whole one, and what is not in it for removed.
+    /// Why a name before `end` was left out: said where the listing ends, because programs take a
+    /// listing without an error for a whole one, and what is not in it for removed.
     private var skipped: Errno?
     /// Fetches what comes next of a long directory; nil where that is of no use.
     private let ahead: TreeReadAhead?
@@ -342,7 +353,8 @@ final class DirectoryHandle: @unchecked Sendable {
 
     deinit { if descriptor >= 0 { storage.close(descriptor) } }
 
-    /// Goes to an offset that was given with a name before, by this handle or another; 0 begins anew.
+    /// Goes to an offset that was given with a name before, by this handle or another; 0 begins
+    /// anew.
     func seek(to offset: UInt64) {
         if offset != 0, offset == position { return }
         position = offset
@@ -357,8 +369,8 @@ final class DirectoryHandle: @unchecked Sendable {
         if offset == 0 { skipped = nil }
     }
 
-    /// The name at the position; nil at the end. `open` opens the directory anew; `convert` makes names of what is stored, and says
-    /// why it left one out that could not be read.
+    /// The name at the position; nil at the end. `open` opens the directory anew; `convert` makes
+    /// names of what is stored, and says why it left one out that could not be read.
     func name(
         open: () throws(Errno) -> Int32,
         convert: ([(entry: DirectoryEntry, next: UInt64)], _ skipped: inout Errno?) throws(Errno)
@@ -404,7 +416,8 @@ final class DirectoryHandle: @unchecked Sendable {
 }
 
 extension UInt64 {
-    /// The object a handle or node number stands for; the kernel only passes numbers it was given and has not released.
+    /// The object a handle or node number stands for; the kernel only passes numbers it was given
+    /// and has not released.
     @inline(__always)
     func object<T: AnyObject>(as type: T.Type) -> T {
         Unmanaged<T>.fromOpaque(UnsafeRawPointer(bitPattern: UInt(self))!).takeUnretainedValue()

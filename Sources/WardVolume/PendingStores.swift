@@ -2,13 +2,16 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Ciphertext of mapped pages that was accepted while its class was closing and has not reached the store yet.
+/// Ciphertext of mapped pages that was accepted while its class was closing and has not reached the
+/// store yet.
 ///
-/// Storing needs no key, so a lock does not wait for it (decision 0012). Each page is kept once, in its latest version;
-/// one thread takes runs of pages out and stores them, so versions of a page reach the store in their order.
+/// Storing needs no key, so a lock does not wait for it (decision 0012). Each page is kept once, in
+/// its latest version; one thread takes runs of pages out and stores them, so versions of a page
+/// reach the store in their order.
 ///
-/// Concurrency: any thread; everything is guarded by `lock`, which is never held across a call to the store. Pages of a
-/// file are added with the file's lock held for writing, so whoever holds that lock sees no page come, only go.
+/// Concurrency: any thread; everything is guarded by `lock`, which is never held across a call to
+/// the store. Pages of a file are added with the file's lock held for writing, so whoever holds
+/// that lock sees no page come, only go.
 final class PendingStores: Sendable {
     /// Past this a write-back waits for room; the deadline of the lock rules.
     static let maximumBytes = 256 << 20
@@ -26,7 +29,8 @@ final class PendingStores: Sendable {
         let node: Node
         /// Latest versions, not being stored.
         var waiting: [Int: Page] = [:]
-        /// Pages in the order of their first version; some may be gone from `waiting` with an earlier run.
+        /// Pages in the order of their first version; some may be gone from `waiting` with an
+        /// earlier run.
         var order: [Int] = []
         var taken = 0
         /// The run that is being stored.
@@ -62,21 +66,23 @@ final class PendingStores: Sendable {
     /// Bytes accepted and not stored.
     var bytes: Int { state.withLock { $0.bytes } }
 
-    /// Whether write-backs that find no room fail instead of waiting: a lock that is over does not need them any more.
+    /// Whether write-backs that find no room fail instead of waiting: a lock that is over does not
+    /// need them any more.
     func refuse(_ refusing: Bool) { state.withLock { $0.isRefusing = refusing } }
 
     // MARK: Coming
 
     /// What `add` found.
     struct Added {
-        /// The file had no pages here before: it is to be held until `finish` says that it has none any more.
+        /// The file had no pages here before: it is to be held until `finish` says that it has none
+        /// any more.
         var isFirst = false
         /// Nobody stores now: somebody has to begin.
         var needsStorer = false
     }
 
-    /// Takes copies of whole sealed pages. The file's lock is held for writing. Waits for room; `ETIMEDOUT` where it is
-    /// told not to.
+    /// Takes copies of whole sealed pages. The file's lock is held for writing. Waits for room;
+    /// `ETIMEDOUT` where it is told not to.
     func add(
         _ file: OpenFile, firstPage: Int, count: Int, _ sealed: UnsafeRawPointer, epoch: UInt32
     ) throws(Errno) -> Added {
@@ -141,8 +147,8 @@ final class PendingStores: Sendable {
 
     // MARK: Seen by readers
 
-    /// The latest versions of pages of a file that are not stored yet. The file's lock is held, so what is stored meanwhile
-    /// is the same.
+    /// The latest versions of pages of a file that are not stored yet. The file's lock is held, so
+    /// what is stored meanwhile is the same.
     func latest(of file: OpenFile, _ pages: Range<Int>) -> [(page: Int, bytes: [UInt8])] {
         state.withLock { state in
             guard let known = state.files[ObjectIdentifier(file)] else { return [] }
@@ -211,7 +217,8 @@ final class PendingStores: Sendable {
 
     // MARK: Waiting
 
-    /// Whether pages of epochs before `epoch` are still to be stored: a durable point does not cover them yet.
+    /// Whether pages of epochs before `epoch` are still to be stored: a durable point does not
+    /// cover them yet.
     func holdsPages(before epoch: UInt32) -> Bool {
         state.withLock { state in state.pagesByEpoch.keys.contains { $0 < epoch } }
     }

@@ -1,9 +1,10 @@
 /// What of one directory is fetched before it is asked for, and when (decision 0070).
 ///
-/// A value: it is told what was used and says what to fetch. Entries are fetched beginning behind the one that was used, in one of
-/// two orders: that of their inodes, in which they lie on the disk, and in which most trees were made and are read by name; or that of the
-/// store's listing, once somebody uses them so, as `find`, `grep -r` and `rm -r` do. In a small directory any order will do: all of it
-/// is fetched soon.
+/// A value: it is told what was used and says what to fetch. Entries are fetched beginning behind
+/// the one that was used, in one of two orders: that of their inodes, in which they lie on the
+/// disk, and in which most trees were made and are read by name; or that of the store's listing,
+/// once somebody uses them so, as `find`, `grep -r` and `rm -r` do. In a small directory any order
+/// will do: all of it is fetched soon.
 struct ReadAheadPlan {
     struct Entry: Equatable {
         var inode: UInt64
@@ -12,8 +13,8 @@ struct ReadAheadPlan {
     }
 
     struct Limits {
-        /// Fetched and not used yet: at first, and at most. In between it grows by two with each use, so that who wants a few
-        /// of many does not have all of them read.
+        /// Fetched and not used yet: at first, and at most. In between it grows by two with each
+        /// use, so that who wants a few of many does not have all of them read.
         var first: Int
         var most: Int
         /// Fewer than this are not worth the call.
@@ -67,8 +68,8 @@ struct ReadAheadPlan {
         left = places.count
     }
 
-    /// Notes that an inode of the directory is being used, and takes what to fetch now. What the directory got since it was
-    /// listed is nobody's.
+    /// Notes that an inode of the directory is being used, and takes what to fetch now. What the
+    /// directory got since it was listed is nobody's.
     mutating func use(_ inode: UInt64) -> [Entry] { note(inode) ? take() : [] }
 
     /// Notes that an inode of the directory was used; false where there is none.

@@ -5,16 +5,18 @@ import WardSystem
 
 /// Has the store take removed files apart on a thread of its own (decision 0072).
 ///
-/// With the last name of a file the store writes down that it is gone, and then frees its blocks and its inode, which takes as long
-/// again, and longer for a large one. It does that with the last descriptor: one is held from before the name goes until after the program
-/// has its answer. A power cut in between leaves what the store's own list of such files is for.
+/// With the last name of a file the store writes down that it is gone, and then frees its blocks
+/// and its inode, which takes as long again, and longer for a large one. It does that with the last
+/// descriptor: one is held from before the name goes until after the program has its answer. A
+/// power cut in between leaves what the store's own list of such files is for.
 ///
-/// That is for who removes one file after the other. One alone is taken apart where it is removed: after a sync that would be more for the
-/// next one to write.
+/// That is for who removes one file after the other. One alone is taken apart where it is removed:
+/// after a sync that would be more for the next one to write.
 ///
 /// Concurrency: any thread.
 final class RemovedFiles: Sendable {
-    /// Held at once: what comes meanwhile is taken apart by whoever removes it. Bytes as the store counts them.
+    /// Held at once: what comes meanwhile is taken apart by whoever removes it. Bytes as the store
+    /// counts them.
     static let mostFiles = 64
     static let mostBytes = 64 << 20
     /// Of these the thread is woken, if it waits for more.
@@ -24,7 +26,8 @@ final class RemovedFiles: Sendable {
     private static let waits = 4
     /// And after so long it ends.
     private static let sleepNanoseconds = 60_000_000_000
-    /// One that was removed so soon after another one, nanoseconds, and without a sync in between, may be followed by more.
+    /// One that was removed so soon after another one, nanoseconds, and without a sync in between,
+    /// may be followed by more.
     static let togetherNanoseconds: UInt64 = 10_000_000
 
     /// Of a file that is about to lose its last name.
@@ -67,7 +70,8 @@ final class RemovedFiles: Sendable {
         self.state = Mutex(state)
     }
 
-    /// Before the name goes: nil where the store is to take the file apart with that. To be given back, whatever becomes of the name.
+    /// Before the name goes: nil where the store is to take the file apart with that. To be given
+    /// back, whatever becomes of the name.
     func hold(_ status: FileStatus, _ directory: Int32, _ stored: UnsafePointer<CChar>) -> Held? {
         guard isUseful, status.st_nlink == 1, status.st_mode & S_IFMT == S_IFREG else {
             return nil
@@ -178,7 +182,8 @@ final class RemovedFiles: Sendable {
     /// The number of the one that was held last.
     var newest: UInt64 { state.withLock { $0.newest } }
 
-    /// Waits until none is left of those up to that number; without one, of those that are held now. False: `patience` was over.
+    /// Waits until none is left of those up to that number; without one, of those that are held
+    /// now. False: `patience` was over.
     @discardableResult
     func finish(upTo number: UInt64? = nil) -> Bool {
         guard isBusy else { return true }
@@ -192,8 +197,8 @@ final class RemovedFiles: Sendable {
         return true
     }
 
-    /// Runs `body`, and once more where it failed for want of space (`ENOSPC`, `EDQUOT`) that removed files may still have had.
-    /// `willWait`: called before that is waited for.
+    /// Runs `body`, and once more where it failed for want of space (`ENOSPC`, `EDQUOT`) that
+    /// removed files may still have had. `willWait`: called before that is waited for.
     @inline(__always)
     func withSpace(
         willWait: () -> Void, _ body: () throws(Errno) -> Void

@@ -4,14 +4,16 @@ import WardSystem
 
 /// The backing store as the volume sees it: system calls on descriptors and names below them.
 ///
-/// `PosixStorage` is the real one; tests put their own beneath the volume to fail the n-th call or to lose what was not
-/// synced. Every method is the system call of its name (man pages section 2) and throws its `Errno`.
+/// `PosixStorage` is the real one; tests put their own beneath the volume to fail the n-th call or
+/// to lose what was not synced. Every method is the system call of its name (man pages section 2)
+/// and throws its `Errno`.
 public protocol Storage: AnyObject, Sendable {
     func openat(
         _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, mode: mode_t
     ) throws(Errno) -> Int32
     func close(_ descriptor: Int32)
-    /// All there is: fewer bytes than `count` are the end of the file, which pread(2) does not promise.
+    /// All there is: fewer bytes than `count` are the end of the file, which pread(2) does not
+    /// promise.
     func pread(
         _ descriptor: Int32, _ buffer: UnsafeMutableRawPointer, _ count: Int, at offsetBytes: Int
     ) throws(Errno) -> Int
@@ -25,16 +27,18 @@ public protocol Storage: AnyObject, Sendable {
     ) throws(Errno)
     func lseek(_ descriptor: Int32, _ offsetBytes: Int, _ whence: Int32) throws(Errno) -> Int
     func fsync(_ descriptor: Int32) throws(Errno)
-    /// Forgets what memory holds of the file and need not: the next read is of what the store has (posix_fadvise(2),
-    /// `POSIX_FADV_DONTNEED`).
+    /// Forgets what memory holds of the file and need not: the next read is of what the store has
+    /// (posix_fadvise(2), `POSIX_FADV_DONTNEED`).
     func forgetCached(_ descriptor: Int32)
     /// The same of some bytes of it. Only of what is written, or being written (`beginWriting`).
     func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>)
-    /// Has the store bring these bytes into memory and waits for nothing (posix_fadvise(2), `POSIX_FADV_WILLNEED`). True where that is of
-    /// no use: the first of them is there already, or there are none, or the store can't tell.
+    /// Has the store bring these bytes into memory and waits for nothing (posix_fadvise(2),
+    /// `POSIX_FADV_WILLNEED`). True where that is of no use: the first of them is there already, or
+    /// there are none, or the store can't tell.
     func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool
-    /// Has the store begin to write these bytes to the disk (sync_file_range(2), `SYNC_FILE_RANGE_WRITE`); waits where it has more
-    /// to write than it takes. What is thrown the next sync may not be told: the pages are lost.
+    /// Has the store begin to write these bytes to the disk (sync_file_range(2),
+    /// `SYNC_FILE_RANGE_WRITE`); waits where it has more to write than it takes. What is thrown the
+    /// next sync may not be told: the pages are lost.
     func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno)
     func fdatasync(_ descriptor: Int32) throws(Errno)
     func syncfs(_ descriptor: Int32) throws(Errno)
@@ -100,14 +104,17 @@ public protocol Storage: AnyObject, Sendable {
     func list(
         _ directory: Int32, _ body: (DirectoryEntry) -> Void
     ) throws(Errno)
-    /// The next entries from `offset` on (0: the first), "." and ".." among them, each with the offset behind it; empty at
-    /// the end. `directory`: opened for the one who reads it, whose position this moves.
+    /// The next entries from `offset` on (0: the first), "." and ".." among them, each with the
+    /// offset behind it; empty at the end. `directory`: opened for the one who reads it, whose
+    /// position this moves.
     func entries(
         _ directory: Int32, from offset: UInt64
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)]
-    /// Has the store read as many entries as `entries` would give, and says where the next ones begin; nil at the end.
+    /// Has the store read as many entries as `entries` would give, and says where the next ones
+    /// begin; nil at the end.
     func passEntries(_ directory: Int32, from offset: UInt64) throws(Errno) -> UInt64?
-    /// Whether a power cut leaves a beginning of the changes of names that were made, whatever was synced of them.
+    /// Whether a power cut leaves a beginning of the changes of names that were made, whatever was
+    /// synced of them.
     func ordersChanges(_ descriptor: Int32) -> Bool
     /// Whether reading may wait for a disk of this machine, and the store tells what is in memory.
     func waitsForDisk(_ descriptor: Int32) -> Bool
@@ -118,7 +125,8 @@ public protocol Storage: AnyObject, Sendable {
 }
 
 extension Storage {
-    /// Opens what has this name in a directory, a link itself, as a place alone (`O_PATH`, open(2)).
+    /// Opens what has this name in a directory, a link itself, as a place alone (`O_PATH`,
+    /// open(2)).
     func openPlace(
         _ directory: Int32, _ path: UnsafePointer<CChar>
     ) throws(Errno) -> Int32 {
@@ -132,7 +140,8 @@ extension Storage {
     public func passEntries(_ directory: Int32, from offset: UInt64) throws(Errno) -> UInt64? {
         try entries(directory, from: offset).last?.next
     }
-    /// For stores in memory: all that is left at once, counted. Such offsets mean nothing once a name is gone.
+    /// For stores in memory: all that is left at once, counted. Such offsets mean nothing once a
+    /// name is gone.
     public func entries(
         _ directory: Int32, from offset: UInt64
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
@@ -150,7 +159,8 @@ public class PosixStorage: Storage, @unchecked Sendable {
 
     public init() {}
 
-    /// Descriptors that programs can't use up by opening files: the control socket and the keybag need some.
+    /// Descriptors that programs can't use up by opening files: the control socket and the keybag
+    /// need some.
     static let reservedDescriptors: Int32 = 128
     /// The first number that is reserved; the kernel gives the lowest that is free.
     private static let descriptorLimit: Int32 = {
@@ -253,7 +263,8 @@ public class PosixStorage: Storage, @unchecked Sendable {
         _ capacity: Int
     ) throws(Errno) -> Int { try Syscall.readlinkat(directory, path, buffer, capacity) }
 
-    // Calls that an O_PATH descriptor does not take go through its name in /proc (proc(5), /proc/PID/fd).
+    // Calls that an O_PATH descriptor does not take go through its name in /proc (proc(5),
+    // /proc/PID/fd).
 
     private func withProcPath<R>(
         _ descriptor: Int32, _ body: (UnsafePointer<CChar>) throws(Errno) -> R

@@ -1,26 +1,29 @@
 import Synchronization
 import WardSystem
 
-/// What a large file leaves in the store's memory when it is written from one end to the other: next to nothing (decision 0069).
+/// What a large file leaves in the store's memory when it is written from one end to the other:
+/// next to nothing (decision 0069).
 ///
-/// The kernel keeps the plaintext of such a file, which is what programs read again; its ciphertext would be there a second
-/// time, in pages that the kernel had to find for it. So what is written behind the first megabytes of a file that grows goes
-/// to the disk at once, which the next `fsync` will find done, and what was written some megabytes ago is forgotten: its
-/// pages are used again for what comes.
+/// The kernel keeps the plaintext of such a file, which is what programs read again; its ciphertext
+/// would be there a second time, in pages that the kernel had to find for it. So what is written
+/// behind the first megabytes of a file that grows goes to the disk at once, which the next `fsync`
+/// will find done, and what was written some megabytes ago is forgotten: its pages are used again
+/// for what comes.
 ///
-/// Whoever has the store begin to write is told, alone, of blocks that ext4 could not find, and then the pages are lost: no
-/// sync may be believed before that is noted (`settle`).
+/// Whoever has the store begin to write is told, alone, of blocks that ext4 could not find, and
+/// then the pages are lost: no sync may be believed before that is noted (`settle`).
 ///
 /// Concurrency: any thread.
 final class Streaming: Sendable {
     /// Smaller requests are no stream.
     static let smallestRequestBytes = 64 << 10
-    /// A file that ends before this is like any other: it may be gone before the disk would have heard of it.
+    /// A file that ends before this is like any other: it may be gone before the disk would have
+    /// heard of it.
     static let beginBytes = 8 << 20
     /// What is forgotten at a time, bytes, and how much of what was just written stays.
     static let stepBytes = 4 << 20
-    /// A store that takes longer for being told has more to write than it can: it is left alone for a while, so that
-    /// programs go on as fast as memory takes what they write.
+    /// A store that takes longer for being told has more to write than it can: it is left alone for
+    /// a while, so that programs go on as fast as memory takes what they write.
     static let slowNanoseconds: UInt64 = 2_000_000
     static let pauseNanoseconds: UInt64 = 1_000_000_000
 
@@ -48,8 +51,8 @@ final class Streaming: Sendable {
         try body()
     }
 
-    /// Waits until what the store is being told of a file is noted. After a sync of it that seems to have succeeded. Another
-    /// file for which the store hangs does not matter.
+    /// Waits until what the store is being told of a file is noted. After a sync of it that seems
+    /// to have succeeded. Another file for which the store hangs does not matter.
     @inline(__always)
     func settle(_ file: OpenFile) {
         file.storeIsTold.lockNow()
@@ -69,8 +72,8 @@ struct StreamedGrowth {
     /// Where what was not forgotten yet begins.
     private var kept = 0
 
-    /// The store has begun to write `range`. Returns what can be forgotten: of what it was told of without a gap, all but the
-    /// last whole step.
+    /// The store has begun to write `range`. Returns what can be forgotten: of what it was told of
+    /// without a gap, all but the last whole step.
     mutating func note(_ range: Range<Int>) -> Range<Int>? {
         let step = Streaming.stepBytes
         if range.lowerBound == begun.upperBound {

@@ -1,10 +1,12 @@
 import Synchronization
 import WardSystem
 
-/// Syncs of one descriptor that several threads share: who comes while one is under way shares the next with all others that wait.
+/// Syncs of one descriptor that several threads share: who comes while one is under way shares the
+/// next with all others that wait.
 ///
-/// The kernel tells each failure to one of those who share a descriptor, errseq_t in include/linux/errseq.h. Here none is told of
-/// success before a failure that its own sync could not see is noted.
+/// The kernel tells each failure to one of those who share a descriptor, errseq_t in
+/// include/linux/errseq.h. Here none is told of success before a failure that its own sync could
+/// not see is noted.
 final class SyncGroup: Sendable {
     private struct State {
         /// Syncs that began, and that ended: at most one is under way.
@@ -24,8 +26,9 @@ final class SyncGroup: Sendable {
 
     private let state = Mutex(State())
 
-    /// Returns after a sync that began after the call. `body` is one, with all that is to be noted of its failure; an error is
-    /// only thrown to the one who ran it: the others have to look at what was noted.
+    /// Returns after a sync that began after the call. `body` is one, with all that is to be noted
+    /// of its failure; an error is only thrown to the one who ran it: the others have to look at
+    /// what was noted.
     func sync(isFull: Bool, _ body: (_ isFull: Bool) throws(Errno) -> Void) throws(Errno) {
         var wanted: UInt64 = 0
         while true {

@@ -3,19 +3,22 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Fetches what programs that go through a tree of small files are about to ask for (decision 0070).
+/// Fetches what programs that go through a tree of small files are about to ask for (decision
+/// 0070).
 ///
-/// The kernel reads ahead within a file. Who reads many small ones waits for the disk with each: for its inode, and for its
-/// first bytes. Where that happened twice in one directory, the files beside those are brought into the store's memory, and
-/// where it happened with two directories, those beside them, while the program is busy with the first. Only ciphertext is
-/// touched, nothing waits for it, and whatever of it fails is left: who asks then is told.
+/// The kernel reads ahead within a file. Who reads many small ones waits for the disk with each:
+/// for its inode, and for its first bytes. Where that happened twice in one directory, the files
+/// beside those are brought into the store's memory, and where it happened with two directories,
+/// those beside them, while the program is busy with the first. Only ciphertext is touched, nothing
+/// waits for it, and whatever of it fails is left: who asks then is told.
 ///
-/// Concurrency: any thread. `state` is held for a few steps in memory; the store is called by threads of its own, but for the
-/// opening of a directory that is open already.
+/// Concurrency: any thread. `state` is held for a few steps in memory; the store is called by
+/// threads of its own, but for the opening of a directory that is open already.
 final class TreeReadAhead: Sendable {
     enum Kind { case files, directories }
 
-    /// What is served within this time, nanoseconds, was in memory. An open file's inode and first page take some 10 µs then.
+    /// What is served within this time, nanoseconds, was in memory. An open file's inode and first
+    /// page take some 10 µs then.
     static let coldNanoseconds: UInt64 = 40_000
     /// Two that waited within this time belong together.
     static let togetherNanoseconds: UInt64 = 1_000_000_000
@@ -27,11 +30,12 @@ final class TreeReadAhead: Sendable {
     static let fileBytes = 64 << 10
     /// Directories with more names are left alone.
     static let mostNames = 4_096
-    /// Who comes to a directory is told of each file in it with its first names (`readdirplus`), or asks for them. For each the store
-    /// takes some microseconds with an inode that it has not in memory; of this many that is done before.
+    /// Who comes to a directory is told of each file in it with its first names (`readdirplus`), or
+    /// asks for them. For each the store takes some microseconds with an inode that it has not in
+    /// memory; of this many that is done before.
     static let mostInodes = 512
-    /// Of directories with more files one inode in each such group is asked for: neighbouring numbers lie in one block of the
-    /// store (ext4, XFS), and come with the first.
+    /// Of directories with more files one inode in each such group is asked for: neighbouring
+    /// numbers lie in one block of the store (ext4, XFS), and come with the first.
     static let inodesTogether: UInt64 = 16
     /// After so many of them it is looked whether anybody is still there.
     private static let inodesBetweenLooks = 32
@@ -91,7 +95,8 @@ final class TreeReadAhead: Sendable {
     /// Waits until all that was begun is fetched. For tests.
     func drain() { pool.drain() }
 
-    /// Runs what uses an entry of a directory, and tells how long it took, nanoseconds, where that says something to `note`.
+    /// Runs what uses an entry of a directory, and tells how long it took, nanoseconds, where that
+    /// says something to `note`.
     @inline(__always)
     func time<R>(_ use: () throws(Errno) -> R) throws(Errno) -> (R, waited: UInt64?) {
         guard !isStopped.load(ordering: .relaxed) else { return (try use(), nil) }
@@ -112,8 +117,8 @@ final class TreeReadAhead: Sendable {
         return (result, isParallel ? nil : waited)
     }
 
-    /// An entry of a directory was used, and waited for so long. `parent`: of that directory; nil for the root. `open`: the
-    /// backing directory.
+    /// An entry of a directory was used, and waited for so long. `parent`: of that directory; nil
+    /// for the root. `open`: the backing directory.
     func note(
         _ kind: Kind, _ inode: UInt64, in directory: UInt64, below parent: UInt64?, waited: UInt64,
         open: () -> StoreDescriptor?
@@ -197,7 +202,8 @@ final class TreeReadAhead: Sendable {
             let files = entries(of: directory, .files)
         else { return }
         let plan = ReadAheadPlan(files, .files, withState { $0.order(of: parentPlace) })
-        // Directories are not looked at: they lie far from each other, and have a plan of their own where they are wanted.
+        // Directories are not looked at: they lie far from each other, and have a plan of their own
+        // where they are wanted.
         let together =
             plan.entries.count <= TreeReadAhead.mostInodes ? 1 : TreeReadAhead.inodesTogether
         var last: UInt64?
@@ -246,8 +252,8 @@ final class TreeReadAhead: Sendable {
 
     // MARK: Long listings
 
-    /// Reads parts of a long directory, each on a thread of its own. `descriptor`: of the directory, open for as long as this takes
-    /// to return.
+    /// Reads parts of a long directory, each on a thread of its own. `descriptor`: of the
+    /// directory, open for as long as this takes to return.
     func fetch(_ parts: [Range<UInt64>], ofListing descriptor: Int32) {
         guard !parts.isEmpty, !isStopped.load(ordering: .relaxed) else { return }
         for part in parts {

@@ -1,9 +1,10 @@
 import Synchronization
 
-/// Files, by inode, of which something has to be remembered until the whole store is synced, though nobody has them open.
+/// Files, by inode, of which something has to be remembered until the whole store is synced, though
+/// nobody has them open.
 ///
-/// An inode that is freed and given to another file costs that one a sync, nothing more. So does every file, where there
-/// are too many to remember.
+/// An inode that is freed and given to another file costs that one a sync, nothing more. So does
+/// every file, where there are too many to remember.
 final class UnsyncedFiles: Sendable {
     static let mostFiles = 4096
 

@@ -5,8 +5,8 @@ import WardSystem
 
 // stat, chmod, chown, utimes, truncate.
 extension Volume {
-    /// `handle` is given where the kernel asks on behalf of a descriptor (`FUSE_GETATTR_FH`: `lseek` and `read` do,
-    /// `fstat` does not): then the class decides (row O4).
+    /// `handle` is given where the kernel asks on behalf of a descriptor (`FUSE_GETATTR_FH`:
+    /// `lseek` and `read` do, `fstat` does not): then the class decides (row O4).
     public func attributes(
         of id: NodeID, handle: HandleID?, caller: Caller, _ context: WorkerContext
     ) throws(Errno) -> Attributes {
@@ -21,8 +21,8 @@ extension Volume {
         return try attributes(of: node, try status(of: node), context)
     }
 
-    /// Before times are shown: the size hint is put back the first time, so that nothing touches the inode between this
-    /// `stat` and the one after the last close (git compares them).
+    /// Before times are shown: the size hint is put back the first time, so that nothing touches
+    /// the inode between this `stat` and the one after the last close (git compares them).
     private func showTimes(_ file: OpenFile) {
         if file.needsHint, !file.hintWasShown {
             file.lock.lockWrite()
@@ -91,7 +91,8 @@ extension Volume {
             let (record, after) = try askingWithStatus(node) { place throws(Errno) in
                 try modeRecord(at: place)
             }
-            // The mark comes after the record and goes before it: without one it counts only where it was there all the time.
+            // The mark comes after the record and goes before it: without one it counts only where
+            // it was there all the time.
             if record != nil || after.hasSameChange(as: status) {
                 return BackingMode.trueMode(ofMarked: status.st_mode, record: record)
             }
@@ -101,7 +102,8 @@ extension Volume {
         return BackingMode.trueMode(ofMarked: status.st_mode, record: nil)
     }
 
-    /// How often something is looked at again that changed while it was looked at: a store may give another answer each time.
+    /// How often something is looked at again that changed while it was looked at: a store may give
+    /// another answer each time.
     static let mostLooks = 100
 
     private func modeRecord(at place: BackingPlace) throws(Errno) -> UInt16? {
@@ -171,7 +173,8 @@ extension Volume {
         let file = try acquire(node, context).file
         defer { release(file, context) }
         if handle == nil {
-            // By path it is an open (row O6): a locked class B file does not take it even while others hold it open.
+            // By path it is an open (row O6): a locked class B file does not take it even while
+            // others hold it open.
             try mayOpen(file, .truncate, caller, context)
         }
         file.lock.lockWrite()
@@ -236,8 +239,9 @@ extension Volume {
         }
     }
 
-    /// As the kernel's `setattr_should_drop_suidgid` (fs/attr.c): without set-user-ID; and without set-group-ID,
-    /// but where the group may not execute and the caller is a member of it, which is asked only then.
+    /// As the kernel's `setattr_should_drop_suidgid` (fs/attr.c): without set-user-ID; and without
+    /// set-group-ID, but where the group may not execute and the caller is a member of it, which is
+    /// asked only then.
     static func withoutPrivilegeBits(_ mode: mode_t, isMember: () -> Bool) -> mode_t {
         var mode = mode & ~S_ISUID
         if mode & S_ISGID != 0, mode & S_IXGRP != 0 || !isMember() { mode &= ~S_ISGID }
@@ -249,11 +253,12 @@ extension Volume {
     /// How long a change of times waits for the kernel to write mapped pages back.
     private static let writeBackPatience = Duration.seconds(10)
 
-    /// Whether the kernel may hold stores to a mapping of a file, not written back, whose times are about to be
-    /// set. They came before that, and must not move the times when they come to the store.
+    /// Whether the kernel may hold stores to a mapping of a file, not written back, whose times are
+    /// about to be set. They came before that, and must not move the times when they come to the
+    /// store.
     ///
-    /// `writeBack` goes before the change then. It waits for the kernel, which may send requests meanwhile: no
-    /// thread may call it that they wait for.
+    /// `writeBack` goes before the change then. It waits for the kernel, which may send requests
+    /// meanwhile: no thread may call it that they wait for.
     public func mustWriteBack(before change: AttributeChange, of id: NodeID) -> Bool {
         guard change.modification != nil, change.sizeBytes == nil, let file = node(id).file else {
             return false
@@ -262,9 +267,10 @@ extension Volume {
             && gate.state(of: file.protectionClass) == .open
     }
 
-    /// Has the kernel write the node's mapped pages back, and drop them: a store that comes later asks for its page
-    /// again, and is written back later, too. No write(2) is under way, which a drop could do harm (`PageDrops`):
-    /// the kernel holds the inode's lock while it waits for this answer (`notify_change`, fs/attr.c).
+    /// Has the kernel write the node's mapped pages back, and drop them: a store that comes later
+    /// asks for its page again, and is written back later, too. No write(2) is under way, which a
+    /// drop could do harm (`PageDrops`): the kernel holds the inode's lock while it waits for this
+    /// answer (`notify_change`, fs/attr.c).
     public func writeBack(_ id: NodeID) {
         let node = node(id)
         guard let kernel else { return }

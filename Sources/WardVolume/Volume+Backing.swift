@@ -3,9 +3,11 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// Reaching backing files: directory descriptors, descriptors for one call, the caller's credentials.
+// Reaching backing files: directory descriptors, descriptors for one call, the caller's
+// credentials.
 extension Volume {
-    /// What is known of a directory node, read from its record the first time. `EIO` where there is no valid record.
+    /// What is known of a directory node, read from its record the first time. `EIO` where there is
+    /// no valid record.
     func directoryState(of node: Node) throws(Errno) -> DirectoryState {
         if let state = node.directory { return state }
         guard node.isDirectory else { throw .notDirectory }
@@ -60,8 +62,8 @@ extension Volume {
         for old in recycled { old.state?.setDescriptor(nil) }
     }
 
-    /// Closes the descriptors of directories that are kept open for later, the root's excepted. False where there
-    /// were none.
+    /// Closes the descriptors of directories that are kept open for later, the root's excepted.
+    /// False where there were none.
     public func giveUpKeptDirectories() -> Bool {
         registryLock.lockNow()
         let all = keptDirectories.compactMap(\.state).filter { $0.openDescriptor != nil }
@@ -105,8 +107,8 @@ extension Volume {
         }
     }
 
-    /// What fstat(2) says of the descriptor, if it is the node's inode; `ESTALE` (and closed) where the name belongs to
-    /// something else now.
+    /// What fstat(2) says of the descriptor, if it is the node's inode; `ESTALE` (and closed) where
+    /// the name belongs to something else now.
     private func verified(_ descriptor: Int32, _ node: Node) throws(Errno) -> FileStatus {
         do throws(Errno) {
             let status = try storage.fstat(descriptor)
@@ -121,8 +123,9 @@ extension Volume {
 
     /// Runs `body` with a directory descriptor and stored name under which the node can be reached.
     ///
-    /// Names are not locked: where a rename moves the node meanwhile, `body` sees ENOENT or ESTALE and is run again with
-    /// the new name. `ESTALE` where there is no name any more: the kernel looks the path up again, and finds what has it now.
+    /// Names are not locked: where a rename moves the node meanwhile, `body` sees ENOENT or ESTALE
+    /// and is run again with the new name. `ESTALE` where there is no name any more: the kernel
+    /// looks the path up again, and finds what has it now.
     func withLink<R>(
         of node: Node, _ body: (Int32, UnsafePointer<CChar>) throws(Errno) -> R
     ) throws(Errno) -> R {
@@ -142,7 +145,8 @@ extension Volume {
                 guard Volume.isGone(error),
                     attempt < (nameChanges.areUnderWay ? Volume.mostAttempts : 50)
                 else { throw error }
-                // A name that went while the kernel did not know its directory, or knew it as another node.
+                // A name that went while the kernel did not know its directory, or knew it as
+                // another node.
                 if nameChanges.isQuiet(since: quiet) { node.forgetLink(link) }
                 if attempt > 3 { usleep(100) }
             }
@@ -173,9 +177,9 @@ extension Volume {
         }
     }
 
-    /// Runs `body` with the descriptor of what has no name any more: of a file or link (`O_PATH`) that was
-    /// replaced, for whoever found it by that name (decision 0064), and of a removed directory, for whoever is in
-    /// it. `ESTALE` where there is none, or the node has a name.
+    /// Runs `body` with the descriptor of what has no name any more: of a file or link (`O_PATH`)
+    /// that was replaced, for whoever found it by that name (decision 0064), and of a removed
+    /// directory, for whoever is in it. `ESTALE` where there is none, or the node has a name.
     func withKeptDescriptor<R>(
         of node: Node, _ body: (Int32) throws(Errno) -> R
     ) throws(Errno) -> R {
@@ -183,8 +187,8 @@ extension Volume {
         return try withExtendedLifetime(kept) { () throws(Errno) in try body(kept.rawValue) }
     }
 
-    /// Runs `body` with a descriptor of the node's backing file: of the open file where there is one, else `O_PATH`,
-    /// which needs no permission on the file.
+    /// Runs `body` with a descriptor of the node's backing file: of the open file where there is
+    /// one, else `O_PATH`, which needs no permission on the file.
     func withPathDescriptor<R>(
         of node: Node, _ body: (Int32) throws(Errno) -> R
     ) throws(Errno) -> R {
@@ -211,8 +215,9 @@ extension Volume {
         return try body(descriptor)
     }
 
-    /// Runs `body` where attributes of the node's backing file can be asked for, which is all it may do: by name where nobody has
-    /// the file open, which costs two calls less, and again by a descriptor where that gave no answer.
+    /// Runs `body` where attributes of the node's backing file can be asked for, which is all it
+    /// may do: by name where nobody has the file open, which costs two calls less, and again by a
+    /// descriptor where that gave no answer.
     func asking<R>(
         _ node: Node, _ body: (BackingPlace) throws(Errno) -> R
     ) throws(Errno) -> R {
@@ -232,8 +237,8 @@ extension Volume {
         }
     }
 
-    /// Nil where a name gives no answer: it may be another file's, or a name was removed or moved meanwhile, or the store could not
-    /// tell, or the file is open anyway.
+    /// Nil where a name gives no answer: it may be another file's, or a name was removed or moved
+    /// meanwhile, or the store could not tell, or the file is open anyway.
     private func byName<R>(
         _ node: Node, _ body: (BackingPlace) throws(Errno) -> R
     ) -> (answer: Result<R, Errno>, after: FileStatus)? {
@@ -249,7 +254,8 @@ extension Volume {
                 if case .failure(let error) = answer, error != .noData, error != .notSupported {
                     return nil
                 }
-                // The node's name since before, and this inode's now: only a removal or a move could have made it another's between.
+                // The node's name since before, and this inode's now: only a removal or a move
+                // could have made it another's between.
                 guard let status = try? storage.fstatat(parent.rawValue, name.baseAddress!),
                     UInt64(status.st_ino) == node.inode, status.st_dev == rootDevice,
                     nameChanges.isQuiet(since: quiet)
@@ -292,9 +298,10 @@ extension Volume {
         }
     }
 
-    /// Runs `body`, which creates something, so that it belongs to the caller from the start (set-group-ID directories,
-    /// quotas and default ACLs included). fsuid and fsgid are the calling thread's alone, setfsuid(2); the capabilities
-    /// that the change of fsuid takes are raised again, because the kernel has checked the caller's permissions before.
+    /// Runs `body`, which creates something, so that it belongs to the caller from the start
+    /// (set-group-ID directories, quotas and default ACLs included). fsuid and fsgid are the
+    /// calling thread's alone, setfsuid(2); the capabilities that the change of fsuid takes are
+    /// raised again, because the kernel has checked the caller's permissions before.
     func asCaller<R>(_ caller: Caller, _ body: () throws(Errno) -> R) throws(Errno) -> R {
         guard servesOthers, caller.uid != 0 || caller.gid != 0 else { return try body() }
         _ = ward_set_thread_fsgid(caller.gid)
@@ -308,19 +315,21 @@ extension Volume {
         return try body()
     }
 
-    /// A name for something that is not finished: never one of a file's, and known to be this mount's.
+    /// A name for something that is not finished: never one of a file's, and known to be this
+    /// mount's.
     func stagingName() -> String {
         stagingPrefix + String(stagingCounter.wrappingAdd(1, ordering: .relaxed).newValue)
     }
 
-    /// Whether an error says that a name is gone, or another file's by now. A store may say the same of one that is there:
-    /// where it matters, `isGone(_:_:_:)` looks again.
+    /// Whether an error says that a name is gone, or another file's by now. A store may say the
+    /// same of one that is there: where it matters, `isGone(_:_:_:)` looks again.
     static func isGone(_ error: Errno) -> Bool {
         error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
     }
 
-    /// Whether a file that could not be looked at is not there any more: asked again, the store has nothing by that name, or
-    /// another inode. `inode`: nil where it was never told. Any other answer may pass, and says nothing.
+    /// Whether a file that could not be looked at is not there any more: asked again, the store has
+    /// nothing by that name, or another inode. `inode`: nil where it was never told. Any other
+    /// answer may pass, and says nothing.
     func isGone(_ inode: UInt64?, _ directory: Int32, _ stored: UnsafePointer<CChar>) -> Bool {
         do throws(Errno) {
             let now = UInt64(try storage.fstatat(directory, stored).st_ino)

@@ -4,7 +4,8 @@ import WardSystem
 
 // What is noted of a change: its epoch, its time, and the size hint that has to follow.
 extension Volume {
-    /// Announces the epoch that the pages of this request will carry; a durable point waits for `endWrite`.
+    /// Announces the epoch that the pages of this request will carry; a durable point waits for
+    /// `endWrite`.
     func beginWrite(_ context: WorkerContext) -> UInt32 {
         while true {
             let now = epoch.load(ordering: .sequentiallyConsistent)
@@ -13,10 +14,11 @@ extension Volume {
         }
     }
 
-    /// The epoch that pages of `file` say, of a request that announced `now`. A file that may have findings keeps bearing
-    /// witness for them: who writes over a page of a doubtful epoch, or makes the file longer, would otherwise take away
-    /// what excuses its neighbours. What is written so is durable before the interval ends: the record without it follows
-    /// a sync of all that began before.
+    /// The epoch that pages of `file` say, of a request that announced `now`. A file that may have
+    /// findings keeps bearing witness for them: who writes over a page of a doubtful epoch, or
+    /// makes the file longer, would otherwise take away what excuses its neighbours. What is
+    /// written so is durable before the interval ends: the record without it follows a sync of all
+    /// that began before.
     @inline(__always)
     func sealingEpoch(_ file: OpenFile, _ now: UInt32) -> UInt32 {
         guard hasDoubt.load(ordering: .acquiring), !file.isBeyondDoubt else { return now }
@@ -55,8 +57,8 @@ extension Volume {
         file.isEndUnsynced = false
     }
 
-    /// Puts the size hint back, so that a `stat` of the closed file reads nothing. Its own change of the file's times
-    /// is taken back where somebody could notice.
+    /// Puts the size hint back, so that a `stat` of the closed file reads nothing. Its own change
+    /// of the file's times is taken back where somebody could notice.
     func putHint(_ file: OpenFile) {
         guard file.needsHint, file.isWritable, !file.needsMending, !file.node.isSuperseded else {
             return
@@ -69,7 +71,8 @@ extension Volume {
             let status =
                 file.timesWereShown || age > 8_000_000 ? try storage.fstat(file.descriptor) : nil
             if size > 0 {
-                // Pages behind the last one go as a whole: half a page could be on the disk before the new size is.
+                // Pages behind the last one go as a whole: half a page could be on the disk before
+                // the new size is.
                 if file.hasHint { try removeHint(file) }
                 file.needsHint = false
                 try storage.ftruncate(file.descriptor, size)
@@ -84,7 +87,8 @@ extension Volume {
             }
             file.hasHint = size > 0
         } catch {
-            // A missing hint costs a page read at the next `stat`, nothing more. What is behind the last page is not known now.
+            // A missing hint costs a page read at the next `stat`, nothing more. What is behind the
+            // last page is not known now.
             file.hasHint = true
         }
     }

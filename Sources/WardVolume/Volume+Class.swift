@@ -48,7 +48,8 @@ extension Volume {
         }
     }
 
-    /// For callers who are not the owner, as chmod(2) asks: the right to write a file is none to have it read while locked.
+    /// For callers who are not the owner, as chmod(2) asks: the right to write a file is none to
+    /// have it read while locked.
     private static func requireNoWeakening(
         from old: ProtectionClass, to wanted: ProtectionClass
     ) throws(Errno) {
@@ -61,8 +62,8 @@ extension Volume {
         return try status(of: node).st_uid == caller.uid
     }
 
-    /// What `unsyncedClassName` says: of this mount, and which syncs have failed by now. Whoever changes many classes asks for
-    /// it first.
+    /// What `unsyncedClassName` says: of this mount, and which syncs have failed by now. Whoever
+    /// changes many classes asks for it first.
     public var classSyncMark: [UInt8] {
         Array("\(classSyncMarkStart)\(syncFailures.load(ordering: .acquiring))".utf8)
     }
@@ -73,8 +74,9 @@ extension Volume {
 
     static let classSyncWord = "sync "
 
-    /// Makes durable what was set without a sync of its own since `mark` was asked for. `EIO` where that can't be said of all of
-    /// it, because a sync of whatever file failed since, or the volume was mounted anew: setting each again does.
+    /// Makes durable what was set without a sync of its own since `mark` was asked for. `EIO` where
+    /// that can't be said of all of it, because a sync of whatever file failed since, or the volume
+    /// was mounted anew: setting each again does.
     public func syncClasses(since mark: [UInt8]) throws(Errno) {
         let start = Array(classSyncMarkStart.utf8)
         guard mark.starts(with: start),
@@ -140,7 +142,8 @@ extension Volume {
         if isSynced, isStronger || !unsyncedClasses.areNone { try syncData(file) }
     }
 
-    /// Wraps the file key under another class key and writes page 0 with the new header: whole, once (row I7).
+    /// Wraps the file key under another class key and writes page 0 with the new header: whole,
+    /// once (row I7).
     private func rewrap(
         _ file: OpenFile, from old: ProtectionClass, to wanted: ProtectionClass, _ caller: Caller,
         _ context: WorkerContext
@@ -186,8 +189,8 @@ extension Volume {
         }
     }
 
-    /// After a change of class that failed. A lock in between took the file for one of the class it did not get: if it is
-    /// of a locked one after all, its key and its pages go now.
+    /// After a change of class that failed. A lock in between took the file for one of the class it
+    /// did not get: if it is of a locked one after all, its key and its pages go now.
     private func dropIfLocked(_ file: OpenFile) {
         guard gate.state(of: file.protectionClass) != .open else { return }
         file.forgetKey()
@@ -206,7 +209,8 @@ extension Volume {
         if try !isOwner(caller, of: node) {
             try Volume.requireNoWeakening(from: state.protectionClass, to: wanted)
         }
-        // Under the lock, which a mark takes too; one above it that comes now caps what is set here.
+        // Under the lock, which a mark takes too; one above it that comes now caps what is set
+        // here.
         if !wanted.isForSynchronised, let marked = markedDirectory(over: node) {
             throw refused(path(of: node), wanted, marked, .setClass, caller)
         }
@@ -214,11 +218,12 @@ extension Volume {
             of: node, state, wanted, isMarked: state.isMarked, isSynced: isSynced, context)
     }
 
-    /// Writes the directory's record anew; the record lock is held. Where the class changes, empty files in it that have no
-    /// header get one first: they keep the class they have. Durable.
+    /// Writes the directory's record anew; the record lock is held. Where the class changes, empty
+    /// files in it that have no header get one first: they keep the class they have. Durable.
     ///
-    /// Not `isSynced`: a sync of the store does that later, for many directories. Only where the store keeps the order of changes:
-    /// what is made in it meanwhile and synced has its class from this record.
+    /// Not `isSynced`: a sync of the store does that later, for many directories. Only where the
+    /// store keeps the order of changes: what is made in it meanwhile and synced has its class from
+    /// this record.
     func writeRecord(
         of node: Node, _ state: DirectoryState, _ wanted: ProtectionClass, isMarked: Bool,
         isSynced: Bool = true, _ context: WorkerContext
@@ -234,7 +239,8 @@ extension Volume {
             return
         }
         let directory = try directoryDescriptor(of: node)
-        // Files that are made or moved here from now on get a header before their name; those that others are at are waited for.
+        // Files that are made or moved here from now on get a header before their name; those that
+        // others are at are waited for.
         if old != wanted {
             state.nextClass = wanted
             awaitClassDecisions()
@@ -242,7 +248,8 @@ extension Volume {
         defer { state.nextClass = nil }
         if old != wanted {
             let hasFiles = try keepClassOfEmptyFiles(in: node, state, directory, context)
-            // A power cut that takes a file's header leaves an empty file of its directory's class: headers first.
+            // A power cut that takes a file's header leaves an empty file of its directory's class:
+            // headers first.
             if hasFiles, failures != 0 || !unsyncedHeaders.areNone {
                 try syncBackingStore(since: failures)
             }
@@ -270,7 +277,8 @@ extension Volume {
             state.isRecordUnsynced = false
             return
         }
-        // A weaker class, too: a file without a header that is synced from now on has its class from this record alone.
+        // A weaker class, too: a file without a header that is synced from now on has its class
+        // from this record alone.
         do throws(Errno) {
             try storage.fsync(directory.rawValue)
         } catch {
@@ -296,14 +304,16 @@ extension Volume {
             do throws(Errno) {
                 let status = try storage.fstatat(directory.rawValue, stored)
                 inode = UInt64(status.st_ino)
-                // In doubt a file of any size may be nothing but zeros: empty, and without a header.
+                // In doubt a file of any size may be nothing but zeros: empty, and without a
+                // header.
                 guard status.st_mode & S_IFMT == S_IFREG,
                     status.st_size == 0 || hasDoubt.load(ordering: .acquiring)
                         || table.find(inode: UInt64(status.st_ino))?.file != nil
                 else { continue }
                 try keepClassOfEmptyFile(node, stored, status, context)
             } catch {
-                // Deleted or moved meanwhile: no file of this directory any more. A store may say the same of one that is there.
+                // Deleted or moved meanwhile: no file of this directory any more. A store may say
+                // the same of one that is there.
                 guard Volume.isGone(error), isGone(inode, directory.rawValue, stored)
                 else { throw error }
             }

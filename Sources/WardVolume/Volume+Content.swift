@@ -5,10 +5,11 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-// Changing content. Everything here, in `Volume+Size.swift` and in `Volume+Holes.swift` runs with the file's lock held
-// for writing.
+// Changing content. Everything here, in `Volume+Size.swift` and in `Volume+Holes.swift` runs with
+// the file's lock held for writing.
 extension Volume {
-    /// A change of so many pages reads all of them where it needs the first and the last: 16 KiB, which databases write, are five.
+    /// A change of so many pages reads all of them where it needs the first and the last: 16 KiB,
+    /// which databases write, are five.
     static let pagesReadAtOnce = 8
 
     /// Where new bytes come from.
@@ -34,8 +35,9 @@ extension Volume {
         }
     }
 
-    /// First the file grows up to `offset`, then the bytes follow. Where that fails, by the store or because a lock came
-    /// between, the file ends where it did: its old last page is put back as it was, which needs no key.
+    /// First the file grows up to `offset`, then the bytes follow. Where that fails, by the store
+    /// or because a lock came between, the file ends where it did: its old last page is put back as
+    /// it was, which needs no key.
     private func storeBeyondEnd(
         _ file: OpenFile, _ source: Source, offset: Int, count: Int,
         _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
@@ -67,7 +69,8 @@ extension Volume {
             try storage.pwrite(file.descriptor, end, pageBytes, at: oldLast * pageBytes)
             file.sizeBytes = oldSize
             noteChange(file, sizeChanged: true)
-            // What follows a FINAL page is not the file's: if it can't be cut now, it goes before the next change.
+            // What follows a FINAL page is not the file's: if it can't be cut now, it goes before
+            // the next change.
             file.hasHint = true
             file.mayHaveUncommittedCut = true
             try storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)
@@ -80,8 +83,9 @@ extension Volume {
         }
     }
 
-    /// Rewrites the pages that the bytes `start..<end` touch (and the old last page, where it is the last no more) so
-    /// that those bytes come from `source`, and the size becomes `newSize`. `start` is at most the old size.
+    /// Rewrites the pages that the bytes `start..<end` touch (and the old last page, where it is
+    /// the last no more) so that those bytes come from `source`, and the size becomes `newSize`.
+    /// `start` is at most the old size.
     func rewrite(
         _ file: OpenFile, from start: Int, to end: Int, source: Source, newSize: Int,
         _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
@@ -98,7 +102,8 @@ extension Volume {
         let count = last - first + 1
         precondition(count * pageBytes <= WorkerContext.bufferBytes - 2 * 4096)
 
-        // Old pages whose bytes are needed, read before the gate: a hanging store must not hold up a lock.
+        // Old pages whose bytes are needed, read before the gate: a hanging store must not hold up
+        // a lock.
         func needsOld(_ page: Int) -> Bool {
             guard page <= oldLast else { return false }
             let pageStart = layout.start(ofPage: page)
@@ -108,8 +113,8 @@ extension Volume {
         let sealed = context.sealed
         let readsFirst = needsOld(first)
         let readsLast = last != first && needsOld(last)
-        // Both at once, which is one wait for a disk instead of two: what lies between them costs less. Where that can't be
-        // read it need not be: it is written over.
+        // Both at once, which is one wait for a disk instead of two: what lies between them costs
+        // less. Where that can't be read it need not be: it is written over.
         let readsAll =
             readsFirst && readsLast && count <= Volume.pagesReadAtOnce
             && (try? readPages(file, first, count: count, to: sealed)) != nil
@@ -279,7 +284,8 @@ extension Volume {
         _ file: OpenFile, _ page: Int, to buffer: UnsafeMutableRawPointer
     ) throws(Errno) { try readPages(file, page, count: 1, to: buffer) }
 
-    /// Reads whole pages; what lies beyond the end of the backing file reads as zeros. The file's lock is held.
+    /// Reads whole pages; what lies beyond the end of the backing file reads as zeros. The file's
+    /// lock is held.
     func readPages(
         _ file: OpenFile, _ page: Int, count: Int, to buffer: UnsafeMutableRawPointer
     ) throws(Errno) {

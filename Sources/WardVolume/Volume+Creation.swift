@@ -113,9 +113,10 @@ extension Volume {
         }
     }
 
-    /// For who walks through the files of the store and has opened one: whether a program was making it just then, and so has
-    /// another node of it, and another open file, of which this one knows nothing. There is nothing to find or to mend in it.
-    /// Nil where `shouldStop` says so, or the store takes too long to tell.
+    /// For who walks through the files of the store and has opened one: whether a program was
+    /// making it just then, and so has another node of it, and another open file, of which this one
+    /// knows nothing. There is nothing to find or to mend in it. Nil where `shouldStop` says so, or
+    /// the store takes too long to tell.
     func isNewborn(_ file: OpenFile, _ shouldStop: () -> Bool) -> Bool? {
         file.lock.lockRead()
         // One that has a header, or content, has its node since before that.
@@ -149,7 +150,8 @@ extension Volume {
         }
     }
 
-    /// The open file of a descriptor that was just made: a fresh node with one look-up and one handle.
+    /// The open file of a descriptor that was just made: a fresh node with one look-up and one
+    /// handle.
     private func adopt(
         _ descriptor: Int32, _ protectionClass: ProtectionClass, _ state: DirectoryState
     ) throws(Errno) -> (file: OpenFile, status: FileStatus) {
@@ -173,8 +175,9 @@ extension Volume {
         return (file, status)
     }
 
-    /// A file without a name that has everything before it gets one: its mode's record, and its header where its class
-    /// is not the directory's (durably: the name must never be there with another class).
+    /// A file without a name that has everything before it gets one: its mode's record, and its
+    /// header where its class is not the directory's (durably: the name must never be there with
+    /// another class).
     private func makeStaged(
         _ directory: Int32, _ state: DirectoryState, _ trueMode: mode_t,
         _ protectionClass: ProtectionClass, _ caller: Caller
@@ -322,8 +325,8 @@ extension Volume {
         }
     }
 
-    /// The mode a new inode gets: what the directory's default ACL leaves of it, or, where there is none, the
-    /// umask, acl(5).
+    /// The mode a new inode gets: what the directory's default ACL leaves of it, or, where there is
+    /// none, the umask, acl(5).
     private func maskedMode(
         _ mode: UInt32, _ umask: UInt32, _ parent: Node
     ) throws(Errno) -> mode_t {
@@ -348,8 +351,8 @@ extension Volume {
         return permissions
     }
 
-    /// Whether what is made in this directory may get less than the backing inode needs: its default ACL gives the
-    /// owner less.
+    /// Whether what is made in this directory may get less than the backing inode needs: its
+    /// default ACL gives the owner less.
     private func inheritsTooLittle(
         in state: DirectoryState, isDirectory: Bool
     ) -> Bool {

@@ -13,18 +13,19 @@ extension Volume {
             DirectoryHandle(node: node, storage: storage, ahead: readsListingsAhead ? ahead : nil))
     }
 
-    /// From this size on of what a store's directory takes itself, bytes, its listing begins with few look-ups: some two thousand
-    /// names.
+    /// From this size on of what a store's directory takes itself, bytes, its listing begins with
+    /// few look-ups: some two thousand names.
     private static let longListingBytes = 128 << 10
     /// Enough for the kernel to see whether the program wants to know more than names.
     private static let firstLookups = 4
 
     /// Entries from `offset` on (0: the beginning) until `sink` is full. `lookup`: `readdirplus`.
     ///
-    /// The kernel asks for look-ups at the beginning of every listing, and then only where the program uses them
-    /// (`fuse_use_readdirplus`, fs/fuse/readdir.c). Names come in the order of their hashes, so the first few hundred files of a
-    /// long listing are spread over all the inodes of the store: a program that wants no more than names would
-    /// have waited for the disk to read them. So the first reply for a long one is short.
+    /// The kernel asks for look-ups at the beginning of every listing, and then only where the
+    /// program uses them (`fuse_use_readdirplus`, fs/fuse/readdir.c). Names come in the order of
+    /// their hashes, so the first few hundred files of a long listing are spread over all the
+    /// inodes of the store: a program that wants no more than names would have waited for the disk
+    /// to read them. So the first reply for a long one is short.
     public func readDirectory<Sink: DirectorySink>(
         _ handle: HandleID, offset: UInt64, lookup: Bool, into sink: inout Sink,
         _ context: WorkerContext
@@ -91,9 +92,9 @@ extension Volume {
         try syncNames(of: node)
     }
 
-    /// Names of what a directory stores, decrypted. Foreign ones are left out and reported once; leftovers of interrupted
-    /// operations are swept. `skipped`: why a long name could not be read, which costs the listing that one name, not all the
-    /// others.
+    /// Names of what a directory stores, decrypted. Foreign ones are left out and reported once;
+    /// leftovers of interrupted operations are swept. `skipped`: why a long name could not be read,
+    /// which costs the listing that one name, not all the others.
     private func names(
         of entries: [(entry: DirectoryEntry, next: UInt64)], in node: Node,
         skipped: inout Errno?
@@ -159,7 +160,8 @@ extension Volume {
         return Volume.isPossibleName(plain) ? plain : nil
     }
 
-    /// Nothing that would lead elsewhere (docs/format.md §5): whoever has the volume key could seal it.
+    /// Nothing that would lead elsewhere (docs/format.md §5): whoever has the volume key could seal
+    /// it.
     static func isPossibleName(_ name: [UInt8]) -> Bool {
         !name.contains { $0 == 0 || $0 == UInt8(ascii: "/") }
             && !name.elementsEqual(".".utf8) && !name.elementsEqual("..".utf8)

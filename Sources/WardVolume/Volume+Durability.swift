@@ -12,11 +12,12 @@ extension Volume {
             || (isEpochDue.load(ordering: .relaxed) && !isEpochHeld.load(ordering: .relaxed))
     }
 
-    /// About how many bytes were written since the last durable point, whether or not a program synced them itself.
+    /// About how many bytes were written since the last durable point, whether or not a program
+    /// synced them itself.
     public var unsyncedBytes: Int { max(0, unsynced.load(ordering: .relaxed)) }
 
-    /// Makes everything written so far durable and moves the epoch on. Called every few minutes of activity, at a lock
-    /// and at shutdown, from a thread that serves no requests.
+    /// Makes everything written so far durable and moves the epoch on. Called every few minutes of
+    /// activity, at a lock and at shutdown, from a thread that serves no requests.
     public func durablePoint() throws(Errno) { try durablePoint(closing: false) }
 
     /// After the last request: writes hints, makes a durable point and marks the volume clean.
@@ -41,8 +42,9 @@ extension Volume {
         return Array(openNodes.values)
     }
 
-    /// Takes off what cuts that failed have left behind open files: the sizes that are about to be durable are without it. The
-    /// first file and error, where that can't be done now: the next sync of the file, or durable point, does it, or says why not.
+    /// Takes off what cuts that failed have left behind open files: the sizes that are about to be
+    /// durable are without it. The first file and error, where that can't be done now: the next
+    /// sync of the file, or durable point, does it, or says why not.
     func finishCuts() -> (path: String, error: Errno)? {
         var failure: (path: String, error: Errno)?
         for node in nodesWithOpenFile {
@@ -66,8 +68,9 @@ extension Volume {
         return failure
     }
 
-    /// While a backup is made: what is written is made durable as ever, and the epoch and the state record stay, so that
-    /// the record that is copied says of every page that is copied what it should. `close` goes on all the same.
+    /// While a backup is made: what is written is made durable as ever, and the epoch and the state
+    /// record stay, so that the record that is copied says of every page that is copied what it
+    /// should. `close` goes on all the same.
     public func holdEpoch(_ isHeld: Bool) { isEpochHeld.store(isHeld, ordering: .relaxed) }
 
     private func durablePoint(closing: Bool) throws(Errno) {
@@ -92,12 +95,14 @@ extension Volume {
         isEpochDue.store(false, ordering: .relaxed)
         isDirty.store(false, ordering: .relaxed)
         let covered = unsynced.exchange(0, ordering: .relaxed)
-        // After a failure the epoch has moved on already: the record's and one more is all that a power cut excuses.
-        // At the end of the numbers the last one goes on: what is written in it stays in doubt.
+        // After a failure the epoch has moved on already: the record's and one more is all that a
+        // power cut excuses. At the end of the numbers the last one goes on: what is written in it
+        // stays in doubt.
         let now = min(recordedEpoch, VolumeStateRecord.lastEpoch - 1) + 1
         epoch.store(now, ordering: .sequentiallyConsistent)
-        // Requests that began under the old epoch are waited for: what they write is covered by the sync below. No lock is
-        // held meanwhile: the store may hang, and a lock must not wait for it.
+        // Requests that began under the old epoch are waited for: what they write is covered by the
+        // sync below. No lock is held meanwhile: the store may hang, and a lock must not wait for
+        // it.
         while isWriting(before: now) { usleep(50) }
         // So are pages that were accepted at a lock; at the end, only as long as `close` did.
         while !closing, pending.holdsPages(before: now) {
@@ -141,8 +146,9 @@ extension Volume {
         isEpochDue.store(true, ordering: .relaxed)
     }
 
-    /// syncfs(2): what was written and named before is durable. Fails, too, where another sync failed since `failures`, of
-    /// `syncFailures`: it may have dropped what was written before, and the kernel has told its caller alone.
+    /// syncfs(2): what was written and named before is durable. Fails, too, where another sync
+    /// failed since `failures`, of `syncFailures`: it may have dropped what was written before, and
+    /// the kernel has told its caller alone.
     func syncBackingStore(since failures: UInt64? = nil) throws(Errno) {
         let failures = failures ?? syncFailures.load(ordering: .acquiring)
         let names = namesMade.load(ordering: .acquiring)
@@ -177,8 +183,8 @@ extension Volume {
         return result
     }
 
-    /// Goes on above an epoch that pages carry although the state record does not know of it: it is an older one. The next
-    /// durable point writes that down.
+    /// Goes on above an epoch that pages carry although the state record does not know of it: it is
+    /// an older one. The next durable point writes that down.
     func skipEpochs(through seen: UInt32) {
         durablePointLock.lockNow()
         defer { durablePointLock.unlock() }

@@ -4,15 +4,17 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// Extended attributes. Those of users (`user.*`, `trusted.*`) are stored as `user.w.` (or `trusted.w.`) ‖ base64url of
-/// the first 16 bytes of HMAC-SHA-256 of the name; the value is nonce 12 ‖ ciphertext ‖ tag 16 of
-/// name length 2 ‖ name ‖ value, associated data: ID of the file or directory ‖ stored name. `security.*` and POSIX ACLs
-/// pass through. `user.ward.class`, `.class.unsynced`, `.synced`, `.volume` and `.socket` are answered here and stored
-/// nowhere, and so are `system.ward.class` and `.class.unsynced`, which can only be set.
+/// Extended attributes. Those of users (`user.*`, `trusted.*`) are stored as `user.w.` (or
+/// `trusted.w.`) ‖ base64url of the first 16 bytes of HMAC-SHA-256 of the name; the value is nonce
+/// 12 ‖ ciphertext ‖ tag 16 of name length 2 ‖ name ‖ value, associated data: ID of the file or
+/// directory ‖ stored name. `security.*` and POSIX ACLs pass through. `user.ward.class`,
+/// `.class.unsynced`, `.synced`, `.volume` and `.socket` are answered here and stored nowhere, and
+/// so are `system.ward.class` and `.class.unsynced`, which can only be set.
 extension Volume {
     static let className = Array("user.ward.class".utf8)
-    /// To be set as `user.ward.class`, for whoever changes many files: a stronger class is durable when the value that it had
-    /// before the first change was set on any of them afterwards, without an error. Of a directory as well (decision 0065).
+    /// To be set as `user.ward.class`, for whoever changes many files: a stronger class is durable
+    /// when the value that it had before the first change was set on any of them afterwards,
+    /// without an error. Of a directory as well (decision 0065).
     public static let unsyncedClassName = "user.ward.class.unsynced"
     /// To be set as `user.ward.class`, by the owner of a file or directory, whatever its mode. The
     /// kernel lets nobody set an attribute of `user.*` who may not write, and leaves `system.*` to
@@ -24,8 +26,8 @@ extension Volume {
     static let defaultACLName = "system.posix_acl_default"
     static let accessACLName = "system.posix_acl_access"
     static let capabilityName = "security.capability"
-    /// ls(1) asks each file for it until it hears that the file system knows no labels, and the kernel keeps no answer: so a
-    /// file without one says so. Where SELinux runs it answers itself.
+    /// ls(1) asks each file for it until it hears that the file system knows no labels, and the
+    /// kernel keeps no answer: so a file without one says so. Where SELinux runs it answers itself.
     static let labelName = "security.selinux"
 
     private enum AttributeName {
@@ -90,7 +92,8 @@ extension Volume {
             } catch .noData where text == Volume.labelName {
                 throw .notSupported
             } catch .notSupported where text != Volume.labelName {
-                // A store without ACLs. The kernel, which asks for one at each step of a path, would refuse that with this error.
+                // A store without ACLs. The kernel, which asks for one at each step of a path,
+                // would refuse that with this error.
                 throw .noData
             }
         case .sealed(let prefix, _):
@@ -122,8 +125,8 @@ extension Volume {
         return result
     }
 
-    /// The attribute that is stored as `stored`. `ENODATA` where it is not there, `EIO` where it is damaged or is not called what it
-    /// must be.
+    /// The attribute that is stored as `stored`. `ENODATA` where it is not there, `EIO` where it is
+    /// damaged or is not called what it must be.
     private func openedAttribute(
         of node: Node, _ stored: String, _ context: WorkerContext,
         isName: ([UInt8]) -> Bool
@@ -134,7 +137,8 @@ extension Volume {
             if let opened = openAttribute(sealed, owner, stored), isName(opened.name) {
                 return opened
             }
-            // A file that lost its attributes and its content meanwhile, and got new ones, has another ID.
+            // A file that lost its attributes and its content meanwhile, and got new ones, has
+            // another ID.
             let ownerNow = try ownerID(of: node, context)
             let sealedNow = try storedValue(of: node, stored)
             if look < Volume.mostLooks, ownerNow != owner || sealedNow != sealed { continue }
@@ -144,8 +148,9 @@ extension Volume {
         throw .noData
     }
 
-    /// An attribute that does not authenticate: `EIO`, or, while a doubt is left, taken for one that is not there. A power cut
-    /// can keep an attribute and lose the header of its file, which then gets another ID.
+    /// An attribute that does not authenticate: `EIO`, or, while a doubt is left, taken for one
+    /// that is not there. A power cut can keep an attribute and lose the header of its file, which
+    /// then gets another ID.
     private func judgeAttribute(of node: Node) throws(Errno) {
         let finding = "an extended attribute does not authenticate"
         guard node.isRegular, hasDoubt.load(ordering: .acquiring) else {
@@ -154,7 +159,8 @@ extension Volume {
         report(.healed(path: path(of: node), finding: finding))
     }
 
-    /// Takes away what `judgeAttribute` excuses, before nothing excuses it any more. The file's lock is held.
+    /// Takes away what `judgeAttribute` excuses, before nothing excuses it any more. The file's
+    /// lock is held.
     func mendAttributes(_ file: OpenFile) throws(Errno) {
         guard file.isWritable else { return }
         for name in try storedNames(file.descriptor)
@@ -219,7 +225,8 @@ extension Volume {
 
     // MARK: Writing
 
-    /// `flags`: `XATTR_CREATE`, `XATTR_REPLACE` or 0. `dropSetGroupID`: `FUSE_SETXATTR_ACL_KILL_SGID`.
+    /// `flags`: `XATTR_CREATE`, `XATTR_REPLACE` or 0. `dropSetGroupID`:
+    /// `FUSE_SETXATTR_ACL_KILL_SGID`.
     public func setExtendedAttribute(
         of id: NodeID, _ name: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer,
         flags: Int32, dropSetGroupID: Bool, caller: Caller, _ context: WorkerContext
@@ -297,8 +304,8 @@ extension Volume {
         defer { isDirty.store(true, ordering: .relaxed) }
         switch kind(of: name) {
         case .protectionClass:
-            // Every file has a class. Copying tools take away attributes that the source lacks (rsync -X): that must
-            // neither fail nor weaken anything.
+            // Every file has a class. Copying tools take away attributes that the source lacks
+            // (rsync -X): that must neither fail nor weaken anything.
             return
         case .synchronised: try setMark(of: node, to: false, caller, context)
         case .unsyncedClass: throw .noData
@@ -356,8 +363,8 @@ extension Volume {
         return file.header?.fileID
     }
 
-    /// Runs `body` with that ID, which a file without a header gets now, and keeps until `body` has returned: nobody empties
-    /// a file that is about to get its first attribute.
+    /// Runs `body` with that ID, which a file without a header gets now, and keeps until `body` has
+    /// returned: nobody empties a file that is about to get its first attribute.
     private func withOwnerID(
         of node: Node, _ context: WorkerContext, _ body: ([UInt8]) throws(Errno) -> Void
     ) throws(Errno) {
@@ -374,7 +381,8 @@ extension Volume {
 
     // MARK: ACLs
 
-    // The kernel's form: version 4 ‖ entries of tag 2 ‖ permissions 2 ‖ ID 4, linux/posix_acl_xattr.h.
+    // The kernel's form: version 4 ‖ entries of tag 2 ‖ permissions 2 ‖ ID 4,
+    // linux/posix_acl_xattr.h.
     private static let ownerTag: UInt16 = 0x01
     private static let groupTag: UInt16 = 0x04
     private static let maskTag: UInt16 = 0x10
@@ -399,7 +407,8 @@ extension Volume {
         try stored.withUnsafeBytesTyped { bytes throws(Errno) in
             try storage.setxattr(descriptor, Volume.accessACLName, bytes, flags: flags)
         }
-        // The backing file system has put group (or mask) and other bits into the mode; the owner's are ours to keep.
+        // The backing file system has put group (or mask) and other bits into the mode; the owner's
+        // are ours to keep.
         let after = try storage.fstat(descriptor).st_mode
         mode = mode & 0o7000 | mode_t(owner) << 6 | after & 0o77
         if dropSetGroupID { mode &= ~S_ISGID }
@@ -444,12 +453,14 @@ extension Volume {
 }
 
 extension VolumeKeys {
-    /// How an attribute is called on the backing file: `prefix` ‖ base64url of the first 16 bytes of its HMAC.
+    /// How an attribute is called on the backing file: `prefix` ‖ base64url of the first 16 bytes
+    /// of its HMAC.
     func storedAttributeName(_ name: [UInt8], _ prefix: String) -> String {
         prefix + Base64URL.encode(Array(HMACSHA256.authenticate(name, key: attributeNames)[0..<16]))
     }
 
-    /// Name and value of a stored attribute; nil where it does not authenticate. `owner`: the file's or directory's ID.
+    /// Name and value of a stored attribute; nil where it does not authenticate. `owner`: the
+    /// file's or directory's ID.
     func openAttribute(
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
     ) -> (name: [UInt8], value: [UInt8])? {

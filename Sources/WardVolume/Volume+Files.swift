@@ -24,7 +24,8 @@ extension Volume {
         else { throw denied(nil, protectionClass, .create, caller) }
     }
 
-    /// `flags` as open(2)'s, `O_TRUNC` included (`FUSE_ATOMIC_O_TRUNC`); `dropPrivilegeBits` with a truncation.
+    /// `flags` as open(2)'s, `O_TRUNC` included (`FUSE_ATOMIC_O_TRUNC`); `dropPrivilegeBits` with a
+    /// truncation.
     public func open(
         _ id: NodeID, flags: Int32, dropPrivilegeBits: Bool, caller: Caller,
         _ context: WorkerContext
@@ -48,7 +49,8 @@ extension Volume {
                 defer { file.lock.unlock() }
                 var offset = lastPageOffset
                 if !wasNew || file.lastChange != 0 {
-                    // Somebody else brought it into being (for an attribute, say), or has changed it since.
+                    // Somebody else brought it into being (for an attribute, say), or has changed
+                    // it since.
                     offset = 0
                     let last = max(0, layout.pageCount(forSize: file.sizeBytes) - 1)
                     try readPage(file, last, to: context.sealed)
@@ -66,18 +68,19 @@ extension Volume {
         }
         if hasLostBits { kernel?.invalidateAttributes(of: node.id) }
         if isFirst, file.needsHint {
-            // The kernel was told a size by a hint that was wrong or missing; what it holds of the file's attributes
-            // goes before it is told that the file is open.
+            // The kernel was told a size by a hint that was wrong or missing; what it holds of the
+            // file's attributes goes before it is told that the file is open.
             kernel?.invalidateAttributes(of: node.id)
         }
         node.hasCachedPages.store(true, ordering: .relaxed)
         return OpenedFile(handle: .handle(handle), keepCache: true)
     }
 
-    /// Takes set-ID bits away, as every change by a caller without `CAP_FSETID` does; `caller`: nil where none are
-    /// to go, but the store may have taken some. True where some have gone: the kernel goes on showing, and
-    /// running, the file with them until it is told (`KernelNotifier.invalidateAttributes`), which has to be before
-    /// the answer and without the file's lock. The file's lock is held for writing.
+    /// Takes set-ID bits away, as every change by a caller without `CAP_FSETID` does; `caller`: nil
+    /// where none are to go, but the store may have taken some. True where some have gone: the
+    /// kernel goes on showing, and running, the file with them until it is told
+    /// (`KernelNotifier.invalidateAttributes`), which has to be before the answer and without the
+    /// file's lock. The file's lock is held for writing.
     private func dropPrivileges(_ file: OpenFile, _ caller: Caller?) throws(Errno) -> Bool {
         let known = file.setIDBits
         guard known != 0 else { return false }
@@ -98,10 +101,12 @@ extension Volume {
 
     // MARK: Content
 
-    /// Up to `count` bytes at `offsetBytes`, in a buffer of `context` that is valid until `context.finishRequest()`.
+    /// Up to `count` bytes at `offsetBytes`, in a buffer of `context` that is valid until
+    /// `context.finishRequest()`.
     ///
-    /// `target`: put them there instead. As pages are decrypted whole, up to 4,096 bytes before and behind are
-    /// overwritten, and content may lie there although an error was thrown: whose buffer it is, wipes it.
+    /// `target`: put them there instead. As pages are decrypted whole, up to 4,096 bytes before and
+    /// behind are overwritten, and content may lie there although an error was thrown: whose buffer
+    /// it is, wipes it.
     public func read(
         _ handle: HandleID, offsetBytes: UInt64, count: Int, caller: Caller,
         into target: UnsafeMutableRawPointer? = nil, _ context: WorkerContext
@@ -199,8 +204,9 @@ extension Volume {
             file.lock.unlock()
         }
         if flags.contains(.fromPageCache) {
-            // A mapped page never makes a file longer. What lies behind the end was written back while an open(O_TRUNC)
-            // was under way, which the kernel tells before it waits for the pages.
+            // A mapped page never makes a file longer. What lies behind the end was written back
+            // while an open(O_TRUNC) was under way, which the kernel tells before it waits for the
+            // pages.
             let count = min(data.count, file.sizeBytes - Int(offsetBytes))
             guard count > 0 else { return }
             do throws(Errno) {
@@ -253,7 +259,8 @@ extension Volume {
         throw file.lastSyncFailure
     }
 
-    /// Makes the file's data, header, size and every name of it not yet synced durable, up to the root.
+    /// Makes the file's data, header, size and every name of it not yet synced durable, up to the
+    /// root.
     public func fsync(
         _ handle: HandleID, dataOnly: Bool, _ context: WorkerContext
     ) throws(Errno) {
@@ -285,8 +292,8 @@ extension Volume {
         try reportSyncFailure(handle)
     }
 
-    /// Makes every name of a node durable that was made since its directory was last synced, up to the root: a directory
-    /// above may have been moved since this file was last synced.
+    /// Makes every name of a node durable that was made since its directory was last synced, up to
+    /// the root: a directory above may have been moved since this file was last synced.
     func syncNames(of node: Node) throws(Errno) {
         if node.hasSeveralNames, try hasUnknownNames(node) {
             let made = node.unsyncedNames
@@ -295,7 +302,8 @@ extension Volume {
             return
         }
         var waiting = [node]
-        // Each directory once, however many names of the file are in it, and if it were above itself (moved behind our back).
+        // Each directory once, however many names of the file are in it, and if it were above
+        // itself (moved behind our back).
         var seen: Set<ObjectIdentifier> = []
         while let node = waiting.popLast() {
             let made = node.unsyncedNames
@@ -313,8 +321,9 @@ extension Volume {
         }
     }
 
-    /// Whether a file has names of which nobody knows the directories (the kernel forgot them, or never asked), and one of
-    /// these, or what is above it, may have been made or moved since the whole store was synced.
+    /// Whether a file has names of which nobody knows the directories (the kernel forgot them, or
+    /// never asked), and one of these, or what is above it, may have been made or moved since the
+    /// whole store was synced.
     private func hasUnknownNames(_ node: Node) throws(Errno) -> Bool {
         guard
             namesMade.load(ordering: .acquiring) != namesSynced.load(ordering: .acquiring)
@@ -329,7 +338,8 @@ extension Volume {
 
     // MARK: Space
 
-    /// `mode` as fallocate(2)'s. The kernel does not say whether set-ID bits are to go: that follows from who asks.
+    /// `mode` as fallocate(2)'s. The kernel does not say whether set-ID bits are to go: that
+    /// follows from who asks.
     public func allocate(
         _ handle: HandleID, mode: Int32, offsetBytes: UInt64, lengthBytes: UInt64, caller: Caller,
         _ context: WorkerContext
@@ -366,7 +376,8 @@ extension Volume {
             if !keepsSize, end > file.sizeBytes {
                 try extend(file, to: end, .allocate, caller, context)
             }
-            // Space for pages that are not there yet; what it adds beyond the last page is never part of the file.
+            // Space for pages that are not there yet; what it adds beyond the last page is never
+            // part of the file.
             let firstPage = layout.page(at: start)
             let pages = layout.page(at: end - 1) - firstPage + 1
             if file.sizeBytes > 0 {
@@ -403,7 +414,8 @@ extension Volume {
         guard file.header?.isSparse == true else {
             return UInt64(whence == SEEK_DATA ? offset : size)
         }
-        // What was accepted into a hole at a lock is data, although the store does not know of it yet.
+        // What was accepted into a hole at a lock is data, although the store does not know of it
+        // yet.
         settle(file)
         return UInt64(
             whence == SEEK_DATA

@@ -6,7 +6,8 @@ import WardSystem
 
 // File headers: making them with a key or without, and writing page 0 with another one.
 extension Volume {
-    /// A fresh file key and the header that carries it; on disk with the page that is about to be written.
+    /// A fresh file key and the header that carries it; on disk with the page that is about to be
+    /// written.
     func makeKey(_ file: OpenFile) throws(Errno) {
         let key = try SecretBytes(random: 32)
         let wrapped: [UInt8]
@@ -37,8 +38,8 @@ extension Volume {
         }
     }
 
-    /// A header without a key for an empty file: its class and ID from now on. Not synced. What is in a header is no
-    /// content: only where the file was emptied just now its times move.
+    /// A header without a key for an empty file: its class and ID from now on. Not synced. What is
+    /// in a header is no content: only where the file was emptied just now its times move.
     func makeKeylessHeader(
         _ file: OpenFile, _ protectionClass: ProtectionClass, keepsTimes: Bool = true
     ) throws(Errno) {
@@ -94,8 +95,8 @@ extension Volume {
         settle(file)
         try withTemporaryPage { page throws(Errno) in
             page.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
-            // First the page, which alone makes the file empty whatever follows it; then the rest goes, with the next
-            // change where it can't go now.
+            // First the page, which alone makes the file empty whatever follows it; then the rest
+            // goes, with the next change where it can't go now.
             let backingBytes = Int(try storage.fstat(file.descriptor).st_size)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
             file.hasHint = true
@@ -103,7 +104,8 @@ extension Volume {
             if file.mayHaveUncommittedCut { file.hasUnsyncedCut = true }
             if backingBytes >= 2 * layout.pageBytes {
                 file.hasUnsyncedCut = true
-                // The page must be durable before the others go: a power cut in between would look like a truncation.
+                // The page must be durable before the others go: a power cut in between would look
+                // like a truncation.
                 do throws(Errno) {
                     try syncData(file)
                 } catch {
@@ -118,8 +120,9 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
     }
 
-    /// Makes a cut durable. What is behind it must not come back once the file has another key: nobody could read it, and
-    /// page 0 is overwritten in place, which no journal orders after the cut. Nor is that key on page 0 before there is content.
+    /// Makes a cut durable. What is behind it must not come back once the file has another key:
+    /// nobody could read it, and page 0 is overwritten in place, which no journal orders after the
+    /// cut. Nor is that key on page 0 before there is content.
     func settleCut(_ file: OpenFile) throws(Errno) {
         guard file.hasUnsyncedCut || file.isEndUnsynced else { return }
         if file.hasHint { try removeHint(file) }
@@ -135,8 +138,9 @@ extension Volume {
         try syncData(file)
     }
 
-    /// Writes page 0 again with another header, its record as it is. The file has data. `EIO` where page 0 is not what was
-    /// written; `isProven`: its record was opened with the file's key, whatever header is there.
+    /// Writes page 0 again with another header, its record as it is. The file has data. `EIO` where
+    /// page 0 is not what was written; `isProven`: its record was opened with the file's key,
+    /// whatever header is there.
     func replaceHeader(
         _ file: OpenFile, _ header: FileHeader, isProven: Bool = false
     ) throws(Errno) {

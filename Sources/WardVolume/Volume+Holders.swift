@@ -1,6 +1,7 @@
 import WardFormat
 
-/// A file or directory that a program has in use, by what the volume itself knows: nothing is asked of the mount.
+/// A file or directory that a program has in use, by what the volume itself knows: nothing is asked
+/// of the mount.
 public struct HeldNode: Sendable {
     /// Inside the volume; nil where it has no name left.
     public var path: String?

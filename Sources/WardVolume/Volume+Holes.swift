@@ -54,7 +54,8 @@ extension Volume {
                     file, layout.start(ofPage: firstWhole), layout.start(ofPage: afterWhole),
                     caller, context)
             } catch {
-                // Some are stored, and the kernel has what was there before: it forgets that only where all went well.
+                // Some are stored, and the kernel has what was there before: it forgets that only
+                // where all went well.
                 if let kernel {
                     let node = file.node
                     background.run { kernel.invalidateContent(of: node.id) }
@@ -65,9 +66,10 @@ extension Volume {
         noteChange(file, sizeChanged: false)
     }
 
-    /// Zeros in the pages at both ends of a range, and then what lies between. All is sealed before anything is stored, so
-    /// that a lock comes before all of it or after; where the store fails half-way the pages are put back as they were.
-    /// `edges`: each in one page, another one. `body` leaves the context's buffers alone.
+    /// Zeros in the pages at both ends of a range, and then what lies between. All is sealed before
+    /// anything is stored, so that a lock comes before all of it or after; where the store fails
+    /// half-way the pages are put back as they were. `edges`: each in one page, another one. `body`
+    /// leaves the context's buffers alone.
     private func storeZeros(
         _ file: OpenFile, edges: [Range<Int>], _ caller: Caller, _ context: WorkerContext,
         andBetween body: () throws(Errno) -> Void
@@ -149,9 +151,9 @@ extension Volume {
         }
     }
 
-    /// A hole reaches the disk with the journal, before data: by itself it would be a wiped page, or, behind the end that the
-    /// disk knows, a truncation, and no page around it needs to be young enough to excuse it. So the header and the end go
-    /// first: once, until the size changes.
+    /// A hole reaches the disk with the journal, before data: by itself it would be a wiped page,
+    /// or, behind the end that the disk knows, a truncation, and no page around it needs to be
+    /// young enough to excuse it. So the header and the end go first: once, until the size changes.
     private func prepareHole(_ file: OpenFile) throws(Errno) {
         settle(file)
         try makeSparse(file)

@@ -10,21 +10,24 @@ extension Volume {
     static let storePatience = Duration.seconds(2)
     /// Threads that have the kernel drop pages. One that waits for a write-back leaves the others.
     static let invalidationThreads = 3
-    /// For write-backs that the kernel has begun and not sent yet, where it does not wait for them itself.
+    /// For write-backs that the kernel has begun and not sent yet, where it does not wait for them
+    /// itself.
     static let lateWriteBackPatience = Duration.milliseconds(400)
     /// For requests that hold files of which a key is to be loaded, all of them together.
     static let keyPatience = Duration.milliseconds(20)
     /// For threads at a request, past the deadline, all of them together.
     static let wipePatience = Duration.milliseconds(500)
 
-    /// The lock recipe for these classes: gate to closing, mapped pages written back and dropped by the kernel, gate
-    /// closed, requests drained, class keys, file keys and buffers wiped.
+    /// The lock recipe for these classes: gate to closing, mapped pages written back and dropped by
+    /// the kernel, gate closed, requests drained, class keys, file keys and buffers wiped.
     ///
-    /// Runs on a thread that serves no requests. Of classes in `keepOpenFiles` (B at a lock) files that are open keep
-    /// their keys until their last close. Returns within `deadline` come what may: where the kernel could not write its
-    /// pages back in time the report says so, the keys are gone all the same, and the connection has to be aborted.
+    /// Runs on a thread that serves no requests. Of classes in `keepOpenFiles` (B at a lock) files
+    /// that are open keep their keys until their last close. Returns within `deadline` come what
+    /// may: where the kernel could not write its pages back in time the report says so, the keys
+    /// are gone all the same, and the connection has to be aborted.
     ///
-    /// An `admit` or `abandonEviction` in between makes it void: from then on it touches neither gate nor keys.
+    /// An `admit` or `abandonEviction` in between makes it void: from then on it touches neither
+    /// gate nor keys.
     public func evict(
         _ classes: ProtectionClassSet, keepOpenFiles: ProtectionClassSet, deadline: Duration
     ) -> EvictionReport {
@@ -85,8 +88,8 @@ extension Volume {
         return report
     }
 
-    /// Ends an eviction that does not come back: closes the gate and wipes the keys without waiting for anybody, and keeps
-    /// the eviction from touching either once it does come back.
+    /// Ends an eviction that does not come back: closes the gate and wipes the keys without waiting
+    /// for anybody, and keeps the eviction from touching either once it does come back.
     public func abandonEviction(
         of classes: ProtectionClassSet, keepOpenFiles: ProtectionClassSet
     ) {
@@ -111,7 +114,8 @@ extension Volume {
         }
     }
 
-    /// After `abandonEviction`, which waits for nobody: wipes what threads at a request had left of keys and content.
+    /// After `abandonEviction`, which waits for nobody: wipes what threads at a request had left of
+    /// keys and content.
     public func wipeThreads(patience: Duration) {
         _ = wipeContexts(until: SystemClock.monotonic() + patience)
     }
@@ -120,8 +124,8 @@ extension Volume {
         for protectionClass in classes.classes { gate.set(.closed, for: protectionClass) }
     }
 
-    /// Ends with class B's gate open for new files. It lets whoever finds a file's key in memory pass, so not before the
-    /// keys are gone: a read would fill pages that nobody drops any more.
+    /// Ends with class B's gate open for new files. It lets whoever finds a file's key in memory
+    /// pass, so not before the keys are gone: a read would fill pages that nobody drops any more.
     private func forgetFileKeys(of classes: ProtectionClassSet) {
         forEachOpenFile(of: classes) { $0.forgetKey() }
         if classes.contains(.completeUnlessOpen) {
@@ -145,7 +149,8 @@ extension Volume {
         if eviction == currentEviction { body() }
     }
 
-    /// Waits for requests under way and wipes ciphers and plaintext. False where one did not end in time.
+    /// Waits for requests under way and wipes ciphers and plaintext. False where one did not end in
+    /// time.
     private func wipeContexts(until end: Duration) -> Bool {
         var isComplete = true
         forEachContext {
@@ -156,11 +161,13 @@ extension Volume {
         return isComplete
     }
 
-    /// Classes whose files can be opened now. When its key has come a class is not among them before `admit`.
+    /// Classes whose files can be opened now. When its key has come a class is not among them
+    /// before `admit`.
     public var available: ProtectionClassSet { gate.open.intersection(keyring.available) }
 
-    /// Opens the gate for classes whose keys are now in the keyring. No work per file (row L4); right after a lock it
-    /// waits for what that has the kernel drop (`PageDrops`), for a moment at most.
+    /// Opens the gate for classes whose keys are now in the keyring. No work per file (row L4);
+    /// right after a lock it waits for what that has the kernel drop (`PageDrops`), for a moment at
+    /// most.
     public func admit(_ classes: ProtectionClassSet) {
         let eviction = beginEviction()
         drops.open(classes) {
@@ -180,8 +187,9 @@ extension Volume {
         return isMapped
     }
 
-    /// Runs `body`, which waits for no store, for each. Whoever closes a file takes these locks while it still holds it: the last
-    /// to let go of one, which closes it in the store, is never the thread that locks.
+    /// Runs `body`, which waits for no store, for each. Whoever closes a file takes these locks
+    /// while it still holds it: the last to let go of one, which closes it in the store, is never
+    /// the thread that locks.
     private func forEachOpenFile(
         of classes: ProtectionClassSet, _ body: (OpenFile) -> Void
     ) {
@@ -195,9 +203,9 @@ extension Volume {
         }
     }
 
-    /// Files that stay usable while locked need their keys now: a descriptor from before a reboot may not have been used
-    /// since the unlock (row O4). A file that a request holds is tried again for `patience`: that request may be waiting for
-    /// the store.
+    /// Files that stay usable while locked need their keys now: a descriptor from before a reboot
+    /// may not have been used since the unlock (row O4). A file that a request holds is tried again
+    /// for `patience`: that request may be waiting for the store.
     private func loadKeys(of kept: ProtectionClassSet, patience: Duration) {
         let end = SystemClock.monotonic() + patience
         forEachOpenFile(of: kept) { file in
@@ -216,9 +224,11 @@ extension Volume {
         }
     }
 
-    /// Nodes whose pages may be in the kernel's cache: all of `closing`, and those of `kept` that nobody has open.
+    /// Nodes whose pages may be in the kernel's cache: all of `closing`, and those of `kept` that
+    /// nobody has open.
     ///
-    /// `closed`: of files that nobody has open, too; once the gate is closing none of them can get pages again.
+    /// `closed`: of files that nobody has open, too; once the gate is closing none of them can get
+    /// pages again.
     private func nodesToInvalidate(
         closing: ProtectionClassSet, kept: ProtectionClassSet, closed: Bool
     ) -> [Node] {
@@ -244,9 +254,9 @@ extension Volume {
         return nodes
     }
 
-    /// Has the kernel drop the nodes' pages, on threads of its own: a write-back that never ends must not hold the lock,
-    /// nor other files' pages. False where `end` came first; then what may be lost is reported. What was opened again
-    /// meanwhile stays.
+    /// Has the kernel drop the nodes' pages, on threads of its own: a write-back that never ends
+    /// must not hold the lock, nor other files' pages. False where `end` came first; then what may
+    /// be lost is reported. What was opened again meanwhile stays.
     private func invalidate(_ nodes: [Node], until end: Duration) -> Bool {
         guard let kernel, !nodes.isEmpty else { return true }
         let progress = InvalidationProgress(count: nodes.count)
@@ -266,7 +276,8 @@ extension Volume {
             thread.detach()
             threads += 1
         }
-        // Without a thread to be had it is done here; who waits for this eviction is bounded once more.
+        // Without a thread to be had it is done here; who waits for this eviction is bounded once
+        // more.
         if threads == 0 { body() }
         while !progress.isDone {
             if SystemClock.monotonic() >= end {
@@ -283,8 +294,8 @@ extension Volume {
     /// Its pages were not dropped: the next eviction has to.
     private func keepInMind(_ node: Node) { node.hasCachedPages.store(true, ordering: .relaxed) }
 
-    /// Files whose mapped pages the kernel could not be made to write back in time. Their names may have to be read from
-    /// the store, which may hang: not here.
+    /// Files whose mapped pages the kernel could not be made to write back in time. Their names may
+    /// have to be read from the store, which may hang: not here.
     private func reportLost(_ nodes: [Node]) {
         let written = nodes.filter {
             ($0.file?.mappableHandles.load(ordering: .relaxed) ?? 0) > 0

@@ -3,11 +3,12 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// Files in doubt: after a power cut, or a change that was left half-done, everything is read and what only the doubt excuses is
-// written anew; then the doubt ends (format.md §8).
+// Files in doubt: after a power cut, or a change that was left half-done, everything is read and
+// what only the doubt excuses is written anew; then the doubt ends (format.md §8).
 extension Volume {
-    /// After an unlock or a durable point, on a background thread: mends files of doubtful intervals; returns when there is nothing left
-    /// that can be read now, or when `shouldStop` says so. The intervals end when every file could be seen.
+    /// After an unlock or a durable point, on a background thread: mends files of doubtful
+    /// intervals; returns when there is nothing left that can be read now, or when `shouldStop`
+    /// says so. The intervals end when every file could be seen.
     public func mendDoubtfulFiles(shouldStop: () -> Bool) {
         guard !isReadOnly, hasDoubt.load(ordering: .acquiring) else { return }
         guard let context = try? WorkerContext(allocatingFor: self) else {
@@ -28,8 +29,9 @@ extension Volume {
         }
     }
 
-    /// What was moved while the pass went on: perhaps from where it had not been to where it had. False where something could
-    /// not be seen, and where more is moved all the time than can be read: a later pass sees it.
+    /// What was moved while the pass went on: perhaps from where it had not been to where it had.
+    /// False where something could not be seen, and where more is moved all the time than can be
+    /// read: a later pass sees it.
     private func mendMovedNodes(_ context: WorkerContext, _ shouldStop: () -> Bool) -> Bool {
         for _ in 0..<Volume.mostRoundsOfMoved {
             // Moves that the store has done are noted when they end.
@@ -72,8 +74,9 @@ extension Volume {
     /// A store that hangs in one for longer keeps the doubt.
     private static let movePatience = Duration.seconds(10)
 
-    /// Every file was read and mended since these intervals were in doubt. False where that could not be written down, or a
-    /// change was left half-done since `before`, of `halfDoneChanges`, perhaps in an interval that is one of these: then they stay.
+    /// Every file was read and mended since these intervals were in doubt. False where that could
+    /// not be written down, or a change was left half-done since `before`, of `halfDoneChanges`,
+    /// perhaps in an interval that is one of these: then they stay.
     @discardableResult
     func endDoubt(of intervals: [ClosedRange<UInt32>], ifHalfDoneIs before: Int) -> Bool {
         // What could not be cut yet is excused by one of them.
@@ -95,7 +98,8 @@ extension Volume {
         return true
     }
 
-    /// False where something could not be seen: the doubt stays. `isWalk`: what was moved meanwhile is looked at in between.
+    /// False where something could not be seen: the doubt stays. `isWalk`: what was moved meanwhile
+    /// is looked at in between.
     private func mendDirectory(
         _ directory: Node, _ context: WorkerContext, _ shouldStop: () -> Bool,
         isWalk: Bool = false
@@ -142,9 +146,9 @@ extension Volume {
         return isComplete
     }
 
-    /// Reads every page of a file; pages that only a doubt excuses are written anew. False where the file's class is
-    /// not open now, and where it could not be seen, gone or not: `isGone` tells. Damage that nothing excuses is left as it
-    /// is, for `EIO` to report.
+    /// Reads every page of a file; pages that only a doubt excuses are written anew. False where
+    /// the file's class is not open now, and where it could not be seen, gone or not: `isGone`
+    /// tells. Damage that nothing excuses is left as it is, for `EIO` to report.
     func mendFile(
         _ node: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
     ) -> Bool {
@@ -159,8 +163,8 @@ extension Volume {
         defer { release(file, context) }
         guard let isNew = isNewborn(file, shouldStop) else { return false }
         if isNew { return true }
-        // Of one that is open, too: a failed sync may have left in memory what is not on the disk. Where that is another first
-        // page, nothing can be said of the rest before it is closed.
+        // Of one that is open, too: a failed sync may have left in memory what is not on the disk.
+        // Where that is another first page, nothing can be said of the rest before it is closed.
         if !wasNew {
             storage.forgetCached(file.descriptor)
             guard hasOwnFirstPage(file) else { return false }
@@ -263,7 +267,8 @@ extension Volume {
         }
     }
 
-    /// Whether a file that gave `EIO` is damaged, and not the store: all of it can be read, and it gives `EIO` again.
+    /// Whether a file that gave `EIO` is damaged, and not the store: all of it can be read, and it
+    /// gives `EIO` again.
     private func isDamaged(
         _ node: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
     ) -> Bool {

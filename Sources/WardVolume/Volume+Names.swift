@@ -114,15 +114,15 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
     }
 
-    /// Before one of several names of a file goes: after a power cut it may be there again, in a directory of another class.
-    /// Afterwards: `movedFiles.end`.
+    /// Before one of several names of a file goes: after a power cut it may be there again, in a
+    /// directory of another class. Afterwards: `movedFiles.end`.
     private func noteLeaving(_ status: FileStatus, _ context: WorkerContext) {
         guard !keepsOrder, status.st_nlink > 1, status.st_mode & S_IFMT == S_IFREG else { return }
         movedFiles.note(UInt64(status.st_ino), by: context)
     }
 
-    /// A name of the inode is gone. `node` was found before it went: afterwards the number may be another file's at once,
-    /// made by another thread, and that file's node must stay in the table.
+    /// A name of the inode is gone. `node` was found before it went: afterwards the number may be
+    /// another file's at once, made by another thread, and that file's node must stay in the table.
     func noteRemoved(
         _ known: Node?, _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
         _ directory: Int32? = nil
@@ -139,7 +139,8 @@ extension Volume {
         if node.removeLink(parent, stored) {
             movedNodes.drop(node) { table.release($0, lookups: 1) }
         }
-        // With the last name (and no descriptor of ours) the inode's number may come back as another file.
+        // With the last name (and no descriptor of ours) the inode's number may come back as
+        // another file.
         if status.st_nlink <= 1 || status.st_mode & S_IFMT == S_IFDIR { table.detach(node) }
     }
 
@@ -184,9 +185,9 @@ extension Volume {
             storage)
     }
 
-    /// Before an empty directory loses its name: programs that have it open, or are in it, still reach it, until
-    /// the kernel forgets it. `node`: nil where the kernel does not know it. `parent`: the directory that has the
-    /// name.
+    /// Before an empty directory loses its name: programs that have it open, or are in it, still
+    /// reach it, until the kernel forgets it. `node`: nil where the kernel does not know it.
+    /// `parent`: the directory that has the name.
     func keepReachable(_ node: Node?, _ victim: StoreDescriptor, in parent: DirectoryState) {
         guard let node, node.isDirectory else { return }
         // Its attributes are bound to its ID, and its record goes with its name.
@@ -381,8 +382,9 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
     }
 
-    /// Before the last name of a file or link becomes another one's: an open(2) or readlink(2) that found it by that name gets
-    /// it, as ever. A path that is there at every moment must never seem not to be.
+    /// Before the last name of a file or link becomes another one's: an open(2) or readlink(2) that
+    /// found it by that name gets it, as ever. A path that is there at every moment must never seem
+    /// not to be.
     private func keepOpenable(
         _ victim: Node, _ status: FileStatus, _ directory: Int32, _ stored: UnsafePointer<CChar>,
         _ state: DirectoryState
@@ -426,9 +428,10 @@ extension Volume {
         noteNewName(of: node)
     }
 
-    /// Before a file moves to a directory of another class: its header is durable, so that no power cut leaves it without one,
-    /// which would be an empty file of the new directory's class (row I5). An empty one without a header gets one that says
-    /// what it was. After the move: `movedFiles.end`.
+    /// Before a file moves to a directory of another class: its header is durable, so that no power
+    /// cut leaves it without one, which would be an empty file of the new directory's class (row
+    /// I5). An empty one without a header gets one that says what it was. After the move:
+    /// `movedFiles.end`.
     private func keepClass(
         of status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
         movingTo target: DirectoryState, _ context: WorkerContext
@@ -455,7 +458,8 @@ extension Volume {
             needsHeader = try !directoryState(of: link.parent).gives(file.protectionClass)
         }
         guard needsHeader else { return }
-        // A name in a directory of another class may be there after a power cut, the old one or the new.
+        // A name in a directory of another class may be there after a power cut, the old one or the
+        // new.
         if !keepsOrder { movedFiles.note(node.inode, by: context) }
         try makeDurableHeader(file, file.protectionClass)
     }
@@ -489,7 +493,8 @@ extension Volume {
         if isLong { try makeLongLink(directory.rawValue, context.nameB, newName, state.id) }
         do throws(Errno) {
             if let file = node.file {
-                // An unnamed file has only its descriptor; one with names could lose the one we know meanwhile.
+                // An unnamed file has only its descriptor; one with names could lose the one we
+                // know meanwhile.
                 try storage.linkDescriptor(file.descriptor, directory.rawValue, context.nameB)
             } else {
                 try withLink(of: node) { old, name throws(Errno) in
@@ -562,7 +567,8 @@ extension Volume {
         }
     }
 
-    /// There is a name, or may be, that no node knows: who looks it up has to know that it is not synced.
+    /// There is a name, or may be, that no node knows: who looks it up has to know that it is not
+    /// synced.
     func noteUnknownName(in directory: Node) {
         directory.forgottenEpoch = epoch.load(ordering: .acquiring)
         namesMade.wrappingAdd(1, ordering: .releasing)

@@ -5,11 +5,14 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-// Files while they are open: bringing one `OpenFile` into being for all handles, and taking it down with the last.
+// Files while they are open: bringing one `OpenFile` into being for all handles, and taking it down
+// with the last.
 extension Volume {
-    /// The node's open file, with one handle more. Reads the header and finds the end; touches no key.
+    /// The node's open file, with one handle more. Reads the header and finds the end; touches no
+    /// key.
     ///
-    /// `wasNew` is true where it was not open before; then the last page is in `context.sealed` at `lastPageOffset`.
+    /// `wasNew` is true where it was not open before; then the last page is in `context.sealed` at
+    /// `lastPageOffset`.
     func acquire(
         _ node: Node, _ context: WorkerContext
     ) throws(Errno) -> (file: OpenFile, wasNew: Bool, lastPageOffset: Int) {
@@ -28,7 +31,8 @@ extension Volume {
         return (made.0, true, made.1)
     }
 
-    /// Makes `file` the node's, with one handle. The open lock is held, or nobody knows the node yet.
+    /// Makes `file` the node's, with one handle. The open lock is held, or nobody knows the node
+    /// yet.
     func attach(_ file: OpenFile, to node: Node) {
         file.handleCount = 1
         node.file = file
@@ -53,14 +57,16 @@ extension Volume {
         release(file, context)
     }
 
-    /// The key of a file that was used while locked goes with its last close, and its pages with it.
+    /// The key of a file that was used while locked goes with its last close, and its pages with
+    /// it.
     private func wipeAfterClose(_ node: Node, _ context: WorkerContext?) {
         context?.unlockContent()
         forEachContext { $0.drain(wiping: true, patience: .seconds(1)) }
         invalidateLater(node)
     }
 
-    /// Gives a handle back; with the last one the size hint is written, the key wiped and the descriptor closed.
+    /// Gives a handle back; with the last one the size hint is written, the key wiped and the
+    /// descriptor closed.
     func release(_ file: OpenFile, _ context: WorkerContext?) {
         let node = file.node
         node.openLock.lockNow()
@@ -86,21 +92,24 @@ extension Volume {
         openNodes[ObjectIdentifier(node)] = nil
         openNodesLock.unlock()
         node.openLock.unlock()
-        // Asked after the node has no open file any more: a lock that begins now either sees that, or is seen here.
+        // Asked after the node has no open file any more: a lock that begins now either sees that,
+        // or is seen here.
         let locked = gate.state(of: file.protectionClass) != .open
         if locked, serial != 0 || node.hasCachedPages.load(ordering: .relaxed) {
             wipeAfterClose(node, context)
         }
     }
 
-    /// Of the directory that the node is in, or was when it was replaced: an empty file has its class. Nobody else's will do.
+    /// Of the directory that the node is in, or was when it was replaced: an empty file has its
+    /// class. Nobody else's will do.
     private func directoryState(whereLast node: Node) throws(Errno) -> DirectoryState {
         if let link = node.link { return try directoryState(of: link.parent) }
         guard let kept = node.kept else { throw .staleNFSFileHandle }
         return kept.directory
     }
 
-    /// Files of up to so many pages are read whole when they are opened: their header and their end are needed.
+    /// Files of up to so many pages are read whole when they are opened: their header and their end
+    /// are needed.
     private static let pagesReadAtOpen = 4
 
     private func load(
@@ -115,7 +124,8 @@ extension Volume {
             storage.close(descriptor)
             throw error
         }
-        // Before anything is read: what is not in doubt now has nothing to be excused, and gets it only by `noteHalfDone`.
+        // Before anything is read: what is not in doubt now has nothing to be excused, and gets it
+        // only by `noteHalfDone`.
         let isBeyondDoubt = !hasDoubt.load(ordering: .acquiring)
         // From here on the descriptor is the file's, which closes it.
         let file = OpenFile(
@@ -124,7 +134,8 @@ extension Volume {
         file.isBeyondDoubt = isBeyondDoubt
         file.hasUnsyncedKey = unsyncedKeys.contains(node.inode)
         file.presumeSetIDBits(backing: status.st_mode)
-        // Pages that a failed sync has dropped are still in memory: what may be in doubt is judged by what is on the disk.
+        // Pages that a failed sync has dropped are still in memory: what may be in doubt is judged
+        // by what is on the disk.
         if !isBeyondDoubt { storage.forgetCached(descriptor) }
         let backingBytes = Int(status.st_size)
         let page0 = context.sealed
@@ -219,7 +230,8 @@ extension Volume {
             report(.integrityFailure(path: path(of: node), reason: "impossible size"))
             throw .ioError
         }
-        // Written since the last durable point, or for all that its epoch says: perhaps when the file was cut.
+        // Written since the last durable point, or for all that its epoch says: perhaps when the
+        // file was cut.
         file.mayHaveUncommittedCut =
             prefix.epoch >= epoch.load(ordering: .relaxed) || isDoubtful(prefix.epoch)
         file.hasHint = backingBytes % pageBytes != 0
@@ -286,7 +298,8 @@ extension Volume {
             context.sealed + lastPageOffset, operation, caller, context)
     }
 
-    /// After the gate let an open through: authenticates the last page, and with it the size. Loads the key.
+    /// After the gate let an open through: authenticates the last page, and with it the size. Loads
+    /// the key.
     func verifyEnd(
         _ file: OpenFile, lastPageOffset: Int, _ context: WorkerContext
     ) throws(Errno) {
@@ -323,7 +336,8 @@ extension Volume {
         }
     }
 
-    /// Whether no READ can fill a page of it. Of class B while locked: files that programs have open, with their key, go on.
+    /// Whether no READ can fill a page of it. Of class B while locked: files that programs have
+    /// open, with their key, go on.
     func isClosed(_ node: Node) -> Bool {
         switch gate.state(of: node.protectionClass ?? .none) {
         case .open: false
@@ -332,8 +346,9 @@ extension Volume {
         }
     }
 
-    /// Drops what a refused write left with the kernel, which puts the data into its pages before it asks: a mapping may
-    /// have caught a page meanwhile, and would go on showing, and write back one day, what was never accepted.
+    /// Drops what a refused write left with the kernel, which puts the data into its pages before
+    /// it asks: a mapping may have caught a page meanwhile, and would go on showing, and write back
+    /// one day, what was never accepted.
     func dropRefused(_ node: Node) {
         guard let kernel, !node.isDroppingRefused.exchange(true, ordering: .relaxed) else { return }
         guard drops.announce(for: node.protectionClass ?? .none) else {
@@ -347,7 +362,8 @@ extension Volume {
         }
     }
 
-    /// Drops the pages of a locked file that has, after all, the class it had; its key is gone already.
+    /// Drops the pages of a locked file that has, after all, the class it had; its key is gone
+    /// already.
     func dropLocked(_ node: Node) {
         node.hasCachedPages.store(true, ordering: .relaxed)
         guard let kernel, drops.announce(for: node.protectionClass ?? .none) else { return }

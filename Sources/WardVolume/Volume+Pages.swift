@@ -13,8 +13,8 @@ extension Volume {
         case writeBack
     }
 
-    /// Takes the content lock and asks the gate. On success the caller may touch keys and plaintext until the context's
-    /// content lock is released.
+    /// Takes the content lock and asks the gate. On success the caller may touch keys and plaintext
+    /// until the context's content lock is released.
     func enter(
         _ file: OpenFile, _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
@@ -46,10 +46,12 @@ extension Volume {
         return .notPermitted
     }
 
-    /// Brings a file's key from its header. `context`: whose content lock is held; nil on threads that have none.
+    /// Brings a file's key from its header. `context`: whose content lock is held; nil on threads
+    /// that have none.
     func loadKey(_ file: OpenFile, _ context: WorkerContext?) throws(Errno) -> SecretBytes {
         guard let header = file.header, !header.wrappedKey.isEmpty else {
-            // Can't be: a file with pages has a key. If it is all the same, one file is worth less than the mount.
+            // Can't be: a file with pages has a key. If it is all the same, one file is worth less
+            // than the mount.
             reportFailure(of: file, "pages without a key", context)
             throw .ioError
         }
@@ -69,7 +71,8 @@ extension Volume {
         }
     }
 
-    /// Reports damage once the content lock is released: the path is read from the store, which may hang.
+    /// Reports damage once the content lock is released: the path is read from the store, which may
+    /// hang.
     private func reportFailure(of file: OpenFile, _ reason: String, _ context: WorkerContext?) {
         reportLater(context) { [self] in
             .integrityFailure(path: path(of: file.node), reason: reason)
@@ -88,7 +91,8 @@ extension Volume {
 
     // MARK: Sealing
 
-    /// Seals the payload at `plain` (a whole capacity of bytes) as page `page` into `record`. Content lock held.
+    /// Seals the payload at `plain` (a whole capacity of bytes) as page `page` into `record`.
+    /// Content lock held.
     @inline(__always)
     func seal(
         _ plain: UnsafeRawPointer, page: Int, length: Int, isFinal: Bool, epoch: UInt32,
@@ -149,10 +153,11 @@ extension Volume {
         )
     }
 
-    /// The payload of page `page`, read into `sealed` (a whole page), at `plain`: zeros after the page's length.
+    /// The payload of page `page`, read into `sealed` (a whole page), at `plain`: zeros after the
+    /// page's length.
     ///
-    /// `EIO` for this page alone where it is not what the format wants and no doubt excuses it; `examine` was asked
-    /// before. Content lock held.
+    /// `EIO` for this page alone where it is not what the format wants and no doubt excuses it;
+    /// `examine` was asked before. Content lock held.
     @inline(__always)
     func decode(
         _ file: OpenFile, page: Int, _ sealed: UnsafeRawPointer, to plain: UnsafeMutableRawPointer,
@@ -217,8 +222,9 @@ extension Volume {
 
     // MARK: Doubt
 
-    /// Before the content lock is taken for `decode`: where the page is not what the format wants, finds out whether a
-    /// doubtful epoch excuses that. Other pages are read for it, which must not hold up a lock. The file's lock is held.
+    /// Before the content lock is taken for `decode`: where the page is not what the format wants,
+    /// finds out whether a doubtful epoch excuses that. Other pages are read for it, which must not
+    /// hold up a lock. The file's lock is held.
     @inline(__always)
     func examine(
         _ file: OpenFile, page: Int, _ sealed: UnsafeRawPointer, _ operation: ContentOperation,
@@ -234,9 +240,9 @@ extension Volume {
         }
     }
 
-    /// Whether the offending page, the nearest non-zero page before it, any earlier page in the same block of the
-    /// backing file system, or the last non-zero page is of a doubtful epoch. Their epochs count only where they
-    /// authenticate.
+    /// Whether the offending page, the nearest non-zero page before it, any earlier page in the
+    /// same block of the backing file system, or the last non-zero page is of a doubtful epoch.
+    /// Their epochs count only where they authenticate.
     private func isExcused(
         _ file: OpenFile, _ page: Int, _ operation: ContentOperation, _ caller: Caller,
         _ context: WorkerContext

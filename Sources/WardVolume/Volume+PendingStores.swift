@@ -10,14 +10,14 @@ extension Volume {
     /// Bytes of ciphertext that were accepted at a lock and have not reached the store.
     public var pendingStoreBytes: Int { pending.bytes }
 
-    /// Acknowledges whole sealed pages before they are stored. The file's lock is held for writing; the request's epoch is
-    /// announced until this returns.
+    /// Acknowledges whole sealed pages before they are stored. The file's lock is held for writing;
+    /// the request's epoch is announced until this returns.
     func storeLater(
         _ file: OpenFile, firstPage: Int, count: Int, _ sealed: UnsafeRawPointer, epoch: UInt32
     ) throws(Errno) {
         let node = file.node
-        // Until its pages are stored the file stays open, and the node what its name leads to: whoever opens it meanwhile
-        // sees these pages.
+        // Until its pages are stored the file stays open, and the node what its name leads to:
+        // whoever opens it meanwhile sees these pages.
         hold(file)
         let added: PendingStores.Added
         do throws(Errno) {
@@ -96,8 +96,8 @@ extension Volume {
 
     // MARK: Those who come later
 
-    /// Before anything but `storeLater` changes the file's pages or header: waits until what was accepted is stored. The
-    /// file's lock is held.
+    /// Before anything but `storeLater` changes the file's pages or header: waits until what was
+    /// accepted is stored. The file's lock is held.
     @inline(__always)
     func settle(_ file: OpenFile) {
         while file.pendingPages.load(ordering: .acquiring) != 0 {

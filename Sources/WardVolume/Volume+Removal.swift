@@ -2,8 +2,8 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// Noticing that a file goes unread. Apps that took "locked" for "damaged" have replaced or deleted what people had in
-// such files; the removal is allowed (row O12), and told.
+// Noticing that a file goes unread. Apps that took "locked" for "damaged" have replaced or deleted
+// what people had in such files; the removal is allowed (row O12), and told.
 extension Volume {
     /// A file that can't be read now, and whose last name is about to go.
     struct UnreadFile {
@@ -22,8 +22,8 @@ extension Volume {
         }
     }
 
-    /// Nil where the file can be read, is empty, has other names or is none. Asks the store for nothing while every class
-    /// is open; an error here is never the caller's.
+    /// Nil where the file can be read, is empty, has other names or is none. Asks the store for
+    /// nothing while every class is open; an error here is never the caller's.
     func unreadableNow(
         _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
         _ context: WorkerContext

@@ -6,8 +6,9 @@ import WardSystem
 extension Volume {
     /// To a name that nothing has: `EEXIST` otherwise.
     ///
-    /// Without the flag a directory of ours never takes the place of anything: what is there holds a record, or is no directory.
-    /// Anything else gets its new name, and loses the old one afterwards.
+    /// Without the flag a directory of ours never takes the place of anything: what is there holds
+    /// a record, or is no directory. Anything else gets its new name, and loses the old one
+    /// afterwards.
     func renameToFreeName(
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
         _ new: UnsafePointer<CChar>, isDirectory: Bool
@@ -61,7 +62,8 @@ extension Volume {
         removeHidden(fromDirectory, hidden, victim)
     }
 
-    /// Leaves a device file of number 0 in the old place, which is the caller's, as mknod(2) makes it.
+    /// Leaves a device file of number 0 in the old place, which is the caller's, as mknod(2) makes
+    /// it.
     func renameWithWhiteout(
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
         _ new: UnsafePointer<CChar>, _ caller: Caller
@@ -72,7 +74,8 @@ extension Volume {
         }
     }
 
-    /// Where they can't change places the empty one goes first: a power cut in between takes it, and nothing else.
+    /// Where they can't change places the empty one goes first: a power cut in between takes it,
+    /// and nothing else.
     private func replaceInTwoSteps(
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
         _ new: UnsafePointer<CChar>, _ victim: Int32, whiteoutOf caller: Caller? = nil

@@ -71,8 +71,8 @@ extension Volume {
         file.hasHint = hasTail
     }
 
-    /// Whether an empty file has to keep its header: its class is not its directory's, or may not be after a power
-    /// cut, it has attributes (they are bound to its ID), or it has several names.
+    /// Whether an empty file has to keep its header: its class is not its directory's, or may not
+    /// be after a power cut, it has attributes (they are bound to its ID), or it has several names.
     private func keepsHeader(_ file: OpenFile) throws(Errno) -> Bool {
         guard let link = file.node.link else { return true }
         guard try directoryState(of: link.parent).gives(file.protectionClass) else { return true }
@@ -124,13 +124,15 @@ extension Volume {
         settle(file)
         if file.hasHint { try removeHint(file) }
         try storage.pwrite(file.descriptor, context.sealed, pageBytes, at: newLast * pageBytes)
-        // What follows a FINAL page is not the file's any more, cut or not: the size is what that page says.
+        // What follows a FINAL page is not the file's any more, cut or not: the size is what that
+        // page says.
         file.sizeBytes = newSize
         file.isEndVerified = true
         file.needsMending = false
         noteChange(file, sizeChanged: true)
         if oldPages > newLast + 1 {
-            // The new end must be durable before the old one goes: a power cut in between would look like a truncation.
+            // The new end must be durable before the old one goes: a power cut in between would
+            // look like a truncation.
             file.isEndUnsynced = true
             do throws(Errno) {
                 try syncData(file)
@@ -138,7 +140,8 @@ extension Volume {
                 file.mayHaveUncommittedCut = true
                 try storage.ftruncate(file.descriptor, (newLast + 1) * pageBytes)
             } catch {
-                // Old pages must not come back in a file that grows: they go before the next change of the size.
+                // Old pages must not come back in a file that grows: they go before the next change
+                // of the size.
                 file.hasHint = true
                 file.hasUncutPages = true
                 noteHalfDone(file)
@@ -181,7 +184,8 @@ extension Volume {
         context.unlockContent()
         try settleKey(file, before: newLast)
         try makeSparse(file)
-        // The new last page first, beyond the end; then the old one loses its mark and grows to its full length.
+        // The new last page first, beyond the end; then the old one loses its mark and grows to its
+        // full length.
         let pageBytes = layout.pageBytes
         let sealed = context.sealed
         try readPage(file, oldLast, to: sealed)

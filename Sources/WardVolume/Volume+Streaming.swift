@@ -3,8 +3,8 @@ import WardSystem
 
 // Large files that grow (decision 0069).
 extension Volume {
-    /// After a write that made the file longer, before it is acknowledged: what the store could not take of it is this
-    /// write's error, and the next sync's. The file's lock is held for writing.
+    /// After a write that made the file longer, before it is acknowledged: what the store could not
+    /// take of it is this write's error, and the next sync's. The file's lock is held for writing.
     @inline(__always)
     func stream(
         _ file: OpenFile, offset: Int, count: Int, oldSize: Int
@@ -16,7 +16,8 @@ extension Volume {
     }
 
     private func tellStore(of file: OpenFile, _ offset: Int, _ count: Int) throws(Errno) {
-        // A lock waits for requests on the files that it closes, and must not wait for a store that hangs.
+        // A lock waits for requests on the files that it closes, and must not wait for a store that
+        // hangs.
         guard ![.complete, .completeUnlessOpen].contains(file.protectionClass) else { return }
         let pageBytes = layout.pageBytes
         // The last page is written again by the next request, which would wait for the disk.
@@ -28,7 +29,8 @@ extension Volume {
             do throws(Errno) {
                 try storage.beginWriting(file.descriptor, range)
                 guard let passed = file.growth.note(range) else { return }
-                // What a program has written over since: forgetting it would begin to write it, and tell nobody how that went.
+                // What a program has written over since: forgetting it would begin to write it, and
+                // tell nobody how that went.
                 try storage.beginWriting(file.descriptor, passed)
                 storage.forgetCached(file.descriptor, passed)
             } catch .noMemory, .wouldBlock {

@@ -11,16 +11,18 @@ enum Synchronisation: String {
     case inherited
 }
 
-// Directories that are marked as synchronised (docs/sync.md). What a synchronising tool reads through the mount leaves the
-// protection, so nothing in such a directory, at any depth, gets a class above C.
+// Directories that are marked as synchronised (docs/sync.md). What a synchronising tool reads
+// through the mount leaves the protection, so nothing in such a directory, at any depth, gets a
+// class above C.
 //
-// A mark is a flag of the directory's record and is looked for from below, by climbing from parent to parent, and only where
-// a class above C is about to be given: nothing is copied into the nodes below, so that neither a rename nor a new mark has
-// anything to mend, and a directory of class C or D costs nothing. While the volume has no mark nobody climbs.
+// A mark is a flag of the directory's record and is looked for from below, by climbing from parent
+// to parent, and only where a class above C is about to be given: nothing is copied into the nodes
+// below, so that neither a rename nor a new mark has anything to mend, and a directory of class C
+// or D costs nothing. While the volume has no mark nobody climbs.
 //
-// Whoever gives a class decides between `beginClassDecision` and `endClassDecision`. A mark that was set, and a name that was
-// moved into a marked tree, wait for the decisions that began before: afterwards everything that was decided without the mark
-// can be seen, and is told.
+// Whoever gives a class decides between `beginClassDecision` and `endClassDecision`. A mark that
+// was set, and a name that was moved into a marked tree, wait for the decisions that began before:
+// afterwards everything that was decided without the mark can be seen, and is told.
 extension Volume {
     /// How a file got, or was to get, into a marked directory.
     enum Arrival: String {
@@ -82,8 +84,9 @@ extension Volume {
 
     // MARK: Giving classes
 
-    /// What a new file in `parent` gets by inheritance: in a synchronised tree C where the directory's own class is above it.
-    /// The record is brought down then, once, so that the next file finds it so. Begins a decision where the class is above C.
+    /// What a new file in `parent` gets by inheritance: in a synchronised tree C where the
+    /// directory's own class is above it. The record is brought down then, once, so that the next
+    /// file finds it so. Begins a decision where the class is above C.
     func classOfNewFiles(
         in parent: Node, _ state: DirectoryState, _ context: WorkerContext
     ) throws(Errno) -> ProtectionClass {
@@ -102,7 +105,8 @@ extension Volume {
         return state.protectionClass
     }
 
-    /// Refuses a class above C under a name in a synchronised tree. Else the decision goes on until `endClassDecision`.
+    /// Refuses a class above C under a name in a synchronised tree. Else the decision goes on until
+    /// `endClassDecision`.
     func mayDecide(
         _ protectionClass: ProtectionClass, _ parent: Node, _ name: UnsafeRawBufferPointer,
         _ operation: Arrival, _ caller: Caller, _ context: WorkerContext
@@ -126,7 +130,8 @@ extension Volume {
         return .invalidArgument
     }
 
-    /// Returns when every decision that had begun has ended. No lock that another request may want is held meanwhile.
+    /// Returns when every decision that had begun has ended. No lock that another request may want
+    /// is held meanwhile.
     func awaitClassDecisions() {
         var begun: [ObjectIdentifier: UInt64] = [:]
         forEachContext { context in
@@ -150,8 +155,9 @@ extension Volume {
 
     // MARK: Moved in
 
-    /// After a file or directory got a name in `to`, and its node knows it: tells of what is above C in a synchronised tree
-    /// now. `before`: the marked directory it lay in already. An error here is never the caller's.
+    /// After a file or directory got a name in `to`, and its node knows it: tells of what is above
+    /// C in a synchronised tree now. `before`: the marked directory it lay in already. An error
+    /// here is never the caller's.
     func noteArrival(
         _ status: FileStatus, to: Node, _ stored: UnsafePointer<CChar>, before: Node?,
         _ operation: Arrival, _ caller: Caller, _ context: WorkerContext
@@ -220,7 +226,8 @@ extension Volume {
 
     private func protectedFiles(below top: Node, _ context: WorkerContext) -> ProtectedFiles {
         var found = ProtectedFiles()
-        // Retained to the end: a directory's node has to stay in the table while there are nodes below it.
+        // Retained to the end: a directory's node has to stay in the table while there are nodes
+        // below it.
         var directories: [Node] = [top]
         defer { for node in directories.dropFirst() { table.release(node, lookups: 1) } }
         var next = 0
@@ -240,7 +247,8 @@ extension Volume {
                 let type = status.st_mode & S_IFMT
                 guard type == S_IFDIR || type == S_IFREG else { continue }
                 let node = table.retain(inode: UInt64(status.st_ino), type: type)
-                // One that is known may have been moved away since it was looked at: what it is called is known better.
+                // One that is known may have been moved away since it was looked at: what it is
+                // called is known better.
                 node.addFirstLink(directory, name)
                 if type == S_IFDIR {
                     directories.append(node)
@@ -257,8 +265,9 @@ extension Volume {
 }
 
 extension WorkerContext {
-    /// Before the request looks for a mark: whoever has set one since waits until it is done. Either the request sees the
-    /// mark, or who set it sees the request: both store before they load, in one order for all threads.
+    /// Before the request looks for a mark: whoever has set one since waits until it is done.
+    /// Either the request sees the mark, or who set it sees the request: both store before they
+    /// load, in one order for all threads.
     func beginClassDecision() {
         let count = classDecisions.load(ordering: .relaxed)
         if count & 1 == 0 {

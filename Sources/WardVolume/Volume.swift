@@ -8,12 +8,13 @@ import WardSystem
 
 /// An open volume: the front door of this module.
 ///
-/// One method per request of the kernel, in extensions by topic (`Volume+Names.swift`, `Volume+Files.swift`, …). All are
-/// called from any thread, with that thread's `WorkerContext`; all throw the `Errno` the caller is to get. Names are
-/// bytes without a terminator.
+/// One method per request of the kernel, in extensions by topic (`Volume+Names.swift`,
+/// `Volume+Files.swift`, …). All are called from any thread, with that thread's `WorkerContext`;
+/// all throw the `Errno` the caller is to get. Names are bytes without a terminator.
 ///
-/// Locks, in the order they are taken: a directory's `recordLock`, a node's `openLock`, an open file's `lock`, a context's
-/// content lock, a node's guard. None is held across a notification to the kernel.
+/// Locks, in the order they are taken: a directory's `recordLock`, a node's `openLock`, an open
+/// file's `lock`, a context's content lock, a node's guard. None is held across a notification to
+/// the kernel.
 public final class Volume: @unchecked Sendable {
     // Sendable: stored properties are constants, atomics, or say what guards them.
 
@@ -45,7 +46,8 @@ public final class Volume: @unchecked Sendable {
     private(set) var halfDone = 0
     /// Whether there are any: read on every hot path that cares.
     let hasDoubt: Atomic<Bool>
-    /// There is something in doubt that nobody has looked for yet, or could not for want of the store.
+    /// There is something in doubt that nobody has looked for yet, or could not for want of the
+    /// store.
     private let isMendingDue = Atomic<Bool>(false)
     /// Names made in earlier epochs are durable.
     let namesDurableBefore = Atomic<UInt32>(1)
@@ -67,11 +69,11 @@ public final class Volume: @unchecked Sendable {
     private let recordedEpochValue: Atomic<UInt32>
     /// Counts syncs that failed, of files and of the store.
     let syncFailures = Atomic<UInt64>(0)
-    /// Classes set by who changes many and syncs once at the end (`unsyncedClassName`). Who asks for a class that a file or directory
-    /// has already, to be durable, relies on no such change.
+    /// Classes set by who changes many and syncs once at the end (`unsyncedClassName`). Who asks
+    /// for a class that a file or directory has already, to be durable, relies on no such change.
     let unsyncedClasses = UnsyncedChanges()
-    /// Headers of files that had none: what a power cut takes of these leaves an empty file of its directory's class. Files may have
-    /// been copied to the store just now.
+    /// Headers of files that had none: what a power cut takes of these leaves an empty file of its
+    /// directory's class. Files may have been copied to the store just now.
     let unsyncedHeaders = UnsyncedChanges(isKnown: false)
     /// No other mount's.
     let classSyncMarkStart =
@@ -85,34 +87,38 @@ public final class Volume: @unchecked Sendable {
     /// Guarded by `registryLock`.
     private var mountAttributes: MountAttributes?
     let registryLock = TryableLock()
-    /// Guarded by `contextsLock`, which is a lock of its own: it is held while a context is waited for.
+    /// Guarded by `contextsLock`, which is a lock of its own: it is held while a context is waited
+    /// for.
     private var contexts: [ObjectIdentifier: Unmanaged<WorkerContext>] = [:]
     private let contextsLock = TryableLock()
 
-    /// The store keeps changes in the order in which they were made. Where it does not, a new directory's record is synced
-    /// before the directory has a name.
+    /// The store keeps changes in the order in which they were made. Where it does not, a new
+    /// directory's record is synced before the directory has a name.
     let keepsOrder: Bool
     /// Names of staging files and directories begin with this, different for every mount.
     let stagingPrefix: String
     let stagingCounter = Atomic<UInt64>(0)
-    /// Directories that keep their descriptor open, oldest first. Guarded by `registryLock`. Each descriptor is its
-    /// directory's alone: it is closed when the kernel forgets that one, which it does soon after a removal.
+    /// Directories that keep their descriptor open, oldest first. Guarded by `registryLock`. Each
+    /// descriptor is its directory's alone: it is closed when the kernel forgets that one, which it
+    /// does soon after a removal.
     var keptDirectories: [WeakDirectory] = []
     let maximumKeptDirectories: Int
     /// There was no descriptor left, not even one that was kept for later, and that was told.
     private let hasToldOfDescriptors = Atomic(false)
-    /// A directory that is marked as synchronised was seen since the mount. While there is none, nothing looks for one.
+    /// A directory that is marked as synchronised was seen since the mount. While there is none,
+    /// nothing looks for one.
     let hasMarks: Atomic<Bool>
-    /// Shared by whoever makes or removes a long name, which has two halves; taken alone by a check, which must not take a half
-    /// that is about to be used for a leftover. Shared holders may wait for class decisions, in which others take it: who takes
-    /// it alone waits for none.
+    /// Shared by whoever makes or removes a long name, which has two halves; taken alone by a
+    /// check, which must not take a half that is about to be used for a leftover. Shared holders
+    /// may wait for class decisions, in which others take it: who takes it alone waits for none.
     let longNames = ReadWriteLock()
     /// Held while a target is made that is kept elsewhere, until there is a link to it.
     let longTargets = ReadWriteLock()
     /// Looks through directories that were moved into a marked one.
     let arrivals = BackgroundQueue(name: "ward-sync")
     let arrivalsWaiting = Atomic<Int>(0)
-    /// Files that a check reads although they don't open: no node's, and a lock wipes their keys all the same.
+    /// Files that a check reads although they don't open: no node's, and a lock wipes their keys
+    /// all the same.
     let examined = Mutex<[ObjectIdentifier: OpenFile]>([:])
     /// Nodes with an open file, unlinked ones included. Guarded by `openNodesLock`.
     var openNodes: [ObjectIdentifier: Node] = [:]
@@ -127,7 +133,8 @@ public final class Volume: @unchecked Sendable {
     /// Between the store's new name and its node.
     let creations = NameChanges()
     let movedNodes = MovedNodes()
-    /// Held over a sync of the store until its failure is noted: each is told to one of those who share the descriptor.
+    /// Held over a sync of the store until its failure is noted: each is told to one of those who
+    /// share the descriptor.
     let storeSyncLock = TryableLock()
     /// Runs what must not run on a thread that serves requests.
     let background = BackgroundQueue(name: "ward-volume")
@@ -142,20 +149,22 @@ public final class Volume: @unchecked Sendable {
     let unsynced = Atomic<Int>(0)
     /// What could not be stored, for whoever asks later.
     let lossList = LossList()
-    /// Which eviction may still touch the gate and the keys. Changed and read under `evictionLock`, held for steps that
-    /// wait for nothing.
+    /// Which eviction may still touch the gate and the keys. Changed and read under `evictionLock`,
+    /// held for steps that wait for nothing.
     var currentEviction: UInt64 = 0
     let evictionLock = TryableLock()
     /// Foreign names that were reported. Guarded by `registryLock`.
     var reportedForeign: Set<[UInt8]> = []
     /// The daemon acts for others and has to make files theirs.
     let servesOthers: Bool
-    /// The store's offsets in directories stay what they are while names come and go, and for every descriptor.
+    /// The store's offsets in directories stay what they are while names come and go, and for every
+    /// descriptor.
     public let keepsListings: Bool
     let streaming = Streaming()
     let ahead: TreeReadAhead
     let removedFiles: RemovedFiles
-    /// Offsets in the store's directories are hashes of names, and reading them may wait for a disk.
+    /// Offsets in the store's directories are hashes of names, and reading them may wait for a
+    /// disk.
     let readsListingsAhead: Bool
     /// The kernel keeps what it has read and written of a file when it is opened again.
     let kernelKeepsContent: Bool
@@ -165,12 +174,14 @@ public final class Volume: @unchecked Sendable {
     /// Bytes of a page on disk: 512 or 4,096.
     public var pageBytes: Int { layout.pageBytes }
 
-    /// Opens the volume at `backingPath`: checks the root, recovers after an unclean end, begins an epoch.
+    /// Opens the volume at `backingPath`: checks the root, recovers after an unclean end, begins an
+    /// epoch.
     ///
-    /// `volumeKey` is the 32-byte key of names and metadata (from the keybag). The caller holds the exclusive lock.
-    /// `isCopy`: a backup was put in the volume's place; one that was made in use is taken as `acceptCopyInUse` says.
-    /// `kernelKeepsContent`: what the kernel has read and written of a file stays in its cache when the file is opened again.
-    /// Throws `VolumeOpenError` with what is wrong with which file.
+    /// `volumeKey` is the 32-byte key of names and metadata (from the keybag). The caller holds the
+    /// exclusive lock. `isCopy`: a backup was put in the volume's place; one that was made in use
+    /// is taken as `acceptCopyInUse` says. `kernelKeepsContent`: what the kernel has read and
+    /// written of a file stays in its cache when the file is opened again. Throws `VolumeOpenError`
+    /// with what is wrong with which file.
     public init(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
         keyring: ClassKeyring, readOnly: Bool, isCopy: Bool = false,
@@ -312,8 +323,8 @@ public final class Volume: @unchecked Sendable {
         observer?.volume(self, reports: event)
     }
 
-    /// What was accepted and could not be stored since the volume was opened, oldest first; the last of them where there
-    /// are many.
+    /// What was accepted and could not be stored since the volume was opened, oldest first; the
+    /// last of them where there are many.
     public var losses: [Loss] { lossList.all }
 
     // MARK: Doubt
@@ -335,14 +346,16 @@ public final class Volume: @unchecked Sendable {
         return body(&doubtfulEpochs)
     }
 
-    /// Changes left half-done so far: who looked through all files knows by it whether one was made half-done behind it.
+    /// Changes left half-done so far: who looked through all files knows by it whether one was made
+    /// half-done behind it.
     var halfDoneChanges: Int {
         doubtLock.lockNow()
         defer { doubtLock.unlock() }
         return halfDone
     }
 
-    /// Whether a pass over files in doubt may find what the last one could not: once the store is well again.
+    /// Whether a pass over files in doubt may find what the last one could not: once the store is
+    /// well again.
     public var needsMending: Bool { isInDoubt && isMendingDue.load(ordering: .acquiring) }
 
     func noteMendingDue(_ isDue: Bool) { isMendingDue.store(isDue, ordering: .releasing) }
@@ -355,9 +368,10 @@ public final class Volume: @unchecked Sendable {
         hasDoubt.load(ordering: .acquiring) && doubtful.contains { $0.contains(epoch) }
     }
 
-    /// A change of this file's size failed half-way and could not be undone, so that the file may look as after a power cut
-    /// once it is closed: what such a change can leave is excused from now on, and mended, as after one. On disk with the
-    /// next state record; until then the record says that the volume is in use, which comes to the same.
+    /// A change of this file's size failed half-way and could not be undone, so that the file may
+    /// look as after a power cut once it is closed: what such a change can leave is excused from
+    /// now on, and mended, as after one. On disk with the next state record; until then the record
+    /// says that the volume is in use, which comes to the same.
     func noteHalfDone(
         _ file: OpenFile, _ what: String = "a change could neither be finished nor undone"
     ) {
@@ -370,7 +384,8 @@ public final class Volume: @unchecked Sendable {
         }
     }
 
-    /// From the epoch before this one, in which requests that still run may have begun. False where that was so already.
+    /// From the epoch before this one, in which requests that still run may have begun. False where
+    /// that was so already.
     @discardableResult
     func doubt(through last: UInt32) -> Bool {
         let now = epoch.load(ordering: .sequentiallyConsistent)
@@ -440,8 +455,8 @@ public final class Volume: @unchecked Sendable {
         return counts
     }
 
-    /// Runs `body`, and once more where it failed for want of space that files which were just removed may still have had. A lock need
-    /// not wait for those.
+    /// Runs `body`, and once more where it failed for want of space that files which were just
+    /// removed may still have had. A lock need not wait for those.
     @inline(__always)
     public func withSpace(
         _ context: WorkerContext, _ body: () throws(Errno) -> Void
@@ -449,8 +464,8 @@ public final class Volume: @unchecked Sendable {
         try removedFiles.withSpace(willWait: { context.finishRequest() }, body)
     }
 
-    /// Runs `body`, and once more where it failed for want of descriptors (`EMFILE`) and some were kept open for
-    /// later. That none are left is told once, until there are some again.
+    /// Runs `body`, and once more where it failed for want of descriptors (`EMFILE`) and some were
+    /// kept open for later. That none are left is told once, until there are some again.
     @inline(__always)
     public func withDescriptors(
         _ context: WorkerContext, _ body: () throws(Errno) -> Void

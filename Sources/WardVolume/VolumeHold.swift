@@ -2,13 +2,13 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// The exclusive lock on a volume, flock(2): whoever holds it is the only one at work on the volume, as its daemon or
-/// beside it. Held until it is let go, or the process ends.
+/// The exclusive lock on a volume, flock(2): whoever holds it is the only one at work on the
+/// volume, as its daemon or beside it. Held until it is let go, or the process ends.
 ///
 /// Two locks make it up, taken in this order: that of the volume's directory, and that of the file
-/// `ward.lock` in it. Some
-/// stores that several machines mount (GlusterFS, JuiceFS, NFS) carry the locks of regular files to the other machines,
-/// and those of directories to none. The file has no content; where it is gone it is made again.
+/// `ward.lock` in it. Some stores that several machines mount (GlusterFS, JuiceFS, NFS) carry the
+/// locks of regular files to the other machines, and those of directories to none. The file has no
+/// content; where it is gone it is made again.
 public struct VolumeHold: ~Copyable, Sendable {
     public static let fileName = "ward.lock"
 
@@ -18,8 +18,8 @@ public struct VolumeHold: ~Copyable, Sendable {
     public let isWithoutLocks: Bool
 
     /// Waits for nobody. `makesFile`: where there is no `ward.lock`, one is made; where the store
-    /// can't be written to, the
-    /// directory's lock has to do. Throws EWOULDBLOCK where somebody else holds one of the two.
+    /// can't be written to, the directory's lock has to do. Throws EWOULDBLOCK where somebody else
+    /// holds one of the two.
     public init(_ path: String, makesFile: Bool = true) throws(Errno) {
         let directory = try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
         let hasDirectoryLocks = try VolumeHold.lock(directory.rawValue) == .locked
@@ -39,8 +39,8 @@ public struct VolumeHold: ~Copyable, Sendable {
         if number >= 0 { file = OwnedDescriptor(adopting: number) }
     }
 
-    /// The process that holds a volume's lock; nil where nobody does, or it is on another machine. From /proc/locks,
-    /// proc(5).
+    /// The process that holds a volume's lock; nil where nobody does, or it is on another machine.
+    /// From /proc/locks, proc(5).
     public static func holder(of path: String) -> Int32? {
         let places = [path, path + "/" + fileName].compactMap { path -> String? in
             var status = FileStatus()
@@ -89,8 +89,8 @@ public struct VolumeHold: ~Copyable, Sendable {
     }
 
     /// The descriptor of `ward.lock`, locked; -1 where there is none to be had. It is open for
-    /// reading where that does: a
-    /// file that is open for writing keeps the store from being mounted read-only.
+    /// reading where that does: a file that is open for writing keeps the store from being mounted
+    /// read-only.
     private static func lockFile(in directory: Int32, makesFile: Bool) throws(Errno) -> Int32 {
         var access = O_RDONLY
         for _ in 0..<100 {

@@ -13,8 +13,8 @@ public enum CopyStanding: Equatable, Sendable {
 }
 
 extension VolumeRoot {
-    /// Checks that the volume key is the one of the volume in this directory, by its root's record, and looks at its
-    /// state record. Changes nothing.
+    /// Checks that the volume key is the one of the volume in this directory, by its root's record,
+    /// and looks at its state record. Changes nothing.
     static func examineCopy(
         _ path: String, volumeKey: borrowing SecretBytes, storage: any Storage
     ) throws(VolumeOpenError) -> CopyStanding {
@@ -67,10 +67,11 @@ extension VolumeRoot {
 }
 
 extension Volume {
-    /// Checks that `volumeKey` is that of the volume in `backingPath`, which is not mounted, and says what its state
-    /// record tells. Changes nothing.
+    /// Checks that `volumeKey` is that of the volume in `backingPath`, which is not mounted, and
+    /// says what its state record tells. Changes nothing.
     ///
-    /// Throws `VolumeOpenError`: `damaged` where the root's directory record is missing or of another key.
+    /// Throws `VolumeOpenError`: `damaged` where the root's directory record is missing or of
+    /// another key.
     public static func examineCopy(
         backingPath: String, volumeKey: borrowing SecretBytes
     ) throws(VolumeOpenError) -> CopyStanding {
@@ -78,9 +79,9 @@ extension Volume {
             backingPath, volumeKey: volumeKey, storage: PosixStorage())
     }
 
-    /// Takes the volume in `backingPath`, which is not mounted, for a copy that was made while it was in use: whatever a copy
-    /// can have half of is accepted, with an event, until every file was read (docs/format.md §8). Durable when it returns; can
-    /// be repeated.
+    /// Takes the volume in `backingPath`, which is not mounted, for a copy that was made while it
+    /// was in use: whatever a copy can have half of is accepted, with an event, until every file
+    /// was read (docs/format.md §8). Durable when it returns; can be repeated.
     public static func acceptCopyInUse(
         backingPath: String, volumeKey: borrowing SecretBytes
     ) throws(VolumeOpenError) {

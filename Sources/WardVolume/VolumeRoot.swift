@@ -51,8 +51,8 @@ enum VolumeRoot {
         }
         if !readOnly {
             try call(path, "the state record can't be written") { () throws(Errno) in
-                // What the last mount left in the page cache of the backing store goes to disk before anything is
-                // judged by what is on disk.
+                // What the last mount left in the page cache of the backing store goes to disk
+                // before anything is judged by what is on disk.
                 if state.isInUse { try storage.syncfs(descriptor) }
                 try writeState(
                     VolumeStateRecord(isInUse: true, epoch: epoch, doubtful: doubtful), descriptor,
@@ -85,8 +85,8 @@ enum VolumeRoot {
         }
     }
 
-    /// Whether a directory without a keybag holds nothing but what `create`, or the keybag after it, leaves when it is
-    /// interrupted; a README only if it is ours, whole or not yet.
+    /// Whether a directory without a keybag holds nothing but what `create`, or the keybag after
+    /// it, leaves when it is interrupted; a README only if it is ours, whole or not yet.
     static func isUnfinished(_ descriptor: Int32, _ names: [[UInt8]]) -> Bool {
         let readmeName = "README"
         let ours = [
@@ -109,8 +109,8 @@ enum VolumeRoot {
         }
     }
 
-    /// How the root's own files are called until they are complete: always the same, so that what a power cut leaves is
-    /// written over, and no listing may take one away that is being written.
+    /// How the root's own files are called until they are complete: always the same, so that what a
+    /// power cut leaves is written over, and no listing may take one away that is being written.
     static let stagingPrefix = ".ward-new-"
 
     /// Write new, fsync, rename, fsync the directory.
@@ -140,8 +140,8 @@ enum VolumeRoot {
         try storage.fsync(directory)
     }
 
-    /// A new file. What a power cut left of the name goes; what anybody else put there (a FIFO, a second name of another
-    /// file) is not written to.
+    /// A new file. What a power cut left of the name goes; what anybody else put there (a FIFO, a
+    /// second name of another file) is not written to.
     private static func makeFile(
         _ name: String, _ directory: Int32, _ storage: any Storage
     ) throws(Errno) -> Int32 {
@@ -252,13 +252,14 @@ enum VolumeRoot {
 }
 
 extension Volume {
-    /// Whether an open directory that is no volume is what making one has left there, and nothing else.
+    /// Whether an open directory that is no volume is what making one has left there, and nothing
+    /// else.
     public static func isUnfinishedRoot(_ descriptor: Int32, _ names: [[UInt8]]) -> Bool {
         VolumeRoot.isUnfinished(descriptor, names)
     }
 
-    /// Makes the root of a new volume in the existing directory `backingPath`: directory record with `defaultClass`,
-    /// state record, README. The keybag is the caller's.
+    /// Makes the root of a new volume in the existing directory `backingPath`: directory record
+    /// with `defaultClass`, state record, README. The keybag is the caller's.
     public static func create(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
         defaultClass: ProtectionClass, storage: any Storage = PosixStorage()

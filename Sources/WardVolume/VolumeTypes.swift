@@ -16,7 +16,8 @@ public struct Caller: Sendable {
     }
 }
 
-/// A node as the kernel knows it: 1 is the root, everything else an address. Never reused with the same generation.
+/// A node as the kernel knows it: 1 is the root, everything else an address. Never reused with the
+/// same generation.
 public typealias NodeID = UInt64
 /// An open file or directory as the kernel knows it.
 public typealias HandleID = UInt64
@@ -37,13 +38,15 @@ public struct Attributes: Sendable {
     public var deviceMajor: UInt32 = 0
     public var deviceMinor: UInt32 = 0
     public var blockBytes: UInt32 = 4096
-    /// False while the file's class is not fully open: the kernel must ask again each time (time-out 0).
+    /// False while the file's class is not fully open: the kernel must ask again each time
+    /// (time-out 0).
     public var mayBeCached = true
 
     public init() {}
 }
 
-/// A name found: what the kernel remembers under it. Each one returned counts as one look-up to `forget`.
+/// A name found: what the kernel remembers under it. Each one returned counts as one look-up to
+/// `forget`.
 public struct Entry: Sendable {
     public var node: NodeID
     public var generation: UInt64
@@ -102,23 +105,26 @@ public struct WriteFlags: OptionSet, Sendable {
 
 /// Receives directory entries; says no when its buffer is full.
 public protocol DirectorySink {
-    /// `nextOffset` is what a later call passes to continue after this entry. For `readdirplus`, `entry` holds the
-    /// look-up (nil: not looked up); where false is returned the look-up was not counted.
+    /// `nextOffset` is what a later call passes to continue after this entry. For `readdirplus`,
+    /// `entry` holds the look-up (nil: not looked up); where false is returned the look-up was not
+    /// counted.
     mutating func add(
         name: UnsafeRawBufferPointer, inode: UInt64, type: UInt32, nextOffset: UInt64, entry: Entry?
     ) -> Bool
 }
 
-/// Tells the kernel to forget; implemented by the FUSE connection. No volume lock is held during a call, and calls never
-/// come from a thread that serves requests of the same file.
+/// Tells the kernel to forget; implemented by the FUSE connection. No volume lock is held during a
+/// call, and calls never come from a thread that serves requests of the same file.
 public protocol KernelNotifier: AnyObject, Sendable {
-    /// Writes dirty mapped pages back, unmaps, drops all pages and attributes of a node. Returns when that is done.
+    /// Writes dirty mapped pages back, unmaps, drops all pages and attributes of a node. Returns
+    /// when that is done.
     func invalidateContent(of node: NodeID)
     /// Drops cached attributes only.
     func invalidateAttributes(of node: NodeID)
     /// Drops one name of a directory from the kernel's cache, and the directory's listing.
     func invalidateName(_ name: [UInt8], in parent: NodeID)
-    /// Returns when write-backs that `invalidateContent` did not wait for have been served, or at `end` (monotonic).
+    /// Returns when write-backs that `invalidateContent` did not wait for have been served, or at
+    /// `end` (monotonic).
     func awaitWriteBacks(until end: Duration)
 }
 
@@ -126,18 +132,22 @@ extension KernelNotifier {
     public func awaitWriteBacks(until end: Duration) {}
 }
 
-/// Something the volume has to report. Paths are plaintext paths inside the volume, "?" where unknown.
+/// Something the volume has to report. Paths are plaintext paths inside the volume, "?" where
+/// unknown.
 public enum VolumeEvent: Sendable {
     /// A content operation was refused because of the file's class.
     case denied(path: String, protectionClass: ProtectionClass, operation: String, caller: Caller)
-    /// A file with content lost its last name, or had it taken by another file, while its class could not be read.
+    /// A file with content lost its last name, or had it taken by another file, while its class
+    /// could not be read.
     case removedUnread(
         path: String, protectionClass: ProtectionClass, operation: String, caller: Caller)
-    /// A class above C was to be set or created inside a directory that is marked as synchronised: `marked`.
+    /// A class above C was to be set or created inside a directory that is marked as synchronised:
+    /// `marked`.
     case refusedInSynchronised(
         path: String, protectionClass: ProtectionClass, marked: String, operation: String,
         caller: Caller)
-    /// A file of such a class was moved or linked into one and keeps it, or `files` of them with a directory (`path`).
+    /// A file of such a class was moved or linked into one and keeps it, or `files` of them with a
+    /// directory (`path`).
     case arrivedInSynchronised(
         path: String, protectionClass: ProtectionClass, marked: String, operation: String,
         files: Int?, caller: Caller)
@@ -199,7 +209,8 @@ final class LossList: Sendable {
 
     var all: [Loss] { entries.withLock { $0.map(\.loss) } }
 
-    /// True where it is to be told: a store that fails for a large file must not push everything else out of the log.
+    /// True where it is to be told: a store that fails for a large file must not push everything
+    /// else out of the log.
     func add(_ path: String, _ reason: String) -> Bool {
         let now = SystemClock.monotonic()
         return entries.withLock { entries in

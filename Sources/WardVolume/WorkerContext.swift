@@ -5,11 +5,11 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// What one thread needs to serve requests: page buffers, the cipher context of the file it last served, and its lock
-/// in the class gate. Used by one thread and no other, but for the wiping.
+/// What one thread needs to serve requests: page buffers, the cipher context of the file it last
+/// served, and its lock in the class gate. Used by one thread and no other, but for the wiping.
 public final class WorkerContext: @unchecked Sendable {
-    // Sendable: everything is the owning thread's, but `cipher` and the plaintext buffer, which the lock thread wipes;
-    // both sides hold `contentLock` then.
+    // Sendable: everything is the owning thread's, but `cipher` and the plaintext buffer, which the
+    // lock thread wipes; both sides hold `contentLock` then.
 
     /// Largest read or write served at once, bytes (FUSE `max_write`).
     public static let maximumTransferBytes = 1 << 20
@@ -32,16 +32,19 @@ public final class WorkerContext: @unchecked Sendable {
     private var holdsContentLock = false
     /// What waits for the content lock's release. Owning thread only.
     private var afterContent: [() -> Void] = []
-    /// Pages of the file being served that are not as they should be, and that an unclean end excuses.
+    /// Pages of the file being served that are not as they should be, and that an unclean end
+    /// excuses.
     private var excusedPages: [Int] = []
     private weak var excusedFile: OpenFile?
     private var cipher: AEADContext?
     private var cipherSerial: UInt64 = 0
     /// The epoch of the write under way, 0 for none; a durable point waits for it.
     let epochInUse = Atomic<UInt32>(0)
-    /// Odd while the request under way gives a file a class that a mark would forbid (`Volume+Synchronised.swift`).
+    /// Odd while the request under way gives a file a class that a mark would forbid
+    /// (`Volume+Synchronised.swift`).
     let classDecisions = Atomic<UInt64>(0)
-    /// Random bytes for nonces, handed out twelve at a time: getrandom(2) costs as much as sealing a page.
+    /// Random bytes for nonces, handed out twelve at a time: getrandom(2) costs as much as sealing
+    /// a page.
     private let nonces: UnsafeMutableRawPointer
     private var noncesLeft = 0
     private static let noncePoolBytes = 3072
@@ -95,8 +98,8 @@ public final class WorkerContext: @unchecked Sendable {
         }
     }
 
-    /// Runs `body` once the content lock is released: what may wait for the store (a file's path is read from there) must
-    /// not hold up a lock.
+    /// Runs `body` once the content lock is released: what may wait for the store (a file's path is
+    /// read from there) must not hold up a lock.
     func afterContent(_ body: @escaping () -> Void) {
         guard holdsContentLock else { return body() }
         afterContent.append(body)
@@ -108,12 +111,13 @@ public final class WorkerContext: @unchecked Sendable {
         for body in bodies { body() }
     }
 
-    /// After the reply was sent: what `Volume.read` returned is no longer needed, and a lock may go on.
+    /// After the reply was sent: what `Volume.read` returned is no longer needed, and a lock may go
+    /// on.
     @inline(__always)
     public func finishRequest() { unlockContent() }
 
-    /// Waits until no request that saw an earlier state of the gate is under way in this thread, and, where `wiping`,
-    /// wipes its cipher context and plaintext. False where `patience` ran out.
+    /// Waits until no request that saw an earlier state of the gate is under way in this thread,
+    /// and, where `wiping`, wipes its cipher context and plaintext. False where `patience` ran out.
     @discardableResult
     func drain(wiping: Bool, patience: Duration) -> Bool {
         let end = SystemClock.monotonic() + patience
@@ -158,8 +162,9 @@ public final class WorkerContext: @unchecked Sendable {
         excusedFile = nil
     }
 
-    /// Leaves no content of earlier requests in the buffer, the stack or the registers of the owning thread, which is
-    /// about to sleep: memory of a thread that sleeps may be swapped out. The cipher stays.
+    /// Leaves no content of earlier requests in the buffer, the stack or the registers of the
+    /// owning thread, which is about to sleep: memory of a thread that sleeps may be swapped out.
+    /// The cipher stays.
     public func scrub() {
         lockContent()
         wipePlaintext()
@@ -175,8 +180,8 @@ public final class WorkerContext: @unchecked Sendable {
         if count > plainHighWater { plainHighWater = count }
     }
 
-    /// Runs `body` with the cipher of a file; the expanded key is kept for the next request of the same file.
-    /// Content lock held. `load` brings the file key where it is not in memory.
+    /// Runs `body` with the cipher of a file; the expanded key is kept for the next request of the
+    /// same file. Content lock held. `load` brings the file key where it is not in memory.
     @inline(__always)
     func withCipher<R>(
         of file: OpenFile, load: () throws(Errno) -> SecretBytes,

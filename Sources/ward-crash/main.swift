@@ -3,7 +3,8 @@ import Synchronization
 import WardSimulatedStorage
 import WardSystem
 
-// What `make crash` runs: random operations on volumes whose power goes after every call to a simulated disk.
+// What `make crash` runs: random operations on volumes whose power goes after every call to a
+// simulated disk.
 
 let usage = """
     usage: ward-crash [--seconds N] [--seed N] [--seeds N] [--threads N] [--losses N]

@@ -5,7 +5,8 @@ import Testing
 
 /// A lock is never mistaken for corruption, and corruption never for a lock.
 @Suite struct DatabaseErrorTests {
-    /// What SQLite calls a lock where nobody translates it: errors that programs have taken for damage.
+    /// What SQLite calls a lock where nobody translates it: errors that programs have taken for
+    /// damage.
     @Test(.simulatedDevice()) func plainSQLiteCallsItDamage() async throws {
         let device = SimulatedDevice.current
         try await device.database().close()
@@ -100,8 +101,8 @@ import Testing
     }
 }
 
-/// Runs asynchronous code from a closure that is not. On a thread of its own: this one is one of the few that all tests' tasks have,
-/// and waits; the others may do so, too.
+/// Runs asynchronous code from a closure that is not. On a thread of its own: this one is one of
+/// the few that all tests' tasks have, and waits; the others may do so, too.
 func block(_ body: @escaping @Sendable () async throws -> Void) throws {
     let done = DispatchSemaphore(value: 0)
     let result = ResultBox()

@@ -46,7 +46,8 @@ import Testing
         try database.close()
     }
 
-    /// The announcement is enough: it is closed while everything can still be read, with all of it in the one file.
+    /// The announcement is enough: it is closed while everything can still be read, with all of it
+    /// in the one file.
     @Test(.simulatedDevice()) func closesWithinTheGracePeriod() async throws {
         let device = SimulatedDevice.current
         let database = try await device.database(rows: 20)
@@ -138,7 +139,8 @@ import Testing
         #expect(try await database.count() == 2)
     }
 
-    /// Locked and unlocked in the middle of a transaction: it goes on where it was (row O13) or is told `locked`.
+    /// Locked and unlocked in the middle of a transaction: it goes on where it was (row O13) or is
+    /// told `locked`.
     @Test(.simulatedDevice()) func unlockedAgainInATransaction() async throws {
         let device = SimulatedDevice.current
         let database = try await device.database()
@@ -163,7 +165,8 @@ import Testing
         #expect(try await database.integrity() == "ok")
     }
 
-    /// Every access commits or throws `locked`, whatever comes in between, and what was acknowledged is there.
+    /// Every access commits or throws `locked`, whatever comes in between, and what was
+    /// acknowledged is there.
     @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue])
     func locksUnderLoad(_ kind: ProtectedDatabase.Kind) async throws {
         let device = SimulatedDevice.current
@@ -182,7 +185,8 @@ import Testing
         try await load(.queue) { _ in try await device.reboot() }
     }
 
-    /// Refused while SQLite opens it, and unlocked before anybody can ask why: it is opened again, with nothing to tell.
+    /// Refused while SQLite opens it, and unlocked before anybody can ask why: it is opened again,
+    /// with nothing to tell.
     @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue])
     func rebootsWhileItIsOpened(_ kind: ProtectedDatabase.Kind) async throws {
         let device = SimulatedDevice.current
@@ -312,13 +316,15 @@ import Testing
         #expect(try await device.removedUnread.isEmpty)
     }
 
-    /// The process that serves the volume is killed, and another serves it: the database is opened there.
+    /// The process that serves the volume is killed, and another serves it: the database is opened
+    /// there.
     @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue])
     func followsTheVolumeToANewMount(_ kind: ProtectedDatabase.Kind) async throws {
         let device = SimulatedDevice.current
         let database = try await device.database("db", .complete, kind)
         try await device.kill()
-        // What maps a file of a volume that dies may die with it (docs/databases.md), until the news is here.
+        // What maps a file of a volume that dies may die with it (docs/databases.md), until the
+        // news is here.
         if kind == .pool { try await database.waitUntilLeft() }
         // What SQLite has in its memory it may give still; nobody says that it is locked.
         let error = await failure { try await database.add("lost") }

@@ -40,7 +40,8 @@ extension SimulatedDevice {
         return (json["pid"] as? Int).map(pid_t.init)
     }
 
-    /// Runs a shell command in the volume, so that others than this process use it; returns its exit code.
+    /// Runs a shell command in the volume, so that others than this process use it; returns its
+    /// exit code.
     @discardableResult
     func shell(_ script: String) throws -> Int32 {
         try Child.run(

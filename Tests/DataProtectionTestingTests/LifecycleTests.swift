@@ -34,8 +34,8 @@ import Testing
         for _ in 0..<10 {
             try await device.lock(.now)
             async let unlocked = device.unlock()
-            // A write that is refused leaves a page for the kernel to drop: an unlock right after it waits for a moment
-            // (decision 0067).
+            // A write that is refused leaves a page for the kernel to drop: an unlock right after
+            // it waits for a moment (decision 0067).
             while !data.isAvailable(for: .complete) {
                 try? file.seek(toOffset: 0)
                 try? file.write(contentsOf: Data("dear".utf8))
@@ -148,7 +148,8 @@ import Testing
         let file = try FileHandle(forReadingFrom: URL(fileURLWithPath: device.file("A/diary")))
         let all = try await device.holders
         #expect(Set(all.map(\.path)) == ["/A/diary"])
-        // A process that another test is starting has this one's descriptors until it executes its program.
+        // A process that another test is starting has this one's descriptors until it executes its
+        // program.
         let holders = all.filter { $0.pid == Int(getpid()) }
         #expect(holders.map(\.path) == ["/A/diary"])
         #expect(holders.first?.protectionClass == .complete)

@@ -2,7 +2,8 @@ import DataProtectionTesting
 import Foundation
 import Testing
 
-/// The recipes of docs/testing.md: each holds where it should, and fails with a message that names the file.
+/// The recipes of docs/testing.md: each holds where it should, and fails with a message that names
+/// the file.
 @Suite(.simulatedDevice()) struct RecipeTests {
     private var device: SimulatedDevice { .current }
 

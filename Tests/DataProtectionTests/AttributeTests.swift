@@ -131,7 +131,8 @@ extension DataProtectionSuite {
                                 try carried.resourceValues(forKeys: [.isExcludedFromBackupKey])
                                     .isExcludedFromBackup == true)
                         }
-                        // Without a class: it keeps the one that it has, whatever it was when the others were read.
+                        // Without a class: it keeps the one that it has, whatever it was when the
+                        // others were read.
                         attributes[.protectionKey] = nil
                         try manager.setAttributes(attributes, ofItemAtPath: item.path)
                         #expect(try volume.protection(item.lastPathComponent) == new.type)
@@ -145,7 +146,8 @@ extension DataProtectionSuite {
             let volume = try MountedVolume.mine()
             let manager = FileManager.default
             try Self.content.write(to: volume.url("f"), options: .noFileProtection)
-            // As Foundation's own attributesOfItem gives them, and as a bridged dictionary has them.
+            // As Foundation's own attributesOfItem gives them, and as a bridged dictionary has
+            // them.
             let key = FileAttributeKey(rawValue: "NSFileExtendedAttributes")
             let old = Data(FileProtectionType.none.rawValue.utf8)
             let extended: [Any] = [
@@ -403,7 +405,8 @@ extension DataProtectionSuite {
             try Self.content.write(to: volume.url("f"), options: .noFileProtection)
             try manager.createSymbolicLink(
                 atPath: volume.url("link").path, withDestinationPath: "f")
-            // A resource value is the link's own: it can have none (I10). Not because of a lock, in any state.
+            // A resource value is the link's own: it can have none (I10). Not because of a lock, in
+            // any state.
             for state in [LockState.unlocked, .locked] {
                 try volume.enter(state)
                 let error = failure {

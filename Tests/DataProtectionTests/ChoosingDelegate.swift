@@ -1,6 +1,7 @@
 import DataProtection
 
-/// Lets nothing be copied whose name is "no", and remembers what it was asked. On Linux a delegate has to have every method.
+/// Lets nothing be copied whose name is "no", and remembers what it was asked. On Linux a delegate
+/// has to have every method.
 final class ChoosingDelegate: NSObject, FileManagerDelegate, @unchecked Sendable {
     // Sendable: one thread uses it.
     var asked: [String] = []

@@ -37,7 +37,8 @@ extension DataProtectionSuite {
             #expect(
                 FileManager.default.containerURL(
                     forSecurityApplicationGroupIdentifier: "group.mine") == nil)
-            // The same questions outside of a container, in a process that has no simulated device either.
+            // The same questions outside of a container, in a process that has no simulated device
+            // either.
             await #expect(processExitsWith: .success) { Self.checkOutside() }
         }
 

@@ -3,11 +3,11 @@ import DataProtection
 import Testing
 import WardTestSupport
 
-/// The library on real mounts, served by the built program in a child process. After the last test no mount, process or
-/// file of ours may be left.
+/// The library on real mounts, served by the built program in a child process. After the last test
+/// no mount, process or file of ours may be left.
 ///
-/// A test file imports `DataProtection` and `Testing`, and not Foundation: with both, calls that they both have are
-/// ambiguous (`ImportTests`).
+/// A test file imports `DataProtection` and `Testing`, and not Foundation: with both, calls that
+/// they both have are ambiguous (`ImportTests`).
 @Suite(.leavesNothingBehind) enum DataProtectionSuite {}
 
 extension MountedVolume {

@@ -11,7 +11,8 @@ enum Repository {
     static let products = URL(fileURLWithPath: TestEnvironment.builtProgram ?? "")
         .deletingLastPathComponent().path
 
-    /// The environment of a compiler: it needs its own PATH and HOME, and must not think that it runs inside a test.
+    /// The environment of a compiler: it needs its own PATH and HOME, and must not think that it
+    /// runs inside a test.
     static var toolEnvironment: [String: String] {
         let environment = ProcessInfo.processInfo.environment
         return environment.filter { ["PATH", "HOME", "TMPDIR", "LANG"].contains($0.key) }
@@ -19,9 +20,11 @@ enum Repository {
 }
 
 extension DataProtectionSuite {
-    /// A package outside of this one depends on it by path and imports only `DataProtection`, and the simulator in its tests.
+    /// A package outside of this one depends on it by path and imports only `DataProtection`, and
+    /// the simulator in its tests.
     @Suite struct OutsidePackageTests {
-        /// `make outside` builds it, beside what is built here: by itself it would take as long as all of this.
+        /// `make outside` builds it, beside what is built here: by itself it would take as long as
+        /// all of this.
         @Test("its tests pass on a volume, unlocked and locked, and on simulated devices")
         func outsidePackage() throws {
             let built = Repository.products + "/NotesPackageTests.xctest"

@@ -133,7 +133,8 @@ extension DataProtectionSuite {
             #expect(try connections(volume) == 0)
         }
 
-        /// Connections to its control socket, unix(7): those that were accepted bear the listener's name.
+        /// Connections to its control socket, unix(7): those that were accepted bear the listener's
+        /// name.
         private func connections(_ volume: MountedVolume) throws -> Int {
             let socket = try #require(volume.socketPath())
             let table = TestEnvironment.contents(ofKernelFile: "/proc/net/unix")

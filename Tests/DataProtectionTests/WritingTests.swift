@@ -231,7 +231,8 @@ extension DataProtectionSuite {
                     }
                     if allowed { #expect(try volume.protection(path) == fileClass.type) }
                 }
-                // Over a file of class none: one that is written over keeps its class, a new one has the directory's.
+                // Over a file of class none: one that is written over keeps its class, a new one
+                // has the directory's.
                 try Self.content.write(to: volume.url("\(letter)/D"))
                 #expect(try volume.protection("\(letter)/D") == FileProtectionType.none)
                 let copy = "\(letter)/D \(state)"
@@ -321,7 +322,8 @@ extension DataProtectionSuite {
         func modes() throws {
             let volume = try MountedVolume.mine()
             for mask: mode_t in [0o022, 0o077, 0o002] {
-                // The umask is the process's: other tests make nothing whose mode they look at by it.
+                // The umask is the process's: other tests make nothing whose mode they look at by
+                // it.
                 let before = umask(mask)
                 defer { umask(before) }
                 for more: Data.WritingOptions in [[], .atomic, .withoutOverwriting] {

@@ -110,7 +110,8 @@ extension SecretBytes {
     borrowing func exposed() -> [UInt8] { withUnsafeBytes { [UInt8]($0) } }
 }
 
-/// What reading gave: a description of the fields, or the name of the error. The same for what a vector wants.
+/// What reading gave: a description of the fields, or the name of the error. The same for what a
+/// vector wants.
 enum Reading: Equatable, CustomStringConvertible {
     case fields([String])
     case refused(String)

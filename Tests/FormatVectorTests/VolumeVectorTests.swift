@@ -8,7 +8,8 @@ import WardSystem
 @testable import WardKeys
 @testable import WardVolume
 
-/// Names, links, attributes and whole files of Tests/Vectors, put on disk as they are and read through `Volume`.
+/// Names, links, attributes and whole files of Tests/Vectors, put on disk as they are and read
+/// through `Volume`.
 @Suite struct VolumeVectorTests {
     @Test func names() throws {
         let file = try VectorFile("names")
@@ -154,7 +155,8 @@ import WardSystem
     }
 }
 
-/// The directory of a volume made with the keys of a vector file, to plant things in before it is opened.
+/// The directory of a volume made with the keys of a vector file, to plant things in before it is
+/// opened.
 final class PlantedVolume {
     let path: String
     let common: Vector

@@ -131,7 +131,8 @@ import WardSystem
         let helper = try ControlClient(
             adopting: OwnedDescriptor(adopting: pair[1]), name: "daemon", timeout: .seconds(60))
         #expect(try helper.lock() == "locking")
-        // A crowd that fills the table, with a call under way in each, and more of them than there are places.
+        // A crowd that fills the table, with a call under way in each, and more of them than there
+        // are places.
         var crowd: [ControlClient] = []
         var busy: [Int32] = []
         for _ in 0..<ControlServer.maximumClients {

@@ -6,7 +6,8 @@ import WardSystem
 
 @testable import WardControl
 
-/// The connection of a trusted host at the control socket: it stands while its client does, and its secret crosses it once.
+/// The connection of a trusted host at the control socket: it stands while its client does, and its
+/// secret crosses it once.
 @Suite(.timeLimit(.minutes(10))) struct HostCallTests {
     private final class Handler: ControlHandler {
         let calls = Mutex<[ControlCall]>([])

@@ -18,7 +18,8 @@ import WardSystem
         private let ends = Ends()
         /// Of the last request for a sync: whether others would have waited for it.
         let syncHeldUpOthers = Atomic<Bool>(false)
-        /// What was left of that and of a longer one before, bytes; and whether a lock would have waited, at the last request of all.
+        /// What was left of that and of a longer one before, bytes; and whether a lock would have
+        /// waited, at the last request of all.
         let leftAtSync = Atomic<Int>(-1)
         let lockWaits = Atomic<Bool>(false)
         let share: DeviceShare
@@ -36,7 +37,8 @@ import WardSystem
             try #require(made == 0)
             kernel = OwnedDescriptor(adopting: ends.0)
             #expect(ward_fcntl_int(ends.1, F_SETFL, O_NONBLOCK) == 0)
-            // Whatever else this machine is busy with: nobody starves, what is served is served quickly, and who serves goes on.
+            // Whatever else this machine is busy with: nobody starves, what is served is served
+            // quickly, and who serves goes on.
             let alone = LoneServing(watchNanoseconds: 20_000_000) { _ in
                 ThreadUse(isRunnable: false, nanoseconds: 0, turns: 0)
             }
@@ -127,7 +129,8 @@ import WardSystem
                 awaitAnswer()
                 between()
                 asked += 1
-                // On a busy machine whoever served gets no further than the answer before the next request is there.
+                // On a busy machine whoever served gets no further than the answer before the next
+                // request is there.
                 if asked % (ServingPace.mostWaiting / 2) == 0 { usleep(200) }
             }
         }
@@ -173,7 +176,8 @@ import WardSystem
             }
             for isOther in [false, true, false] {
                 var held: Bool?
-                // On a busy machine another program is soon a while ago, and one program is not soon one.
+                // On a busy machine another program is soon a while ago, and one program is not
+                // soon one.
                 for _ in 0..<1000 where held != isOther {
                     usleep(1000)
                     device.untilFollowed()

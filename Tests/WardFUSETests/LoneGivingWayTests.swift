@@ -12,7 +12,8 @@ import WardSystem
     /// `SCHED_IDLE` of linux/sched.h.
     private static let idlePolicy: Int32 = 5
 
-    /// A worker that serves alone without a pause, and wants to give way; and one that rests, and so is on watch.
+    /// A worker that serves alone without a pause, and wants to give way; and one that rests, and
+    /// so is on watch.
     private final class Serving: Sendable {
         let alone: LoneServing
         let thread = Atomic<Int32>(0)
@@ -85,12 +86,14 @@ import WardSystem
             return line.map(String.init) ?? ""
         }
 
-        /// As a lock does, but without losing patience: on a machine that is busy the one that serves may be kept from running.
+        /// As a lock does, but without losing patience: on a machine that is busy the one that
+        /// serves may be kept from running.
         func pauseForAnHour() {
             while !alone.pauseGivingWay(nanoseconds: 3_600_000_000_000) {}
         }
 
-        /// Within ten seconds: whoever waited for the one that serves while it bound itself may still be about to free it.
+        /// Within ten seconds: whoever waited for the one that serves while it bound itself may
+        /// still be about to free it.
         func isOrdinary(on cpus: String) -> Bool {
             for _ in 0..<10_000 {
                 if self.cpus == cpus { return policy == SCHED_OTHER }
@@ -158,7 +161,8 @@ import WardSystem
             serving.pauseForAnHour()
             #expect(serving.policy == SCHED_OTHER)
             let served = serving.served.load(ordering: .relaxed)
-            // Beside other tests that compute it may be some time before it runs: ten seconds at most.
+            // Beside other tests that compute it may be some time before it runs: ten seconds at
+            // most.
             for look in 0..<10_000 {
                 usleep(1000)
                 #expect(serving.policy == SCHED_OTHER)
@@ -306,7 +310,8 @@ import WardSystem
             while serving.alone.wantsToGiveWay.load(ordering: .sequentiallyConsistent) {
                 usleep(100)
             }
-            // Waits for a look that has begun with what was wanted before: it may have seen what was waited for till then.
+            // Waits for a look that has begun with what was wanted before: it may have seen what
+            // was waited for till then.
             _ = serving.alone.hasStarved
             while serving.alone.turn.load(ordering: .sequentiallyConsistent) & 1 == 1 {
                 usleep(100)

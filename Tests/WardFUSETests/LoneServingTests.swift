@@ -117,8 +117,8 @@ import WardSystem
         #expect(alone.begin(0))
         let flag = Flag()
         let thread = try resting(alone, 1, flag)
-        // A beat at least for each look of the watch: this thread does nothing else. What the machine takes away from it may
-        // look like a stall, so it is asked for what it saw itself.
+        // A beat at least for each look of the watch: this thread does nothing else. What the
+        // machine takes away from it may look like a stall, so it is asked for what it saw itself.
         var longest: UInt64 = 0
         var last = SystemClock.nanoseconds()
         let begin = last
@@ -358,7 +358,8 @@ import WardSystem
         #expect(!programs.isOne)
         programs.note(8, at: 1001 + 2 * period)
         #expect(programs.isOne)
-        // Programs that can't be told from each other, as of another namespace of processes, are several.
+        // Programs that can't be told from each other, as of another namespace of processes, are
+        // several.
         var strangers = RecentPrograms()
         for time in 0..<10 as Range<UInt64> { strangers.note(0, at: time * period) }
         #expect(!strangers.isOne)

@@ -172,7 +172,8 @@ struct RingTests {
             as: UInt8.self, repeating: 6, count: 4096 + 5000 + 4096)
         kernel.entry.wipe()
         #expect(kernel.bytes(-4096..<5000 + 4096).allSatisfy { $0 == 0 })
-        // The next request is there already, larger than what was there before, by less than a margin and by more.
+        // The next request is there already, larger than what was there before, by less than a
+        // margin and by more.
         for (before, after) in [(4, 9000), (4, 100), (5000, 9000), (0, 9000)] {
             kernel.put(FUSE_WRITE, [], [UInt8](repeating: 5, count: before))
             _ = kernel.entry.takeRequest()

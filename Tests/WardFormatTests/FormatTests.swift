@@ -70,7 +70,8 @@ import WardSystem
         #expect(throws: FormatError.self) { try DirectoryRecord(linkTarget: "", macKey: key) }
     }
 
-    /// Records without a mark are byte for byte what version 1 writes: a volume that nobody marks in stays readable by all.
+    /// Records without a mark are byte for byte what version 1 writes: a volume that nobody marks
+    /// in stays readable by all.
     @Test func directoryRecordGoldenBytes() throws {
         let key = try SecretBytes(zeroed: 32)
         let id = (0..<16).map { UInt8($0) }

@@ -116,7 +116,8 @@ import WardSystem
             #expect(throws: FormatError.self, "\(index) bytes") {
                 try TrustedHostTable(reading: Array(bytes[..<index]))
             }
-            // With the checksum put right it parses to something else, or not at all: the MAC tells.
+            // With the checksum put right it parses to something else, or not at all: the MAC
+            // tells.
             changed.replaceSubrange(
                 (bytes.count - 32)..., with: SHA256Digest.hash(Array(changed.dropLast(32))))
             if index < bytes.count - 32, let read = try? TrustedHostTable(reading: changed) {

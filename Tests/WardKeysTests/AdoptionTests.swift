@@ -5,7 +5,8 @@ import WardSystem
 @testable import WardFormat
 @testable import WardKeys
 
-/// A copy of a volume becomes this device's own by a recovery kit; the power may go at every step of it.
+/// A copy of a volume becomes this device's own by a recovery kit; the power may go at every step
+/// of it.
 @Suite("Adopting a copy with a recovery kit")
 struct AdoptionTests {
     static let otherState = "/ward-test-other-state"
@@ -183,7 +184,8 @@ struct AdoptionTests {
                     #expect(try store.allKeys(what) == original.keys, "point \(point)")
                 }
             } catch let error as KeybagError {
-                // Only what had been decided before: the tenth wrong passcode erases, before the first step of adopting.
+                // Only what had been decided before: the tenth wrong passcode erases, before the
+                // first step of adopting.
                 #expect(plight == .toBeErased && error.code == .erased, "point \(point): \(error)")
                 what = "erased"
             }

@@ -6,7 +6,8 @@ import WardSystem
 
 @testable import WardKeys
 
-/// L5 and L6 against processes side by side, restarts, power cuts, and files that were tampered with.
+/// L5 and L6 against processes side by side, restarts, power cuts, and files that were tampered
+/// with.
 @Suite("Counting attempts")
 struct AttemptTests {
     private func path(_ volume: SimulatedVolume) -> String { volume.directory.attemptsPath }
@@ -63,7 +64,8 @@ struct AttemptTests {
         let all = Mutex<[KeybagError.Code?]>([])
     }
 
-    /// Whether the right passcode opens after the power went, at each point, while it was being tried as the tenth.
+    /// Whether the right passcode opens after the power went, at each point, while it was being
+    /// tried as the tenth.
     @Test(
         "a power cut while the right passcode is tried never disables or erases",
         arguments: SimulatedKeyStorage.Survival.allCases, [false, true])

@@ -5,7 +5,8 @@ import WardSystem
 
 @testable import WardKeys
 
-/// `KeybagStore.problems`, which a check tells: what is wrong with each of the two files, and nothing is changed.
+/// `KeybagStore.problems`, which a check tells: what is wrong with each of the two files, and
+/// nothing is changed.
 @Suite("Problems of keybags")
 struct KeybagProblemTests {
     private struct Problem: Equatable {

@@ -195,7 +195,8 @@ struct KeybagStoreTests {
 
     @Test("an older keybag is refused, and taken when told that this was a restore")
     func replay() throws {
-        // Without a passcode a change of the policy keeps the effaceable key: the older keybag is authentic.
+        // Without a passcode a change of the policy keeps the effaceable key: the older keybag is
+        // authentic.
         let volume = try SimulatedVolume(passcode: nil)
         let old = try #require(volume.storage[SimulatedVolume.keybag])
         try volume.open().changePolicy(PolicyChange(gracePeriod: .seconds(1)), passcode: nil)

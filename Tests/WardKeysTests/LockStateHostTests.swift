@@ -9,7 +9,8 @@ struct LockStateHostTests {
     typealias Machine = LockStateMachine
     static let day = LockStateMachineTests.day
 
-    /// As `LockStateMachineTests.machine`, and with hosts: "unlocked+2", "lockedWithHost" (one), "lockedWithHost+2".
+    /// As `LockStateMachineTests.machine`, and with hosts: "unlocked+2", "lockedWithHost" (one),
+    /// "lockedWithHost+2".
     static func machine(_ name: String) -> Machine {
         let parts = name.split(separator: "+")
         let state = String(parts[0])
@@ -183,7 +184,8 @@ struct LockStateHostTests {
         .hostConnected, .hostDisconnected, .hostsRevoked,
     ]
 
-    /// A caller that does what it is told: what its gate lets pass is the truth about which files can be opened.
+    /// A caller that does what it is told: what its gate lets pass is the truth about which files
+    /// can be opened.
     struct Caller {
         var machine: Machine
         var gate: ProtectionClassSet

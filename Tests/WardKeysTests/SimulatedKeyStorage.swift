@@ -6,14 +6,16 @@ import WardSystem
 
 /// Files in memory that lose power.
 ///
-/// Fault model: a file's content is durable from its `sync` on, a name from the `sync` of its directory on. The power
-/// goes just before operation number `failingAt`; from then on everything fails. What survives of the rest is one of
-/// `Survival`: a disk may have written all of it, none of it, or names without contents.
+/// Fault model: a file's content is durable from its `sync` on, a name from the `sync` of its
+/// directory on. The power goes just before operation number `failingAt`; from then on everything
+/// fails. What survives of the rest is one of `Survival`: a disk may have written all of it, none
+/// of it, or names without contents.
 final class SimulatedKeyStorage: KeyStorage {
     enum Survival: CaseIterable, Sendable {
         case everything
         case onlyWhatWasSynced
-        /// The directory reached the disk before the data of files that nobody synced: they are zeros.
+        /// The directory reached the disk before the data of files that nobody synced: they are
+        /// zeros.
         case namesWithoutContents
     }
 
@@ -59,8 +61,8 @@ final class SimulatedKeyStorage: KeyStorage {
         }
     }
 
-    /// The same by chance: each name that was not synced is the old one or the new one, each file that was not synced is there,
-    /// is zeros, or ends anywhere.
+    /// The same by chance: each name that was not synced is the old one or the new one, each file
+    /// that was not synced is there, is zeros, or ends anywhere.
     func afterPowerLoss(scattered seed: UInt64) -> State {
         var number = seed
         func below(_ limit: Int) -> Int {

@@ -5,8 +5,8 @@ import WardSystem
 
 @testable import WardKeys
 
-/// Operations that fail once and work again, as with no descriptor left or a full disk; and what another process changes
-/// between two looks.
+/// Operations that fail once and work again, as with no descriptor left or a full disk; and what
+/// another process changes between two looks.
 @Suite("Errors that pass")
 struct StorageErrorTests {
     enum Operation: Equatable, Sendable {
@@ -63,8 +63,8 @@ struct StorageErrorTests {
             storage: storage)
     }
 
-    /// The keybag is the new one, the change can't go on, and nobody can say which it is: taking the new effaceable key
-    /// back then would leave a volume that nothing opens (L7).
+    /// The keybag is the new one, the change can't go on, and nobody can say which it is: taking
+    /// the new effaceable key back then would leave a volume that nothing opens (L7).
     @Test("a change whose keybag can't be read back keeps both keys", arguments: [false, true])
     func unreadableKeybag(copyWritten: Bool) throws {
         let volume = try SimulatedVolume(passcode: "old")
@@ -97,7 +97,8 @@ struct StorageErrorTests {
         let before = [SimulatedVolume.keybag, SimulatedVolume.copy].map { volume.storage[$0] }
         try volume.open().changePasscode(try passcode("old"), to: try passcode("new"))
         let after = [SimulatedVolume.keybag, SimulatedVolume.copy].map { volume.storage[$0] }
-        // As read in the middle: the keybag is the old one, the keys beside it are the new ones already.
+        // As read in the middle: the keybag is the old one, the keys beside it are the new ones
+        // already.
         volume.storage[SimulatedVolume.keybag] = before[0]
         volume.storage[SimulatedVolume.copy] = before[1]
         let inner = volume.storage

@@ -5,7 +5,8 @@ import WardSystem
 
 @testable import WardKeys
 
-/// The device's half of trusted hosts: who gets which keys when, and what is left after a power cut.
+/// The device's half of trusted hosts: who gets which keys when, and what is left after a power
+/// cut.
 @Suite("Trusted hosts")
 struct TrustedHostTests {
     static let start: UInt64 = 1_800_000_000

@@ -4,8 +4,9 @@ import WardSystem
 
 /// Making a core dump, and searching it.
 enum CoreDumps {
-    /// Whether an abort writes a core into the working directory: no pipe or path in `core_pattern`, and a limit that
-    /// may be raised. Elsewhere the mapping's flags (VmFlags `dd`) stand for it.
+    /// Whether an abort writes a core into the working directory: no pipe or path in
+    /// `core_pattern`, and a limit that may be raised. Elsewhere the mapping's flags (VmFlags `dd`)
+    /// stand for it.
     static var arePossible: Bool {
         var limit = rlimit()
         guard getrlimit(__rlimit_resource_t(4) /* RLIMIT_CORE */, &limit) == 0,

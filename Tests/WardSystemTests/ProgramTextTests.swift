@@ -6,7 +6,8 @@ import Testing
 @Suite struct ProgramTextTests {
     @Test("code is let go of, and comes back when it is executed again")
     func letGo() throws {
-        // Other tests go on meanwhile, and fetch what they execute: now and then more than was there before.
+        // Other tests go on meanwhile, and fetch what they execute: now and then more than was
+        // there before.
         var isLess = false
         for _ in 0..<20 where !isLess {
             let before = try residentCode()

@@ -17,13 +17,14 @@ package struct Finished: Sendable {
 
 /// A program running in a process group of its own, with its streams in files.
 ///
-/// Files instead of pipes: a daemon that a program leaves behind may hold the streams open, and must not hold up the
-/// test that way.
+/// Files instead of pipes: a daemon that a program leaves behind may hold the streams open, and
+/// must not hold up the test that way.
 package final class Child: @unchecked Sendable {
     package let process: pid_t
     private var status: Int32?
 
-    /// Starts `arguments[0]`, looked up in `PATH`, with `environment` and nothing else of this process's environment.
+    /// Starts `arguments[0]`, looked up in `PATH`, with `environment` and nothing else of this
+    /// process's environment.
     package init(
         _ arguments: [String], environment: [String: String], input: Int32? = nil,
         output: Int32? = nil, errors: Int32? = nil
@@ -65,7 +66,8 @@ package final class Child: @unchecked Sendable {
         process = child
     }
 
-    /// Waits until the program ends or `seconds` pass (as long as the run's patience has them); nil after a time-out.
+    /// Waits until the program ends or `seconds` pass (as long as the run's patience has them); nil
+    /// after a time-out.
     package func wait(seconds: Double) -> Int32? {
         let deadline = Date(timeIntervalSinceNow: seconds * TestEnvironment.patience)
         var pause: UInt32 = 200
@@ -134,8 +136,8 @@ package final class Child: @unchecked Sendable {
 
     /// Copies a program to where any user may run it, by install(1).
     ///
-    /// `FileManager.copyItem` writes through a descriptor that every program started meanwhile inherits; as long as one of
-    /// those runs, execve(2) of the copy is ETXTBSY.
+    /// `FileManager.copyItem` writes through a descriptor that every program started meanwhile
+    /// inherits; as long as one of those runs, execve(2) of the copy is ETXTBSY.
     package static func copyProgram(_ source: String, to target: String) throws {
         let copied = try run(
             ["install", "-m", "0755", "--", source, target],

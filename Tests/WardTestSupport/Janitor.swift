@@ -1,6 +1,7 @@
 import Foundation
 
-/// A process that removes what a run has left, once the run ends, however it does: who is killed cleans up nothing.
+/// A process that removes what a run has left, once the run ends, however it does: who is killed
+/// cleans up nothing.
 final class Janitor: Sendable {
     private let child: Child
     /// Closed by the kernel when this process ends.

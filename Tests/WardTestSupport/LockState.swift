@@ -56,8 +56,8 @@ package enum LockState: String, CaseIterable, CustomTestStringConvertible, Senda
         fileClass == .completeUnlessOpen || opens(fileClass)
     }
 
-    /// Whether a descriptor opened while everything was open still works (O4 to O8): B's keep their keys over a lock,
-    /// not over a reboot.
+    /// Whether a descriptor opened while everything was open still works (O4 to O8): B's keep their
+    /// keys over a lock, not over a reboot.
     package func serves(_ fileClass: FileClass) -> Bool {
         opens(fileClass)
             || (fileClass == .completeUnlessOpen && (self == .locked || self == .lockedInactive))

@@ -1,7 +1,8 @@
 import Foundation
 
-/// A volume in a directory of its own, served by the built program in a child process, with a clock that only the test
-/// moves. Unmounted, its daemon ended and its files deleted when the last reference goes.
+/// A volume in a directory of its own, served by the built program in a child process, with a clock
+/// that only the test moves. Unmounted, its daemon ended and its files deleted when the last
+/// reference goes.
 package final class MountedVolume {
     package static let passcode = "correct horse"
 
@@ -73,7 +74,8 @@ package final class MountedVolume {
             [daemonProcess()].compactMap { $0 }
             + others.compactMap { line in pid_t(line.prefix { $0.isNumber }) }
         for process in killed { Glibc.kill(process, SIGKILL) }
-        // A call of the store that is under way is finished first: a file that it makes must not come behind the removal.
+        // A call of the store that is under way is finished first: a file that it makes must not
+        // come behind the removal.
         for _ in 0..<1000 where killed.contains(where: Self.isRunning) { usleep(10_000) }
         // A cut-off store may be full or read-only; what was mounted there is the test's to detach.
         let removed = try? Child.run(
@@ -202,8 +204,8 @@ package final class MountedVolume {
     /// The control socket's path.
     package func socketPath() -> String? { record()?["socket"] as? String }
 
-    /// The daemon's record in the runtime directory. One that died may have left another: that of a daemon that runs goes
-    /// first.
+    /// The daemon's record in the runtime directory. One that died may have left another: that of a
+    /// daemon that runs goes first.
     package func record() -> [String: Any]? {
         let runtime = runtimeDirectory + "/ward"
         let names = (try? FileManager.default.contentsOfDirectory(atPath: runtime)) ?? []
@@ -230,8 +232,8 @@ package final class MountedVolume {
         chown(path, user.userID, user.groupID)
     }
 
-    /// Whether a process still runs: one that only waits for its parent to notice does not. While one of its threads waits for
-    /// the disk it does: it still has its files, and their locks.
+    /// Whether a process still runs: one that only waits for its parent to notice does not. While
+    /// one of its threads waits for the disk it does: it still has its files, and their locks.
     package static func isRunning(_ process: pid_t) -> Bool {
         let stat = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8)
         guard let fields = stat?.split(separator: ")").last?.split(separator: " ") else {

@@ -1,9 +1,11 @@
 import Foundation
 import Glibc
 
-/// Runs suites of this test program once more, as nobody: mounts by fusermount3, files of one owner, no right that root has.
+/// Runs suites of this test program once more, as nobody: mounts by fusermount3, files of one
+/// owner, no right that root has.
 package enum OrdinaryUserRun {
-    /// `filter` is a regular expression as of `swift test --filter`. Returns the exit status and all output.
+    /// `filter` is a regular expression as of `swift test --filter`. Returns the exit status and
+    /// all output.
     package static func run(filter: String) throws -> (status: Int32, output: String) {
         // A copy: where this was built others may have no way in.
         var template = Array("/tmp/ward-nobody-XXXXXX".utf8CString)

@@ -1,4 +1,5 @@
-/// What one system call came to: its value as text, or the name of its error or of the signal it raised.
+/// What one system call came to: its value as text, or the name of its error or of the signal it
+/// raised.
 package struct Outcome: Equatable, CustomStringConvertible, Sendable {
     package let succeeded: Bool
     package let text: String

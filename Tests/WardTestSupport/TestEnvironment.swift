@@ -1,6 +1,7 @@
 import Foundation
 
-/// What every test on a mount shares: the programs it runs, one temporary directory for all, and the final clean-up.
+/// What every test on a mount shares: the programs it runs, one temporary directory for all, and
+/// the final clean-up.
 package final class TestEnvironment: Sendable {
     package static let shared = TestEnvironment()
 
@@ -9,13 +10,15 @@ package final class TestEnvironment: Sendable {
     /// The program under test, copied to where an ordinary user may run it.
     package let ward: String
     package let python: String
-    /// Set (`WARD_TEST_PLAIN=1`) to run what does not need ward on a plain directory instead: tests the tests.
+    /// Set (`WARD_TEST_PLAIN=1`) to run what does not need ward on a plain directory instead: tests
+    /// the tests.
     package let isPlain: Bool
     /// The environment of every child, but for the directories of its volume.
     package let variables: [String: String]
     private let janitor: Janitor?
 
-    /// How many times as long as usual the tests wait for a program (`WARD_TEST_PATIENCE`): sanitizers make them slow.
+    /// How many times as long as usual the tests wait for a program (`WARD_TEST_PATIENCE`):
+    /// sanitizers make them slow.
     package static let patience =
         ProcessInfo.processInfo.environment["WARD_TEST_PATIENCE"].flatMap(Double.init) ?? 1
     /// The programs keep what they free (scripts/sanitize): nothing can be said of their memory.
@@ -70,7 +73,8 @@ package final class TestEnvironment: Sendable {
         return path
     }
 
-    /// Throws where no mount can be served: a machine without FUSE can't pass, it has to be given FUSE.
+    /// Throws where no mount can be served: a machine without FUSE can't pass, it has to be given
+    /// FUSE.
     package func requireMounts() throws {
         guard !isPlain else { return }
         guard access("/dev/fuse", F_OK) == 0 else {
@@ -83,13 +87,14 @@ package final class TestEnvironment: Sendable {
         }
     }
 
-    /// What this run has left on the machine: mounts, processes (but for those of running tests), files.
+    /// What this run has left on the machine: mounts, processes (but for those of running tests),
+    /// files.
     package func leaks() -> [String] {
         mounts().map { "mount \($0)" } + processes().map { "process \($0)" } + files()
     }
 
-    /// To its end: Foundation takes a short read, which files of the kernel answer with, for it. What is not UTF-8 in it may
-    /// be the name of somebody else's mount.
+    /// To its end: Foundation takes a short read, which files of the kernel answer with, for it.
+    /// What is not UTF-8 in it may be the name of somebody else's mount.
     package static func contents(ofKernelFile path: String) -> String {
         guard let file = fopen(path, "r") else { return "" }
         defer { fclose(file) }
@@ -110,7 +115,8 @@ package final class TestEnvironment: Sendable {
         }.reversed()
     }
 
-    /// Processes that name the base in their command line or run the program copied there: daemons, watchdogs, probes.
+    /// Processes that name the base in their command line or run the program copied there: daemons,
+    /// watchdogs, probes.
     package func processes() -> [String] {
         let manager = FileManager.default
         let entries = (try? manager.contentsOfDirectory(atPath: "/proc")) ?? []

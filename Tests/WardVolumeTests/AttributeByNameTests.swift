@@ -5,7 +5,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Extended attributes of a file that nobody has open are read by its name: `ls -l` asks for those of each.
+/// Extended attributes of a file that nobody has open are read by its name: `ls -l` asks for those
+/// of each.
 @Suite struct AttributeByNameTests {
     private static let accessACL = "system.posix_acl_access"
 

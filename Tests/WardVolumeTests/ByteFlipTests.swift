@@ -7,9 +7,10 @@ import WardSystem
 @testable import WardSimulatedStorage
 @testable import WardVolume
 
-/// Every byte of a volume is changed in turn (of a large file, some by chance): the answer is `EIO` (or a name that is
-/// nobody's) with an event that names the file, or the byte is one that docs/format.md says does not matter.
-/// `WARD_TAMPER_ALL=1` changes every bit of every byte, with pages of 4,096 bytes, too.
+/// Every byte of a volume is changed in turn (of a large file, some by chance): the answer is `EIO`
+/// (or a name that is nobody's) with an event that names the file, or the byte is one that
+/// docs/format.md says does not matter. `WARD_TAMPER_ALL=1` changes every bit of every byte, with
+/// pages of 4,096 bytes, too.
 @Suite struct ByteFlipTests {
     private static let isThorough = getenv("WARD_TAMPER_ALL") != nil
 
@@ -163,7 +164,8 @@ import WardSystem
         var (unseen, seen) = tampered.truth.compare(found.sight, found.events)
         switch place {
         case .attributeName:
-            // An attribute under another name was removed, and that is not seen (docs/threat-model.md §10).
+            // An attribute under another name was removed, and that is not seen
+            // (docs/threat-model.md §10).
             unseen.removeAll { $0.contains("attribute") || $0.contains(": mode ") }
         case .attributeValue(_, BackingMode.attributeName):
             // Nor are other modes.

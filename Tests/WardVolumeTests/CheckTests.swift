@@ -11,9 +11,11 @@ import WardSystem
 
 @testable import WardVolume
 
-/// `VolumeCheck`: what it finds, what a repair makes of it, and what is left when the power goes in the middle.
+/// `VolumeCheck`: what it finds, what a repair makes of it, and what is left when the power goes in
+/// the middle.
 @Suite struct CheckTests {
-    /// A volume with some of everything, closed cleanly: what is damaged is done to its backing directory.
+    /// A volume with some of everything, closed cleanly: what is damaged is done to its backing
+    /// directory.
     private final class Tree {
         let harness: VolumeHarness
         /// Plain path to content.
@@ -1046,7 +1048,8 @@ import WardSystem
         #expect(call > 40)
     }
 
-    /// Two directories without a record, names that open nowhere, half of a long name, a leftover. The content of each file.
+    /// Two directories without a record, names that open nowhere, half of a long name, a leftover.
+    /// The content of each file.
     private func diskWithDamagedNames(
         _ kind: DiskKind
     ) throws -> (keys: CrashKeys, disk: SimulatedDisk, content: [UInt8]) {
@@ -1111,7 +1114,8 @@ import WardSystem
             disk.onChange { image, _ in images.all.append(image) }
             let report = VolumeCheck(volume.volume, repairs: true, name: "now", threads: 1).run()
             disk.onChange(nil)
-            // Two records, two names at the top, one below the directory whose ID nothing tells, a leftover.
+            // Two records, two names at the top, one below the directory whose ID nothing tells, a
+            // leftover.
             #expect(
                 report.findings.map(\.kind.rawValue).sorted()
                     == ["leftover", "name", "name", "name", "record", "record"],

@@ -5,8 +5,8 @@ import WardSimulatedStorage
 import WardSystem
 import WardVolume
 
-/// The store of a volume fails, at every call in turn: the program gets the error, nothing acknowledged is lost, nothing leaks,
-/// and everything goes on.
+/// The store of a volume fails, at every call in turn: the program gets the error, nothing
+/// acknowledged is lost, nothing leaks, and everything goes on.
 @Suite struct CrashErrorTests {
     @Test(
         "random operations, one in three on a store that fails",
@@ -92,7 +92,8 @@ import WardVolume
         }
     }
 
-    /// Operations on names and attributes, of things that are there: "old", a directory "sub", and what `name` gives.
+    /// Operations on names and attributes, of things that are there: "old", a directory "sub", and
+    /// what `name` gives.
     private static func operations(
         _ name: String
     ) -> [(String, (CrashBench, NodeID) throws -> Void)] {

@@ -4,7 +4,8 @@ import WardSimulatedStorage
 import WardSystem
 import WardVolume
 
-/// New directories on stores that keep the order of changes, and on those that don't (decision 0052).
+/// New directories on stores that keep the order of changes, and on those that don't (decision
+/// 0052).
 @Suite struct CrashRecordTests {
     @Test("A directory whose name is durable has its record, whatever was synced of it")
     func recordFirst() throws {

@@ -7,11 +7,12 @@ import WardSystem
 
 @testable import WardVolume
 
-/// After a sync that failed Linux has dropped the pages it could not write, and calls the next one good (decision 0054). The
-/// simulated disk does that, too.
+/// After a sync that failed Linux has dropped the pages it could not write, and calls the next one
+/// good (decision 0054). The simulated disk does that, too.
 @Suite struct CrashSyncTests {
-    /// `change` with its n-th call failing, for every n, and once more; then what `judge` says to a power cut that takes all
-    /// that is not flushed, and to one that takes nothing but what was dropped.
+    /// `change` with its n-th call failing, for every n, and once more; then what `judge` says to a
+    /// power cut that takes all that is not flushed, and to one that takes nothing but what was
+    /// dropped.
     private func everyFailure(
         pages: Int = 5, _ change: (CrashBench) throws -> Void,
         _ judge: (CrashBench, CrashVolume, String) throws -> Void
@@ -53,7 +54,8 @@ import WardSystem
         }
     }
 
-    /// What is behind the new end would look like a growth that was interrupted: with its old size for a good one.
+    /// What is behind the new end would look like a growth that was interrupted: with its old size
+    /// for a good one.
     @Test("A file made shorter and synced has its new size, whatever failed before")
     func shortenedAndSynced() throws {
         try everyFailure { bench in
@@ -280,7 +282,8 @@ import WardSystem
         let volume = try CrashVolume(bench.keys, on: disk)
         let file = try volume.lookup("file", in: 1)
         try volume.setClass(file.node, .complete)
-        // With a name that the kernel has forgotten its fsync is one of the whole store (`CrashNameTests`).
+        // With a name that the kernel has forgotten its fsync is one of the whole store
+        // (`CrashNameTests`).
         let directory = try volume.makeDirectory("directory", in: 1)
         let (other, first) = try volume.create("other", in: 1)
         volume.release(first)
@@ -399,7 +402,8 @@ import WardSystem
             directories.append(try volume.makeDirectory("\(number)", in: 1).node)
         }
         try volume.volume.durablePoint()
-        // Of none of these is the header durable: one sync of the store for all, before the first record.
+        // Of none of these is the header durable: one sync of the store for all, before the first
+        // record.
         for node in directories {
             let (_, handle) = try volume.create("file", in: node)
             try volume.write(handle, 0, bench.content)
@@ -408,12 +412,14 @@ import WardSystem
         let isEach = order == .posix
         var before = bench.disk.changes
         for node in directories[..<4] { try volume.setClass(node, .complete, isSynced: false) }
-        // A sync of the store, in two calls; records that are made and moved to their places; a sync of each directory.
+        // A sync of the store, in two calls; records that are made and moved to their places; a
+        // sync of each directory.
         #expect(bench.disk.changes - before == 2 + 4 * (isEach ? 3 : 2))
         for number in 0..<4 {
             #expect(try classAfterCut(bench, "\(number)") == (isEach ? .complete : .none))
         }
-        // Who sets one with a sync of its own relies on that one, also where it is that class already, as far as is known.
+        // Who sets one with a sync of its own relies on that one, also where it is that class
+        // already, as far as is known.
         volume.forget(directories[2])
         let again = try volume.lookup("2", in: 1)
         try volume.setClass(again.node, .complete)
@@ -450,7 +456,8 @@ import WardSystem
             volume.forget(found.node)
         }
         bench.disk.onChange(nil)
-        // Of what was there before the mount nothing is known: it may have been copied there just now.
+        // Of what was there before the mount nothing is known: it may have been copied there just
+        // now.
         #expect(syncs.withLock { $0 } == 1)
     }
 
@@ -556,7 +563,8 @@ import WardSystem
             if let entry = try? left.lookup("later", in: found.node) {
                 let isKnown =
                     try left.classOf(entry.node) == .completeUntilFirstUserAuthentication
-                // Without a journal its name may be there without anything else before it is synced.
+                // Without a journal its name may be there without anything else before it is
+                // synced.
                 #expect(isKnown || order == .posix, "\(place)")
                 left.forget(entry.node)
             } else {
@@ -663,7 +671,8 @@ import WardSystem
             let bench = try CrashBench()
             let (_, other) = try bench.volume.create("other", in: 1)
             try bench.volume.write(other, 0, [1, 2, 3])
-            // From here on files are read from the disk when they are opened, and this one's epoch is none in doubt.
+            // From here on files are read from the disk when they are opened, and this one's epoch
+            // is none in doubt.
             bench.disk.fail(SimulatedDisk.Faults(after: 0, .ioError))
             #expect(throws: Errno.ioError) { try bench.volume.fsync(other) }
             bench.disk.fail(nil)

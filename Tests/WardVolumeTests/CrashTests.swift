@@ -6,7 +6,8 @@ import WardSimulatedStorage
 import WardSystem
 import WardVolume
 
-/// Volumes on simulated disks whose power goes after every call (docs/hacking.md, "Simulated crashes").
+/// Volumes on simulated disks whose power goes after every call (docs/hacking.md, "Simulated
+/// crashes").
 @Suite struct CrashTests {
     /// Fixed seeds; each once found something. `WARD_CRASH_SEED` replays another one.
     private static let seeds: [UInt64] = {
@@ -190,7 +191,8 @@ import WardVolume
     @Test("writing to a file that is not mended does not take away what excuses its other pages")
     func writingBesideAFinding() throws {
         let bench = try CrashBench(pages: 6)
-        // The second page goes into doubt, and the one after it is lost to a disk that had not written it.
+        // The second page goes into doubt, and the one after it is lost to a disk that had not
+        // written it.
         let more = [UInt8](repeating: 3, count: 4 * 4060)
         var seen = 0
         try bench.crash([.units], seeds: 80) {
@@ -437,7 +439,8 @@ import WardVolume
         for attack in ["cut", "cut to the first page", "wiped", "wiped last", "wiped first"] {
             for isInUse in [false, true] {
                 let bench = try CrashBench(pages: 4)
-                // An unclean end, long after the file was made durable: others are in doubt, this one is not.
+                // An unclean end, long after the file was made durable: others are in doubt, this
+                // one is not.
                 if !isInUse { try bench.volume.volume.close() }
                 let number = try bench.volume.attributes(bench.node).inode
                 let image = SimulatedDisk(bench.disk.image.afterPowerCut(.everything, seed: 0))

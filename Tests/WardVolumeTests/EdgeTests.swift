@@ -7,7 +7,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// What goes wrong only at an edge: a thread in between, a call that fails half-way, a number near its limit.
+/// What goes wrong only at an edge: a thread in between, a call that fails half-way, a number near
+/// its limit.
 @Suite struct EdgeTests {
     @Test func statMayMeetTheLastClose() throws {
         let harness = try VolumeHarness()
@@ -58,7 +59,8 @@ import WardSystem
         harness.volume.release(now, harness.context)
     }
 
-    /// `ln -s` and `mv -T` while others follow the link; and what is kept with attributes: a mode that its owner can't read.
+    /// `ln -s` and `mv -T` while others follow the link; and what is kept with attributes: a mode
+    /// that its owner can't read.
     @Test func aReplacedLinkCanBeReadByWhoeverFoundIt() throws {
         let harness = try VolumeHarness()
         let volume = harness.volume
@@ -111,8 +113,8 @@ import WardSystem
         harness.volume.release(handle, harness.context)
     }
 
-    /// Found by seed 1795384467059 of `make crash`: of a directory that the kernel forgot and found again there are two nodes as long
-    /// as a file knows a name in the first.
+    /// Found by seed 1795384467059 of `make crash`: of a directory that the kernel forgot and found
+    /// again there are two nodes as long as a file knows a name in the first.
     @Test func aNameThatWentInAForgottenDirectoryIsForgotten() throws {
         let harness = try VolumeHarness()
         let volume = harness.volume

@@ -5,8 +5,9 @@ import WardSystem
 
 @testable import WardVolume
 
-/// The real store, whose n-th change (or n-th call of any kind) fails, with `ENOSPC` after part of a write was done; or that
-/// is not there for a while; or that gives what is read in several answers.
+/// The real store, whose n-th change (or n-th call of any kind) fails, with `ENOSPC` after part of
+/// a write was done; or that is not there for a while; or that gives what is read in several
+/// answers.
 final class FailingStorage: Storage, @unchecked Sendable {
     private let real = PosixStorage()
     private let lock = NSLock()
@@ -83,7 +84,8 @@ final class FailingStorage: Storage, @unchecked Sendable {
         }
     }
 
-    /// The `n`-th call from now (0: the next one) fails, calls that only look included; and all after it, if `andLater`.
+    /// The `n`-th call from now (0: the next one) fails, calls that only look included; and all
+    /// after it, if `andLater`.
     func failCall(_ n: Int, _ error: Errno, andLater: Bool = false) {
         lock.withLock {
             callCountdown = n
@@ -92,7 +94,8 @@ final class FailingStorage: Storage, @unchecked Sendable {
         }
     }
 
-    /// The `n`-th pread(2) from now (0: the next one) gives `bytes` of the bytes that are there, at most.
+    /// The `n`-th pread(2) from now (0: the next one) gives `bytes` of the bytes that are there, at
+    /// most.
     func shortenAnswer(_ n: Int, to bytes: Int) {
         lock.withLock {
             shortCountdown = n

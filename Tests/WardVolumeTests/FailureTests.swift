@@ -6,7 +6,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// The n-th change of the backing store fails, for every n: the program gets the error, and what was acknowledged stays.
+/// The n-th change of the backing store fails, for every n: the program gets the error, and what
+/// was acknowledged stays.
 @Suite struct FailureTests {
     @Test(arguments: [512, 4096], [Errno.noSpace, .ioError])
     func aFailedWriteLeavesWhatWasThere(pageBytes: Int, error: Errno) throws {
@@ -22,7 +23,8 @@ import WardSystem
                 let wasReached = storage.hasFailed
                 storage.stop()
                 if failed {
-                    // Old bytes up to the old size; a write inside the file may have got some of its own in.
+                    // Old bytes up to the old size; a write inside the file may have got some of
+                    // its own in.
                     let now = try harness.read(handle, 0, 1 << 20)
                     #expect(now.count >= min(old.count, pageBytes), "\(label), call \(n)")
                     if label == "append" || label == "grow" {

@@ -4,7 +4,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// A kernel with dirty mapped pages: an invalidation writes them back, in pages of 4,096 bytes, before it returns.
+/// A kernel with dirty mapped pages: an invalidation writes them back, in pages of 4,096 bytes,
+/// before it returns.
 final class FakeKernel: KernelNotifier, @unchecked Sendable {
     // Sendable: what changes is behind `lock`.
     struct DirtyPage {
@@ -45,7 +46,8 @@ final class FakeKernel: KernelNotifier, @unchecked Sendable {
     var failures: [Errno] { lock.withLock { failed } }
     var invalidations: Int { lock.withLock { invalidated.count } }
 
-    /// From now on an invalidation returns before its pages are written back, as in kernels before 6.16.
+    /// From now on an invalidation returns before its pages are written back, as in kernels before
+    /// 6.16.
     func sendsLate() { lock.withLock { isLate = true } }
 
     func awaitWriteBacks(until end: Duration) {

@@ -7,8 +7,9 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Every call of the store fails in turn, those that only look included: the program gets the store's error, everything is as
-/// it was or as it should be, nobody is told of tampering, and all goes on.
+/// Every call of the store fails in turn, those that only look included: the program gets the
+/// store's error, everything is as it was or as it should be, nobody is told of tampering, and all
+/// goes on.
 @Suite struct FaultTests {
     static let errors: [Errno] = [
         .ioError, .noSpace, Errno(rawValue: EDQUOT), .readOnlyFileSystem, .staleNFSFileHandle,
@@ -311,8 +312,8 @@ import WardSystem
         ),
     ]
 
-    /// By name: type, class, content, attribute names.
-    /// `isLenient`: of `file`, only whether it is as a change that was interrupted may leave it.
+    /// By name: type, class, content, attribute names. `isLenient`: of `file`, only whether it is
+    /// as a change that was interrupted may leave it.
     private func snapshot(_ place: Place, isLenient: Bool = false) throws -> [String: String] {
         var all: [String: String] = [".": try place.harness.classOf(place.directory)]
         for name in try place.harness.names(in: place.directory) {
@@ -335,7 +336,8 @@ import WardSystem
         return all
     }
 
-    /// Each byte as it was, or as some action makes it; at a place where one makes the file shorter, zero up to the old end.
+    /// Each byte as it was, or as some action makes it; at a place where one makes the file
+    /// shorter, zero up to the old end.
     private func judge(_ bytes: [UInt8]) -> String {
         let isPossible = bytes.enumerated().allSatisfy { index, byte in
             if index < 4000 { return byte == Self.content[index] }

@@ -6,11 +6,11 @@ import WardSystem
 @testable import WardSimulatedStorage
 @testable import WardVolume
 
-/// Ciphertext that is authentic, at another place or from another time: pages, files, names, records, attributes. What is seen
-/// is `EIO` or a name that is nobody's, with an event. The changes that are not seen are the list
-/// in docs/threat-model.md §10, and only that: a name is bound to its directory, a page to its file
-/// and its place there, an attribute to its file or directory; what a name leads to is bound to
-/// neither.
+/// Ciphertext that is authentic, at another place or from another time: pages, files, names,
+/// records, attributes. What is seen is `EIO` or a name that is nobody's, with an event. The
+/// changes that are not seen are the list in docs/threat-model.md §10, and only that: a name is
+/// bound to its directory, a page to its file and its place there, an attribute to its file or
+/// directory; what a name leads to is bound to neither.
 @Suite struct MovedCiphertextTests {
     enum Answer {
         /// Refused, with an event that names what is refused.
@@ -59,8 +59,8 @@ import WardSystem
     }
 
     /// Which file a name leads to is written nowhere, so that whoever can write to the store and
-    /// read one directory of the
-    /// mount reads everything that is open (docs/threat-model.md §10 and §17).
+    /// read one directory of the mount reads everything that is open (docs/threat-model.md §10 and
+    /// §17).
     @Test(
         "files, directories and links exchanged across directories are not detected",
         arguments: [512, 4096])
@@ -69,8 +69,7 @@ import WardSystem
     }
 
     /// The volume key needs no passcode: with the device's files another class for what will be
-    /// made in a directory can be
-    /// authentic (docs/threat-model.md §3).
+    /// made in a directory can be authentic (docs/threat-model.md §3).
     @Test("a directory's class forged with the volume key is not detected", arguments: [512, 4096])
     func forgedDirectoryClassIsNotDetected(pageBytes: Int) throws {
         judge(
@@ -178,7 +177,8 @@ import WardSystem
 
     private static let pages: [Attack] = {
         var all: [Attack] = []
-        // What was written before the doubtful epoch is as safe after an unclean end as after a clean one.
+        // What was written before the doubtful epoch is as safe after an unclean end as after a
+        // clean one.
         for (path, excused) in [("/plain", Answer?.none), ("/doubtful", .excused(["/doubtful"]))] {
             all += [
                 pages("nothing but the hint", path, .ignored) { _, _ in },
@@ -359,9 +359,8 @@ import WardSystem
             image.inodes[1]!.entries[tampered.storedName("/one")] = nil
         },
         // A stored name belongs to its directory: elsewhere it is nobody's. That it is gone from
-        // its own is as with any file
-        // that is deleted, which nobody sees. Under a name of the other directory it is seen
-        // nowhere (`acrossDirectories`).
+        // its own is as with any file that is deleted, which nobody sees. Under a name of the other
+        // directory it is seen nowhere (`acrossDirectories`).
         attack("a stored name moved to another directory", .unseen(["/dir/inner"])) {
             image, tampered in
             image.moveStoredName(tampered)
@@ -529,7 +528,8 @@ extension TamperedVolume {
         clean.inodes[identity(path)]!.entries[Array(".ward".utf8)]!
     }
 
-    /// The target of a directory's record, with another class, as whoever has the volume key can write it.
+    /// The target of a directory's record, with another class, as whoever has the volume key can
+    /// write it.
     fileprivate func forged(_ target: String, _ protectionClass: ProtectionClass) -> String {
         do {
             let derived = try VolumeKeys(volumeKey: CrashKeys.secret(keys.volumeKey))

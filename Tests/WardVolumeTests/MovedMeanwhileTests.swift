@@ -8,7 +8,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Names that move while something goes through all files, or changes what a directory gives to them.
+/// Names that move while something goes through all files, or changes what a directory gives to
+/// them.
 @Suite struct MovedMeanwhileTests {
     /// After a power cut: files whose ends only the doubt excuses.
     private func unfinishedFiles(_ names: [String], seed: UInt64 = 0) throws -> CrashVolume {

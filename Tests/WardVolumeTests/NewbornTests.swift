@@ -5,13 +5,14 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Who walks through all files meets one that a program is making at that moment: between the store's name and the program's node
-/// of it, the walk has another node, and knows nothing of what the program does then.
+/// Who walks through all files meets one that a program is making at that moment: between the
+/// store's name and the program's node of it, the walk has another node, and knows nothing of what
+/// the program does then.
 @Suite struct NewbornTests {
     private let storage = CreatingStorage()
 
-    /// The node that a walk makes of the name of the next file, as the pass does with one that it has listed; `then` is what the walk
-    /// does before the program goes on.
+    /// The node that a walk makes of the name of the next file, as the pass does with one that it
+    /// has listed; `then` is what the walk does before the program goes on.
     private func meet(_ volume: Volume, then: @escaping @Sendable (Node) -> Void) -> Met {
         let met = Met()
         storage.afterCreation.withLock {

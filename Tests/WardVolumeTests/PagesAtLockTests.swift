@@ -8,8 +8,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// What the kernel may still have in its pages after a lock (row L1), and the volume has to make it drop. Both were found by
-/// `make soak`.
+/// What the kernel may still have in its pages after a lock (row L1), and the volume has to make it
+/// drop. Both were found by `make soak`.
 @Suite struct PagesAtLockTests {
     @Test("Row O4: at a reboot no page of class B can be filled once the last were dropped")
     func rebootLeavesNoRoomForReads() throws {
@@ -19,7 +19,8 @@ import WardSystem
         let (node, plain) = try harness.create("plain")
         try harness.setClass(node, "D")
         try harness.write(plain, 0, [4])
-        // A request that holds up the wiping: it is answered, and not finished, when pages are dropped for the last time.
+        // A request that holds up the wiping: it is answered, and not finished, when pages are
+        // dropped for the last time.
         let (begins, isAnswered, mayFinish) = (
             DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0)
         )

@@ -255,7 +255,8 @@ import WardSystem
     }
 }
 
-/// A disk. Tells who closes what was opened for its place only (`O_PATH`), and does that only when it does not hang.
+/// A disk. Tells who closes what was opened for its place only (`O_PATH`), and does that only when
+/// it does not hang.
 private final class SlowlyClosingStorage: ManualStorage, @unchecked Sendable {
     // Sendable: what it adds is behind a mutex.
     private struct State {

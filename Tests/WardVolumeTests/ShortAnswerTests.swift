@@ -6,10 +6,11 @@ import WardSystem
 
 @testable import WardVolume
 
-/// pread(2) may give fewer bytes than there are, before the end of the file (network and FUSE stores do): nothing is taken for
-/// a hole, the end or damage for that.
+/// pread(2) may give fewer bytes than there are, before the end of the file (network and FUSE
+/// stores do): nothing is taken for a hole, the end or damage for that.
 @Suite struct ShortAnswerTests {
-    /// `/dense`, `/holes` with holes and `/short`, which ends in its first page, of pages of `pageBytes`.
+    /// `/dense`, `/holes` with holes and `/short`, which ends in its first page, of pages of
+    /// `pageBytes`.
     private func fill(_ harness: VolumeHarness) throws -> [String: [UInt8]] {
         let page = harness.parameters.pageBytes
         var contents: [String: [UInt8]] = [:]
@@ -45,7 +46,8 @@ import WardSystem
             let handle = try harness.open(node)
             defer { harness.volume.release(handle, harness.context) }
             #expect(try harness.read(handle, 0, 1 << 20) == content, "\(what): \(name)")
-            // Inside a page, of which the rest is read; and to the end and back, for the page that was the last.
+            // Inside a page, of which the rest is read; and to the end and back, for the page that
+            // was the last.
             for offset in stride(from: 10, to: content.count - 20, by: 1000) {
                 try harness.write(handle, offset, Array(content[offset..<(offset + 10)]))
             }

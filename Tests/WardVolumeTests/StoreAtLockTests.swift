@@ -8,8 +8,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Row L2: stores that hang, fail or are full while a class is closing neither hold up a lock nor lose
-/// anything silently.
+/// Row L2: stores that hang, fail or are full while a class is closing neither hold up a lock nor
+/// lose anything silently.
 @Suite struct StoreAtLockTests {
     /// A class A file with mapped pages that differ from what is stored.
     private struct Mapped {
@@ -33,7 +33,8 @@ import WardSystem
             kernel.store(node, handle, 0, new)
         }
 
-        /// A program's write of this many bytes 0xEE, on a thread of its own. The semaphore tells of its end.
+        /// A program's write of this many bytes 0xEE, on a thread of its own. The semaphore tells
+        /// of its end.
         func beginWrite(_ count: Int, at offsetBytes: UInt64) -> DispatchSemaphore {
             let (volume, handle, caller) = (harness.volume, self.handle, harness.caller)
             let isWritten = DispatchSemaphore(value: 0)
@@ -59,7 +60,8 @@ import WardSystem
             return isWritten
         }
 
-        /// The lock, on a thread of its own; how long it took, nil where it does not end within `seconds`.
+        /// The lock, on a thread of its own; how long it took, nil where it does not end within
+        /// `seconds`.
         func lock(deadline: Duration, seconds: Double) -> (report: EvictionReport, took: Double)? {
             let volume = harness.volume
             let done = DispatchSemaphore(value: 0)
@@ -221,7 +223,8 @@ import WardSystem
     func onePageFails() throws {
         let mapped = try Mapped()
         let harness = mapped.harness
-        // Held back until everything is accepted, so that pages are stored in runs: one fails, then go its pages one by one.
+        // Held back until everything is accepted, so that pages are stored in runs: one fails, then
+        // go its pages one by one.
         mapped.storage.hang.lock()
         #expect(mapped.lock(deadline: .seconds(3), seconds: 30) != nil)
         mapped.storage.failAfter(0, .ioError)

@@ -4,8 +4,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// What the backing store is asked for by each common operation. A number that grows here is time that everybody pays;
-/// one that shrinks is written down.
+/// What the backing store is asked for by each common operation. A number that grows here is time
+/// that everybody pays; one that shrinks is written down.
 @Suite struct StoreCallTests {
     private let storage = CountingStorage()
     private let harness: VolumeHarness
@@ -222,7 +222,8 @@ import WardSystem
         var seen: [String] = []
         var offset: UInt64 = 0
         while true {
-            // A handle of its own for every ten names, as if the kernel had kept the rest and dropped it.
+            // A handle of its own for every ten names, as if the kernel had kept the rest and
+            // dropped it.
             let handle = try harness.volume.openDirectory(1, harness.context)
             defer { harness.volume.releaseDirectory(handle, harness.context) }
             var sink = LimitedSink(limit: 10)

@@ -5,7 +5,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Files that are written from one end to the other are not kept in the store's memory (decision 0069).
+/// Files that are written from one end to the other are not kept in the store's memory (decision
+/// 0069).
 @Suite struct StreamingTests {
     private static let mebibyte = 1 << 20
     private let storage = StreamStorage()
@@ -168,7 +169,8 @@ import WardSystem
                 told.withLock { $0 = error }
             }
         }
-        // It has counted the failures before it syncs; there is none yet. Then it may be believed too early.
+        // It has counted the failures before it syncs; there is none yet. Then it may be believed
+        // too early.
         for _ in 0..<300_000 where !storage.isSynced.load(ordering: .acquiring) { usleep(100) }
         usleep(50_000)
         storage.hanging.unlock()

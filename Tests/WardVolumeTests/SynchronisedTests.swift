@@ -7,7 +7,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Rows Y1 to Y8 of docs/sync.md, at the volume itself: what a mark refuses and what it tells, under races and failures, too.
+/// Rows Y1 to Y8 of docs/sync.md, at the volume itself: what a mark refuses and what it tells,
+/// under races and failures, too.
 @Suite struct SynchronisedTests {
     private static let protected = ["A", "B", "CX"]
     private static let classA = "NSFileProtectionComplete"

@@ -5,8 +5,8 @@ import WardSystem
 @testable import WardSimulatedStorage
 @testable import WardVolume
 
-/// A small volume with every feature on a simulated disk, what a program sees in it, and a judge who compares that with what
-/// it should be after somebody has changed the disk.
+/// A small volume with every feature on a simulated disk, what a program sees in it, and a judge
+/// who compares that with what it should be after somebody has changed the disk.
 struct TamperedVolume {
     let keys: CrashKeys
     let layout: PageLayout
@@ -15,7 +15,8 @@ struct TamperedVolume {
     let olderInUse: DiskImage
     /// After the last clean end.
     let clean: DiskImage
-    /// After an unclean one: `/doubtful` was written in the epoch that is in doubt, all else before it.
+    /// After an unclean one: `/doubtful` was written in the epoch that is in doubt, all else before
+    /// it.
     let unclean: DiskImage
     /// What a program sees in both.
     let truth: Sight
@@ -120,8 +121,8 @@ struct TamperedVolume {
         return (sight, volume.events.problems)
     }
 
-    /// Whether `ward check` has anything to tell of it: damage, or what it could not reach. That there is a name that is
-    /// nobody's is no answer.
+    /// Whether `ward check` has anything to tell of it: damage, or what it could not reach. That
+    /// there is a name that is nobody's is no answer.
     func isFoundByCheck(_ image: DiskImage) throws -> Bool {
         let volume = try CrashVolume(keys, on: SimulatedDisk(image))
         let report = VolumeCheck(volume.volume, repairs: false, name: "now", threads: 1).run()
@@ -142,7 +143,8 @@ struct TamperedVolume {
     func identity(_ path: String) -> UInt64 { truth.entries[path]!.identity }
 }
 
-/// What a program sees in a volume: by path, everything that is not an error as it is, and every error.
+/// What a program sees in a volume: by path, everything that is not an error as it is, and every
+/// error.
 struct Sight {
     enum Outcome: Equatable, CustomStringConvertible {
         case bytes([UInt8])
@@ -243,8 +245,8 @@ struct Sight {
 
     // MARK: Judging
 
-    /// How `found` differs from this, the truth. `unseen`: what was given as true and is not, of which nobody was told.
-    /// `seen`: what was refused, with an event that names it.
+    /// How `found` differs from this, the truth. `unseen`: what was given as true and is not, of
+    /// which nobody was told. `seen`: what was refused, with an event that names it.
     func compare(_ found: Sight, _ events: [String]) -> (unseen: [String], seen: [String]) {
         var unseen: [String] = []
         var seen: [String] = []
@@ -255,7 +257,8 @@ struct Sight {
             let end = path.lastIndex(of: "/")!
             return end == path.startIndex ? "/" : String(path[..<end])
         }
-        /// A name that is not there: its directory is damaged (or one above), or has a name that is nobody's.
+        /// A name that is not there: its directory is damaged (or one above), or has a name that is
+        /// nobody's.
         func isExplained(_ path: String) -> Bool {
             if path == "/" { return false }
             let parent = parent(path)
@@ -299,7 +302,8 @@ struct Sight {
                 }
             }
             let isDirectory = mode_t(was.mode) & S_IFMT == S_IFDIR
-            // An authentic header or record of something else has a class, too; then nothing else of it is right.
+            // An authentic header or record of something else has a class, too; then nothing else
+            // of it is right.
             let isRefused =
                 now.content.isError
                 || isDirectory && events.contains { $0.hasPrefix("foreign: \(path): ") }
@@ -323,7 +327,8 @@ struct Sight {
 }
 
 extension Sight.Entry {
-    /// Everything of a node; `names` of a directory. `known`: whose attributes are asked for beside those that are listed.
+    /// Everything of a node; `names` of a directory. `known`: whose attributes are asked for beside
+    /// those that are listed.
     fileprivate static func read(
         _ volume: CrashVolume, _ node: NodeID, _ known: Sight.Entry?
     ) throws -> (entry: Sight.Entry, names: [String]) {
@@ -370,8 +375,8 @@ extension Sight.Entry {
 // MARK: Changing the disk
 
 extension TamperedVolume {
-    /// Whether a byte of a backing file can make a difference (docs/format.md §4): the tail behind the last whole page is
-    /// nobody's, and so is what follows a header without a key.
+    /// Whether a byte of a backing file can make a difference (docs/format.md §4): the tail behind
+    /// the last whole page is nobody's, and so is what follows a header without a key.
     func matters(_ offset: Int, of identity: UInt64) -> Bool {
         let content = clean.inodes[identity]!.content
         if offset >= content.size / layout.pageBytes * layout.pageBytes { return false }

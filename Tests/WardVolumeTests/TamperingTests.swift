@@ -6,7 +6,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Ciphertext changed behind the volume's back is `EIO`, never wrong bytes; an unclean end is excused, and mended.
+/// Ciphertext changed behind the volume's back is `EIO`, never wrong bytes; an unclean end is
+/// excused, and mended.
 @Suite struct TamperingTests {
     /// One file of three pages, closed; the volume closed too. The path of its backing file.
     private func makeFile(_ harness: VolumeHarness, _ data: [UInt8]) throws -> String {

@@ -86,7 +86,8 @@ import WardSystem
             .filter { $0.entry.name.first == prefix.asciiValue }.map(\.entry.inode)
     }
 
-    /// Without the first ones, so that those at `index` and behind it do not follow each other in the order of inodes as well.
+    /// Without the first ones, so that those at `index` and behind it do not follow each other in
+    /// the order of inodes as well.
     private func untilApart(_ listed: [UInt64], at index: Int) throws -> [UInt64] {
         let sorted = listed.sorted()
         let start = try #require(

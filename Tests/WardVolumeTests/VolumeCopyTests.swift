@@ -6,8 +6,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// A copy that was made while the volume was in use opens, whatever the order in which its files were copied (docs/format.md
-/// §8, "Copies"); a copy of a clean volume stays strict.
+/// A copy that was made while the volume was in use opens, whatever the order in which its files
+/// were copied (docs/format.md §8, "Copies"); a copy of a clean volume stays strict.
 @Suite struct VolumeCopyTests {
     /// A volume in use, and a copy of it that grows file by file as a tool makes it.
     fileprivate final class Copying {
@@ -208,7 +208,8 @@ import WardSystem
         #expect(throws: Errno.ioError) { try content(copy) }
     }
 
-    /// What the acceptance is needed for: an unclean end excuses two epochs, which is not enough for a copy.
+    /// What the acceptance is needed for: an unclean end excuses two epochs, which is not enough
+    /// for a copy.
     @Test(
         "without it, the rule for a power cut refuses them",
         arguments: [Tear.newPagesWithoutTheLast, .oldPagesOnly])

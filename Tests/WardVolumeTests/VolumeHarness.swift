@@ -39,8 +39,8 @@ final class VolumeHarness {
         context = WorkerContext(volume: volume)
     }
 
-    /// Another directory with the ciphertext of the same volume, opened as it is (or, with `isCopy`, as a backup that was
-    /// put in the volume's place).
+    /// Another directory with the ciphertext of the same volume, opened as it is (or, with
+    /// `isCopy`, as a backup that was put in the volume's place).
     init(copyOf other: VolumeHarness, in directory: String, isCopy: Bool = false) throws {
         self.directory = directory
         parameters = other.parameters

@@ -82,7 +82,8 @@ void tree_read(const char *directory, uint64_t first, uint64_t end) {
     report(seconds() - begin, end - first);
 }
 
-/* --- by the names that directories tell, as find and rm -r do ---------------------------------------------------- */
+/* --- by the names that directories tell, as find and rm -r do
+ * ---------------------------------------------------- */
 
 static DIR *open_directory(int at, const char *name) {
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -167,7 +168,8 @@ void rewrite_tree(const char *directory) {
     report(seconds() - begin, files);
 }
 
-/* --- all names in one directory ---------------------------------------------------------------------------------- */
+/* --- all names in one directory
+ * ---------------------------------------------------------------------------------- */
 
 static const char *plain_name(const char *directory, uint64_t number) {
     static char name[4096];
@@ -207,7 +209,8 @@ void names_check(const char *directory, uint64_t count, uint64_t bytes) {
     report(0, count);
 }
 
-/* --- many processes, each with files of its own ------------------------------------------------------------------ */
+/* --- many processes, each with files of its own
+ * ------------------------------------------------------------------ */
 
 struct work {
     const char *directory;

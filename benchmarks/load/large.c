@@ -1,4 +1,5 @@
-/* Large files. Where several jobs work, job n has the file PATH.n to itself, of its share of the bytes. */
+/* Large files. Where several jobs work, job n has the file PATH.n to itself, of its share of the
+ * bytes. */
 #include "load.h"
 
 struct work {
@@ -68,9 +69,11 @@ void check(const char *path, uint64_t bytes, uint64_t jobs) {
     report(0, bytes);
 }
 
-/* --- random blocks ----------------------------------------------------------------------------------------------- */
+/* --- random blocks
+ * ----------------------------------------------------------------------------------------------- */
 
-/* The first `count` of a shuffled list of all block numbers: distinct, and the same in every run. */
+/* The first `count` of a shuffled list of all block numbers: distinct, and the same in every
+ * run. */
 static uint32_t *shuffled_blocks(uint64_t bytes, uint64_t count, uint64_t seed) {
     uint64_t blocks = bytes / BLOCK;
     if (count > blocks) fail("%" PRIu64 " blocks asked of a file of %" PRIu64, count, blocks);
@@ -138,7 +141,8 @@ void random_check(const char *path, uint64_t bytes, uint64_t count, uint64_t job
     report(0, bytes / BLOCK);
 }
 
-/* --- 16 KiB at a time, seven of ten of them reads ---------------------------------------------------------------- */
+/* --- 16 KiB at a time, seven of ten of them reads
+ * ---------------------------------------------------------------- */
 
 enum { UNIT = 4 * BLOCK };
 
@@ -195,7 +199,8 @@ void share_check(const char *path, uint64_t bytes, uint64_t count, uint64_t jobs
     report(0, bytes / BLOCK);
 }
 
-/* --- appends ----------------------------------------------------------------------------------------------------- */
+/* --- appends
+ * ----------------------------------------------------------------------------------------------------- */
 
 void append(const char *path, uint64_t count) {
     int fd = open_or_fail(path, O_WRONLY | O_CREAT | O_APPEND);
@@ -214,7 +219,8 @@ void append_check(const char *path, uint64_t count) {
     report(0, count);
 }
 
-/* --- a file with holes, of any length ---------------------------------------------------------------------------- */
+/* --- a file with holes, of any length
+ * ---------------------------------------------------------------------------- */
 
 /* Block numbers are made of the counter alone, so that reading knows what was written. */
 static uint64_t sparse_block(uint64_t bytes, uint64_t i) { return mix(i) % (bytes / BLOCK); }

@@ -28,10 +28,12 @@ extern uint64_t random_state;
 uint64_t next_random(void);
 
 double seconds(void);
-/* The one line on standard output: how long the timed part took, and of how many operations or bytes it was. */
+/* The one line on standard output: how long the timed part took, and of how many operations or
+ * bytes it was. */
 void report(double elapsed, uint64_t operations);
 
-/* Block n of a file is block n % 256 of the pattern, its first 8 bytes made of n and a generation. */
+/* Block n of a file is block n % 256 of the pattern, its first 8 bytes made of n and a
+ * generation. */
 void stamp(unsigned char *block, uint64_t number, uint64_t generation);
 void fill_block(unsigned char *block, uint64_t number, uint64_t generation);
 void check_block(const unsigned char *block, uint64_t number, uint64_t generation);
@@ -41,7 +43,8 @@ void close_or_fail(int fd);
 void pwrite_all(int fd, const void *bytes, size_t count, off_t offset);
 void pread_all(int fd, void *bytes, size_t count, off_t offset);
 
-/* Runs `body` in `jobs` processes that begin together; seconds from there to the end of the last one. */
+/* Runs `body` in `jobs` processes that begin together; seconds from there to the end of the last
+ * one. */
 double in_parallel(uint64_t jobs, void (*body)(uint64_t job, const void *context), const void *context);
 
 void stream_write(const char *path, uint64_t bytes);

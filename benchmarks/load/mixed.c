@@ -1,4 +1,5 @@
-/* A mixed run: one process does what programs do to files, in any order, and compares each result with a model. */
+/* A mixed run: one process does what programs do to files, in any order, and compares each
+ * result with a model. */
 #include "load.h"
 
 #include <dirent.h>

@@ -8,8 +8,9 @@ import WardSystem
 
 /// What people type, and the files that commands read.
 let commandParsers: [Parser] = [
-    /// A command, and one argument a line. Nothing of it is run but what reads the arguments and judges them. Not by way of
-    /// the root, which puts together all commands each time: that takes longer than everything else.
+    /// A command, and one argument a line. Nothing of it is run but what reads the arguments and
+    /// judges them. Not by way of the root, which puts together all commands each time: that takes
+    /// longer than everything else.
     Parser(name: "command-line", maximumBytes: 512) { bytes in
         let words = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
             .map { String(decoding: $0, as: UTF8.self) }

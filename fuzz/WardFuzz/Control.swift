@@ -60,7 +60,8 @@ let controlParsers: [Parser] = [
     },
 ]
 
-/// The strings of secret members are in locked memory and nowhere else: not in the text that was parsed, not in the value.
+/// The strings of secret members are in locked memory and nowhere else: not in the text that was
+/// parsed, not in the value.
 private func keepSecrets(_ bytes: [UInt8]) {
     let members: Set<String> = ["passcode", "secret"]
     var text = bytes
@@ -81,7 +82,8 @@ private func keepSecrets(_ bytes: [UInt8]) {
     }
 }
 
-/// Long, of letters alone, with one that no number, `true`, `false` or `null` has: where it is found, it is in a string.
+/// Long, of letters alone, with one that no number, `true`, `false` or `null` has: where it is
+/// found, it is in a string.
 private func isTelling(_ secret: [UInt8]) -> Bool {
     secret.count >= 4
         && secret.allSatisfy { (UInt8(ascii: "a")...UInt8(ascii: "z")).contains($0 | 0x20) }

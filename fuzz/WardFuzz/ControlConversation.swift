@@ -61,7 +61,8 @@ enum ControlConversation {
         return received.split(separator: 0).map(Array.init)
     }
 
-    /// Answers as the daemon does: at once or again and again, and looks at parameters of every type.
+    /// Answers as the daemon does: at once or again and again, and looks at parameters of every
+    /// type.
     private final class Handler: ControlHandler {
         func handle(_ call: ControlCall) {
             let parameters = call.parameters

@@ -3,8 +3,8 @@ import WardSystem
 
 @testable import WardFormat
 
-/// Structures of files and directories (docs/format.md). Those with a MAC are read as they come, and again with the MAC
-/// that they should have: else nothing but that would ever be tested.
+/// Structures of files and directories (docs/format.md). Those with a MAC are read as they come,
+/// and again with the MAC that they should have: else nothing but that would ever be tested.
 let formatParsers: [Parser] = [
     Parser(name: "file-header", maximumBytes: 512) { bytes in
         // The volume hands over whole pages.

@@ -3,7 +3,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Files of a temporary directory that may not become large, and that nobody needs after a power cut.
+/// Files of a temporary directory that may not become large, and that nobody needs after a power
+/// cut.
 final class FuzzStorage: PosixStorage, @unchecked Sendable {
     static let maximumBytes = 8 << 20
 
@@ -29,7 +30,8 @@ final class FuzzStorage: PosixStorage, @unchecked Sendable {
         try super.fallocate(
             descriptor, mode: mode, offsetBytes: offsetBytes, lengthBytes: lengthBytes)
     }
-    /// Of FIFOs and sockets nothing is to be learned here that of files is not; devices are real ones.
+    /// Of FIFOs and sockets nothing is to be learned here that of files is not; devices are real
+    /// ones.
     override func mknodat(
         _ directory: Int32, _ path: UnsafePointer<CChar>, _ mode: mode_t, _ device: dev_t
     ) throws(Errno) {

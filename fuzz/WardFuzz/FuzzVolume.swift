@@ -55,7 +55,8 @@ final class FuzzVolume {
         volume.admit([.a, .b])
     }
 
-    /// Unmounts, mounts, and reads everything there is: whatever was asked for, nothing may be damaged by it.
+    /// Unmounts, mounts, and reads everything there is: whatever was asked for, nothing may be
+    /// damaged by it.
     func checkEverything() {
         do {
             try volume.close()
@@ -118,7 +119,8 @@ final class FuzzVolume {
 
     func remove() { Scratch.remove(directory) }
 
-    /// What the volume reports that must not be. (A mapped page that is written back while its class is closed is lost.)
+    /// What the volume reports that must not be. (A mapped page that is written back while its
+    /// class is closed is lost.)
     private final class Damage: VolumeObserver {
         private let reports = Mutex<[String]>([])
 

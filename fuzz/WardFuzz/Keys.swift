@@ -4,8 +4,8 @@ import WardSystem
 
 @testable import WardFormat
 
-/// The keybag, recovery kits and the device's own files (docs/format-keybag.md). Each is read as it comes, and again with
-/// the checksum that it should have.
+/// The keybag, recovery kits and the device's own files (docs/format-keybag.md). Each is read as it
+/// comes, and again with the checksum that it should have.
 let keyParsers: [Parser] = [
     Parser(name: "keybag") { bytes in
         for bytes in [bytes, withChecksum(bytes)] {
@@ -103,7 +103,8 @@ private func roundTrip<T>(
     require(write(value) == bytes, "\(what) changes: \(value)")
 }
 
-/// Of an entry without a time the kit's ID is dropped, so that it is not the bytes that have to be the same.
+/// Of an entry without a time the kit's ID is dropped, so that it is not the bytes that have to be
+/// the same.
 private func readRecoveryRecord(_ bytes: [UInt8]) {
     let record = taken { () throws(FormatError) in try RecoveryRecord(reading: bytes) }
     guard let record else { return }

@@ -2,8 +2,9 @@ import WardSystem
 
 /// Something that reads bytes which ward did not write, and what has to hold for any of them.
 ///
-/// A run ends in one of three ways: the bytes are refused, they are taken and what was read survives being written and read
-/// again (or whatever else `run` checks), or the process ends. The last one is what the fuzzer looks for.
+/// A run ends in one of three ways: the bytes are refused, they are taken and what was read
+/// survives being written and read again (or whatever else `run` checks), or the process ends. The
+/// last one is what the fuzzer looks for.
 struct Parser: Sendable {
     /// As fuzz/run and the directories of inputs have it.
     let name: String

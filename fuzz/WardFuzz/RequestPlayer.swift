@@ -8,10 +8,11 @@ import WardVolume
 
 /// Plays requests to a volume, as the kernel might send them, and looks at each answer.
 ///
-/// An input is a list of requests: opcode 1 ‖ node 1 ‖ handle 1 ‖ length 1 ‖ body. The kernel is trusted to name only nodes
-/// and handles that it was given (their numbers are addresses), of the right kind, and to forget what it looked up; so node
-/// and handle are indices into what was given so far, and are put into the body where it has them. Everything else is as
-/// the input says: flags, modes, sizes, offsets, names, data.
+/// An input is a list of requests: opcode 1 ‖ node 1 ‖ handle 1 ‖ length 1 ‖ body. The kernel is
+/// trusted to name only nodes and handles that it was given (their numbers are addresses), of the
+/// right kind, and to forget what it looked up; so node and handle are indices into what was given
+/// so far, and are put into the body where it has them. Everything else is as the input says:
+/// flags, modes, sizes, offsets, names, data.
 final class RequestPlayer {
     /// Opcodes that are none of the kernel's.
     private static let lock: UInt8 = 200
@@ -66,7 +67,8 @@ final class RequestPlayer {
         send(opcode, chosen, body)
     }
 
-    /// The node that the request is about, with nodes and handles put into the body; nil where there is none.
+    /// The node that the request is about, with nodes and handles put into the body; nil where
+    /// there is none.
     private func choose(
         _ shape: Shape, _ node: UInt8, _ handle: UInt8, _ body: inout [UInt8]
     ) -> NodeID? {
@@ -251,8 +253,8 @@ final class RequestPlayer {
 
     /// Keeps the answer to one request.
     ///
-    /// Concurrency: requests that sync are answered on the spot, by this thread, while no more than half of the workers do;
-    /// the mutex is for the compiler.
+    /// Concurrency: requests that sync are answered on the spot, by this thread, while no more than
+    /// half of the workers do; the mutex is for the compiler.
     private final class Channel: ReplyChannel {
         private struct State {
             var unique: UInt64 = 0

@@ -76,8 +76,9 @@ struct Shape {
         }
     }
 
-    /// Makes names of what follows the structure, as the kernel does: without slashes, neither empty nor `.` nor `..`, and
-    /// ended. What is not one request already may stay as it is: `kernel-messages` has that.
+    /// Makes names of what follows the structure, as the kernel does: without slashes, neither
+    /// empty nor `.` nor `..`, and ended. What is not one request already may stay as it is:
+    /// `kernel-messages` has that.
     static func tidy(_ body: inout [UInt8], from start: Int, _ names: Names) {
         let wanted: Int
         switch names {

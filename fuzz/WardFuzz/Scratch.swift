@@ -3,8 +3,8 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Files and directories of this process, taken away when it ends in order. What a crash leaves lies in the directory that
-/// fuzz/run made for everything, and goes with it.
+/// Files and directories of this process, taken away when it ends in order. What a crash leaves
+/// lies in the directory that fuzz/run made for everything, and goes with it.
 enum Scratch {
     private static let directories = Mutex<[String]>([])
 

@@ -3,8 +3,8 @@ import Glibc
 // WardFuzz --list                              names and longest inputs of all parsers
 // WardFuzz NAME [libFuzzer's options] [DIRECTORY|FILE]…
 //
-// fuzz/run builds and calls it. libFuzzer calls it again itself (-fork, -minimize_crash), without the name: the
-// environment tells then.
+// fuzz/run builds and calls it. libFuzzer calls it again itself (-fork, -minimize_crash), without
+// the name: the environment tells then.
 
 @_extern(c, "LLVMFuzzerRunDriver")
 func runDriver(

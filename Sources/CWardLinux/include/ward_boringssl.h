@@ -1,10 +1,9 @@
 /* The few BoringSSL functions that ward calls inside swift-crypto, by their prefixed names.
  *
- * They link from the objects of the package `swift-crypto`, which is pinned to one exact version because these names
- * are not its public interface. `SelfTest` runs known-answer tests over all of them before a key is used, and the test
- * suite compares them with the public API. Declarations: BoringSSL's aead.h, aes.h, hmac.h, hkdf.h, sha2.h, evp.h,
- * curve25519.h.
- */
+ * They link from the objects of the package `swift-crypto`, which is pinned to one exact version
+ * because these names are not its public interface. `SelfTest` runs known-answer tests over all
+ * of them before a key is used, and the test suite compares them with the public API.
+ * Declarations: BoringSSL's aead.h, aes.h, hmac.h, hkdf.h, sha2.h, evp.h, curve25519.h. */
 #ifndef WARD_BORINGSSL_H
 #define WARD_BORINGSSL_H
 

@@ -1,10 +1,11 @@
 /* The kernel's FUSE protocol up to version 7.44, as far as ward speaks it.
  *
- * Names and layouts are those of the kernel's include/uapi/linux/fuse.h, which distributions ship in older versions than
- * the kernels people run; the kernel promises that they never change. Every structure ends at a multiple of eight bytes.
- * A request is `fuse_in_header`, then the structure of its opcode, then names, each ended by a zero byte, or data. A
- * reply is `fuse_out_header`, then the structure of the opcode or data. Comments say where requests differ from that.
- */
+ * Names and layouts are those of the kernel's include/uapi/linux/fuse.h, which distributions
+ * ship in older versions than the kernels people run; the kernel promises that they never
+ * change. Every structure ends at a multiple of eight bytes. A request is `fuse_in_header`, then
+ * the structure of its opcode, then names, each ended by a zero byte, or data. A reply is
+ * `fuse_out_header`, then the structure of the opcode or data. Comments say where requests
+ * differ from that. */
 #ifndef WARD_FUSE_H
 #define WARD_FUSE_H
 
@@ -459,7 +460,8 @@ struct fuse_notify_inval_entry_out {
     uint32_t flags;
 };
 
-/* ioctl(2) on a newly opened /dev/fuse: joins it to the connection of another descriptor. _IOR(229, 0, uint32_t) */
+/* ioctl(2) on a newly opened /dev/fuse: joins it to the connection of another descriptor.
+ * _IOR(229, 0, uint32_t) */
 #define FUSE_DEV_IOC_CLONE 0x8004e500UL
 
 /* Tells the processor that this is a busy wait; Swift has no intrinsic for it. */
@@ -471,9 +473,9 @@ static inline void ward_cpu_relax(void) {
 #endif
 }
 
-/* FUSE over io_uring (Linux 6.14; fs/fuse/dev_uring.c): requests and replies lie in buffers that the daemon registers, one
- * entry for each request under way, for the queue of each possible CPU. Only FORGET, INTERRUPT and notifications still
- * go by the device file. */
+/* FUSE over io_uring (Linux 6.14; fs/fuse/dev_uring.c): requests and replies lie in buffers that
+ * the daemon registers, one entry for each request under way, for the queue of each possible
+ * CPU. Only FORGET, INTERRUPT and notifications still go by the device file. */
 #define FUSE_URING_OP_IN_BYTES 128
 
 struct fuse_uring_ent_in_out {

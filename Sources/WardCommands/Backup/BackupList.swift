@@ -11,8 +11,9 @@ enum BackupTool: String, CaseIterable, ExpressibleByArgument {
     var wantsAbsolutePaths: Bool { self == .restic || self == .borg }
 }
 
-/// Paths of a volume in the words of the program that reads them. What each takes was tried with the program itself
-/// (`BackupToolTests`): restic 0.14, rclone 1.60, rsync 3.2, GNU tar 1.34, Borg 1.2.
+/// Paths of a volume in the words of the program that reads them. What each takes was tried with
+/// the program itself (`BackupToolTests`): restic 0.14, rclone 1.60, rsync 3.2, GNU tar 1.34, Borg
+/// 1.2.
 struct BackupList {
     /// Nil: plain paths.
     var tool: BackupTool?
@@ -34,7 +35,8 @@ struct BackupList {
         }
     }
 
-    /// Appends the lines of one directory. A path that has the separator in it can't be written: these are returned.
+    /// Appends the lines of one directory. A path that has the separator in it can't be written:
+    /// these are returned.
     func append(_ directory: BackupDirectory, to out: inout [UInt8]) -> [[UInt8]] {
         var unwritable: [[UInt8]] = []
         if directory.path.isEmpty, !isExcludes, tool == .tar || tool == .borg {
@@ -70,10 +72,12 @@ struct BackupList {
         case .rsync, .tar: return [relative(path)]
         case .borg: return [absolute(path)]
         case .restic:
-            // It takes a directory that is named with everything in it; one that something in it is named of comes along.
+            // It takes a directory that is named with everything in it; one that something in it is
+            // named of comes along.
             return kind == .directory ? [] : [absolute(path)]
         case .rclone:
-            // Patterns, because its lists of files can't name symbolic links; it asks for a link under both names.
+            // Patterns, because its lists of files can't name symbolic links; it asks for a link
+            // under both names.
             if kind == .directory { return [] }
             let pattern = slash + escaped(path, "*?[]{}\\")
             return kind == .link ? [pattern, pattern + Array(".rclonelink".utf8)] : [pattern]

@@ -2,7 +2,8 @@ import Glibc
 import WardSystem
 import WardVolume
 
-/// The two lists that a backup's command finds in its environment, as files that go with this value.
+/// The two lists that a backup's command finds in its environment, as files that go with this
+/// value.
 final class BackupLists {
     let directory: String
     var filesPath: String { directory + "/files" }

@@ -4,8 +4,8 @@ import WardKeys
 import WardSystem
 import WardVolume
 
-/// The backing directory that a backup is of, and what finds what belongs into it. Works in every state, mounted or not:
-/// it needs the keys of this device, and no passcode.
+/// The backing directory that a backup is of, and what finds what belongs into it. Works in every
+/// state, mounted or not: it needs the keys of this device, and no passcode.
 struct BackupSource {
     /// As many as there are likely to be CPUs; a disk is not faster with more.
     private static let threads = 4
@@ -16,7 +16,8 @@ struct BackupSource {
     /// Where it is mounted now; nil where nobody serves it.
     let mounted: FoundVolume?
 
-    /// `named`: the volume's directory, or any path in its mount; `what` begins the sentence where that fails.
+    /// `named`: the volume's directory, or any path in its mount; `what` begins the sentence where
+    /// that fails.
     init(_ named: String, _ what: String) throws(CommandFailure) {
         path = try VolumeDirectory.path(named, what)
         mounted = RuntimeDirectory().serving(path)
@@ -44,7 +45,8 @@ struct BackupSource {
         }
     }
 
-    /// Looks at everything, with progress; tells what could not be looked at. Returns whether all could.
+    /// Looks at everything, with progress; tells what could not be looked at. Returns whether all
+    /// could.
     func look(
         _ what: String, stamps: Bool = false, _ console: Console,
         _ body: (BackupDirectory) -> Void

@@ -78,7 +78,8 @@ struct ContainerRunCommand: ParsableCommand {
                 ContainerRunCommand.what, id.text, why: "it is a group's: no app's home",
                 hint: "ward container list \(Text.shellQuoted(containers.root))", status: .usage)
         }
-        // Programs clear their caches and temporary files, directories included, and expect them to be there.
+        // Programs clear their caches and temporary files, directories included, and expect them to
+        // be there.
         containers.restoreDirectories(of: container)
         // Before the environment is the container's.
         let view = sandbox ? try view(container.path, groups, containers.root) : nil

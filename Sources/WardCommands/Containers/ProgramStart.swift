@@ -25,7 +25,8 @@ enum ProgramStart {
     private static let notFound: Int32 = 127
     private static let notExecutable: Int32 = 126
 
-    /// execvp(3): returns only where it fails, with the exit code for that; the failure is on stderr.
+    /// execvp(3): returns only where it fails, with the exit code for that; the failure is on
+    /// stderr.
     static func replaceThisProcess(
         _ command: [String], hint: String = "check the command"
     ) -> Int32 {

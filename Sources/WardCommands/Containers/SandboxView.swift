@@ -160,8 +160,8 @@ struct SandboxView {
         return files
     }
 
-    /// Whether the way to `path` leads through one of these directories. A program could have made a
-    /// link there, which must not have a file shown that lies outside.
+    /// Whether the way to `path` leads through one of these directories. A program could have made
+    /// a link there, which must not have a file shown that lies outside.
     private func isFound(_ path: String, by directories: [String]) -> Bool {
         func isInside(_ place: String) -> Bool {
             directories.contains { PathBytes.isInside(place, $0) }

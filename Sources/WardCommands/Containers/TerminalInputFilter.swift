@@ -1,13 +1,14 @@
 import Glibc
 
-/// A filter of system calls, seccomp(2), that keeps a program from typing into its terminal: `TIOCSTI`, and what `TIOCLINUX`
-/// pastes on a console. A shell that reads from there afterwards would run it, outside of the sandbox. All other calls are let
-/// through.
+/// A filter of system calls, seccomp(2), that keeps a program from typing into its terminal:
+/// `TIOCSTI`, and what `TIOCLINUX` pastes on a console. A shell that reads from there afterwards
+/// would run it, outside of the sandbox. All other calls are let through.
 enum TerminalInputFilter {
     /// asm-generic/ioctls.h, as on x86 and ARM.
     private static let requests: [UInt32] = [0x5412 /* TIOCSTI */, 0x541C /* TIOCLINUX */]
 
-    /// linux/audit.h, and the numbers of ioctl(2): a kernel serves the programs of several architectures.
+    /// linux/audit.h, and the numbers of ioctl(2): a kernel serves the programs of several
+    /// architectures.
     private static let architectures: [(architecture: UInt32, calls: [UInt32])] = [
         (0xC000_003E /* x86_64 */, [16, 0x4000_0000 + 514 /* x32 */]),
         (0x4000_0003 /* i386 */, [54]),
@@ -15,7 +16,8 @@ enum TerminalInputFilter {
         (0x4000_0028 /* arm */, [54]),
     ]
 
-    /// linux/filter.h: code 2, jump if true 1, jump if false 1, value 4, in the machine's order. Jumps are over instructions.
+    /// linux/filter.h: code 2, jump if true 1, jump if false 1, value 4, in the machine's order.
+    /// Jumps are over instructions.
     private struct Instruction {
         var code: UInt16
         var ifTrue: UInt8 = 0
@@ -28,7 +30,8 @@ enum TerminalInputFilter {
         }
     }
 
-    /// `struct seccomp_data`, linux/seccomp.h: low half of the second argument, on a little-endian machine.
+    /// `struct seccomp_data`, linux/seccomp.h: low half of the second argument, on a little-endian
+    /// machine.
     private enum Field: UInt32 {
         case call = 0
         case architecture = 4

@@ -1,7 +1,8 @@
 import Glibc
 import WardSystem
 
-/// What the demo shows, chapter by chapter. Paths are short because the working directory is the demo's own.
+/// What the demo shows, chapter by chapter. Paths are short because the working directory is the
+/// demo's own.
 struct DemoChapters {
     let world: DemoWorld
     private let hasGit: Bool

@@ -1,7 +1,8 @@
 import Glibc
 import WardSystem
 
-/// Searches a directory for words, as somebody with the disk would: in contents, names and link targets.
+/// Searches a directory for words, as somebody with the disk would: in contents, names and link
+/// targets.
 struct DemoSearch {
     private(set) var files = 0
     private(set) var bytes = 0

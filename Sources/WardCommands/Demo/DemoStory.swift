@@ -4,8 +4,7 @@ import WardSystem
 /// The demo's plot: chapters in order, cleaned up after whatever happens.
 enum DemoStory {
     /// Held back while the demo runs, so that Ctrl-C, or a reader who goes away (`ward demo |
-    /// head`), ends it between two
-    /// steps and after the clean-up.
+    /// head`), ends it between two steps and after the clean-up.
     static let signals = [SIGINT, SIGTERM, SIGHUP, SIGPIPE]
 
     static func tell(_ narrator: Narrator) throws {

@@ -3,8 +3,9 @@ import Glibc
 import WardControl
 import WardSystem
 
-/// The demo's own corner of the machine: a temporary directory with the volume, the mount point, ward's state and its
-/// sockets. Every ward command runs as a child process with that corner as its environment.
+/// The demo's own corner of the machine: a temporary directory with the volume, the mount point,
+/// ward's state and its sockets. Every ward command runs as a child process with that corner as its
+/// environment.
 final class DemoWorld {
     struct Outcome {
         var code: Int32
@@ -56,7 +57,8 @@ final class DemoWorld {
         narrator.good(text)
     }
 
-    /// Runs a command, shows it and what it says; its exit code must be `expecting` (nil: any but 0).
+    /// Runs a command, shows it and what it says; its exit code must be `expecting` (nil: any but
+    /// 0).
     @discardableResult
     func run(
         _ words: [String], expecting: Int32? = 0, showOutput: Bool = true

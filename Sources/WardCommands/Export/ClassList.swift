@@ -10,10 +10,11 @@ import WardSystem
 /// {"path":"diary","class":"A"}
 /// {"path":"diary/monday","class":"A"}
 /// ```
-/// Paths go from the directory `files` beside the list, whose own is the empty one. One that is not UTF-8 is in `pathBase64`
-/// instead (base64url without padding, RFC 4648 §5). `from` is the directory of the volume that was exported. `complete` is
-/// false until everything of it was; while there is no line but the first, the export is under way or was interrupted. Files and directories
-/// that are not in it get the class of where they are put.
+/// Paths go from the directory `files` beside the list, whose own is the empty one. One that is not
+/// UTF-8 is in `pathBase64` instead (base64url without padding, RFC 4648 §5). `from` is the
+/// directory of the volume that was exported. `complete` is false until everything of it was; while
+/// there is no line but the first, the export is under way or was interrupted. Files and
+/// directories that are not in it get the class of where they are put.
 struct ClassList {
     static let fileName = "ward-export.jsonl"
     static let formatName = "ward export"

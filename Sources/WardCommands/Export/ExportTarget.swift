@@ -3,8 +3,8 @@ import WardControl
 import WardFormat
 import WardSystem
 
-/// The directory that a volume is exported to: `files`, the list of classes beside it, and until everything is there
-/// `unfinished`, where files are made before they get their name.
+/// The directory that a volume is exported to: `files`, the list of classes beside it, and until
+/// everything is there `unfinished`, where files are made before they get their name.
 final class ExportTarget: TreeTarget {
     static let filesName = "files"
     static let stagingName = "unfinished"
@@ -20,7 +20,8 @@ final class ExportTarget: TreeTarget {
     private var list: ByteOutput
     private(set) var failure: Errno?
 
-    /// Makes the directories, or takes up those of an export that was interrupted. `head`: of an export that is not complete.
+    /// Makes the directories, or takes up those of an export that was interrupted. `head`: of an
+    /// export that is not complete.
     init(_ path: String, _ head: ClassList.Head, _ console: Console) throws(Errno) {
         self.path = path
         self.head = head

@@ -3,8 +3,9 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// The directory of a volume that files are imported to. A file is made without a name, gets its class before its first
-/// byte, and its name when it is complete. Nothing that is there is overwritten.
+/// The directory of a volume that files are imported to. A file is made without a name, gets its
+/// class before its first byte, and its name when it is complete. Nothing that is there is
+/// overwritten.
 final class ImportTarget: TreeTarget {
     /// On a directory that an import has made and not finished: a later run knows it as its own.
     static let marker = "user.ward.importing"
@@ -16,7 +17,8 @@ final class ImportTarget: TreeTarget {
     private let list: ClassList?
     private let console: Console
     private let shownRoot: String
-    /// Kernels before 6.2 have no unnamed files on FUSE: a hidden directory of the class does the same.
+    /// Kernels before 6.2 have no unnamed files on FUSE: a hidden directory of the class does the
+    /// same.
     private var isStaged: Bool
     private var staging: (descriptor: Int32, name: String)?
     private var isPending = false
@@ -153,7 +155,8 @@ final class ImportTarget: TreeTarget {
         }
     }
 
-    /// A directory that was there keeps its class: files that are made in it later may get another than they would have.
+    /// A directory that was there keeps its class: files that are made in it later may get another
+    /// than they would have.
     private func noteClass(_ directory: Int32, _ path: [UInt8]) {
         guard let wanted = list?[path],
             let value = try? ExtendedAttribute.value(

@@ -2,7 +2,8 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Where a tree is copied to: what becomes of a name that is taken, how files come to be, what is kept beside them.
+/// Where a tree is copied to: what becomes of a name that is taken, how files come to be, what is
+/// kept beside them.
 protocol TreeTarget: AnyObject {
     /// What to do where the name is taken. `isSame`: by a file of the same kind, size and time.
     func occupied(isSame: Bool) -> TreeCopy.Conflict
@@ -16,11 +17,13 @@ protocol TreeTarget: AnyObject {
     ) throws(Errno)
     /// Forgets a file that was made and not published.
     func discard()
-    /// A directory that was just made, or was there (`isNew` false). False where its own attributes stay as they are.
+    /// A directory that was just made, or was there (`isNew` false). False where its own attributes
+    /// stay as they are.
     func enter(
         _ directory: Int32, _ path: [UInt8], from source: Int32, isNew: Bool
     ) throws(Errno) -> Bool
-    /// Everything in a directory that takes attributes is there, and so are its attributes but for mode and times.
+    /// Everything in a directory that takes attributes is there, and so are its attributes but for
+    /// mode and times.
     func leave(_ directory: Int32) throws(Errno)
     /// A file of the source has its copy, or had one. `name` in the directory `source`.
     func keeps(_ name: [UInt8], in source: Int32, _ path: [UInt8])
@@ -30,8 +33,9 @@ protocol TreeTarget: AnyObject {
     func meaning(of error: Errno, at path: [UInt8]) -> (why: String, hint: String)?
 }
 
-/// Copies a tree name by name, with modes, times, owners (as root), extended attributes, hard links, symbolic links, special
-/// files and holes. A name appears when all of it is there. Goes on after a failure, reports each, and can be run again.
+/// Copies a tree name by name, with modes, times, owners (as root), extended attributes, hard
+/// links, symbolic links, special files and holes. A name appears when all of it is there. Goes on
+/// after a failure, reports each, and can be run again.
 final class TreeCopy {
     enum Conflict { case skip, replace, refuse }
 
@@ -75,8 +79,8 @@ final class TreeCopy {
     /// Attributes of a kind that was told already.
     private var alsoLost = 0
 
-    /// `what`: how a failure begins. `lockedHint`: what to do about files that can't be read because of the lock state; nil
-    /// where the source has none.
+    /// `what`: how a failure begins. `lockedHint`: what to do about files that can't be read
+    /// because of the lock state; nil where the source has none.
     init(
         what: String, shownRoot: String, target: any TreeTarget, targetRoot: Int32,
         shownTarget: String, lockedHint: String?, _ console: Console
@@ -199,7 +203,8 @@ final class TreeCopy {
 
     // MARK: Files
 
-    /// Another name of what was copied already; else `body`, which says as this does whether the name is that of the copy.
+    /// Another name of what was copied already; else `body`, which says as this does whether the
+    /// name is that of the copy.
     private func link(
         _ name: [UInt8], _ copy: Int32, _ path: [UInt8], _ status: FileStatus,
         _ body: () throws(Errno) -> Bool
@@ -238,7 +243,8 @@ final class TreeCopy {
         }
     }
 
-    /// What was copied, by its path; nil where that leads elsewhere now: directories that are done may be somebody else's.
+    /// What was copied, by its path; nil where that leads elsewhere now: directories that are done
+    /// may be somebody else's.
     private func openCopied(_ copied: Copied) -> OwnedDescriptor? {
         var directory: OwnedDescriptor?
         var rest = copied.path[...]
@@ -350,7 +356,8 @@ final class TreeCopy {
         _ name: [UInt8], _ copy: Int32, _ status: FileStatus
     ) throws(Errno) {
         do throws(Errno) {
-            // By one descriptor: the name may be another file's by now, where somebody else may write to the directory.
+            // By one descriptor: the name may be another file's by now, where somebody else may
+            // write to the directory.
             let node = try open(name, copy, OpenFlag.path)
             let made = try Syscall.fstat(node.rawValue)
             guard made.st_mode & S_IFMT == status.st_mode & S_IFMT, made.st_nlink <= 1 else {
@@ -379,7 +386,8 @@ final class TreeCopy {
 
     // MARK: Attributes
 
-    /// The mode, which may close it to its owner, after everything that needs to write it; times last.
+    /// The mode, which may close it to its owner, after everything that needs to write it; times
+    /// last.
     private func finish(_ copy: Int32, _ status: FileStatus) throws(Errno) {
         try Syscall.fchmod(copy, status.st_mode & 0o7777)
         try Syscall.futimens(copy, access: status.st_atim, modification: status.st_mtim)
@@ -407,7 +415,8 @@ final class TreeCopy {
         }
     }
 
-    /// What a ward volume answers itself. The class is not copied as an attribute: it is set before the first byte.
+    /// What a ward volume answers itself. The class is not copied as an attribute: it is set before
+    /// the first byte.
     static func isVirtual(_ name: String) -> Bool {
         [
             "user.ward.class", "user.ward.synced", "user.ward.volume", "user.ward.socket",

@@ -1,11 +1,13 @@
-/// What `ward lint` looks for. Which imports make calls ambiguous was tried with Swift 6.3 on Linux.
+/// What `ward lint` looks for. Which imports make calls ambiguous was tried with Swift 6.3 on
+/// Linux.
 enum LintRules {
     /// The library that gives file protection its meaning on Linux.
     static let library = "DataProtection"
     /// The same with XCTest's declarations.
     static let libraryForXCTest = "DataProtectionXCTest"
 
-    /// Where they are imported as a whole beside `DataProtection`, the compiler can't choose between two declarations.
+    /// Where they are imported as a whole beside `DataProtection`, the compiler can't choose
+    /// between two declarations.
     static let ambiguous: Set<String> = ["Foundation", "FoundationEssentials", "XCTest"]
 
     /// Names with which Foundation on Linux accepts a protection class, and forgets it.
@@ -18,7 +20,8 @@ enum LintRules {
         "isExcludedFromBackup", "isExcludedFromBackupKey", "NSPersistentStoreFileProtectionKey",
     ]
     static let protectionPrefixes = ["NSFileProtection", "NSURLFileProtection"]
-    /// Flags of Apple's SQLite, which `DataProtectionSQLite` has: without it they don't compile on Linux.
+    /// Flags of Apple's SQLite, which `DataProtectionSQLite` has: without it they don't compile on
+    /// Linux.
     static let databasePrefix = "SQLITE_OPEN_FILEPROTECTION_"
 
     /// Calls that make or change files. The second set only with such a first label.
@@ -50,11 +53,13 @@ struct LintFinding: Equatable {
     enum Rule: String, CaseIterable {
         /// Asks for protection and does not import the library: nothing is protected.
         case unprotected
-        /// Writes files in a package that adopted the library, without it: no class, no error that tells of a lock.
+        /// Writes files in a package that adopted the library, without it: no class, no error that
+        /// tells of a lock.
         case plainWrite
         /// Imports the library and, as a whole, a module that has the same calls.
         case ambiguousImport
-        /// Asks for protection in a branch of `#if` that Linux does not compile, and in no other of it.
+        /// Asks for protection in a branch of `#if` that Linux does not compile, and in no other of
+        /// it.
         case notCompiled
     }
 

@@ -25,7 +25,8 @@ struct LintedPackage {
         files.sort { $0.path < $1.path }
     }
 
-    /// Files of other packages (`.build`, checkouts in hidden directories) and manifests are none of this package's.
+    /// Files of other packages (`.build`, checkouts in hidden directories) and manifests are none
+    /// of this package's.
     private mutating func add(directory: Int32, prefix: String) {
         do throws(Errno) {
             for name in try DirectoryReading.names(in: directory) where name.first != 0x2E {
@@ -45,7 +46,8 @@ struct LintedPackage {
                         files.append((path: path, file: LintedFile(source: source)))
                     }
                 } catch {
-                    // Links lead to files that are seen at their own place, or are not the package's.
+                    // Links lead to files that are seen at their own place, or are not the
+                    // package's.
                     if error != .tooManySymbolicLinkLevels {
                         unreadable.append((path: path, error: error))
                     }
@@ -66,7 +68,8 @@ struct LintedPackage {
         try FileReading.bytes(of: descriptor, limit: 64 << 20)
     }
 
-    /// The files that have findings. Plain writes count where a file of the same target imports the library.
+    /// The files that have findings. Plain writes count where a file of the same target imports the
+    /// library.
     var reports: [Report] {
         let adopting = Set(
             files.filter(\.file.isAdopting).map { LintedPackage.target(of: $0.path) })
@@ -79,7 +82,8 @@ struct LintedPackage {
 
     var isAdopting: Bool { files.contains(where: \.file.isAdopting) }
 
-    /// "Sources/App": the directory below Sources or Tests, where SwiftPM looks for targets; else the first one.
+    /// "Sources/App": the directory below Sources or Tests, where SwiftPM looks for targets; else
+    /// the first one.
     static func target(of path: String) -> String {
         let parts = path.split(separator: "/").dropLast()
         let isUsual = ["Sources", "Source", "src", "srcs", "Tests", "Plugins"].contains(parts.first)

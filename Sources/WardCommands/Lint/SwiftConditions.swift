@@ -1,4 +1,5 @@
-/// What an `#if` says of a build for Linux with the module DataProtection at hand; nil where that is not known.
+/// What an `#if` says of a build for Linux with the module DataProtection at hand; nil where that
+/// is not known.
 ///
 /// "The Swift Programming Language", "Conditional Compilation Block".
 enum SwiftConditions {
@@ -6,8 +7,8 @@ enum SwiftConditions {
     ///
     /// - Parameter isWanted: The tokens that should not be hidden.
     /// - Returns: `compiled`: those that a build for Linux sees. `hidden`: the wanted ones of
-    /// branches that it does not see,
-    ///   where no other branch of the same `#if` has one that it does.
+    ///   branches that it does not see, where no other branch of the same `#if` has one that it
+    ///   does.
     static func split(
         _ tokens: [SwiftToken], isWanted: (SwiftToken) -> Bool
     ) -> (compiled: [SwiftToken], hidden: [SwiftToken]) {
@@ -71,7 +72,8 @@ enum SwiftConditions {
         return (kept, hidden)
     }
 
-    /// A recursive descent over `||`, `&&`, `!`, parentheses and the platform conditions, with three values.
+    /// A recursive descent over `||`, `&&`, `!`, parentheses and the platform conditions, with
+    /// three values.
     private struct Condition {
         var tokens: ArraySlice<SwiftToken>
         /// Of negations and parentheses; what nobody writes is not known.

@@ -18,8 +18,9 @@ struct SwiftToken: Equatable {
     var startsLine: Bool
 }
 
-/// Cuts Swift source into words and signs; comments and literals are left out. What tells words in code from words in
-/// texts needs no more of the grammar (The Swift Programming Language, "Lexical Structure").
+/// Cuts Swift source into words and signs; comments and literals are left out. What tells words in
+/// code from words in texts needs no more of the grammar (The Swift Programming Language, "Lexical
+/// Structure").
 struct SwiftTokens {
     private let source: [UInt8]
     private var place = 0
@@ -126,7 +127,8 @@ struct SwiftTokens {
         (0..<count).allSatisfy { byte(ahead + $0) == UInt8(ascii: "#") }
     }
 
-    /// At the opening quote. What is interpolated is skipped, too. A string that is not closed ends with its line.
+    /// At the opening quote. What is interpolated is skipped, too. A string that is not closed ends
+    /// with its line.
     private mutating func skipString(hashes: Int) {
         let isLong = isAt("\"\"\"")
         skip(isLong ? 3 : 1)

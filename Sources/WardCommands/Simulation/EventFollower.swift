@@ -2,7 +2,8 @@ import Synchronization
 import WardControl
 import WardSystem
 
-/// Keeps every event of one daemon, which itself remembers the last ones only, also beyond its death.
+/// Keeps every event of one daemon, which itself remembers the last ones only, also beyond its
+/// death.
 final class EventFollower: Sendable {
     /// By sequence: an event that is told again replaces the earlier.
     private let events = Mutex<[Int: ControlEvent]>([:])
@@ -19,8 +20,8 @@ final class EventFollower: Sendable {
         return follower
     }
 
-    /// All so far, the oldest first. `latest`: what the daemon remembers now. It has counts that were not told, and what this
-    /// thread has not got yet.
+    /// All so far, the oldest first. `latest`: what the daemon remembers now. It has counts that
+    /// were not told, and what this thread has not got yet.
     func events(with latest: [ControlEvent]) -> [ControlEvent] {
         for event in latest { keep(event) }
         return events.withLock { $0.values.sorted { $0.sequence < $1.sequence } }

@@ -1,11 +1,12 @@
 import CWardLinux
 import Glibc
 
-/// Signals that a command under test is to get instead of this process, which has to clean up after it.
+/// Signals that a command under test is to get instead of this process, which has to clean up after
+/// it.
 struct ForwardedSignals {
     static let numbers = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2]
-    /// `siginfo_t.si_code` of what the kernel sends by itself, sigaction(2): a terminal's keys, which all programs in the
-    /// foreground have got already.
+    /// `siginfo_t.si_code` of what the kernel sends by itself, sigaction(2): a terminal's keys,
+    /// which all programs in the foreground have got already.
     private static let fromKernel: Int32 = 0x80
     private var waited = sigset_t()
 
@@ -23,9 +24,10 @@ struct ForwardedSignals {
         return [SIGINT, SIGTERM, SIGHUP, SIGQUIT].first { sigismember(&set, $0) == 1 }
     }
 
-    /// Until the child ends: its exit code, or 128 and the number of the signal that ended it. `deliver`: in place of sending
-    /// a signal to the child. `keysToo`: also those that a terminal's keys sent to this process,
-    /// where the command has not got them: it runs in a session of its own.
+    /// Until the child ends: its exit code, or 128 and the number of the signal that ended it.
+    /// `deliver`: in place of sending a signal to the child. `keysToo`: also those that a
+    /// terminal's keys sent to this process, where the command has not got them: it runs in a
+    /// session of its own.
     func forward(
         to child: ChildProcess, keysToo: Bool = false, by deliver: ((Int32) -> Void)? = nil
     ) -> Int32 {

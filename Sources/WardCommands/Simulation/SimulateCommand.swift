@@ -5,19 +5,22 @@ import WardControl
 import WardSimulation
 import WardSystem
 
-/// Started by `ward test` and by the library DataProtectionTesting, never by a person: makes a device for tests, serves the
-/// requests that come over the socket that is its standard input, and removes everything when that ends.
+/// Started by `ward test` and by the library DataProtectionTesting, never by a person: makes a
+/// device for tests, serves the requests that come over the socket that is its standard input, and
+/// removes everything when that ends.
 struct SimulateCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "simulate", abstract: "Serve a device for tests.", shouldDisplay: false)
 
-    /// How often the parent is looked for: the socket tells its end, but where it forked, its child may have the socket.
+    /// How often the parent is looked for: the socket tells its end, but where it forked, its child
+    /// may have the socket.
     private static let parentCheckMilliseconds: Int32 = 500
     private static let endings = [SIGTERM, SIGINT, SIGHUP]
 
     func run() throws {
         Durability.giveUp()
-        // What the test process had open, without FD_CLOEXEC: the other devices' sockets first of all.
+        // What the test process had open, without FD_CLOEXEC: the other devices' sockets first of
+        // all.
         _ = ward_close_range(3, UInt32.max, 0)
         let parent = getppid()
         var signals = sigset_t()

@@ -6,8 +6,8 @@ import WardKeys
 import WardSimulation
 import WardSystem
 
-/// A volume for one test in a temporary directory of its own, with its state, its sockets and its daemon, which is this
-/// process's child.
+/// A volume for one test in a temporary directory of its own, with its state, its sockets and its
+/// daemon, which is this process's child.
 final class SimulatedVolume {
     /// scrypt N: as cheap as is allowed; nothing worth guessing lies in it.
     private static let passcodeCost = ScryptCost.n(1024)
@@ -152,7 +152,8 @@ final class SimulatedVolume {
         return mount
     }
 
-    /// Ends the daemon and its mount, removes all files. Returns what could not be removed, as an error.
+    /// Ends the daemon and its mount, removes all files. Returns what could not be removed, as an
+    /// error.
     func remove() -> SimulatorError? {
         if daemon != nil { endDaemon() }
         if isMounted { detach() }

@@ -3,8 +3,9 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Started by `ward test`, never by a person: becomes the command under test, which then ends with `ward test`, however
-/// that ends (PR_SET_PDEATHSIG(2const) can be set by the process itself only, and survives execve(2)).
+/// Started by `ward test`, never by a person: becomes the command under test, which then ends with
+/// `ward test`, however that ends (PR_SET_PDEATHSIG(2const) can be set by the process itself only,
+/// and survives execve(2)).
 struct TestChildCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "test-child", abstract: "Become a command that ends with its parent.",

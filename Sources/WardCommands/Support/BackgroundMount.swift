@@ -13,8 +13,8 @@ struct BackgroundMount {
         case command(CommandFailure)
     }
 
-    /// Returns the mount point. Where the daemon fails, its two lines are printed as they came and its exit code ends
-    /// this process.
+    /// Returns the mount point. Where the daemon fails, its two lines are printed as they came and
+    /// its exit code ends this process.
     func start() throws -> String {
         do throws(Failure) {
             return try launch().mountPoint

@@ -19,12 +19,16 @@ struct ChildProcess: Sendable {
     /// - Parameters:
     ///   - program: A path, or a name that is looked for in `PATH`.
     ///   - arguments: With the name of the program first.
-    ///   - environment: What is set (or, where nil, removed) beside the environment of this process.
+    ///   - environment: What is set (or, where nil, removed) beside the environment of this
+    ///     process.
     ///   - passing: A descriptor of this process and the number the child knows it by.
-    ///   - alsoPassing: Others, passed on after it: their numbers here are not what one before is known by.
-    ///   - inheritsDescriptors: What the shell left open goes on to the child: a program that is wrapped, not used.
+    ///   - alsoPassing: Others, passed on after it: their numbers here are not what one before is
+    ///     known by.
+    ///   - inheritsDescriptors: What the shell left open goes on to the child: a program that is
+    ///     wrapped, not used.
     ///   - blocking: Signals that the child begins with held back.
-    ///   - newSession: setsid(2) before the program starts: no controlling terminal, no signals from its keys.
+    ///   - newSession: setsid(2) before the program starts: no controlling terminal, no signals
+    ///     from its keys.
     static func start(
         _ program: String, _ arguments: [String], environment: [String: String?] = [:],
         input: Stream = .inherit, output: Stream = .inherit, error: Stream = .inherit,
@@ -34,7 +38,8 @@ struct ChildProcess: Sendable {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
-        // What the shell left open stays with this process: the child gets the standard streams and `passing`.
+        // What the shell left open stays with this process: the child gets the standard streams and
+        // `passing`.
         if !inheritsDescriptors {
             _ = ward_close_range(3, UInt32.max, 4 /* CLOSE_RANGE_CLOEXEC */)
         }

@@ -2,8 +2,8 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// Sets a class on paths, file by file (row I11): goes on after a failure, reports each, follows no symbolic link below
-/// the paths named, and stays on the volume.
+/// Sets a class on paths, file by file (row I11): goes on after a failure, reports each, follows no
+/// symbolic link below the paths named, and stays on the volume.
 struct ClassChange {
     let protectionClass: ProtectionClass
     let isRecursive: Bool
@@ -82,7 +82,8 @@ struct ClassChange {
         }
     }
 
-    /// Nil where the daemon knows no changes without a sync of each: one that was started by an older ward.
+    /// Nil where the daemon knows no changes without a sync of each: one that was started by an
+    /// older ward.
     private func syncMark(_ here: String) -> [UInt8]? {
         try? ExtendedAttribute.value(of: ExtendedAttribute.wardClassUnsynced, path: here)
     }
@@ -159,7 +160,8 @@ struct ClassChange {
         }
     }
 
-    /// `here` names the node itself, through `/proc/self/fd`, so that nothing exchanged meanwhile is changed instead.
+    /// `here` names the node itself, through `/proc/self/fd`, so that nothing exchanged meanwhile
+    /// is changed instead.
     private mutating func set(_ here: String, path: String) -> Bool {
         do throws(Errno) {
             try ClassAttribute.set(

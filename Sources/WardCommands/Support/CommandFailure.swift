@@ -1,6 +1,7 @@
 import WardSystem
 
-/// A failure as a person reads it: what was tried, on what, why it did not work, and what to do next.
+/// A failure as a person reads it: what was tried, on what, why it did not work, and what to do
+/// next.
 ///
 /// Printed on stderr as exactly two lines (one where there is nothing to advise):
 /// ```

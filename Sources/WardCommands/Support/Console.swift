@@ -57,7 +57,8 @@ struct Console: Sendable {
         result(value.text())
     }
 
-    /// Writes everything. A reader who went away ends the command the way SIGPIPE would; a full disk is an error.
+    /// Writes everything. A reader who went away ends the command the way SIGPIPE would; a full
+    /// disk is an error.
     static func write(_ text: String, to descriptor: Int32, mayLose: Bool = false) {
         let bytes = Array(text.utf8)
         do throws(Errno) {

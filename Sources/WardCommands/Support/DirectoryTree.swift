@@ -3,7 +3,8 @@ import WardSystem
 
 /// Removes directories with all that is in them.
 enum DirectoryTree {
-    /// Follows no links and never leaves the file system it began on; false where something is left.
+    /// Follows no links and never leaves the file system it began on; false where something is
+    /// left.
     static func remove(_ path: String) -> Bool {
         guard
             let directory = try? OwnedDescriptor(

@@ -1,4 +1,5 @@
-/// Exit codes of `ward`: `sysexits.h` for the general, 10 to 15 for what only ward has. They are part of the interface.
+/// Exit codes of `ward`: `sysexits.h` for the general, 10 to 15 for what only ward has. They are
+/// part of the interface.
 public enum ExitStatus: Int32, Sendable, CaseIterable {
     case success = 0
     /// Some of several paths failed; each was reported.
@@ -12,8 +13,8 @@ public enum ExitStatus: Int32, Sendable, CaseIterable {
     case tryLater = 13
     /// The keybag or another structure of the volume is damaged, or the volume was erased.
     case damaged = 14
-    /// An audit found something (`ward audit`, `ward sync mark`; `ward test` where the command that it ran succeeded), or a
-    /// check did, and repaired all of it (`ward check`).
+    /// An audit found something (`ward audit`, `ward sync mark`; `ward test` where the command that
+    /// it ran succeeded), or a check did, and repaired all of it (`ward check`).
     case findings = 15
     /// There is no passcode, so that a lock locks nothing.
     case noPasscode = 16

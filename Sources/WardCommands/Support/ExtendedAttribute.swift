@@ -45,8 +45,8 @@ enum ExtendedAttribute {
         return bytes.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// What is short comes with the first call, each of which is a request to the daemon; of what is not, the size is asked
-    /// for, then the value; again where it grew in between.
+    /// What is short comes with the first call, each of which is a request to the daemon; of what
+    /// is not, the size is asked for, then the value; again where it grew in between.
     private static func read(
         _ call: (UnsafeMutableRawPointer?, Int) -> Int
     ) throws(Errno) -> [UInt8] {

@@ -23,8 +23,8 @@ enum FileClass {
         throw notOnWard(what, path)
     }
 
-    /// Whether the path answers ward's virtual attributes. On another file system anybody may have set an attribute of
-    /// that name, so only FUSE is believed.
+    /// Whether the path answers ward's virtual attributes. On another file system anybody may have
+    /// set an attribute of that name, so only FUSE is believed.
     static func isOnWard(_ path: String) -> Bool {
         guard ward_file_system_type(path) == FUSE_SUPER_MAGIC else { return false }
         if (try? ExtendedAttribute.value(of: ExtendedAttribute.wardVolume, path: path)) != nil {

@@ -4,7 +4,8 @@ import WardSystem
 
 /// The content of one file into another.
 enum FileContent {
-    /// Data regions only, so that holes stay holes; lseek(2). What was in memory of it is wiped. `progress` is told bytes done.
+    /// Data regions only, so that holes stay holes; lseek(2). What was in memory of it is wiped.
+    /// `progress` is told bytes done.
     ///
     /// - Parameter mayHaveHoles: False: nobody is asked for them, which a small file would take as
     /// long for as its content.

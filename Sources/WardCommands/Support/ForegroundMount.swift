@@ -24,7 +24,8 @@ struct ForegroundMount {
         }
     }
 
-    /// Read before anything is mounted; gone from memory once it has unlocked, long before this process ends.
+    /// Read before anything is mounted; gone from memory once it has unlocked, long before this
+    /// process ends.
     private func readPasscode() throws(CommandFailure) -> SecretHandover {
         SecretHandover(
             try passcodeFile.map { path throws(CommandFailure) in
@@ -32,8 +33,8 @@ struct ForegroundMount {
             })
     }
 
-    /// The backtracer prints memory that registers point to, and that could be keys. It reads its settings before main:
-    /// so once more from the start, with the right ones.
+    /// The backtracer prints memory that registers point to, and that could be keys. It reads its
+    /// settings before main: so once more from the start, with the right ones.
     private func turnOffBacktraces() {
         let setting = getenv("SWIFT_BACKTRACE").map { String(cString: $0) }
         if setting == "enable=no" { return }

@@ -3,7 +3,8 @@ import Synchronization
 
 /// The note of a command that Ctrl-C ends, said before it goes.
 enum InterruptionNote {
-    /// The process ends by the signal all the same, as its caller wants to see. `note`: whole lines.
+    /// The process ends by the signal all the same, as its caller wants to see. `note`: whole
+    /// lines.
     static func arm(_ note: StaticString) {
         noteStart.store(UInt(bitPattern: note.utf8Start), ordering: .relaxed)
         noteBytes.store(note.utf8CodeUnitCount, ordering: .relaxed)

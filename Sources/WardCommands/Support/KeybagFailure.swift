@@ -55,7 +55,8 @@ extension CommandFailure {
         case .hostExists: "a host of this name is trusted already"
         case .tooManyHosts: "no more hosts can be trusted"
         case .erased, .wrongRecoveryCode, .outOfLockedMemory, .kitOfAnotherVolume: error.reason
-        // The failure names the volume; where the trouble is in another file, the reason names that.
+        // The failure names the volume; where the trouble is in another file, the reason names
+        // that.
         default:
             error.path == subject || error.path.isEmpty
                 ? error.reason : "\(error.reason) (\(error.path))"

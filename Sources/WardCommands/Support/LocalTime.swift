@@ -23,7 +23,8 @@ enum LocalTime {
             + clock(sinceEpoch.tv_sec).prefix(5)
     }
 
-    /// The time of day of an RFC 3339 time in UTC, as events have it; what is not one stays as it is.
+    /// The time of day of an RFC 3339 time in UTC, as events have it; what is not one stays as it
+    /// is.
     static func clock(_ timestamp: String) -> String {
         let fields = timestamp.utf8.prefix(19).split { "-T:".utf8.contains($0) }
             .compactMap { Int32(String(decoding: $0, as: UTF8.self)) }

@@ -3,7 +3,8 @@ import Glibc
 import WardSystem
 import WardVolume
 
-/// The directory a new volume goes into: made, or found empty; held against others until the volume is there.
+/// The directory a new volume goes into: made, or found empty; held against others until the volume
+/// is there.
 struct NewVolumeDirectory: ~Copyable {
     /// Absolute.
     let path: String

@@ -1,8 +1,8 @@
 import ArgumentParser
 import WardSystem
 
-/// Where a passcode comes from: a file, a descriptor, or a question on the terminal. Never an argument or the
-/// environment, which others can read.
+/// Where a passcode comes from: a file, a descriptor, or a question on the terminal. Never an
+/// argument or the environment, which others can read.
 struct PasscodeOptions: ParsableArguments {
     @Option(
         name: .customLong("passcode-file"),

@@ -3,7 +3,8 @@ import WardControl
 import WardKeys
 import WardSystem
 
-/// Which volume's passcode: through the daemon where it is mounted, on the volume's directory where it is not.
+/// Which volume's passcode: through the daemon where it is mounted, on the volume's directory where
+/// it is not.
 struct PasscodeTargetArgument: ParsableArguments {
     @Argument(
         help:

@@ -10,7 +10,8 @@ enum ProcessTable {
         var path: String
     }
 
-    /// Who has a file open or a working directory in `mountPoint`. Reads links only, which touches no mount.
+    /// Who has a file open or a working directory in `mountPoint`. Reads links only, which touches
+    /// no mount.
     static func users(of mountPoint: String) -> [User] {
         let own = getpid()
         return processes().compactMap { pid in

@@ -1,6 +1,7 @@
 import WardSystem
 
-/// Progress on stderr for what takes longer than a second; nothing where stderr is no terminal or output is quiet.
+/// Progress on stderr for what takes longer than a second; nothing where stderr is no terminal or
+/// output is quiet.
 struct ProgressLine {
     private let isShown: Bool
     private let started = SystemClock.monotonic()

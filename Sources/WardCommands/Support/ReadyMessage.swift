@@ -1,8 +1,8 @@
 import Glibc
 import WardSystem
 
-/// What the daemon tells the command that started it, through a pipe: "ready" and the mount point, or the exit code and
-/// the two lines of the error.
+/// What the daemon tells the command that started it, through a pipe: "ready" and the mount point,
+/// or the exit code and the two lines of the error.
 enum ReadyMessage {
     case ready(mountPoint: String)
     case failed(status: Int32, text: String)

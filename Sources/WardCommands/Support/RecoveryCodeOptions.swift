@@ -26,7 +26,8 @@ struct RecoveryCodeOptions: ParsableArguments {
     /// Groups that may be typed again before the command gives up.
     private static let retypings = 5
 
-    /// The code; asks where no option was given, and then for each group that was mistyped once more.
+    /// The code; asks where no option was given, and then for each group that was mistyped once
+    /// more.
     func read(_ what: String, _ kitPath: String, _ console: Console) throws(CommandFailure)
         -> RecoveryCode
     {

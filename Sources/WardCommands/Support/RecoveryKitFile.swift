@@ -20,7 +20,8 @@ enum RecoveryKitFile {
         }
     }
 
-    /// The code on stdout, from locked memory, also when quiet: it was asked for, and this is the only time.
+    /// The code on stdout, from locked memory, also when quiet: it was asked for, and this is the
+    /// only time.
     static func write(
         _ kitPath: String?, _ code: borrowing RecoveryCode?
     ) throws(CommandFailure) {

@@ -3,10 +3,12 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// Writes a file's content anew under a new key: copied to an unnamed file, which then takes the old one's name.
+/// Writes a file's content anew under a new key: copied to an unnamed file, which then takes the
+/// old one's name.
 ///
-/// At every moment the name holds the old file or the whole new one. The copy has mode, owner, times and attributes of
-/// the old one; refused where a copy would come apart from it: other hard links, writers.
+/// At every moment the name holds the old file or the whole new one. The copy has mode, owner,
+/// times and attributes of the old one; refused where a copy would come apart from it: other hard
+/// links, writers.
 struct Rekeying {
     private let directory: Int32
     private let name: NodeName
@@ -70,8 +72,9 @@ struct Rekeying {
                 "it has \(status.st_nlink) hard links, and the others would keep the old key",
                 hint: "copy it, then remove every old name")
         }
-        // A lease for reading is refused while somebody has the file open for writing, fcntl(2). Whoever opens it for
-        // writing while the lease is held would send a SIGIO here, which kills by default.
+        // A lease for reading is refused while somebody has the file open for writing, fcntl(2).
+        // Whoever opens it for writing while the lease is held would send a SIGIO here, which kills
+        // by default.
         signal(SIGIO, SIG_IGN)
         if ward_fcntl_int(source, 1024 /* F_SETLEASE */, Int32(F_RDLCK)) == 0 {
             _ = ward_fcntl_int(source, 1024, Int32(F_UNLCK))

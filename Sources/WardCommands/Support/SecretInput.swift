@@ -71,7 +71,8 @@ enum SecretInput {
         return try check(result, kind)
     }
 
-    /// One line, byte by byte, so that what follows stays there for the next reader of the descriptor.
+    /// One line, byte by byte, so that what follows stays there for the next reader of the
+    /// descriptor.
     static func read(
         descriptor: Int32, _ kind: SecretKind = .passcode
     ) throws(CommandFailure) -> SecretBytes {
@@ -130,15 +131,17 @@ enum SecretInput {
         return try withoutNewline(secret, count)
     }
 
-    /// Secrets lie in memory that no dump holds; what scrypt makes of a passcode on the way, and registers, do not. Control-\
-    /// is enough to get a dump: from here on there is none, nor a debugger of the same user.
+    /// Secrets lie in memory that no dump holds; what scrypt makes of a passcode on the way, and
+    /// registers, do not. Control-\ is enough to get a dump: from here on there is none, nor a
+    /// debugger of the same user.
     static func leaveNoDump() {
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
         _ = ward_prctl(PR_SET_DUMPABLE, 0)
     }
 
-    /// Drops one newline at the end; keeps one byte too many, so that `check` sees what is too long.
+    /// Drops one newline at the end; keeps one byte too many, so that `check` sees what is too
+    /// long.
     private static func withoutNewline(
         _ secret: borrowing SecretBytes, _ count: Int
     ) throws(Errno) -> SecretBytes {

@@ -2,7 +2,8 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// A connection to the system bus, as far as the login manager's signals go (`ward_bus.h`). Of one thread.
+/// A connection to the system bus, as far as the login manager's signals go (`ward_bus.h`). Of one
+/// thread.
 struct SystemBus: ~Copyable {
     enum Signal {
         case sleep(begins: Bool)
@@ -88,7 +89,8 @@ struct SystemBus: ~Copyable {
         return uid
     }
 
-    /// Whether a user has a session that has not ended (org.freedesktop.login1(5): the property State of users).
+    /// Whether a user has a session that has not ended (org.freedesktop.login1(5): the property
+    /// State of users).
     func isLoggedIn(_ uid: UInt32) throws(Errno) -> Bool {
         var state = [CChar](repeating: 0, count: 32)
         do throws(Errno) {

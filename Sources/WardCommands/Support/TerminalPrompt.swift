@@ -13,8 +13,8 @@ struct TerminalPrompt: ~Copyable {
 
     /// One line, not echoed, newline included; returns the number of bytes.
     ///
-    /// Signals that would end or stop the program wait while the echo is off: the terminal is put right first, then
-    /// they are let through; after a stop the question is asked again.
+    /// Signals that would end or stop the program wait while the echo is off: the terminal is put
+    /// right first, then they are let through; after a stop the question is asked again.
     borrowing func readHidden(
         _ question: String, into buffer: UnsafeMutableRawBufferPointer
     ) throws(Errno) -> Int {

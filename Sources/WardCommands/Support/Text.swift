@@ -3,8 +3,9 @@ import WardSystem
 
 /// Small jobs on text that is shown to people.
 enum Text {
-    /// The text with control characters escaped, so that a file name can't drive the terminal, and with those that
-    /// reorder what follows (UAX 9) or end a line, so that it can't look like another.
+    /// The text with control characters escaped, so that a file name can't drive the terminal, and
+    /// with those that reorder what follows (UAX 9) or end a line, so that it can't look like
+    /// another.
     static func printable(_ text: some StringProtocol) -> String {
         var result = ""
         for scalar in text.unicodeScalars {
@@ -120,8 +121,8 @@ enum Text {
         String(repeating: " ", count: max(0, width - text.count)) + text
     }
 
-    /// A path as a shell takes it, quoted where it needs to be; `$'…'` (bash, zsh, ksh) keeps what `printable` escapes away
-    /// from the terminal.
+    /// A path as a shell takes it, quoted where it needs to be; `$'…'` (bash, zsh, ksh) keeps what
+    /// `printable` escapes away from the terminal.
     static func shellQuoted(_ text: String) -> String {
         if text.unicodeScalars.contains(where: isHarmful) {
             var quoted = "$'"

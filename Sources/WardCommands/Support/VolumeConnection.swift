@@ -57,8 +57,8 @@ struct VolumeConnection {
         }
     }
 
-    /// Below `ward test` it is the test's volume where none is named. With several volumes mounted and none named it is
-    /// the one the working directory is in.
+    /// Below `ward test` it is the test's volume where none is named. With several volumes mounted
+    /// and none named it is the one the working directory is in.
     static func find(_ what: String, _ path: String?) throws(CommandFailure) -> FoundVolume {
         let directory = RuntimeDirectory()
         do throws(ControlError) {

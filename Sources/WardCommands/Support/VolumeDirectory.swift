@@ -37,8 +37,8 @@ enum VolumeDirectory {
         }
     }
 
-    /// The volume was erased just now, by a tenth wrong passcode, behind the back of the daemon that may serve it: that has
-    /// keys in memory still.
+    /// The volume was erased just now, by a tenth wrong passcode, behind the back of the daemon
+    /// that may serve it: that has keys in memory still.
     static func endErasedMount(_ path: String) {
         guard let client = try? RuntimeDirectory().serving(path)?.connect(),
             let status = try? client.status()

@@ -4,13 +4,14 @@ import Synchronization
 import WardControl
 import WardSystem
 
-/// Locks volumes side by side, each through its mount and with a time limit of its own, so that one that hangs holds up
-/// no other. The mount's word once the lock has come to its end is what counts: a socket can be
-/// another program's.
+/// Locks volumes side by side, each through its mount and with a time limit of its own, so that one
+/// that hangs holds up no other. The mount's word once the lock has come to its end is what counts:
+/// a socket can be another program's.
 struct VolumeLocking: Sendable {
     /// For a lock's end: the daemon cuts a mount off that is not locked after five seconds.
     static let patience = Duration.seconds(12)
-    /// After this silence the socket is tried beside the mount: programs may keep all that serve the mount waiting.
+    /// After this silence the socket is tried beside the mount: programs may keep all that serve
+    /// the mount waiting.
     private static let silence = Duration.seconds(3)
 
     let now: Bool
@@ -20,7 +21,8 @@ struct VolumeLocking: Sendable {
     enum Outcome: Sendable {
         /// The state, by name, and the status, where it could still be asked for.
         case done(state: String, VolumeStatus?)
-        /// The daemon cut the mount off, because it could not be locked otherwise: nothing can be read.
+        /// The daemon cut the mount off, because it could not be locked otherwise: nothing can be
+        /// read.
         case cutOff
         case failed(CommandFailure)
     }
@@ -126,7 +128,8 @@ struct VolumeLocking: Sendable {
                 mount.failure(Errno(rawValue: number))))
     }
 
-    /// A mount that this mount namespace does not show can't be asked: only the daemon that its record names can.
+    /// A mount that this mount namespace does not show can't be asked: only the daemon that its
+    /// record names can.
     private func lockBySocket(_ volume: FoundVolume) -> Outcome {
         do throws(ControlError) {
             let client = try volume.connect(timeout: VolumeLocking.patience)

@@ -38,7 +38,8 @@ enum HostRecordFile {
         }
     }
 
-    /// A file that gets its name when the host is trusted: before, and where it never is, nothing is there.
+    /// A file that gets its name when the host is trusted: before, and where it never is, nothing
+    /// is there.
     final class Pending {
         let path: String
         private let temporary: String
@@ -85,7 +86,8 @@ enum HostRecordFile {
                     try Syscall.renameat(
                         AT_FDCWD, temporary, AT_FDCWD, path, flags: noReplace)
                 } catch {
-                    // A file system that can't: a second name, which is refused where there is one, and the first goes.
+                    // A file system that can't: a second name, which is refused where there is one,
+                    // and the first goes.
                     guard error == .invalidArgument else { throw error }
                     try Syscall.linkat(AT_FDCWD, temporary, AT_FDCWD, path)
                     try Syscall.unlinkat(AT_FDCWD, temporary)
@@ -108,7 +110,8 @@ enum HostRecordFile {
         deinit { discard() }
     }
 
-    /// Reads a record, from a file or a descriptor: exactly as much as it is long, so that what follows stays there.
+    /// Reads a record, from a file or a descriptor: exactly as much as it is long, so that what
+    /// follows stays there.
     static func read(
         file: String?, descriptor: Int32?, for status: VolumeStatus
     ) throws(CommandFailure) -> HostRecord {

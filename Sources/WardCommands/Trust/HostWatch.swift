@@ -72,7 +72,8 @@ final class HostWatch {
         return nil
     }
 
-    /// False where nobody reads it any more. A pipe that is full is no end yet: the beat is not answered then.
+    /// False where nobody reads it any more. A pipe that is full is no end yet: the beat is not
+    /// answered then.
     private static func say(_ line: [UInt8]) -> Bool {
         write(1, line, line.count) >= 0 || errno == EAGAIN || errno == EINTR
     }

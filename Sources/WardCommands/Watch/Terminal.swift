@@ -2,7 +2,8 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// The terminal of `ward watch`: its other screen, keys without Return, and everything put back on every way out.
+/// The terminal of `ward watch`: its other screen, keys without Return, and everything put back on
+/// every way out.
 ///
 /// The standard sequences of ECMA-48 and xterm alone: no library, no terminfo.
 final class Terminal {
@@ -23,7 +24,8 @@ final class Terminal {
 
     deinit { leave() }
 
-    /// Whether the locale of this process says UTF-8, by the first variable of locale(7) that is set.
+    /// Whether the locale of this process says UTF-8, by the first variable of locale(7) that is
+    /// set.
     static var isUnicode: Bool {
         for name in ["LC_ALL", "LC_CTYPE", "LANG"] {
             guard let value = getenv(name).map({ String(cString: $0).lowercased() }), !value.isEmpty
@@ -42,7 +44,8 @@ final class Terminal {
         return (Int(size.ws_col), Int(size.ws_row))
     }
 
-    /// Takes the other screen; keys come one by one, not echoed. Control-C and its like stay signals.
+    /// Takes the other screen; keys come one by one, not echoed. Control-C and its like stay
+    /// signals.
     func enter() {
         guard !isOnScreen else { return }
         isOnScreen = true
@@ -69,7 +72,8 @@ final class Terminal {
         put("\u{1B}[2J")
     }
 
-    /// Shows these lines; only those that differ from what is there are sent. False where the terminal is gone.
+    /// Shows these lines; only those that differ from what is there are sent. False where the
+    /// terminal is gone.
     @discardableResult
     func show(_ lines: [WatchLine]) -> Bool {
         let rendered = lines.map { $0.rendered(inColour: inColour) }

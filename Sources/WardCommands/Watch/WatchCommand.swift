@@ -119,8 +119,8 @@ struct WatchCommand: ParsableCommand {
         return count == 0 ? nil : plainKeys(bytes[..<count])
     }
 
-    /// Without the sequences that arrows and function keys send (ECMA-48: ESC, perhaps [ or O, parameters, a letter):
-    /// the letters in them are no commands.
+    /// Without the sequences that arrows and function keys send (ECMA-48: ESC, perhaps [ or O,
+    /// parameters, a letter): the letters in them are no commands.
     static func plainKeys(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
         var rest = bytes
         var keys: [UInt8] = []
@@ -140,7 +140,8 @@ struct WatchCommand: ParsableCommand {
     }
 }
 
-/// Signals that end, stop or resize, signalfd(2): taken one by one, so that none leaves the terminal as it is.
+/// Signals that end, stop or resize, signalfd(2): taken one by one, so that none leaves the
+/// terminal as it is.
 struct WatchSignals: ~Copyable {
     private let arrivals: OwnedDescriptor
     private var maskBefore = sigset_t()

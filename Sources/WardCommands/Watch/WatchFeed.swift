@@ -4,9 +4,11 @@ import Synchronization
 import WardControl
 import WardSystem
 
-/// Keeps what `ward watch` shows up to date, on threads of its own, so that a daemon that hangs does not hang the keys.
+/// Keeps what `ward watch` shows up to date, on threads of its own, so that a daemon that hangs
+/// does not hang the keys.
 ///
-/// Concurrency: any thread; `scene` is guarded by its mutex. The threads run until the process ends.
+/// Concurrency: any thread; `scene` is guarded by its mutex. The threads run until the process
+/// ends.
 final class WatchFeed: Sendable {
     /// Events kept; more than any screen has lines.
     private static let maximumEvents = 200
@@ -127,8 +129,8 @@ final class WatchFeed: Sendable {
         }
     }
 
-    /// Follows the daemon until it is gone, and a second longer. Not inlined: the optimizer of Swift 6.3 does not come to an
-    /// end with the loops of the two in one another.
+    /// Follows the daemon until it is gone, and a second longer. Not inlined: the optimizer of
+    /// Swift 6.3 does not come to an end with the loops of the two in one another.
     @inline(never)
     private func followEvents() {
         defer { sleep(1) }

@@ -20,7 +20,8 @@ struct WatchLine: Equatable {
     /// Without tones.
     var text: String { pieces.map(\.text).joined() }
 
-    /// Exactly as much as fits into `columns` cells; what is cut off ends in `ellipsis`, one cell wide.
+    /// Exactly as much as fits into `columns` cells; what is cut off ends in `ellipsis`, one cell
+    /// wide.
     func fitted(to columns: Int, ellipsis: String) -> WatchLine {
         guard width > columns else { return self }
         var line = WatchLine()
@@ -55,7 +56,8 @@ struct WatchLine: Equatable {
         return line
     }
 
-    /// As the terminal takes it: ECMA-48, with bold and reversed text alone where colours are not wanted.
+    /// As the terminal takes it: ECMA-48, with bold and reversed text alone where colours are not
+    /// wanted.
     func rendered(inColour: Bool) -> String {
         pieces.map { piece in
             let code =
@@ -82,8 +84,9 @@ struct WatchLine: Equatable {
     }
 }
 
-/// How many cells of a terminal text takes: 2 for what East Asian scripts and emoji need (UAX 11), 0 for what is put
-/// onto the character before. wcwidth(3) would need the locale, and knows no more where it matters.
+/// How many cells of a terminal text takes: 2 for what East Asian scripts and emoji need (UAX 11),
+/// 0 for what is put onto the character before. wcwidth(3) would need the locale, and knows no more
+/// where it matters.
 enum CellWidth {
     static func of(_ text: String) -> Int { text.reduce(0) { $0 + of($1) } }
 

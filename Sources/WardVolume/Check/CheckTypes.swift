@@ -38,7 +38,8 @@ public struct CheckFinding: Equatable, Sendable {
     /// Inside the volume; of what has no name that opens, the stored one.
     public var path: String
     public var protectionClass: ProtectionClass?
-    /// Which bytes of the file can't be read; empty where it is not about bytes, or where they can't be told.
+    /// Which bytes of the file can't be read; empty where it is not about bytes, or where they
+    /// can't be told.
     public var bytes: [Range<Int>]
     /// What is wrong.
     public var problem: String

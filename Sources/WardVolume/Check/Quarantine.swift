@@ -3,15 +3,15 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Where a repair keeps what it takes out of the volume: `ward.quarantine` in the root of the backing directory, with a
-/// directory for each run (docs/format.md §2).
+/// Where a repair keeps what it takes out of the volume: `ward.quarantine` in the root of the
+/// backing directory, with a directory for each run (docs/format.md §2).
 ///
 /// ```
 /// ward.quarantine/2026-11-21T22.40.05Z/1       the ciphertext, whole, or the pages that were replaced, in their places
 ///                                      1.txt   where it was and why, without a name in clear
 /// ```
-/// Whatever is kept is durable before anything is changed. Concurrency: any thread; `state` is guarded by its mutex, which is
-/// held while the store is written.
+/// Whatever is kept is durable before anything is changed. Concurrency: any thread; `state` is
+/// guarded by its mutex, which is held while the store is written.
 final class Quarantine: Sendable {
     static let directoryName = "ward.quarantine"
 
@@ -41,7 +41,8 @@ final class Quarantine: Sendable {
         }
     }
 
-    /// Keeps pages of a file, each where it is in the file; holes stay holes. Returns where, below the backing directory.
+    /// Keeps pages of a file, each where it is in the file; holes stay holes. Returns where, below
+    /// the backing directory.
     func keep(
         pages: [Range<Int>], of descriptor: Int32, _ note: [String]
     ) throws(Errno) -> String {
@@ -82,7 +83,8 @@ final class Quarantine: Sendable {
     ) throws(Errno) -> String {
         try state.withLock { state throws(Errno) in
             let item = try next(&state)
-            // What it is comes first: after a power cut in between there is a note without its item, and nothing is lost.
+            // What it is comes first: after a power cut in between there is a note without its
+            // item, and nothing is lost.
             let place = try finish(item, note, state)
             // The run's directory is new, and `next` counts: nothing has that name.
             try storage.renameat(directory, stored, state.run, item, flags: 0)

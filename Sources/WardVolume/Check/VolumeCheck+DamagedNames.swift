@@ -5,9 +5,9 @@ import WardSystem
 
 // Names that were changed: what they were, where that can be told.
 extension VolumeCheck {
-    /// Whether a name that ward never makes is one of its own, damaged: it was one that opens, or what is behind it is
-    /// the volume's. Of names with a dot only the first is asked: other programs' copies of backing files, half done or
-    /// in conflict, have one.
+    /// Whether a name that ward never makes is one of its own, damaged: it was one that opens, or
+    /// what is behind it is the volume's. Of names with a dot only the first is asked: other
+    /// programs' copies of backing files, half done or in conflict, have one.
     func isDamagedName(
         _ entry: DirectoryEntry, _ directory: Int32, _ state: DirectoryState
     ) throws(Errno) -> Bool {

@@ -33,7 +33,8 @@ struct LongNameHalf: Sendable {
     var stored: [CChar] { [CChar(bitPattern: Volume.longNamePrefix)] + link.dropFirst(2) }
 }
 
-// Looking at directories: their records, names and attributes, symbolic links, and what was left behind.
+// Looking at directories: their records, names and attributes, symbolic links, and what was left
+// behind.
 extension VolumeCheck {
     struct FileTask: Sendable {
         let inode: UInt64
@@ -150,8 +151,8 @@ extension VolumeCheck {
         }
     }
 
-    /// The directory's state, nil where its record is no good. Where the volume knows better than the disk, the record is
-    /// written again as it was.
+    /// The directory's state, nil where its record is no good. Where the volume knows better than
+    /// the disk, the record is written again as it was.
     private func stateOfRecord(
         _ node: Node, _ descriptor: Int32
     ) throws(Errno) -> DirectoryState? {
@@ -315,7 +316,8 @@ extension VolumeCheck {
         return decoded.count > 16 && decoded.count <= 16 + Volume.longestShortName
     }
 
-    /// Looked at again where it seems that a half is missing: both are made and taken away under the lock.
+    /// Looked at again where it seems that a half is missing: both are made and taken away under
+    /// the lock.
     private func hasLongName(
         _ entry: DirectoryEntry, _ descriptor: Int32, _ state: DirectoryState
     ) throws(Errno) -> Bool {
@@ -415,7 +417,8 @@ extension VolumeCheck {
         }
     }
 
-    /// The half of a long name whose other half is not there: looked at again when names that were changed are back.
+    /// The half of a long name whose other half is not there: looked at again when names that were
+    /// changed are back.
     private func noteIfOrphaned(_ name: [UInt8], _ node: Node, _ descriptor: Int32) {
         let half = LongNameHalf(parent: node, name: name)
         if (try? isOrphan(half, descriptor)) == false { return }
@@ -517,8 +520,9 @@ extension VolumeCheck {
         return sealed.withUnsafeBytes { volume.openLinkTarget($0) } != nil
     }
 
-    /// A name was taken away: neither the volume nor the kernel are to know it any longer. What is returned is to be called when
-    /// no lock is held: the kernel may be waiting for one with the directory locked.
+    /// A name was taken away: neither the volume nor the kernel are to know it any longer. What is
+    /// returned is to be called when no lock is held: the kernel may be waiting for one with the
+    /// directory locked.
     func forget(_ parent: Node, _ stored: [CChar], _ status: FileStatus) -> () -> Void {
         let link = NodeLink(parent: parent, name: stored)
         let plain = parent.directory.flatMap { volume.plainNameBytes(of: link, in: $0) }

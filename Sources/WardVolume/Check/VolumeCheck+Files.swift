@@ -103,8 +103,9 @@ extension VolumeCheck {
         checkContent(file, task, path, context)
     }
 
-    /// The header on disk against the one in use: it changes only through the volume. False where the first page is another one
-    /// than was written, as a failed sync leaves it: nothing can be said of the rest now.
+    /// The header on disk against the one in use: it changes only through the volume. False where
+    /// the first page is another one than was written, as a failed sync leaves it: nothing can be
+    /// said of the rest now.
     private func checkHeader(
         _ file: OpenFile, _ task: FileTask, _ path: String, _ context: WorkerContext
     ) -> Bool {
@@ -166,7 +167,8 @@ extension VolumeCheck {
 
     // MARK: Content
 
-    /// Reads every page. `salvaged`: its header could not be believed, and is told with what is found here.
+    /// Reads every page. `salvaged`: its header could not be believed, and is told with what is
+    /// found here.
     private func checkContent(
         _ file: OpenFile, _ task: FileTask, _ path: String, _ context: WorkerContext
     ) {
@@ -384,13 +386,14 @@ extension VolumeCheck {
 
     // MARK: Repairing content
 
-    /// Makes pages of an open file readable again: what is in them, or zeros. Returns where the quarantine has what they were.
+    /// Makes pages of an open file readable again: what is in them, or zeros. Returns where the
+    /// quarantine has what they were.
     func repair(
         _ file: OpenFile, _ bad: [BadPage], _ task: FileTask, _ context: WorkerContext
     ) throws(Errno) -> String? {
         try VolumeCheck.refuseToFill(bad)
-        // Without the file's lock, which a write-back at a lock may want: pages are judged again before they are replaced, and
-        // one that a program has written meanwhile is none of these.
+        // Without the file's lock, which a write-back at a lock may want: pages are judged again
+        // before they are replaced, and one that a program has written meanwhile is none of these.
         let kept = try quarantine.keep(
             pages: [0..<1] + bad.map(\.pages), of: file.descriptor, pageNote(task, file, "pages"))
         for run in bad { for page in run.pages { try repair(file, page, context) } }
@@ -448,8 +451,8 @@ extension VolumeCheck {
 
     // MARK: Attributes
 
-    /// Attributes that do not authenticate with the owner's ID, and the record of a mode that is none. `owner` is asked after
-    /// they were read: a file gets its ID before its first attribute.
+    /// Attributes that do not authenticate with the owner's ID, and the record of a mode that is
+    /// none. `owner` is asked after they were read: a file gets its ID before its first attribute.
     func checkAttributes(
         of node: Node, _ descriptor: Int32, path: String, protectionClass: ProtectionClass? = nil,
         owner: () -> [UInt8]?

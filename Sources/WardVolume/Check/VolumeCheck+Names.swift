@@ -3,12 +3,13 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// What has lost its name, or the record of its directory: looked at when every other directory is known.
+// What has lost its name, or the record of its directory: looked at when every other directory is
+// known.
 extension VolumeCheck {
     // MARK: Records
 
-    /// Whether a record that authenticates is not this directory's: none of the names opens under its ID, and they do under
-    /// another. Told when all IDs are known.
+    /// Whether a record that authenticates is not this directory's: none of the names opens under
+    /// its ID, and they do under another. Told when all IDs are known.
     func isRecordOfAnother(
         _ names: (sound: Int, bad: [[UInt8]]), _ node: Node, _ state: DirectoryState
     ) -> Bool {
@@ -49,8 +50,9 @@ extension VolumeCheck {
         var classes: [ProtectionClass] = []
     }
 
-    /// The ID is that under which the names open: headers say in which directory files were created, and a name
-    /// authenticates with its directory's ID. Without one it gets a new ID, and its names are lost.
+    /// The ID is that under which the names open: headers say in which directory files were
+    /// created, and a name authenticates with its directory's ID. Without one it gets a new ID, and
+    /// its names are lost.
     private func resolve(_ bad: BadRecord) throws(Errno) {
         let node = bad.node
         let descriptor = try volume.openDirectoryDescriptor(of: node)
@@ -60,7 +62,8 @@ extension VolumeCheck {
             (Set($0.directories.keys), $0.hints)
         }
         func first(_ ids: Set<[UInt8]>) throws(Errno) -> [UInt8]? {
-            // Of a name that can't be read now: it may be the one that tells, if none of the others does.
+            // Of a name that can't be read now: it may be the one that tells, if none of the others
+            // does.
             var unread: Errno?
             for id in ids {
                 for name in contents.names {
@@ -230,8 +233,8 @@ extension VolumeCheck {
         }
     }
 
-    /// Back to where its name opens, or to the name that it was; else, where it is ours, a new name in its place; else the
-    /// quarantine.
+    /// Back to where its name opens, or to the name that it was; else, where it is ours, a new name
+    /// in its place; else the quarantine.
     private func resolve(_ bad: BadName) throws(Errno) {
         let directory = try volume.directoryDescriptor(of: bad.parent)
         let status = try volume.storage.fstatat(directory.rawValue, bad.stored)
@@ -252,7 +255,8 @@ extension VolumeCheck {
         let isOurs = try isOurs(bad.type, bad.stored, directory.rawValue)
         let note = ["name that does not open: \(backingPath(bad.parent, bad.stored))"]
         if tally.withLock({ $0.untouched.contains(bad.inode) }), !isNamed {
-            // It may be readable in another state, or by a later version: its place is here until somebody can tell.
+            // It may be readable in another state, or by a later version: its place is here until
+            // somebody can tell.
             finding.remedy = "left where it is"
             finding.outcome = .left("its header comes first")
             add(finding)
@@ -296,14 +300,16 @@ extension VolumeCheck {
         return (try? volume.storage.fstatat(descriptor.rawValue, stored)) != nil
     }
 
-    /// Whether what is behind the name is this volume's, and has something to keep. Throws where that can't be seen now.
+    /// Whether what is behind the name is this volume's, and has something to keep. Throws where
+    /// that can't be seen now.
     func isOurs(
         _ type: mode_t, _ stored: [CChar], _ directory: Int32
     ) throws(Errno) -> Bool {
         switch type {
         case S_IFREG: return try header(directory, stored) != nil
         case S_IFDIR:
-            // Without a record, too: what is in it may be readable, whether or not a record could be made just now.
+            // Without a record, too: what is in it may be readable, whether or not a record could
+            // be made just now.
             return true
         case S_IFLNK: return try isSoundLink(stored, directory)
         default: return false

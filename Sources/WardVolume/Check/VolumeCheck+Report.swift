@@ -7,8 +7,9 @@ import WardSystem
 extension VolumeCheck {
     private static let longestWrite = 1 << 20
 
-    /// Writes the report into the volume's root, as a file of class D: it holds names, which are protected no better. The
-    /// quarantine can't have it: names would lie in the backing directory in clear.
+    /// Writes the report into the volume's root, as a file of class D: it holds names, which are
+    /// protected no better. The quarantine can't have it: names would lie in the backing directory
+    /// in clear.
     func leaveReport() {
         let report = tally.withLock { $0.report }
         guard report.repaired > 0 else { return }

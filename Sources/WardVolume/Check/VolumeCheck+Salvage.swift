@@ -7,8 +7,9 @@ import WardSystem
 
 // Files that don't open: what of them can be read all the same.
 //
-// A wrapped key authenticates by itself (RFC 3394), under one class key alone, and pages do under the file key. So a header
-// that was changed anywhere else than in its key costs nothing: class and key are known by what opens.
+// A wrapped key authenticates by itself (RFC 3394), under one class key alone, and pages do under
+// the file key. So a header that was changed anywhere else than in its key costs nothing: class and
+// key are known by what opens.
 extension VolumeCheck {
     private enum Salvaged {
         /// Made by a later version: not to be touched.
@@ -21,7 +22,8 @@ extension VolumeCheck {
         case readable(OpenFile, headerIsBad: Bool, reason: String, tail: Range<Int>)
     }
 
-    /// Nobody opens it meanwhile: it is `EIO`, as it was. False where somebody could open it after all.
+    /// Nobody opens it meanwhile: it is `EIO`, as it was. False where somebody could open it after
+    /// all.
     func salvage(_ task: FileTask, _ node: Node, _ context: WorkerContext) -> Bool {
         // What may wait for the kernel, which may wait for the lock.
         var afterwards: [() -> Void] = []
@@ -191,7 +193,8 @@ extension VolumeCheck {
                 return .lost("\(reason), and no page authenticates")
             }
             if let claimed = try claimedSize(file, pages) {
-                // As where the header is sound: what does not authenticate is a hole in what is left, not its end.
+                // As where the header is sound: what does not authenticate is a hole in what is
+                // left, not its end.
                 file.sizeBytes = claimed
                 isReadable = true
                 return .readable(file, headerIsBad: headerIsBad, reason: reason, tail: 0..<0)
@@ -214,11 +217,12 @@ extension VolumeCheck {
         ProtectionClass.allCases.allSatisfy { volume.gate.state(of: $0) == .open }
     }
 
-    /// The header, or what is left of it with the class whose key opens its wrapped key. `isProven`: nothing in it is but what
-    /// ward wrote.
+    /// The header, or what is left of it with the class whose key opens its wrapped key.
+    /// `isProven`: nothing in it is but what ward wrote.
     ///
-    /// Class B's public key is in the keybag for all to read: whoever can write to the store can wrap a key of his own to it,
-    /// and seal what he likes under that. So there the code that authenticates the header has to be right but for the damage.
+    /// Class B's public key is in the keybag for all to read: whoever can write to the store can
+    /// wrap a key of his own to it, and seal what he likes under that. So there the code that
+    /// authenticates the header has to be right but for the damage.
     private func headerThatOpens(
         _ header: FileHeader?, _ page: UnsafeRawPointer, _ parentID: [UInt8],
         _ context: WorkerContext
@@ -247,8 +251,9 @@ extension VolumeCheck {
         return nil
     }
 
-    /// A damaged header, read as one of this class. What can be known otherwise (constants, the flag, the directory) is tried
-    /// against the authentication code: where most of that is right, so is the header.
+    /// A damaged header, read as one of this class. What can be known otherwise (constants, the
+    /// flag, the directory) is tried against the authentication code: where most of that is right,
+    /// so is the header.
     private func remains(
         _ page: UnsafeRawPointer, _ protectionClass: ProtectionClass, _ parentID: [UInt8]
     ) -> (FileHeader, Bool) {

@@ -4,14 +4,14 @@ import Synchronization
 import WardFormat
 import WardSystem
 
-/// Looks at everything in a volume, through the volume's own tables and locks, so that programs may use it meanwhile; with
-/// `isRepairing` it puts right what it finds.
+/// Looks at everything in a volume, through the volume's own tables and locks, so that programs may
+/// use it meanwhile; with `isRepairing` it puts right what it finds.
 ///
-/// Repair changes nothing that can be read. Every step leaves the old or the new behind when the power goes, and what is
-/// replaced or taken away is in the quarantine, durably, before.
+/// Repair changes nothing that can be read. Every step leaves the old or the new behind when the
+/// power goes, and what is replaced or taken away is in the quarantine, durably, before.
 ///
-/// Concurrency: `run` is called once. Directories and files of one level are looked at by several threads; what they tell is
-/// collected in `tally`.
+/// Concurrency: `run` is called once. Directories and files of one level are looked at by several
+/// threads; what they tell is collected in `tally`.
 public final class VolumeCheck: Sendable {
     let volume: Volume
     let isRepairing: Bool
@@ -31,9 +31,11 @@ public final class VolumeCheck: Sendable {
         var named: Set<UInt64> = []
         /// Names beside the one by which they were looked at.
         var otherNames: [VolumeCheck.FileTask] = []
-        /// Files of which nothing can be read, taken away under the name by which they were looked at.
+        /// Files of which nothing can be read, taken away under the name by which they were looked
+        /// at.
         var lost: Set<UInt64> = []
-        /// Files that were left as they are: of a later version, or with a header that can't be told now.
+        /// Files that were left as they are: of a later version, or with a header that can't be
+        /// told now.
         var untouched: Set<UInt64> = []
         /// Directories by their ID.
         var directories: [[UInt8]: Node] = [:]
@@ -59,8 +61,8 @@ public final class VolumeCheck: Sendable {
     }
     let tally = Mutex(Tally())
 
-    /// `name`: when it began, as part of a file's name. `context`: with which it can go on where there is no memory for others.
-    /// `onFinding` is called by any thread.
+    /// `name`: when it began, as part of a file's name. `context`: with which it can go on where
+    /// there is no memory for others. `onFinding` is called by any thread.
     public init(
         _ volume: Volume, repairs: Bool, name: String, threads: Int = 4,
         context: WorkerContext? = nil,
@@ -144,7 +146,8 @@ public final class VolumeCheck: Sendable {
         onFinding(finding)
     }
 
-    /// Notes a finding with what `repair` does about it; it returns where the quarantine has what it took away.
+    /// Notes a finding with what `repair` does about it; it returns where the quarantine has what
+    /// it took away.
     func add(
         _ finding: CheckFinding, repair: () throws(Errno) -> String?
     ) {
@@ -164,8 +167,8 @@ public final class VolumeCheck: Sendable {
         tally.withLock { $0.report.unreachable.append("\(path): \(error)") }
     }
 
-    /// It vanished, or was replaced, while it was looked at: nothing to tell. The store is asked again, which may say the
-    /// same of what is there. `inode`: nil where it was never told.
+    /// It vanished, or was replaced, while it was looked at: nothing to tell. The store is asked
+    /// again, which may say the same of what is there. `inode`: nil where it was never told.
     func isGone(_ error: Errno, _ inode: UInt64?, _ parent: Node, _ stored: [CChar]) -> Bool {
         guard error.mayMeanGone else { return false }
         do throws(Errno) {
@@ -254,12 +257,13 @@ public final class VolumeCheck: Sendable {
         }
     }
 
-    /// Where every file was read, and mended where it had to be, unclean ends excuse nothing any more.
-    /// What was moved meanwhile may have been missed: the volume's own pass sees it.
+    /// Where every file was read, and mended where it had to be, unclean ends excuse nothing any
+    /// more. What was moved meanwhile may have been missed: the volume's own pass sees it.
     private func endDoubt(_ intervals: [ClosedRange<UInt32>], halfDone: Int, moves: UInt64) {
         tally.withLock { tally in
             if isRepairing, !intervals.isEmpty, tally.report.isComplete,
-                // What was left, a header or a directory's record, has content that nobody has looked at.
+                // What was left, a header or a directory's record, has content that nobody has
+                // looked at.
                 tally.report.repaired == tally.report.progress.findings
             {
                 if volume.nameChanges.quietState != nil, volume.movedNodes.count == moves {
@@ -281,7 +285,8 @@ extension Errno {
     var mayMeanGone: Bool { Errno.gone.contains(self) }
 }
 
-/// Contexts for as many threads as there are and memory lasts; one thread after the other uses each.
+/// Contexts for as many threads as there are and memory lasts; one thread after the other uses
+/// each.
 final class ContextPool: Sendable {
     private let volume: Volume
     private let free: Mutex<[WorkerContext]>

@@ -2,14 +2,18 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// The root's own files, of a volume that is not mounted: without them it does not open, and nothing else can be looked at.
+// The root's own files, of a volume that is not mounted: without them it does not open, and nothing
+// else can be looked at.
 extension Volume {
-    /// What is wrong with the root's directory record and the state record; with `repairs` they are made again.
+    /// What is wrong with the root's directory record and the state record; with `repairs` they are
+    /// made again.
     ///
-    /// The record's ID follows from the volume key; its class was lost, and becomes C. A state record that is made again
-    /// excuses nothing: what a power cut has left is then found as damage.
+    /// The record's ID follows from the volume key; its class was lost, and becomes C. A state
+    /// record that is made again excuses nothing: what a power cut has left is then found as
+    /// damage.
     ///
-    /// The caller holds the volume's lock. Throws `VolumeOpenError` where the root can't be read, or is of a later version.
+    /// The caller holds the volume's lock. Throws `VolumeOpenError` where the root can't be read,
+    /// or is of a later version.
     public static func checkRoot(
         backingPath: String, volumeKey: borrowing SecretBytes, repairs: Bool,
         storage: any Storage = PosixStorage()

@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What belongs into a backup (issue: "everything except `Library/Caches`, `tmp` and what is marked"), in every state.
+    /// What belongs into a backup (issue: "everything except `Library/Caches`, `tmp` and what is
+    /// marked"), in every state.
     @Suite struct BackupListTests {
         private static let containers = """
             for home in Containers/Data/Application/org.example.notes \

@@ -152,7 +152,8 @@ extension MountSuite {
             #expect(change.wait(seconds: 0.5) == nil)
             #expect(try keybag(volume) == before)
             try volume.advance(seconds: 2)
-            // On a busy machine it may have come after the first advance, or the second: then it is half a minute from there.
+            // On a busy machine it may have come after the first advance, or the second: then it is
+            // half a minute from there.
             if change.wait(seconds: 30) == nil { try volume.advance(seconds: 31) }
             #expect(change.wait(seconds: 60) == 0)
             #expect(try keybag(volume) != before)

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountedVolume {
-    /// Where the scripts of the backup tests find what they need: a shell function `backup` for `Scripts/backup.py`, the
-    /// volume in `$VOL`, ward in `$WARD`.
+    /// Where the scripts of the backup tests find what they need: a shell function `backup` for
+    /// `Scripts/backup.py`, the volume in `$VOL`, ward in `$WARD`.
     @discardableResult
     func backupShell(
         _ script: String, seconds: Double = 180, sourceLocation: SourceLocation = #_sourceLocation

@@ -2,10 +2,11 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Debian's restic, rclone, rsync, tar and Borg: what they take of a volume, and what comes back.
+    /// Debian's restic, rclone, rsync, tar and Borg: what they take of a volume, and what comes
+    /// back.
     @Suite struct BackupToolTests {
-        /// A volume whose directory has a name that every program's patterns could trip over, with a recovery kit in `$OUT/kit`
-        /// and its code in `$OUT/code`.
+        /// A volume whose directory has a name that every program's patterns could trip over, with
+        /// a recovery kit in `$OUT/kit` and its code in `$OUT/code`.
         private static func volume(
             _ user: User, hostile: Bool = false, kit: Bool = true
         ) throws -> MountedVolume {
@@ -33,7 +34,8 @@ extension MountSuite {
             (path as NSString).deletingLastPathComponent
         }
 
-        /// Files of every kind and class; `app-tmp` and what is below `left-out` are to be missing in a copy.
+        /// Files of every kind and class; `app-tmp` and what is below `left-out` are to be missing
+        /// in a copy.
         private static let fill = #"""
             cd "$MNT"; mkdir -p app/deep/er empty left-out Containers/Data/Application/x/tmp
             for class in A B C D CX; do
@@ -54,7 +56,8 @@ extension MountSuite {
         private static let original =
             #"backup tree "$MNT" --classes | grep -v -e '"left-out' -e 'app-tmp' >"$OUT/original""#
 
-        /// Takes a copy over on a machine that has no keys of the volume, and compares each file, classes included.
+        /// Takes a copy over on a machine that has no keys of the volume, and compares each file,
+        /// classes included.
         private static func adopt(_ copy: String, compare: Bool = true) -> String {
             """
             mkdir -p -m 700 "$OUT/elsewhere/run" "$OUT/elsewhere/mnt"; printf other >"$OUT/other"; chmod 600 "$OUT/other"

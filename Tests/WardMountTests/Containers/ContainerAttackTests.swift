@@ -34,7 +34,8 @@ extension MountSuite {
             #expect(try volume.tree(Place.applications) == [])
         }
 
-        /// In a namespace of mounts of its own: the script has `$WARD`, `$MNT` and `$P`, where applications lie.
+        /// In a namespace of mounts of its own: the script has `$WARD`, `$MNT` and `$P`, where
+        /// applications lie.
         private func withMounts(_ volume: MountedVolume, _ script: String) throws -> Finished {
             let environment = volume.environment.merging([
                 "WARD": TestEnvironment.shared.ward, "MNT": volume.mountPoint,

@@ -210,7 +210,8 @@ extension MountSuite {
             #expect(missing.status == 69, "\(missing.everything)")
             #expect(missing.errors.contains("there is no program bwrap"))
             #expect(missing.errors.contains("ward: hint: apt-get install bubblewrap"))
-            // By a process of its own: while this one starts others a file that it wrote may be busy.
+            // By a process of its own: while this one starts others a file that it wrote may be
+            // busy.
             _ = try Child.run(
                 [
                     "/bin/sh", "-c",

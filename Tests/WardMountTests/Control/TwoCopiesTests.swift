@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Two copies of a volume mounted side by side: a command answers for the mount it was asked about.
+    /// Two copies of a volume mounted side by side: a command answers for the mount it was asked
+    /// about.
     @Suite struct TwoCopiesTests {
         static let orders = [false, true].flatMap { first in
             User.available.map { ($0, first) }
@@ -71,7 +72,8 @@ extension MountSuite {
             #expect(try pair.isOpen() == [false, false])
             let dead = try pair.original.ward("lock", "--now", pair.copyMountPoint)
             #expect(dead.status == 69 && dead.errors.contains("its daemon died"), "\(dead)")
-            // Mounted again beside the other one, which is still the one that answers for its own mount.
+            // Mounted again beside the other one, which is still the one that answers for its own
+            // mount.
             try pair.mountCopy()
             #expect(try pair.states() == ["locked", "beforeFirstUnlock"])
             try pair.ward("unmount", pair.copyMountPoint)

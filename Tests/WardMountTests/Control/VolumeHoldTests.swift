@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// The lock on a volume is two locks, since some stores carry only one of them to other machines.
+    /// The lock on a volume is two locks, since some stores carry only one of them to other
+    /// machines.
     @Suite struct VolumeHoldTests {
         @Test(
             "a volume is refused while another holds the directory's lock, or only that of its file",

@@ -2,14 +2,14 @@ import Foundation
 import Testing
 
 /// A volume and a copy of it, made as a restored backup is, mounted side by side with one state
-/// directory and one runtime
-/// directory: the very same keys open both.
+/// directory and one runtime directory: the very same keys open both.
 struct VolumePair {
     let original: MountedVolume
     let copy: String
     let copyMountPoint: String
 
-    /// `copyFirst`: the copy is mounted before the original. Both are unlocked, and have a file `A/f` of class A.
+    /// `copyFirst`: the copy is mounted before the original. Both are unlocked, and have a file
+    /// `A/f` of class A.
     init(as user: User, copyFirst: Bool) throws {
         original = try MountedVolume(as: user)
         copy = original.directory + "/home/copy"

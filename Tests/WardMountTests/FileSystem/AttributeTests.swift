@@ -124,7 +124,8 @@ extension MountSuite {
                 #expect(probe.getxattr("d", name) == .failure("EINVAL"), "\(name)")
                 #expect(probe.call("removexattr", "f", name) == .failure("EINVAL"), "\(name)")
             }
-            // 255 bytes is the longest name Linux takes; the backing store may take a shorter one once encrypted.
+            // 255 bytes is the longest name Linux takes; the backing store may take a shorter one
+            // once encrypted.
             let long = "user." + String(repeating: "n", count: 250)
             let values = ["", "v", "\0\u{ff}\n", String(repeating: "v", count: 1000)]
             for path in ["f", "d"] {

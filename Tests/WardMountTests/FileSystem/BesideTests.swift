@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Programs find in a mount what they find in a plain directory of the store's file system, in the same run
-    /// (Scripts/beside.py).
+    /// Programs find in a mount what they find in a plain directory of the store's file system, in
+    /// the same run (Scripts/beside.py).
     @Suite struct BesideTests {
         /// Whom the daemon serves, and what the kernel keeps.
         enum Kind: CaseIterable, CustomTestStringConvertible {
@@ -118,8 +118,8 @@ extension MountSuite {
             #expect(try deletedDirectories(volume, reach: 0))
         }
 
-        /// Whether the daemon comes to hold so many directories that are gone: the kernel says later that it has
-        /// forgotten them.
+        /// Whether the daemon comes to hold so many directories that are gone: the kernel says
+        /// later that it has forgotten them.
         private func deletedDirectories(_ volume: MountedVolume, reach wanted: Int) throws -> Bool {
             let daemon = try #require(volume.daemonProcess())
             let deadline = Date(timeIntervalSinceNow: 20 * TestEnvironment.patience)

@@ -43,7 +43,8 @@ extension MountSuite {
                 #expect(probe.ftruncate("fd", 1 << 62) == .failure("EFBIG"))
                 #expect(probe.pwrite("fd", "x", at: 1 << 62) == .failure("EFBIG"))
                 #expect(probe.fallocate("fd", 1 << 62, 4096) == .failure("EFBIG"))
-                // Longer than a file of the backing store may be, by a little: found out on the way.
+                // Longer than a file of the backing store may be, by a little: found out on the
+                // way.
                 #expect(!probe.ftruncate("fd", (1 << 44) + (1 << 43)).succeeded)
                 #expect(!probe.pwrite("fd", "x", at: (1 << 44) + (1 << 43)).succeeded)
                 #expect(probe.stat("f", "size") == .number(content.utf8.count))

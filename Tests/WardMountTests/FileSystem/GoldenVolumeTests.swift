@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Volumes that earlier versions made: this one reads, writes and checks them (docs/format.md §10). They are never made
-    /// anew; a version that changes the format adds its own.
+    /// Volumes that earlier versions made: this one reads, writes and checks them (docs/format.md
+    /// §10). They are never made anew; a version that changes the format adds its own.
     @Suite struct GoldenVolumeTests {
         @Test(
             "A volume of version 1 is read as it was, by ward and by the second reader, and goes on being written",
@@ -39,7 +39,8 @@ extension MountSuite {
             try reader.expectMarks(later)
         }
 
-        /// `ward check` of what is mounted and unlocked: everything was read, nothing is damaged, left over or foreign.
+        /// `ward check` of what is mounted and unlocked: everything was read, nothing is damaged,
+        /// left over or foreign.
         private func expectNothingFound(_ volume: MountedVolume) throws {
             let checked = try volume.ward("check", volume.mountPoint, "--json", seconds: 180)
             #expect(checked.status == 0, "\(checked.everything)")
@@ -52,8 +53,9 @@ extension MountSuite {
             #expect((report["unread"] as? [Any] ?? []).isEmpty, "\(checked.everything)")
         }
 
-        /// Volume, state directory, kit and code to where the volume's own would be. What is in the volume belongs to an
-        /// ordinary user, the daemon's directories to whom the daemon is: chown(2) would take set-user-ID bits away.
+        /// Volume, state directory, kit and code to where the volume's own would be. What is in the
+        /// volume belongs to an ordinary user, the daemon's directories to whom the daemon is:
+        /// chown(2) would take set-user-ID bits away.
         private func unpack(_ archive: String, for volume: MountedVolume) throws {
             let owner = "\(volume.user.userID):\(volume.user.groupID)"
             for command in [

@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Random operations beside a model of the same file on a plain file system. A seed replays a run.
+    /// Random operations beside a model of the same file on a plain file system. A seed replays a
+    /// run.
     @Suite struct ModelTests {
         @Test(
             "Content, length, holes and allocation behave as on a plain file system",

@@ -59,7 +59,8 @@ extension MountSuite {
             try leavesNoRemains(volume)
         }
 
-        /// Companions of long names go with them: only the volume's own files remain in an empty volume.
+        /// Companions of long names go with them: only the volume's own files remain in an empty
+        /// volume.
         private func leavesNoRemains(_ volume: MountedVolume) throws {
             guard !TestEnvironment.shared.isPlain else { return }
             try volume.unmount()

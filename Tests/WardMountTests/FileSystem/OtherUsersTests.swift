@@ -116,7 +116,8 @@ extension MountSuite {
             }
         }
 
-        @Test("A journal beside another user's database has the database's class, or its directory's")
+        @Test(
+            "A journal beside another user's database has the database's class, or its directory's")
         func journals() throws {
             let volume = try MountedVolume(as: .root, mountArguments: ["--allow-other"])
             try volume.shell(

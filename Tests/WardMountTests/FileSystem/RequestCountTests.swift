@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What the kernel asks for, for each common operation. A request costs more than all that is done to answer it; a
-    /// number that grows here is time that everybody pays.
+    /// What the kernel asks for, for each common operation. A request costs more than all that is
+    /// done to answer it; a number that grows here is time that everybody pays.
     @Suite struct RequestCountTests {
         private static let files = 100
 
@@ -20,8 +20,9 @@ extension MountSuite {
             return result
         }
 
-        /// Runs a Python script in the mount; each request of `wanted` may come as often as that for each file and a few
-        /// times more (for directories above), others a few times, forgotten names as the kernel likes.
+        /// Runs a Python script in the mount; each request of `wanted` may come as often as that
+        /// for each file and a few times more (for directories above), others a few times,
+        /// forgotten names as the kernel likes.
         private func expect(
             _ what: Comment, _ wanted: [String: Int], _ volume: MountedVolume, _ script: String,
             location: SourceLocation = #_sourceLocation
@@ -43,8 +44,8 @@ extension MountSuite {
             guard !TestEnvironment.shared.isPlain else { return }
             let each = "for i in range(n): "
             try volume.shell("mkdir \"$MNT/d\"")
-            // GETATTR is of the directory, which has changed, before its permissions are checked; GETXATTR of
-            // capabilities, before the first write (decision 0062).
+            // GETATTR is of the directory, which has changed, before its permissions are checked;
+            // GETXATTR of capabilities, before the first write (decision 0062).
             try expect(
                 "create, write, close",
                 [
@@ -82,7 +83,8 @@ extension MountSuite {
             try volume.remount()
             try expect(
                 "1 MiB written, in one request each", ["WRITE": 1], volume,
-                // Of memory that has been touched: the kernel sends what it has when it comes to a page that is not there.
+                // Of memory that has been touched: the kernel sends what it has when it comes to a
+                // page that is not there.
                 "f = os.open(\"large\", os.O_CREAT | os.O_WRONLY)\nb = b\"x\" * (1 << 20)\n"
                     + each + "os.write(f, b)")
             try volume.remount()

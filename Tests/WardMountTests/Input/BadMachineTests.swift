@@ -2,9 +2,11 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What ward says and does where the machine has no FUSE, or the backing store is read-only, full or not only its own.
+    /// What ward says and does where the machine has no FUSE, or the backing store is read-only,
+    /// full or not only its own.
     @Suite struct BadMachineTests {
-        /// Commands in a mount namespace of their own, prepared by a script. Only root can make one everywhere.
+        /// Commands in a mount namespace of their own, prepared by a script. Only root can make one
+        /// everywhere.
         private func namespace(_ script: String) -> [String] {
             ["unshare", "--mount", "sh", "-euc", script + "\nexec \"$@\"", "sh"]
         }
@@ -167,7 +169,8 @@ extension MountSuite {
             try StateWalk.makeDirectory(of: .complete, with: probe)
             #expect(probe.writeFile("own", "own") == .ok)
             try volume.unmount()
-            // A stray file, one with an encrypted-looking name, an own name at a wrong place, a directory.
+            // A stray file, one with an encrypted-looking name, an own name at a wrong place, a
+            // directory.
             try volume.shell(
                 """
                 cd '\(volume.volume)'

@@ -61,7 +61,8 @@ extension MountSuite {
             #expect(probe.mmap("fd", 4096, "rw", as: "map") == .ok)
             #expect(probe.poke("map", "C") == .ok)
             try volume.kill()
-            // Pages that the kernel holds it may still show; whatever needs the daemon fails, and nothing hangs.
+            // Pages that the kernel holds it may still show; whatever needs the daemon fails, and
+            // nothing hangs.
             #expect(!probe.pread("fd", 10).text.hasPrefix("probe"))
             #expect(!probe.touch("map", at: 0, 1).text.hasPrefix("probe"))
             let size = probe.seek("fd", 0, SEEK_END)

@@ -2,14 +2,16 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// A backing store that somebody has changed, that becomes read-only, or that another daemon wants; a daemon that is killed
-    /// while programs write, or has few threads, descriptors or pages to lock.
+    /// A backing store that somebody has changed, that becomes read-only, or that another daemon
+    /// wants; a daemon that is killed while programs write, or has few threads, descriptors or
+    /// pages to lock.
     @Suite struct BadStoreTests {
         private static let size = 20_000
         private static let content = String(
             (0..<size).map { Character(UnicodeScalar(UInt8(97 + $0 % 26))) })
 
-        /// Runs Python with `store` (the backing directory), `file` (the one backing file in it) and what `body` does.
+        /// Runs Python with `store` (the backing directory), `file` (the one backing file in it)
+        /// and what `body` does.
         private func tamper(_ volume: MountedVolume, _ body: String) throws {
             try volume.shell(
                 """
@@ -174,7 +176,8 @@ extension MountSuite {
             let probe = try volume.probe()
             #expect(probe.mkdir("A") == .ok && probe.setClass("A", "A") == .ok)
             #expect(probe.writeFile("A/f", Self.content) == .ok)
-            // The daemon hears of a close after the program went on, and keeps the file open for writing until then.
+            // The daemon hears of a close after the program went on, and keeps the file open for
+            // writing until then.
             try run(
                 """
                 n=0

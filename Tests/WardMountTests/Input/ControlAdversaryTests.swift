@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Whoever may connect to the control socket can't delay a lock, nor use up what the daemon needs (issue: bad input).
+    /// Whoever may connect to the control socket can't delay a lock, nor use up what the daemon
+    /// needs (issue: bad input).
     @Suite struct ControlAdversaryTests {
         @Test(
             "A lock gets through, whatever other programs do to the socket",

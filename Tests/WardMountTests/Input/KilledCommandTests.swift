@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Each command that changes a volume, killed right before a call that changes something, and run again.
+    /// Each command that changes a volume, killed right before a call that changes something, and
+    /// run again.
     @Suite struct KilledCommandTests {
         @Test(
             "A command killed at any call leaves the old or the new state, and finishes when it is run again",

@@ -123,7 +123,8 @@ extension MountSuite {
                 }
                 // EPERM while it was locked.
                 let errors = Set(lines[1].split(separator: " ").map(String.init))
-                // ECANCELED: over io_uring, of a request that was on its way to a daemon that has died.
+                // ECANCELED: over io_uring, of a request that was on its way to a daemon that has
+                // died.
                 let expected: Set = [
                     "ECANCELED", "ENOMEM", "ENOTCONN", "ECONNABORTED", "EPERM", "ENFILE", "EAGAIN",
                     "EIO",

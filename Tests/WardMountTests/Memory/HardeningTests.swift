@@ -20,7 +20,8 @@ extension MountSuite {
             for region in secret {
                 #expect(region.lockedBytes == region.anonymousBytes && region.swappedBytes == 0)
             }
-            // Two buffers of a megabyte and more for each thread that serves; neighbours may be one mapping.
+            // Two buffers of a megabyte and more for each thread that serves; neighbours may be one
+            // mapping.
             let buffers = regions.filter {
                 $0.flags.contains("dd") && !$0.isSecret && $0.anonymousBytes > 0
             }
@@ -80,7 +81,8 @@ extension MountSuite {
             let volume = try MountedVolume(as: user)
             let daemon = try #require(volume.daemonProcess())
             let log = try volume.deviceDirectory() + "/ward.log"
-            // A thread of its own writes the log, and no unlock waits for it: its last line has to be there.
+            // A thread of its own writes the log, and no unlock waits for it: its last line has to
+            // be there.
             var logged = ""
             for _ in 0..<3000 {
                 logged = try text(log)
@@ -96,7 +98,8 @@ extension MountSuite {
             volume.detach()
         }
 
-        /// Where a core_pattern without a directory puts them: the working directory of the daemon, and of others.
+        /// Where a core_pattern without a directory puts them: the working directory of the daemon,
+        /// and of others.
         private func cores(_ volume: MountedVolume) -> Set<String> {
             var found: Set<String> = []
             for directory in ["/", "/tmp", volume.directory, volume.volume] {

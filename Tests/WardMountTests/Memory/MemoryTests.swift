@@ -4,8 +4,8 @@ import Testing
 extension MountSuite {
     /// Issue point "Memory": what the daemon's memory holds in each state, seen as root sees it.
     ///
-    /// Every scan covers all writable pages (heap, stacks, thread-local storage, freed pages, buffers) and the saved
-    /// registers of every thread.
+    /// Every scan covers all writable pages (heap, stacks, thread-local storage, freed pages,
+    /// buffers) and the saved registers of every thread.
     @Suite(.enabled(if: ProcessMemory.mayBeRead, "only root reads the memory of the daemon"))
     struct MemoryTests {
         @Test("Keys and plaintext go with their class", arguments: User.available)
@@ -57,8 +57,8 @@ extension MountSuite {
                 .union(secrets.ofPasscode).union(secrets.ofDevice).union(volumeKey)
                 .union(c.patterns).union(cx.patterns)
 
-            // Unlocked. Keys are where they should be, and nowhere else; what led to them is gone, and no thread sleeps
-            // with content.
+            // Unlocked. Keys are where they should be, and nowhere else; what led to them is gone,
+            // and no thread sleeps with content.
             #expect(probe.pread("A small", 96).succeeded)
             var scan = try MemoryScan.settled(everything, of: daemon) { !$0.isInSecretMemory }
             var inSecret = scan.namesInSecretMemory
@@ -89,7 +89,8 @@ extension MountSuite {
             ] {
                 #expect(inSecret.contains(name), "stays while locked: \(name)")
             }
-            // Row L3: the last close of a B file takes its key along. The kernel tells of it a moment later.
+            // Row L3: the last close of a B file takes its key along. The kernel tells of it a
+            // moment later.
             #expect(probe.pread("open B", 100) == .data("content of B"))
             #expect(probe.close("open B") == .ok)
             try eventuallyNothing(openB, daemon, "after the last close of a B file")

@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue point "Memory": a whole session, then its secrets are looked for in all that was said and written.
+    /// Issue point "Memory": a whole session, then its secrets are looked for in all that was said
+    /// and written.
     @Suite struct OutputTests {
         @Test(
             "No log line, event, output, file, argument or environment holds a secret",
@@ -60,7 +61,8 @@ extension MountSuite {
             #expect(changed.succeeded, "\(changed.everything)")
             said += changed.everything
             let after = try VolumeSecrets(volume, passcode: second)
-            // The kit's code is shown by the command that makes the kit, once; by nothing else, ever.
+            // The kit's code is shown by the command that makes the kit, once; by nothing else,
+            // ever.
             let kit = try volume.ward(
                 "recovery", "create", volume.volume, "--out", volume.directory + "/home/kit",
                 "--json",

@@ -40,7 +40,8 @@ extension MountSuite {
             #expect(typed.succeeded, "\(typed.everything)")
             try expectGone(gone, daemon, "unlock with a descriptor")
 
-            // Wrong ones. Their tags stay, in the attempts file (L5, docs/decisions/0020): they open nothing.
+            // Wrong ones. Their tags stay, in the attempts file (L5, docs/decisions/0020): they
+            // open nothing.
             for _ in 1...2 {
                 let wrong = script.passcode()
                 let secrets = try VolumeSecrets(volume, passcode: wrong)

@@ -1,6 +1,7 @@
 import Foundation
 
-/// Content that exists nowhere else: files of one class, each written and read back in a way of its own.
+/// Content that exists nowhere else: files of one class, each written and read back in a way of its
+/// own.
 struct Planted {
     let fileClass: FileClass
     /// How, and the sixteen characters that the content repeats.
@@ -20,7 +21,8 @@ struct Planted {
         return String((0..<count).map { _ in letters.randomElement()! })
     }
 
-    /// Files in the directory of the class, which is there. Descriptors and mappings stay open where `keepsOpen`.
+    /// Files in the directory of the class, which is there. Descriptors and mappings stay open
+    /// where `keepsOpen`.
     init(_ fileClass: FileClass, with probe: Probe, keepsOpen: Bool) {
         self.fileClass = fileClass
         let top = fileClass.letter
@@ -68,7 +70,8 @@ struct Planted {
     var patterns: SecretPatterns {
         var patterns = SecretPatterns()
         for (way, token) in tokens {
-            // Wherever in the token a leftover begins: a cipher's last block may hold no more than a few bytes.
+            // Wherever in the token a leftover begins: a cipher's last block may hold no more than
+            // a few bytes.
             let twice = Array(token.utf8) + Array(token.utf8)
             for start in 0..<token.utf8.count {
                 patterns.add(

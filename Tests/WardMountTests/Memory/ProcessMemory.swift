@@ -81,7 +81,8 @@ struct ProcessMemory {
             let got = bytes.withUnsafeMutableBytes {
                 pread(memory.descriptor, $0.baseAddress!, $0.count, off_t(start))
             }
-            // A mapping may go while it is read; a part that can't be read otherwise must not pass for clean.
+            // A mapping may go while it is read; a part that can't be read otherwise must not pass
+            // for clean.
             if got < bytes.count, kill(process, 0) != 0 { throw SupportError("it ended") }
             guard got > 0 || errno == EIO else {
                 throw SupportError("can't read \(String(start, radix: 16)): errno \(errno)")
@@ -110,7 +111,8 @@ struct ProcessMemory {
         }
     }
 
-    /// The registers of every thread, general and vector ones, as the kernel saved them (ptrace(2)): name and bytes.
+    /// The registers of every thread, general and vector ones, as the kernel saved them
+    /// (ptrace(2)): name and bytes.
     func registers() throws -> [(thread: String, bytes: [UInt8])] {
         let environment = TestEnvironment.shared
         let done = try Child.run(
@@ -137,7 +139,8 @@ struct ProcessMemory {
         }
         deinit { close(descriptor) }
 
-        /// Everything, read by read: Foundation takes the first short read of such a file for its end.
+        /// Everything, read by read: Foundation takes the first short read of such a file for its
+        /// end.
         func contents() -> [UInt8] {
             var bytes: [UInt8] = []
             var piece = [UInt8](repeating: 0, count: 65_536)

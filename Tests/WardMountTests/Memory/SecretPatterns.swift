@@ -4,9 +4,9 @@ import Foundation
 
 /// What is looked for in memory: secrets by name, each as all the bytes that it may appear as.
 ///
-/// A key is searched in pieces of 8 bytes (a register that was saved holds no more), as it is and as SHA-256 and HMAC
-/// spread it: exclusive-or'ed with their pads, words in the other byte order. Chance finds 8 given bytes in 100 MB
-/// once in a thousand centuries of tests.
+/// A key is searched in pieces of 8 bytes (a register that was saved holds no more), as it is and
+/// as SHA-256 and HMAC spread it: exclusive-or'ed with their pads, words in the other byte order.
+/// Chance finds 8 given bytes in 100 MB once in a thousand centuries of tests.
 struct SecretPatterns {
     private(set) var names: [String] = []
     private var numbers: [String: Int] = [:]
@@ -35,7 +35,8 @@ struct SecretPatterns {
         }
     }
 
-    /// Bytes as they are, in pieces of 8; those that anything could be (zeros, addresses) are left out.
+    /// Bytes as they are, in pieces of 8; those that anything could be (zeros, addresses) are left
+    /// out.
     mutating func add(exactly name: String, _ bytes: [UInt8]) {
         let number = number(of: name)
         for start in stride(from: 0, through: bytes.count - 8, by: 8) {
@@ -46,8 +47,8 @@ struct SecretPatterns {
         }
     }
 
-    /// A key of AES-256 and everything that BoringSSL makes of it here: key schedules for both directions, the context
-    /// of AES-GCM with the table of its hash key.
+    /// A key of AES-256 and everything that BoringSSL makes of it here: key schedules for both
+    /// directions, the context of AES-GCM with the table of its hash key.
     mutating func add(aes name: String, _ key: [UInt8]) {
         precondition(key.count == 32)
         add(name, key)
@@ -68,7 +69,8 @@ struct SecretPatterns {
         CCryptoBoringSSL_EVP_AEAD_CTX_cleanup(&context)
     }
 
-    /// A number of Curve25519, as bytes and as the five limbs of 51 bits that arithmetic keeps it in.
+    /// A number of Curve25519, as bytes and as the five limbs of 51 bits that arithmetic keeps it
+    /// in.
     mutating func add(curve name: String, _ number: [UInt8]) {
         precondition(number.count == 32)
         add(name, number)
@@ -125,16 +127,18 @@ struct Finding {
     let isInSecretMemory: Bool
 }
 
-/// Looks for all of `patterns` at every byte of every writable page and in the registers of a process.
+/// Looks for all of `patterns` at every byte of every writable page and in the registers of a
+/// process.
 struct MemoryScan {
     private(set) var findings: [Finding] = []
     private(set) var scannedBytes = 0
     private let patterns: SecretPatterns
-    /// One bit for each value of the first 16 bits of a pattern: nearly every place is ruled out by it.
+    /// One bit for each value of the first 16 bits of a pattern: nearly every place is ruled out by
+    /// it.
     private var filter = [UInt8](repeating: 0, count: 1 << 13)
 
-    /// A scan without what threads still have in their hands, which they scrub before they sleep: repeated for a second while
-    /// something is found that should not be.
+    /// A scan without what threads still have in their hands, which they scrub before they sleep:
+    /// repeated for a second while something is found that should not be.
     static func settled(
         _ patterns: SecretPatterns, of process: pid_t, _ isWrong: (Finding) -> Bool
     ) throws -> MemoryScan {

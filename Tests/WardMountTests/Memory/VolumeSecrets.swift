@@ -5,7 +5,8 @@ import WardSystem
 
 @testable import WardKeys
 
-/// All secrets of a test's volume, computed from what is on disk and the passcode, as an attacker with everything could.
+/// All secrets of a test's volume, computed from what is on disk and the passcode, as an attacker
+/// with everything could.
 struct VolumeSecrets {
     let passcode: String
     private(set) var stretched: [UInt8] = []
@@ -60,7 +61,8 @@ struct VolumeSecrets {
         }
     }
 
-    /// The key of a file of the mount, from its backing file's header, which has the same inode number.
+    /// The key of a file of the mount, from its backing file's header, which has the same inode
+    /// number.
     func fileKey(_ probe: Probe, _ path: String, in volume: MountedVolume) throws -> FileKey {
         let inode = probe.stat(path, "ino").text
         let found = try Child.run(

@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// A copy of a volume opens on another machine by a recovery kit, and each restored file has its class.
+    /// A copy of a volume opens on another machine by a recovery kit, and each restored file has
+    /// its class.
     @Suite struct AdoptTests {
         static let newPasscode = "a new one"
 
@@ -97,7 +98,8 @@ extension MountSuite {
             var script: String {
                 switch self {
                 case .cp: MountedVolume.copyingScript
-                // Else it compares whole seconds, and leaves directories of this second as the copying made them.
+                // Else it compares whole seconds, and leaves directories of this second as the
+                // copying made them.
                 case .rsync: #"rsync -aHX --modify-window=-1 "$FROM/" "$TO""#
                 case .tar:
                     #"mkdir "$TO"; tar --xattrs -cf - -C "$FROM" . | tar --xattrs -xpf - -C "$TO""#
@@ -654,7 +656,8 @@ extension MountSuite {
             try transcript.ward("recovery", "verify", out + "/kit", "--no-input", exit: 64)
             try transcript.ward("recovery", "show", out + "/kit.code", exit: 14)
             try transcript.check("recovery-kit")
-            // A machine that has no keys of the volume compares all the same, and remembers nothing.
+            // A machine that has no keys of the volume compares all the same, and remembers
+            // nothing.
             let machine = try makeMachine(user, kitOf: volume)
             try volume.copyStore(to: machine.volume)
             let done = try machine.ward(

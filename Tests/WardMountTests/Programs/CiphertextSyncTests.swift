@@ -2,9 +2,9 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// docs/sync.md, "The better way": the ciphertext is synchronised, by Debian's rclone and Syncthing, while the volume is
-    /// mounted and locked; what arrives opens on another machine (`ward adopt`), and every file in it is what it was, its class
-    /// included.
+    /// docs/sync.md, "The better way": the ciphertext is synchronised, by Debian's rclone and
+    /// Syncthing, while the volume is mounted and locked; what arrives opens on another machine
+    /// (`ward adopt`), and every file in it is what it was, its class included.
     @Suite struct CiphertextSyncTests {
         /// Files of every class and of every kind of name, content, mode and attribute.
         private func fill(_ volume: MountedVolume) throws {
@@ -28,8 +28,8 @@ extension MountSuite {
             #expect(try volume.ward("sync", "mark", volume.mountPoint + "/Sync").status == 0)
         }
 
-        /// One line for each file: path, type, size, time, class, what it is marked as, content, target. Syncthing leaves the
-        /// times of symbolic links behind.
+        /// One line for each file: path, type, size, time, class, what it is marked as, content,
+        /// target. Syncthing leaves the times of symbolic links behind.
         private func picture(_ volume: MountedVolume) throws -> String {
             try volume.shell(
                 """
@@ -45,7 +45,8 @@ extension MountSuite {
                 """)
         }
 
-        /// Opens a copy as another machine does, which has a recovery kit and its code and nothing else. The copy stays as it is.
+        /// Opens a copy as another machine does, which has a recovery kit and its code and nothing
+        /// else. The copy stays as it is.
         private func open(
             copy: String, of volume: MountedVolume, _ body: (MountedVolume) throws -> Void
         ) throws {

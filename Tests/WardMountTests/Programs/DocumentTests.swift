@@ -31,7 +31,8 @@ extension MountSuite {
             return steps
         }
 
-        /// A stored name and a recovery code are others each time, and so is the order in which names are listed.
+        /// A stored name and a recovery code are others each time, and so is the order in which
+        /// names are listed.
         private static func lasting(_ lines: [String]) -> [String] {
             lines.map { line in
                 if line.hasPrefix("recovery code: ") { return "recovery code: …" }

@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Programs that people use, on a mount: set up, checked, and checked again after unmount, mount and unlock.
+    /// Programs that people use, on a mount: set up, checked, and checked again after unmount,
+    /// mount and unlock.
     @Suite struct RealProgramTests {
         @Test("git: init, commit, clone with hard links, gc, fsck", arguments: User.available)
         func git(user: User) throws {
@@ -219,7 +220,8 @@ extension MountSuite {
             make_tree
             """#
 
-        /// Runs `setUp` in the empty mount, then `check` before and after a remount. `$ROUND` counts the checks.
+        /// Runs `setUp` in the empty mount, then `check` before and after a remount. `$ROUND`
+        /// counts the checks.
         private func run(
             as user: User, _ setUp: String, check: String,
             sourceLocation: SourceLocation = #_sourceLocation

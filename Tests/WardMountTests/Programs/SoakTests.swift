@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// The short form of `make soak`: adversaries use a volume in every way the kernel offers while it
-    /// is locked and unlocked at random moments.
+    /// The short form of `make soak`: adversaries use a volume in every way the kernel offers while
+    /// it is locked and unlocked at random moments.
     @Suite struct SoakTests {
         /// Above the file's directory, whoever runs the tests.
         static let sources =

@@ -22,7 +22,8 @@ extension MountSuite {
             #expect(try transport(volume) == "device")
         }
 
-        /// By the daemon's workers, one each: whether they give way to programs (`SCHED_IDLE`), and on how many CPUs they may run.
+        /// By the daemon's workers, one each: whether they give way to programs (`SCHED_IDLE`), and
+        /// on how many CPUs they may run.
         private func workers(_ daemon: pid_t) throws -> [(givesWay: Bool, cpus: String)] {
             let tasks = "/proc/\(daemon)/task"
             var found: [(givesWay: Bool, cpus: String)] = []
@@ -38,7 +39,8 @@ extension MountSuite {
             return found
         }
 
-        /// At the device, and its daemon. Nil where nobody gives way: who is not let undo it, and on one CPU.
+        /// At the device, and its daemon. Nil where nobody gives way: who is not let undo it, and
+        /// on one CPU.
         private func rootsVolume() throws -> (MountedVolume, daemon: pid_t)? {
             guard User.available.contains(.root), sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1 else {
                 return nil

@@ -4,8 +4,9 @@ import Testing
 extension MountSuite {
     /// Classes B and CX in full: what the rows say of them, over days and reboots.
     @Suite struct ClassBAndCXTests {
-        /// A logger writes a record every ten seconds of a day into files of class B that it makes, appends to, syncs
-        /// and rotates; it starts before the first unlock and nobody ever unlocks.
+        /// A logger writes a record every ten seconds of a day into files of class B that it makes,
+        /// appends to, syncs and rotates; it starts before the first unlock and nobody ever
+        /// unlocks.
         @Test(
             "B: a day of records by a logger that never had the passcode", arguments: User.available
         )

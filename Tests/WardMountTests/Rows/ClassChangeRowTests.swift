@@ -36,7 +36,8 @@ extension MountSuite {
             #expect(second.call("digest", "big") == digest)
         }
 
-        /// The pages of the largest file of the backing directory, as the user that owns it reads them.
+        /// The pages of the largest file of the backing directory, as the user that owns it reads
+        /// them.
         private func backingPages(_ volume: MountedVolume) throws -> [Data] {
             let paths = FileManager.default.enumerator(atPath: volume.volume)?.allObjects ?? []
             let files = paths.compactMap { $0 as? String }.map { volume.volume + "/" + $0 }
@@ -129,7 +130,8 @@ extension MountSuite {
                 #expect(probe.getxattr("f", virtual).succeeded, "\(virtual)")
                 #expect(!probe.setxattr("f", virtual, "x").succeeded, "\(virtual)")
             }
-            // rsync removes what its source does not have and stops at an error: removing is no error, and does nothing.
+            // rsync removes what its source does not have and stops at an error: removing is no
+            // error, and does nothing.
             let before = probe.protectionClass("f")
             #expect(probe.call("chmod", "f", 0o644) == .ok)
             #expect(probe.call("removexattr", "f", "user.ward.class") == .ok)
@@ -291,7 +293,8 @@ extension MountSuite {
             let c = FileClass.completeUntilFirstUserAuthentication
             for fileClass in FileClass.allCases {
                 let letter = fileClass.letter
-                // In a directory of another class: the side files follow the database, not the directory.
+                // In a directory of another class: the side files follow the database, not the
+                // directory.
                 #expect(probe.mkdir(letter) == .ok)
                 #expect(probe.setClass(letter, fileClass == .none ? "C" : "D") == .ok)
                 try volume.shell(

@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Rows O9 to O12 of semantics.md, and what it says of directories and special files: allowed in every state.
+    /// Rows O9 to O12 of semantics.md, and what it says of directories and special files: allowed
+    /// in every state.
     @Suite struct ExemptRowTests {
         @Test(
             "O9: fsync, close, flock and record locks succeed in every state",

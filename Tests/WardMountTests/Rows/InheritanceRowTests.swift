@@ -191,7 +191,8 @@ extension MountSuite {
                     #expect(probe.readFile(replaced) == .data("new"))
                 }
             }
-            // Written beside it as programs do: the directory's class, though the old file had another.
+            // Written beside it as programs do: the directory's class, though the old file had
+            // another.
             #expect(probe.writeFile("C/document", "old") == .ok)
             #expect(probe.setClass("C/document", "A") == .ok)
             #expect(probe.writeFile("C/document.tmp", "new") == .ok)

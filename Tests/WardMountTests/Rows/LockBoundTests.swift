@@ -21,7 +21,8 @@ extension MountSuite {
             #expect(probe.call("pokeHere", "map", 5000, new) == .ok)
 
             try store.freeze(true)
-            // A program that writes by write(2) to a file of class C hangs with the store, and does not matter.
+            // A program that writes by write(2) to a file of class C hangs with the store, and does
+            // not matter.
             let writer = try Child(
                 user.prefix + ["sh", "-c", "echo more >> \(volume.mountPoint)/c"],
                 environment: volume.environment)
@@ -70,8 +71,9 @@ extension MountSuite {
             let writer = try Child(
                 user.prefix + ["sh", "-c", "echo more >> \(volume.mountPoint)/A/f"],
                 environment: volume.environment)
-            // Before the write has come to the store there is nothing that could hold up the lock. What it asks before that is
-            // answered: a request that hangs is there whenever one looks.
+            // Before the write has come to the store there is nothing that could hold up the lock.
+            // What it asks before that is answered: a request that hangs is there whenever one
+            // looks.
             var looks = 0
             for _ in 0..<3000 where looks < 30 {
                 usleep(10_000)
@@ -93,7 +95,8 @@ extension MountSuite {
             #expect(content.hasPrefix("content of A"), "\(content)")
         }
 
-        /// The directory of a probe's mount below `/sys/fs/fuse/connections`: the minor number of its device.
+        /// The directory of a probe's mount below `/sys/fs/fuse/connections`: the minor number of
+        /// its device.
         private func connectionNumber(_ probe: Probe) -> UInt64 {
             let device = UInt64(probe.stat("", "dev").text) ?? 0
             return device & 0xff | (device >> 12) & ~0xff
@@ -186,7 +189,8 @@ extension MountSuite {
             #expect(probe.pread("fd", 5, at: 300_000 + 8187) == .data("dirty"))
         }
 
-        /// A digest of all backing files but the volume's own, which a durable point writes at any time.
+        /// A digest of all backing files but the volume's own, which a durable point writes at any
+        /// time.
         private func backingState(_ volume: MountedVolume) throws -> String {
             let done = try Child.run(
                 [

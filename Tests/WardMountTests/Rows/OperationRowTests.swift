@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Rows O1 to O8 and O13 to O15 of semantics.md: what operations on content answer, by class and state.
+    /// Rows O1 to O8 and O13 to O15 of semantics.md: what operations on content answer, by class
+    /// and state.
     @Suite struct OperationRowTests {
         @Test(
             "O1: opening an existing file needs its class's key, before any truncation",
@@ -285,8 +286,8 @@ extension MountSuite {
             for fileClass in FileClass.allCases {
                 try StateWalk.makeDirectory(of: fileClass, with: probe)
             }
-            // A durable point may write the state record anew meanwhile: its staged file has gone before it is opened,
-            // and tar finds that the directory has changed.
+            // A durable point may write the state record anew meanwhile: its staged file has gone
+            // before it is opened, and tar finds that the directory has changed.
             for state in LockState.walk {
                 try volume.enter(state)
                 let copy = try Child.run(

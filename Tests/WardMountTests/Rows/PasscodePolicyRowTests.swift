@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Rows L5, L6 and L9 of semantics.md through the commands: attempts, delays, disabling and erasing.
+    /// Rows L5, L6 and L9 of semantics.md through the commands: attempts, delays, disabling and
+    /// erasing.
     @Suite struct PasscodePolicyRowTests {
         /// `ward unlock` with this passcode.
         private func unlock(_ volume: MountedVolume, _ passcode: String) throws -> Finished {
@@ -469,7 +470,8 @@ extension MountSuite {
             #expect(!MountedVolume.isRunning(daemon), "the mount ends")
             try expectErased(mounted, [mounted.volume])
 
-            // A daemon whose socket is elsewhere keeps its keys: that is not passed over in silence.
+            // A daemon whose socket is elsewhere keeps its keys: that is not passed over in
+            // silence.
             let hidden = try MountedVolume(as: user)
             var elsewhere = hidden.environment
             elsewhere["XDG_RUNTIME_DIR"] = hidden.directory + "/home"

@@ -25,7 +25,8 @@ extension MountSuite {
             }.sorted()
         }
 
-        /// Runs Python with the mount point as its working directory; returns when it says that it is ready.
+        /// Runs Python with the mount point as its working directory; returns when it says that it
+        /// is ready.
         private func python(
             _ volume: MountedVolume, _ script: String, wrapper: [String] = []
         ) throws -> Child {
@@ -94,8 +95,8 @@ extension MountSuite {
             let volume = try MountedVolume(as: User.available[0])
             let probe = try volume.probe()
             try StateWalk.makeDirectory(of: .complete, with: probe)
-            // A child without a program of its own for a second, `ProcessDirectory.newFor`, is one that works on. A busy machine
-            // may take so long: then once more.
+            // A child without a program of its own for a second, `ProcessDirectory.newFor`, is one
+            // that works on. A busy machine may take so long: then once more.
             var counts: [Int] = []
             for _ in 0..<5 where counts != [2, 2] {
                 let starter = try python(

@@ -1,6 +1,7 @@
 import Foundation
 
-/// A system bus of one's own with a login manager on it that does what a test says (`Scripts/logind.py`).
+/// A system bus of one's own with a login manager on it that does what a test says
+/// (`Scripts/logind.py`).
 final class LoginManager {
     /// What the daemon finds in `DBUS_SYSTEM_BUS_ADDRESS`.
     let address: String

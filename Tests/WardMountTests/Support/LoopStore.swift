@@ -1,7 +1,8 @@
 import Foundation
 import Testing
 
-/// A backing store of its own: ext4 on a loop device, that can hang, vanish and come back. Needs root.
+/// A backing store of its own: ext4 on a loop device, that can hang, vanish and come back. Needs
+/// root.
 final class LoopStore {
     let path: String
     /// Where its image is: a file system with just enough room.
@@ -40,8 +41,8 @@ final class LoopStore {
         isFrozen = wanted
     }
 
-    /// The disk answers nothing but errors from now on: what it has is put aside, and there is no room to write. What memory
-    /// held of files below it, and need not, is forgotten.
+    /// The disk answers nothing but errors from now on: what it has is put aside, and there is no
+    /// room to write. What memory held of files below it, and need not, is forgotten.
     func vanish() throws {
         try must(
             """

@@ -3,7 +3,8 @@ import Testing
 
 /// A child process that makes system calls on a mount for a test and says what came of each.
 ///
-/// The test process itself never touches a mount: what hangs there, hangs in a child that a time-out kills.
+/// The test process itself never touches a mount: what hangs there, hangs in a child that a
+/// time-out kills.
 final class Probe {
     private let child: Child
     private let requests: Int32

@@ -1,7 +1,8 @@
 import Foundation
 import Testing
 
-/// `contrib/ward-reader`, the reader that shares no code with ward, copied to where a volume's user can run it.
+/// `contrib/ward-reader`, the reader that shares no code with ward, copied to where a volume's user
+/// can run it.
 struct SecondReader {
     private let volume: MountedVolume
     private let directory: String
@@ -66,7 +67,8 @@ struct SecondReader {
         try features("marks", manifest, list, sourceLocation: sourceLocation)
     }
 
-    /// Every name in the backing directory with its size and times of change, of attributes and modes too.
+    /// Every name in the backing directory with its size and times of change, of attributes and
+    /// modes too.
     private func backingTree() throws -> String {
         try Child.run(
             ["find", volume.volume, "-printf", "%P %s %m %T@ %C@\\n"],

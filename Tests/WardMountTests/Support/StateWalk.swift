@@ -9,7 +9,8 @@ struct StateWalk {
 
     /// Runs `prepare` while everything is open (S0 or S2), then `check` for every state and class.
     ///
-    /// Each class has a directory named by its letter, with a file `f`. `finish` runs at the end, unlocked again.
+    /// Each class has a directory named by its letter, with a file `f`. `finish` runs at the end,
+    /// unlocked again.
     func run(
         prepare: (Probe, FileClass) throws -> Void = { _, _ in },
         check: (Probe, LockState, FileClass) throws -> Void,

@@ -1,7 +1,8 @@
 import Foundation
 import Testing
 
-/// What a person would see who types these commands: each with its output, its errors and its exit code.
+/// What a person would see who types these commands: each with its output, its errors and its exit
+/// code.
 ///
 /// Compared with `Transcripts/NAME.expected`; `WARD_ACCEPT_TRANSCRIPTS=1` writes that file instead.
 struct Transcript {
@@ -10,7 +11,8 @@ struct Transcript {
 
     init(_ volume: MountedVolume) { self.volume = volume }
 
-    /// Runs `ward`, and checks the exit code and that a failure is told in two lines, fact and advice.
+    /// Runs `ward`, and checks the exit code and that a failure is told in two lines, fact and
+    /// advice.
     @discardableResult
     mutating func ward(
         _ arguments: String..., exit expected: Int32, wrapper: [String] = [],
@@ -66,7 +68,8 @@ struct Transcript {
             """, sourceLocation: sourceLocation)
     }
 
-    /// The same for every run and user: paths, identifiers, times and numbers of processes replaced.
+    /// The same for every run and user: paths, identifiers, times and numbers of processes
+    /// replaced.
     private func normalised(_ text: String) -> String {
         var text = text.replacingOccurrences(of: volume.directory, with: "/DIR")
             .replacingOccurrences(of: TestEnvironment.shared.base, with: "/BASE")

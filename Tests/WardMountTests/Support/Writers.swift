@@ -2,12 +2,14 @@ import Foundation
 import Testing
 import WardTestSupport
 
-/// Programs that write to files of a volume until a write fails or a signal ends them (`writer.py`).
+/// Programs that write to files of a volume until a write fails or a signal ends them
+/// (`writer.py`).
 struct Writers {
     let programs: [Child]
     private let outputs: [FileHandle]
 
-    /// Each has its file open once this returns. `files`: paths on the volume, and how they are written.
+    /// Each has its file open once this returns. `files`: paths on the volume, and how they are
+    /// written.
     init(on volume: MountedVolume, _ files: [(path: String, how: String)]) throws {
         let environment = TestEnvironment.shared
         var programs: [Child] = []
@@ -30,8 +32,8 @@ struct Writers {
         self.outputs = outputs
     }
 
-    /// How many bytes each was told to be written, and the name of the error that ended it; nil for one that a signal
-    /// ended. Those that have not ended are killed.
+    /// How many bytes each was told to be written, and the name of the error that ended it; nil for
+    /// one that a signal ended. Those that have not ended are killed.
     func results() -> [(acknowledged: Int, error: String)?] {
         for program in programs { program.kill() }
         return outputs.map { output in

@@ -128,7 +128,8 @@ extension MountSuite {
                 "head -c 50 '\(host.record)' | '\(TestEnvironment.shared.ward)' trust connect $MNT "
                     + "--trust-fd 0 2>&1 || echo \"exit $?\"")
             #expect(short.contains("exit 65"), "\(short)")
-            // A record, then a line that is somebody else's. It ends when nobody reads what it says.
+            // A record, then a line that is somebody else's. It ends when nobody reads what it
+            // says.
             let rest = try volume.shell(
                 """
                 (cat '\(host.record)'; echo rest) | (

@@ -4,7 +4,8 @@ import Testing
 extension MountSuite {
     /// A trusted host over a real sshd on loopback.
     ///
-    /// What has to happen within a second is tried up to three times: a busy machine may take its time once.
+    /// What has to happen within a second is tried up to three times: a busy machine may take its
+    /// time once.
     @Suite(.serialized) struct HostOverSSHTests {
         private let user = SecureShell.user
 
@@ -70,7 +71,8 @@ extension MountSuite {
                 ], on: .errors)
         }
 
-        /// Runs it until it took less than a second, six times at most: other tests keep the machine busy.
+        /// Runs it until it took less than a second, six times at most: other tests keep the
+        /// machine busy.
         private func withinASecond(
             _ what: String, _ scenario: () throws -> Double?
         ) throws {

@@ -87,7 +87,8 @@ extension MountSuite {
             #expect(last.fields["detail"] == "for a trusted host")
             connection.signal(SIGTERM)
             #expect(probe.secondsUntilRefused("A/f") != nil)
-            // New files are refused first; what the kernel keeps of open ones goes before the state says so.
+            // New files are refused first; what the kernel keeps of open ones goes before the state
+            // says so.
             #expect(try volume.reaches("locked"))
             #expect(probe.pread("before", 100) == .eperm)
             #expect(connection.end() == 128 + SIGTERM)

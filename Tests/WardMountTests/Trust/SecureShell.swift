@@ -1,7 +1,8 @@
 import Foundation
 import Testing
 
-/// A real sshd on loopback with keys and configuration of its own, and a network in between that can be stopped.
+/// A real sshd on loopback with keys and configuration of its own, and a network in between that
+/// can be stopped.
 ///
 /// It serves the user that runs these tests: another one's login needs a shell, which nobody has.
 final class SecureShell {
@@ -140,7 +141,8 @@ final class SecureShell {
     func cutNetwork() { relay.signal(SIGKILL) }
     func resumeNetwork() { relay.signal(SIGCONT) }
 
-    /// The command that runs `ward` with these arguments on the other side, as a shell there takes them.
+    /// The command that runs `ward` with these arguments on the other side, as a shell there takes
+    /// them.
     func command(_ volume: MountedVolume, options: [String] = [], _ arguments: [String])
         -> [String]
     {

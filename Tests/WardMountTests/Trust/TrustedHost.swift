@@ -42,7 +42,8 @@ final class TrustedHost {
         private let errors: String
         private var text = ""
 
-        /// `input`: its stdin. `ready`: what it says once the volume is open for it, on stdout or stderr.
+        /// `input`: its stdin. `ready`: what it says once the volume is open for it, on stdout or
+        /// stderr.
         init(
             _ volume: MountedVolume, _ command: [String], input: Int32? = nil,
             ready: String = "A and B stay open", on stream: Stream = .output

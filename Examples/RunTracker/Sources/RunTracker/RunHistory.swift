@@ -21,8 +21,8 @@ public struct Run: Codable, Equatable, Sendable, FetchableRecord, PersistableRec
     }
 }
 
-/// The database of all runs. It closes itself before a lock and is back after the unlock; in between everything throws
-/// `DataProtectionError.locked`.
+/// The database of all runs. It closes itself before a lock and is back after the unlock; in
+/// between everything throws `DataProtectionError.locked`.
 struct RunHistory: Sendable {
     private let database: ProtectedDatabase
 

@@ -1,6 +1,7 @@
 import DataProtection
 
-/// A recorded run that is not in the history yet. Its name says whether it is finished: renaming works in every state.
+/// A recorded run that is not in the history yet. Its name says whether it is finished: renaming
+/// works in every state.
 struct TrackFile {
     static let recording = ".recording"
     static let finished = ".track"

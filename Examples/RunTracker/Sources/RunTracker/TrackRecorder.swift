@@ -24,8 +24,9 @@ final class TrackRecorder {
     init(in directory: URL, start: Date) throws {
         let name = "\(Int(start.timeIntervalSince1970))-\(UUID().uuidString)"
         recording = directory.appendingPathComponent(name + TrackFile.recording)
-        // Made and kept open in one call. While locked a file of class B can be made, but not opened: createFile(atPath:) and then
-        // FileHandle(forWritingTo:) would fail, as on iOS. Its class is the directory's.
+        // Made and kept open in one call. While locked a file of class B can be made, but not
+        // opened: createFile(atPath:) and then FileHandle(forWritingTo:) would fail, as on iOS. Its
+        // class is the directory's.
         let descriptor = open(
             recording.path, O_CREAT | O_EXCL | O_WRONLY | O_APPEND | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else {
@@ -48,7 +49,8 @@ final class TrackRecorder {
             try file.synchronize()
             length += UInt64(line.count)
         } catch {
-            // A full disk may have taken half of it. The file stays whole lines, and the run can go on.
+            // A full disk may have taken half of it. The file stays whole lines, and the run can go
+            // on.
             try? file.truncate(atOffset: length)
             throw error
         }

@@ -1,8 +1,8 @@
-// run-tracker DIRECTORY record     records a run: a line "LATITUDE LONGITUDE" on standard input for each point
-// run-tracker DIRECTORY list       the history
-// run-tracker DIRECTORY units kilometers|miles
+// run-tracker DIRECTORY record records a run: a line "LATITUDE LONGITUDE" on standard input for
+// each point run-tracker DIRECTORY list the history run-tracker DIRECTORY units kilometers|miles
 //
-// DIRECTORY lies on a mounted ward volume. Lock it while a run is recorded, or before you list: `ward lock`.
+// DIRECTORY lies on a mounted ward volume. Lock it while a run is recorded, or before you list:
+// `ward lock`.
 import DataProtection
 import RunTracker
 

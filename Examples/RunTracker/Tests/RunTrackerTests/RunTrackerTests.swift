@@ -78,7 +78,8 @@ import Testing
         #expect(try await tracker.runs().map(\.points) == [5])
     }
 
-    /// The battery was empty, the phone restarts in the pocket, an alarm launches the app: nobody has given a passcode.
+    /// The battery was empty, the phone restarts in the pocket, an alarm launches the app: nobody
+    /// has given a passcode.
     @Test(.simulatedDevice()) func rebootBeforeFirstUnlock() async throws {
         let device = SimulatedDevice.current
         var settings = Settings()
@@ -107,7 +108,8 @@ import Testing
         try await device.expectNothingRemovedUnread()
     }
 
-    /// No room in the middle of a run: what was recorded stays, and the run goes on when there is some.
+    /// No room in the middle of a run: what was recorded stays, and the run goes on when there is
+    /// some.
     @Test(.simulatedDevice()) func diskFull() async throws {
         let device = SimulatedDevice.current
         let tracker = try RunTracker(home: device.url)
