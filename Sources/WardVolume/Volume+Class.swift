@@ -124,7 +124,7 @@ extension Volume {
         _ file: OpenFile, from old: ProtectionClass, to wanted: ProtectionClass, isSynced: Bool,
         _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
-        try mayCreate(wanted, caller)
+        try mayCreate(wanted, caller, .setClass, of: file.node)
         if old == wanted {
             // It may have been set by a call whose sync failed, or is yet to come.
             if mayHaveLostPages(file) || isSynced && !unsyncedClasses.areNone { try syncData(file) }
@@ -148,7 +148,7 @@ extension Volume {
         _ file: OpenFile, from old: ProtectionClass, to wanted: ProtectionClass, _ caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {
-        guard gate.state(of: old) == .open else { throw denied(file.node, old, .write, caller) }
+        guard gate.state(of: old) == .open else { throw denied(file.node, old, .setClass, caller) }
         guard var header = file.header else { throw .ioError }
         context.lockContent()
         do throws(Errno) {
@@ -156,7 +156,7 @@ extension Volume {
                 gate.state(of: wanted) == .open || wanted == .completeUnlessOpen
             else {
                 context.unlockContent()
-                throw denied(file.node, wanted, .write, caller)
+                throw denied(file.node, wanted, .setClass, caller)
             }
             let key = try loadKey(file, context)
             do throws(KeyringError) {

@@ -18,10 +18,13 @@ extension Volume {
     }
 
     /// Whether a file of this class may be made now (row O3).
-    func mayCreate(_ protectionClass: ProtectionClass, _ caller: Caller) throws(Errno) {
+    func mayCreate(
+        _ protectionClass: ProtectionClass, _ caller: Caller, _ operation: ContentOperation = .create,
+        of node: Node? = nil
+    ) throws(Errno) {
         guard
             gate.state(of: protectionClass) == .open || protectionClass == .completeUnlessOpen
-        else { throw denied(nil, protectionClass, .create, caller) }
+        else { throw denied(node, protectionClass, operation, caller) }
     }
 
     /// `flags` as open(2)'s, `O_TRUNC` included (`FUSE_ATOMIC_O_TRUNC`); `dropPrivilegeBits` with a

@@ -10,7 +10,7 @@ extension Volume {
     /// What is done with content, as far as the gate cares.
     enum ContentOperation: String {
         case open, read, write, truncate, allocate, seek, create, link, stat, mend
-        case writeBack
+        case writeBack, setClass
     }
 
     /// Takes the content lock and asks the gate. On success the caller may touch keys and plaintext

@@ -1,14 +1,19 @@
 import Foundation
 
-/// Looks until `condition` holds, for so long at most; whether it does.
+/// Looks until `condition` holds, for `seconds` of the run's patience at most. Returns whether it
+/// holds.
+///
+/// For conditions that no event tells of: another process's state, a file that appears. The pauses
+/// grow from one millisecond to a tenth of a second, often enough for a loaded machine.
 package func comesTrue(
     within seconds: Double = 20, _ condition: () throws -> Bool
 ) rethrows -> Bool {
-    let end = Date(timeIntervalSinceNow: seconds)
+    let end = Date(timeIntervalSinceNow: seconds * TestEnvironment.patience)
+    var pause: Int32 = 1
     while try !condition() {
         if end.timeIntervalSinceNow < 0 { return try condition() }
-        // Ten times a second is often enough for a loaded machine.
-        poll(nil, 0, 100)
+        poll(nil, 0, pause)
+        pause = min(pause * 2, 100)
     }
     return true
 }

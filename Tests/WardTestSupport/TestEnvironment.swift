@@ -1,4 +1,5 @@
 import Foundation
+import Synchronization
 
 /// What every test on a mount shares: the programs it runs, one temporary directory for all, and
 /// the final clean-up.
@@ -16,6 +17,10 @@ package final class TestEnvironment: Sendable {
     /// The environment of every child, but for the directories of its volume.
     package let variables: [String: String]
     private let janitor: Janitor?
+    /// Processes that serve all tests of the run, and end with it.
+    private let keptProcesses = Mutex<Set<pid_t>>([])
+    /// How the names of directories begin that are of the whole run, and no test's.
+    package static let sharedPrefix = "shared-"
 
     /// How many times as long as usual the tests wait for a program (`WARD_TEST_PATIENCE`):
     /// sanitizers make them slow.
@@ -87,6 +92,13 @@ package final class TestEnvironment: Sendable {
         }
     }
 
+    /// Takes a process for one that serves all tests of the run.
+    package func keep(_ process: pid_t) { keptProcesses.withLock { _ = $0.insert(process) } }
+
+    private func isKept(_ process: pid_t) -> Bool {
+        keptProcesses.withLock { $0.contains(process) }
+    }
+
     /// What this run has left on the machine: mounts, processes (but for those of running tests),
     /// files.
     package func leaks() -> [String] {
@@ -121,7 +133,7 @@ package final class TestEnvironment: Sendable {
         let manager = FileManager.default
         let entries = (try? manager.contentsOfDirectory(atPath: "/proc")) ?? []
         return entries.compactMap { entry in
-            guard let process = pid_t(entry), process != getpid(),
+            guard let process = pid_t(entry), process != getpid(), !isKept(process),
                 let raw = manager.contents(atPath: "/proc/\(entry)/cmdline"), !raw.isEmpty
             else { return nil }
             let line = String(decoding: raw, as: UTF8.self).replacingOccurrences(
@@ -147,7 +159,9 @@ package final class TestEnvironment: Sendable {
             "ward"
         ])
         let found = (try? manager.contentsOfDirectory(atPath: base)) ?? []
-        return found.filter { !kept.contains($0) }.map { "file \(base)/\($0)" }
+        return found.filter { !kept.contains($0) && !$0.hasPrefix(Self.sharedPrefix) }.map {
+            "file \(base)/\($0)"
+        }
     }
 
     private static let scripts =

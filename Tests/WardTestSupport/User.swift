@@ -8,8 +8,14 @@ package enum User: String, CaseIterable, CustomTestStringConvertible, Sendable {
 
     package var testDescription: String { rawValue }
 
-    /// Everybody whom this process can become: both for root, else only itself.
+    /// The users that this process can become: both for root, else only itself.
     package static var available: [User] { geteuid() == 0 ? allCases : [.ordinaryUser] }
+
+    /// The users of tests that are about something else than the user: the ordinary one, and with
+    /// `WARD_TEST_ALL=1` both.
+    package static var usual: [User] {
+        ProcessInfo.processInfo.environment["WARD_TEST_ALL"] == "1" ? available : [.ordinaryUser]
+    }
 
     package var userID: uid_t { self == .root ? 0 : geteuid() == 0 ? 65534 : geteuid() }
     package var groupID: gid_t { self == .root ? 0 : geteuid() == 0 ? 65534 : getegid() }

@@ -30,7 +30,7 @@ extension MountSuite {
 
         @Test(
             "Containers without caches and tmp, marks, long names, the root's own files: the same in every state",
-            arguments: User.available)
+            arguments: User.usual)
         func everyState(user: User) throws {
             let volume = try MountedVolume(as: user)
             let long = String(repeating: "long", count: 50)
@@ -100,7 +100,7 @@ extension MountSuite {
 
         @Test(
             "A volume that is an app's home: its own caches and tmp are left out",
-            arguments: User.available)
+            arguments: User.usual)
         func home(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -116,7 +116,7 @@ extension MountSuite {
 
         @Test(
             "The mark belongs to the file, and goes when the file is replaced",
-            arguments: User.available)
+            arguments: User.usual)
         func replaced(user: User) throws {
             let volume = try MountedVolume(as: user)
             let mark = "getfattr -n user.ward.backup-excluded --only-values -h"
@@ -151,7 +151,7 @@ extension MountSuite {
         }
 
         @Test(
-            "A mark of another file, or a forged one, leaves nothing out", arguments: User.available
+            "A mark of another file, or a forged one, leaves nothing out", arguments: User.usual
         )
         func forged(user: User) throws {
             let volume = try MountedVolume(as: user)
@@ -177,7 +177,7 @@ extension MountSuite {
 
         @Test(
             "Where a directory's record is damaged everything in it is backed up",
-            arguments: User.available)
+            arguments: User.usual)
         func damaged(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -194,7 +194,7 @@ extension MountSuite {
                 """)
         }
 
-        @Test("Paths that are longer on disk than the kernel takes", arguments: User.available)
+        @Test("Paths that are longer on disk than the kernel takes", arguments: User.usual)
         func deep(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -215,7 +215,7 @@ extension MountSuite {
 
         @Test(
             "Beside programs that create, rename and delete: nothing is missed, nobody is disturbed",
-            arguments: User.available)
+            arguments: User.usual)
         func concurrent(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(

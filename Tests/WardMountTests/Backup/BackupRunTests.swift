@@ -6,7 +6,7 @@ extension MountSuite {
     @Suite struct BackupRunTests {
         @Test(
             "The command's exit code, its environment, and what changed meanwhile",
-            arguments: User.available)
+            arguments: User.usual)
         func report(user: User) throws {
             let volume = try MountedVolume(as: user)
             let long = String(repeating: "long", count: 50)
@@ -110,7 +110,7 @@ extension MountSuite {
 
         @Test(
             "A change of the passcode waits for the backup's end; locks and unlocks do not",
-            arguments: User.available)
+            arguments: User.usual)
         func keybagIsHeld(user: User) throws {
             let volume = try MountedVolume(as: user)
             let before = try keybag(volume)
@@ -140,7 +140,7 @@ extension MountSuite {
 
         @Test(
             "A backup that hangs holds up a change of the passcode for half a minute, no longer",
-            arguments: User.available)
+            arguments: User.usual)
         func boundedForKeybag(user: User) throws {
             let volume = try MountedVolume(as: user)
             let before = try keybag(volume)
@@ -162,7 +162,7 @@ extension MountSuite {
             #expect(report["held"] as? Bool == true)
         }
 
-        @Test("A client that is killed holds nothing any more", arguments: User.available)
+        @Test("A client that is killed holds nothing any more", arguments: User.usual)
         func clientDies(user: User) throws {
             let volume = try MountedVolume(as: user)
             let running = try Running(volume)
@@ -175,7 +175,7 @@ extension MountSuite {
 
         @Test(
             "The epoch stays while a backup runs, whatever is locked and synced, and an hour at the most",
-            arguments: User.available)
+            arguments: User.usual)
         func epochIsHeld(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -232,7 +232,7 @@ extension MountSuite {
 
         @Test(
             "A daemon that dies in a backup: what was synced is there, held epoch or not",
-            arguments: User.available)
+            arguments: User.usual)
         func crash(user: User) throws {
             let volume = try MountedVolume(as: user)
             let running = try Running(volume)
@@ -251,7 +251,7 @@ extension MountSuite {
 
         @Test(
             "The volume may be unmounted meanwhile, and more than one backup may run",
-            arguments: User.available)
+            arguments: User.usual)
         func unmounted(user: User) throws {
             let volume = try MountedVolume(as: user)
             let first = try Running(volume)

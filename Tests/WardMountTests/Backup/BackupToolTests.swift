@@ -74,7 +74,7 @@ extension MountSuite {
             elsewhere "$WARD" unmount "$OUT/elsewhere/mnt" >/dev/null; chmod -R u+rwX "$OUT/elsewhere"; rm -rf "$OUT/elsewhere"
             """
 
-        @Test("Each program takes both of its lists as they are", arguments: User.available)
+        @Test("Each program takes both of its lists as they are", arguments: User.usual)
         func lists(user: User) throws {
             let volume = try Self.volume(user, hostile: true, kit: false)
             defer { try? FileManager.default.removeItem(atPath: Self.parent(volume.volume)) }
@@ -138,7 +138,7 @@ extension MountSuite {
 
         @Test(
             "restic to a local repository, while locked: every file comes back with its class",
-            arguments: User.available)
+            arguments: User.usual)
         func restic(user: User) throws {
             let volume = try Self.volume(user)
             try volume.backupShell(
@@ -264,7 +264,7 @@ extension MountSuite {
                 """#, seconds: 300)
         }
 
-        @Test("Copies made by rsync, tar and Borg open elsewhere, too", arguments: User.available)
+        @Test("Copies made by rsync, tar and Borg open elsewhere, too", arguments: User.usual)
         func otherPrograms(user: User) throws {
             let volume = try Self.volume(user)
             try volume.backupShell(

@@ -27,7 +27,7 @@ extension MountSuite {
 
         @Test(
             "Out and back: modes, times, owners, attributes, links, special files, holes, classes",
-            arguments: User.available)
+            arguments: User.usual)
         func roundTrip(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -70,7 +70,7 @@ extension MountSuite {
 
         @Test(
             "What can't be read now is told, nothing half is left, and it goes on later",
-            arguments: User.available)
+            arguments: User.usual)
         func locked(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -96,7 +96,7 @@ extension MountSuite {
 
         @Test(
             "Killed at any moment: files that have their names are whole, and a second run completes it",
-            arguments: User.available)
+            arguments: User.usual)
         func interrupted(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -138,7 +138,7 @@ extension MountSuite {
 
         @Test(
             "An import makes its directory; where it can't, the error says why",
-            arguments: User.available)
+            arguments: User.usual)
         func newDirectory(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -165,7 +165,7 @@ extension MountSuite {
 
         @Test(
             "An import to a full volume stops, says where room is needed, and goes on later",
-            arguments: User.available)
+            arguments: User.usual)
         func full(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -185,7 +185,7 @@ extension MountSuite {
                 """#)
         }
 
-        @Test("Ctrl-C says how to go on", arguments: User.available)
+        @Test("Ctrl-C says how to go on", arguments: User.usual)
         func interruptedByHand(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -204,7 +204,7 @@ extension MountSuite {
 
         @Test(
             "Nothing is overwritten, and a class that can't be had now leaves nothing behind",
-            arguments: User.available)
+            arguments: User.usual)
         func refused(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -234,7 +234,7 @@ extension MountSuite {
 
         @Test(
             "A name that is taken by another file is nobody's hard link",
-            arguments: User.available)
+            arguments: User.usual)
         func takenNames(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(
@@ -274,7 +274,7 @@ extension MountSuite {
 
         @Test(
             "Into a directory that is synchronised: what is above C stays out and is told, the rest goes in",
-            arguments: User.available)
+            arguments: User.usual)
         func synchronised(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.backupShell(

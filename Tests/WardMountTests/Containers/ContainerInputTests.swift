@@ -6,7 +6,7 @@ extension MountSuite {
     @Suite struct ContainerInputTests {
         private let diary = "org.example.diary"
 
-        @Test("IDs, property lists and groups that can't be used", arguments: User.available)
+        @Test("IDs, property lists and groups that can't be used", arguments: User.usual)
         func badInput(user: User) throws {
             let volume = try MountedVolume(as: user)
             let mount = volume.mountPoint
@@ -107,7 +107,7 @@ extension MountSuite {
         }
 
         @Test(
-            "what only looks like a container is told, and never touched", arguments: User.available
+            "what only looks like a container is told, and never touched", arguments: User.usual
         )
         func oddities(user: User) throws {
             let volume = try MountedVolume(as: user)
@@ -168,7 +168,7 @@ extension MountSuite {
             #expect(try other.listing().isEmpty)
         }
 
-        @Test("a symbolic link in the way is not followed", arguments: User.available)
+        @Test("a symbolic link in the way is not followed", arguments: User.usual)
         func links(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.shell(
@@ -188,7 +188,7 @@ extension MountSuite {
             #expect(try volume.tree(Place.applications) == [])
         }
 
-        @Test("a volume mounted read-only: refused, and said so", arguments: User.available)
+        @Test("a volume mounted read-only: refused, and said so", arguments: User.usual)
         func readOnly(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.container("create", diary)

@@ -22,7 +22,7 @@ extension MountSuite {
 
         @Test(
             "home, XDG and temporary directories point into the container",
-            arguments: User.available)
+            arguments: User.usual)
         func environment(user: User) throws {
             let volume = try makeVolume(user)
             let root = path(volume)
@@ -48,7 +48,7 @@ extension MountSuite {
 
         @Test(
             "exit codes are the command's own; 126 and 127 where it can't be run",
-            arguments: User.available)
+            arguments: User.usual)
         func exitCodes(user: User) throws {
             let volume = try makeVolume(user)
             for sandbox in [[], ["--sandbox"]] {
@@ -70,7 +70,7 @@ extension MountSuite {
             #expect(try volume.refusal(64, "run", diary).contains("a command is expected"))
         }
 
-        @Test("signals go to the command, which has its time to end", arguments: User.available)
+        @Test("signals go to the command, which has its time to end", arguments: User.usual)
         func signals(user: User) throws {
             let volume = try makeVolume(user)
             for sandbox in [[], ["--sandbox"]] {
@@ -96,7 +96,7 @@ extension MountSuite {
 
         @Test(
             "^C at a terminal ends the command in its own way, and not the sandbox before it",
-            arguments: User.available)
+            arguments: User.usual)
         func terminalKeys(user: User) throws {
             let volume = try makeVolume(user)
             let script = """
@@ -117,7 +117,7 @@ extension MountSuite {
 
         @Test(
             "--sandbox: its own container and its groups, and no other; nothing of other volumes, no keys",
-            arguments: User.available)
+            arguments: User.usual)
         func sandbox(user: User) throws {
             let volume = try makeVolume(user)
             let other = try MountedVolume(as: user)
@@ -173,7 +173,7 @@ extension MountSuite {
 
         @Test(
             "--sandbox begins in the container where the working directory is hidden",
-            arguments: User.available)
+            arguments: User.usual)
         func workingDirectory(user: User) throws {
             let volume = try makeVolume(user)
             let output = try volume.shell(

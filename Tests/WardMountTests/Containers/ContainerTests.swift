@@ -8,7 +8,7 @@ extension MountSuite {
 
         @Test(
             "create: an entitlements file, XML or binary; its class on the root when it is made, inherited (I1, I3)",
-            arguments: User.available)
+            arguments: User.usual)
         func classFromEntitlement(user: User) throws {
             let volume = try MountedVolume(as: user)
             for (name, format) in [("xml", .xml), ("binary", .binary)]
@@ -37,7 +37,7 @@ extension MountSuite {
         }
 
         @Test(
-            "create: without the entitlement it is the volume's default", arguments: User.available)
+            "create: without the entitlement it is the volume's default", arguments: User.usual)
         func defaultClass(user: User) throws {
             let volume = try MountedVolume(as: user, initArguments: ["--class", "B"])
             let file = try volume.entitlements("none", nil)
@@ -53,7 +53,7 @@ extension MountSuite {
 
         @Test(
             "create again: nothing of the container changes; what differs is told, with the command that converts",
-            arguments: User.available)
+            arguments: User.usual)
         func again(user: User) throws {
             let volume = try MountedVolume(as: user)
             let before = try volume.entitlements("before", Place.complete)
@@ -94,7 +94,7 @@ extension MountSuite {
 
         @Test(
             "an app's extension has a container and an entitlement of its own",
-            arguments: User.available)
+            arguments: User.usual)
         func extensions(user: User) throws {
             let volume = try MountedVolume(as: user)
             let app = try volume.entitlements("app", Place.complete)
@@ -120,7 +120,7 @@ extension MountSuite {
 
         @Test(
             "groups are shared, made by the first app that names them, no entitlement's, and go with the last",
-            arguments: User.available)
+            arguments: User.usual)
         func groups(user: User) throws {
             let volume = try MountedVolume(as: user)
             let both = ["group.org.example.b", "group.org.example.a"]
@@ -176,7 +176,7 @@ extension MountSuite {
 
         @Test(
             "a class that a program sets explicitly wins over all of this",
-            arguments: User.available)
+            arguments: User.usual)
         func explicitClasses(user: User) throws {
             let volume = try MountedVolume(as: user)
             let file = try volume.entitlements("app", Place.complete, groups: ["group.x"])
@@ -206,7 +206,7 @@ extension MountSuite {
 
         @Test(
             "list and show: ID, class at creation, entitlement now, groups, size, files by class",
-            arguments: User.available)
+            arguments: User.usual)
         func listAndShow(user: User) throws {
             let volume = try MountedVolume(as: user)
             #expect(try volume.container("list").output == "no containers\n")
@@ -253,7 +253,7 @@ extension MountSuite {
                     "no container of that ID"))
         }
 
-        @Test("remove: says what goes, and asks", arguments: User.available)
+        @Test("remove: says what goes, and asks", arguments: User.usual)
         func removeAsks(user: User) throws {
             let volume = try MountedVolume(as: user)
             let file = try volume.entitlements("app", Place.complete, groups: ["group.x"])
@@ -274,7 +274,7 @@ extension MountSuite {
             #expect(try volume.tree("Containers/Data/Application") == [])
         }
 
-        @Test("everything works in every lock state", arguments: User.available)
+        @Test("everything works in every lock state", arguments: User.usual)
         func everyState(user: User) throws {
             for passcode in [nil, MountedVolume.passcode] {
                 let volume = try MountedVolume(as: user, passcode: passcode)

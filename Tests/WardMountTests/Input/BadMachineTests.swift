@@ -11,7 +11,7 @@ extension MountSuite {
             ["unshare", "--mount", "sh", "-euc", script + "\nexec \"$@\"", "sh"]
         }
 
-        @Test("No /dev/fuse", .enabled(if: geteuid() == 0), arguments: User.available)
+        @Test("No /dev/fuse", .enabled(if: geteuid() == 0), arguments: User.usual)
         func noFUSE(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.unmount()
@@ -27,7 +27,7 @@ extension MountSuite {
             try transcript.check("no-fuse")
         }
 
-        @Test("A read-only backing store", .enabled(if: geteuid() == 0), arguments: User.available)
+        @Test("A read-only backing store", .enabled(if: geteuid() == 0), arguments: User.usual)
         func readOnlyStore(user: User) throws {
             let volume = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .complete, with: volume.probe())
@@ -61,7 +61,7 @@ extension MountSuite {
 
         @Test(
             "Another mount namespace still shows the mount: an unmount ends the daemon all the same",
-            .enabled(if: geteuid() == 0), arguments: User.available, [false, true])
+            .enabled(if: geteuid() == 0), arguments: User.usual, [false, true])
         func copiedMount(user: User, isForced: Bool) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -79,7 +79,7 @@ extension MountSuite {
             #expect(try volume.probe().readFile("f") == .data("content"))
         }
 
-        @Test("A log that nobody reads does not keep the daemon alive", arguments: User.available)
+        @Test("A log that nobody reads does not keep the daemon alive", arguments: User.usual)
         func unreadLog(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.unmount()
@@ -103,7 +103,7 @@ extension MountSuite {
 
         @Test(
             "A full backing store: ENOSPC, nothing acknowledged is lost, and it goes on",
-            .enabled(if: geteuid() == 0), arguments: User.available)
+            .enabled(if: geteuid() == 0), arguments: User.usual)
         func fullStore(user: User) throws {
             let store = try TestEnvironment.shared.makeDirectory("store")
             let environment = TestEnvironment.shared.variables
@@ -162,7 +162,7 @@ extension MountSuite {
             }
         }
 
-        @Test("Files in the backing directory that are not ours", arguments: User.available)
+        @Test("Files in the backing directory that are not ours", arguments: User.usual)
         func foreignFiles(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()

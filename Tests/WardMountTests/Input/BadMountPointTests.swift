@@ -4,7 +4,7 @@ import Testing
 extension MountSuite {
     /// What ward says of places where it can't mount.
     @Suite struct BadMountPointTests {
-        @Test("Missing, not a directory, not empty, busy", arguments: User.available)
+        @Test("Missing, not a directory, not empty, busy", arguments: User.usual)
         func unsuitable(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.unmount()
@@ -28,7 +28,7 @@ extension MountSuite {
             #expect(try volume.shell("ls \"$MNT\"") == "", "the first mount still serves")
         }
 
-        @Test("Inside each other", arguments: User.available)
+        @Test("Inside each other", arguments: User.usual)
         func insideEachOther(user: User) throws {
             let volume = try MountedVolume(directoryOnlyAs: user)
             let home = volume.directory + "/home"
@@ -52,7 +52,7 @@ extension MountSuite {
             try transcript.check("inside-each-other")
         }
 
-        @Test("What used a killed daemon's mount gets an error", arguments: User.available)
+        @Test("What used a killed daemon's mount gets an error", arguments: User.usual)
         func killedDaemon(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -76,7 +76,7 @@ extension MountSuite {
             try volume.unmount()
         }
 
-        @Test("A dead mount is replaced by the next", arguments: User.available)
+        @Test("A dead mount is replaced by the next", arguments: User.usual)
         func deadMount(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -103,7 +103,7 @@ extension MountSuite {
             try volume.unmount()
         }
 
-        @Test("SIGTERM unmounts cleanly", arguments: User.available)
+        @Test("SIGTERM unmounts cleanly", arguments: User.usual)
         func terminate(user: User) throws {
             let volume = try MountedVolume(as: user)
             #expect(try volume.probe().writeFile("f", "kept") == .ok)
@@ -121,7 +121,7 @@ extension MountSuite {
             #expect(try volume.probe().readFile("f") == .data("kept"))
         }
 
-        @Test("Unmounting a mount that is in use", arguments: User.available)
+        @Test("Unmounting a mount that is in use", arguments: User.usual)
         func busy(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()

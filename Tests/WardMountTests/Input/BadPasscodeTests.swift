@@ -4,7 +4,7 @@ import Testing
 extension MountSuite {
     /// What ward says of passcodes it can't use.
     @Suite struct BadPasscodeTests {
-        @Test("A wrong passcode", arguments: User.available)
+        @Test("A wrong passcode", arguments: User.usual)
         func wrong(user: User) throws {
             let volume = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .complete, with: volume.probe())
@@ -22,7 +22,7 @@ extension MountSuite {
             #expect(try volume.probe().readFile("A/f") == .data("content of A"))
         }
 
-        @Test("Empty and unusable passcodes", arguments: User.available)
+        @Test("Empty and unusable passcodes", arguments: User.usual)
         func unusable(user: User) throws {
             let volume = try MountedVolume(directoryOnlyAs: user)
             var transcript = Transcript(volume)
@@ -43,7 +43,7 @@ extension MountSuite {
             #expect(try FileManager.default.contentsOfDirectory(atPath: volume.volume).isEmpty)
         }
 
-        @Test("A passcode may hold anything that is text", arguments: User.available)
+        @Test("A passcode may hold anything that is text", arguments: User.usual)
         func unusual(user: User) throws {
             for passcode in [
                 " ", "ü\"\\\u{1f512}\u{7}", String(repeating: "p", count: 1024), "a\nb",

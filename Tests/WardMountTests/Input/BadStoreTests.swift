@@ -38,7 +38,7 @@ extension MountSuite {
 
         @Test(
             "A byte is changed, while the volume is mounted and while it is not: EIO for its page, and an event",
-            arguments: User.available)
+            arguments: User.usual)
         func changedByte(user: User) throws {
             let volume = try MountedVolume(as: user)
             #expect(try volume.probe().writeFile("file", Self.content) == .ok)
@@ -80,7 +80,7 @@ extension MountSuite {
 
         @Test(
             "Cut off, zeroed, removed while a program has it open: never other bytes",
-            arguments: User.available)
+            arguments: User.usual)
         func openFile(user: User) throws {
             for (how, change) in [
                 ("cut off", "os.truncate(file, 4096)"), ("emptied", "os.truncate(file, 0)"),
@@ -114,7 +114,7 @@ extension MountSuite {
 
         @Test(
             "A daemon killed while programs write: what was acknowledged is there, and the next mount is clean",
-            arguments: User.available)
+            arguments: User.usual)
         func killedWhileWriting(user: User) throws {
             let environment = TestEnvironment.shared
             let volume = try MountedVolume(as: user)
@@ -158,7 +158,7 @@ extension MountSuite {
 
         @Test(
             "A store that becomes read-only, and writable again", .enabled(if: geteuid() == 0),
-            arguments: User.available)
+            arguments: User.usual)
         func readOnlyForAWhile(user: User) throws {
             let store = try TestEnvironment.shared.makeDirectory("store")
             let environment = TestEnvironment.shared.variables
@@ -205,7 +205,7 @@ extension MountSuite {
 
         @Test(
             "A second daemon on a volume is refused, from a container too",
-            .enabled(if: geteuid() == 0), arguments: User.available)
+            .enabled(if: geteuid() == 0), arguments: User.usual)
         func secondDaemon(user: User) throws {
             let volume = try MountedVolume(as: user)
             #expect(try volume.probe().writeFile("file", "content") == .ok)

@@ -4,7 +4,7 @@ import Testing
 extension MountSuite {
     /// What ward says of volumes that it can't open: exit code, fact, advice.
     @Suite struct BadVolumeTests {
-        @Test("Not a volume", arguments: User.available)
+        @Test("Not a volume", arguments: User.usual)
         func notAVolume(user: User) throws {
             let volume = try MountedVolume(directoryOnlyAs: user)
             var transcript = Transcript(volume)
@@ -26,7 +26,7 @@ extension MountSuite {
                 "nothing was changed")
         }
 
-        @Test("A damaged keybag: each copy, and both", arguments: User.available)
+        @Test("A damaged keybag: each copy, and both", arguments: User.usual)
         func damagedKeybag(user: User) throws {
             let volume = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .complete, with: volume.probe())
@@ -72,7 +72,7 @@ extension MountSuite {
             #expect(try volume.probe().readFile("A/f") == .data("content of A"))
         }
 
-        @Test("Other structures of the root damaged", arguments: User.available)
+        @Test("Other structures of the root damaged", arguments: User.usual)
         func damagedRoot(user: User) throws {
             let volume = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .complete, with: volume.probe())
@@ -97,7 +97,7 @@ extension MountSuite {
             #expect(try volume.probe().readFile("A/f") == .data("content of A"))
         }
 
-        @Test("A newer format", arguments: User.available)
+        @Test("A newer format", arguments: User.usual)
         func newerFormat(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.unmount()
@@ -118,7 +118,7 @@ extension MountSuite {
             try transcript.check("newer-format")
         }
 
-        @Test("No device key, and a volume copied from another device", arguments: User.available)
+        @Test("No device key, and a volume copied from another device", arguments: User.usual)
         func noDeviceKey(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.unmount()

@@ -29,7 +29,7 @@ extension MountSuite {
 
         @Test(
             "A disk that fails: programs get errors, the daemon lives, an unmount works, and the next mount is clean",
-            arguments: User.available)
+            arguments: User.usual)
         func failingDisk(user: User) throws {
             let store = try LoopStore(owner: user)
             let volume = try MountedVolume(as: user, backing: store.path + "/volume")
@@ -67,7 +67,7 @@ extension MountSuite {
 
         @Test(
             "A store that is unmounted below a mount: who is inside goes on, and the next mount is clean",
-            arguments: User.available)
+            arguments: User.usual)
         func detachedStore(user: User) throws {
             let store = try LoopStore(owner: user)
             let volume = try MountedVolume(as: user, backing: store.path + "/volume")

@@ -24,7 +24,7 @@ extension MountSuite {
 
         @Test(
             "stat, ls, reading, changing, check, export, a backup and removing end soon, and so do lock and unmount",
-            arguments: User.available, ["/tmp", "/dev/shm"])
+            arguments: User.usual, ["/tmp", "/dev/shm"])
         func nothingHangs(user: User, place: String) throws {
             let backing = "\(place)/ward-planted-\(UUID().uuidString)"
             #expect(mkdir(backing, 0o700) == 0)

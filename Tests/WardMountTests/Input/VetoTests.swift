@@ -32,7 +32,7 @@ extension MountSuite {
 
         @Test(
             "A lowered limit locks, or ends the daemon and its mount",
-            arguments: User.available,
+            arguments: User.usual,
             [
                 ("NOFILE", 3), ("NOFILE", 1), ("NOFILE", 0), ("CPU", 1), ("FSIZE", 0), ("DATA", 0),
                 ("STACK", 0), ("RSS", 0), ("NPROC", 0), ("MEMLOCK", 0), ("AS", 0), ("LOCKS", 0),
@@ -61,7 +61,7 @@ extension MountSuite {
         }
 
         @Test(
-            "Whoever asks is answered where no descriptor is to be had", arguments: User.available)
+            "Whoever asks is answered where no descriptor is to be had", arguments: User.usual)
         func withoutDescriptors(user: User) throws {
             let (volume, probe) = try opened(user)
             let daemon = try #require(volume.daemonProcess())
@@ -82,7 +82,7 @@ extension MountSuite {
 
         @Test(
             "A helper whose limits are lowered is replaced, and the volume locked",
-            arguments: User.available)
+            arguments: User.usual)
         func helperLimits(user: User) throws {
             let (volume, probe) = try opened(user)
             let watchdog = try #require(volume.helper("watchdog"))
@@ -179,7 +179,7 @@ extension MountSuite {
             probe.kill()
         }
 
-        @Test("A watchdog that was killed is an alarm", arguments: User.available)
+        @Test("A watchdog that was killed is an alarm", arguments: User.usual)
         func killedWatchdog(user: User) throws {
             let (volume, probe) = try opened(user)
             let watchdog = try #require(volume.helper("watchdog"))
@@ -208,7 +208,7 @@ extension MountSuite {
             #expect(log.contains("unmounted") && !log.contains("another is started"), "\(log)")
         }
 
-        @Test("Every process of ward's is called ward", arguments: User.available)
+        @Test("Every process of ward's is called ward", arguments: User.usual)
         func name(user: User) throws {
             let volume = try MountedVolume(as: user)
             let processes = [

@@ -8,7 +8,7 @@ extension MountSuite {
     /// buffers) and the saved registers of every thread.
     @Suite(.enabled(if: ProcessMemory.mayBeRead, "only root reads the memory of the daemon"))
     struct MemoryTests {
-        @Test("Keys and plaintext go with their class", arguments: User.available)
+        @Test("Keys and plaintext go with their class", arguments: User.usual)
         func classes(user: User) throws {
             let passcode = Planted.token(40)
             let volume = try MountedVolume(as: user, passcode: passcode)

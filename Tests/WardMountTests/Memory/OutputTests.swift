@@ -7,7 +7,7 @@ extension MountSuite {
     @Suite struct OutputTests {
         @Test(
             "No log line, event, output, file, argument or environment holds a secret",
-            arguments: User.available)
+            arguments: User.usual)
         func session(user: User) throws {
             let passcode = Planted.token(24)
             let second = Planted.token(24)

@@ -9,7 +9,7 @@ extension MountSuite {
 
         @Test(
             "No page of a class A file stays in the page cache, open and mapped though it is",
-            arguments: User.available)
+            arguments: User.usual)
         func empty(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()

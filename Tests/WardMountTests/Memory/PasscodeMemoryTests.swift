@@ -24,7 +24,7 @@ extension MountSuite {
 
         @Test(
             "Nothing of a passcode stays, right or wrong, old or new",
-            arguments: User.available, Script.allCases)
+            arguments: User.usual, Script.allCases)
         func commands(user: User, script: Script) throws {
             let first = script.passcode()
             let volume = try MountedVolume(as: user, passcode: first)
@@ -83,7 +83,7 @@ extension MountSuite {
         }
 
         @Test(
-            "Nothing of what strange clients send as a passcode stays", arguments: User.available)
+            "Nothing of what strange clients send as a passcode stays", arguments: User.usual)
         func clients(user: User) throws {
             let passcode = Planted.token(40)
             let volume = try MountedVolume(as: user, passcode: passcode)

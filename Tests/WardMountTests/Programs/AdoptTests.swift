@@ -111,7 +111,7 @@ extension MountSuite {
 
         @Test(
             "A copy that somebody else prepared: what lies in the place of its files is neither waited for nor written to",
-            arguments: User.available)
+            arguments: User.usual)
         func prepared(user: User) throws {
             let original = try MountedVolume(as: user)
             try makeKit(original, "kit")
@@ -138,7 +138,7 @@ extension MountSuite {
 
         @Test(
             "Copied unmounted, mounted and locked: every file with its content and its class",
-            arguments: User.available, Tool.allCases)
+            arguments: User.usual, Tool.allCases)
         func otherMachine(user: User, tool: Tool) throws {
             let original = try makeOriginal(user)
             let before = try tree(original)
@@ -185,7 +185,7 @@ extension MountSuite {
 
         @Test(
             "Files of other times than the state record: findings are accepted, told, mended, and over",
-            arguments: User.available)
+            arguments: User.usual)
         func copiedInUse(user: User) throws {
             let original = try makeOriginal(user)
             try original.shell("head -c 40000 /dev/zero | tr '\\0' a >$MNT/C/growing")
@@ -236,7 +236,7 @@ extension MountSuite {
 
         @Test(
             "Kits made before and after open any copy; keybags of any age",
-            arguments: User.available)
+            arguments: User.usual)
         func anyKitAnyCopy(user: User) throws {
             let original = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .complete, with: original.probe())
@@ -273,7 +273,7 @@ extension MountSuite {
 
         @Test(
             "Extended attributes lost by the tool: files, classes and modes are there all the same",
-            arguments: User.available)
+            arguments: User.usual)
         func withoutAttributes(user: User) throws {
             let original = try makeOriginal(user)
             let before = try tree(original)
@@ -299,7 +299,7 @@ extension MountSuite {
             #expect(lost.contains { $0.contains("user.comment") } && after.count == before.count)
         }
 
-        @Test("Without a passcode, with a policy, and with JSON", arguments: User.available)
+        @Test("Without a passcode, with a policy, and with JSON", arguments: User.usual)
         func options(user: User) throws {
             let original = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .complete, with: original.probe())
@@ -331,7 +331,7 @@ extension MountSuite {
 
         @Test(
             "The way out: disabled, erased, an old keybag, a lost state directory",
-            arguments: User.available)
+            arguments: User.usual)
         func waysOut(user: User) throws {
             for plight in ["disabled", "erased", "replayed", "lost"] {
                 let volume = try MountedVolume(as: user)
@@ -403,7 +403,7 @@ extension MountSuite {
 
         // MARK: Bad input
 
-        @Test("What is refused: two lines, and nothing is changed", arguments: User.available)
+        @Test("What is refused: two lines, and nothing is changed", arguments: User.usual)
         func badInput(user: User) throws {
             let original = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .complete, with: original.probe())
@@ -568,7 +568,7 @@ extension MountSuite {
 
         @Test(
             "`ward status` says when there is no kit, or none was verified for a year",
-            arguments: User.available)
+            arguments: User.usual)
         func reminder(user: User) throws {
             let volume = try MountedVolume(as: user)
             #expect(try status(volume)["recoveryKit"] as? String == "none")
@@ -613,7 +613,7 @@ extension MountSuite {
 
         @Test(
             "`ward recovery verify`: the volume, a copy elsewhere, another volume, a wrong code",
-            arguments: User.available)
+            arguments: User.usual)
         func verify(user: User) throws {
             let volume = try MountedVolume(as: user)
             try makeKit(volume, "kit")

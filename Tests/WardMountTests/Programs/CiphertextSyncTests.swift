@@ -80,7 +80,7 @@ extension MountSuite {
 
         @Test(
             "rclone between two backing directories, locked: all there, and again after a change",
-            arguments: User.available)
+            arguments: User.usual)
         func rclone(user: User) throws {
             let volume = try MountedVolume(as: user)
             try fill(volume)
@@ -122,7 +122,7 @@ extension MountSuite {
 
         @Test(
             "rclone sees a change of class by --checksum alone: size and time stay",
-            arguments: User.available)
+            arguments: User.usual)
         func classChange(user: User) throws {
             let volume = try MountedVolume(as: user)
             try makeKit(volume)
@@ -148,7 +148,7 @@ extension MountSuite {
 
         @Test(
             "Syncthing on the backing directory, over loopback, locked: all there, then what changed",
-            arguments: User.available)
+            arguments: User.usual)
         func syncthing(user: User) throws {
             let volume = try MountedVolume(as: user)
             try fill(volume)

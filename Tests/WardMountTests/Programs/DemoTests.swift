@@ -5,7 +5,7 @@ extension MountSuite {
     /// `ward demo`, which shows itself on a volume of its own.
     @Suite struct DemoTests {
         @Test(
-            "It removes what it made, also where its reader goes away", arguments: User.available)
+            "It removes what it made, also where its reader goes away", arguments: User.usual)
         func readerGone(user: User) throws {
             let place = try MountedVolume(directoryOnlyAs: user)
             place.variables["TMPDIR"] = place.directory

@@ -43,7 +43,7 @@ extension MountSuite {
             }.sorted()
         }
 
-        @Test("README: the state of a volume by its socket, in Python", arguments: User.available)
+        @Test("README: the state of a volume by its socket, in Python", arguments: User.usual)
         func python(user: User) throws {
             let text = try String(
                 contentsOf: Self.root.appendingPathComponent("README.md"), encoding: .utf8)
@@ -61,7 +61,7 @@ extension MountSuite {
             #expect(printed.contains("'state': 'unlocked'"), "\(printed)")
         }
 
-        @Test("README: a minute with it, from nothing", arguments: User.available)
+        @Test("README: a minute with it, from nothing", arguments: User.usual)
         func aMinute(user: User) throws {
             let steps = try Self.steps(of: "README.md", after: "A minute with it")
             #expect(steps.count > 20)

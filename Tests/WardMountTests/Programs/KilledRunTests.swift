@@ -10,7 +10,7 @@ extension MountSuite {
         private static let variable = "WARD_TEST_TO_BE_KILLED"
         private static let note = ProcessInfo.processInfo.environment[variable]
 
-        @Test("is killed", .enabled(if: note != nil), arguments: User.available.suffix(1))
+        @Test("is killed", .enabled(if: note != nil), arguments: User.usual.suffix(1))
         func isKilled(user: User) throws {
             let volume = try MountedVolume(as: user)
             try Data(TestEnvironment.shared.base.utf8).write(

@@ -13,7 +13,7 @@ extension MountSuite {
 
         @Test(
             "No marker is found in the backing directory, raw or encoded",
-            arguments: User.available,
+            arguments: User.usual,
             [4096, 512])
         func markers(user: User, pageSize: Int) throws {
             let volume = try MountedVolume(

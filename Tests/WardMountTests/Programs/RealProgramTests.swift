@@ -5,7 +5,7 @@ extension MountSuite {
     /// Programs that people use, on a mount: set up, checked, and checked again after unmount,
     /// mount and unlock.
     @Suite struct RealProgramTests {
-        @Test("git: init, commit, clone with hard links, gc, fsck", arguments: User.available)
+        @Test("git: init, commit, clone with hard links, gc, fsck", arguments: User.usual)
         func git(user: User) throws {
             try run(
                 as: user,
@@ -37,7 +37,7 @@ extension MountSuite {
         }
 
         @Test(
-            "SQLite, with a write-ahead log and with a rollback journal", arguments: User.available)
+            "SQLite, with a write-ahead log and with a rollback journal", arguments: User.usual)
         func sqlite(user: User) throws {
             try run(
                 as: user,
@@ -63,7 +63,7 @@ extension MountSuite {
                     """)
         }
 
-        @Test("tar out, and diff -r", arguments: User.available)
+        @Test("tar out, and diff -r", arguments: User.usual)
         func tar(user: User) throws {
             try run(
                 as: user,
@@ -81,7 +81,7 @@ extension MountSuite {
                     """)
         }
 
-        @Test("A C project, compiled in parallel with make", arguments: User.available)
+        @Test("A C project, compiled in parallel with make", arguments: User.usual)
         func compile(user: User) throws {
             try run(
                 as: user,
@@ -108,7 +108,7 @@ extension MountSuite {
                     """)
         }
 
-        @Test("rsync -aHAX in and back, with nothing left to do", arguments: User.available)
+        @Test("rsync -aHAX in and back, with nothing left to do", arguments: User.usual)
         func rsync(user: User) throws {
             try run(
                 as: user,
@@ -138,7 +138,7 @@ extension MountSuite {
                     """)
         }
 
-        @Test("Mapped writes from Python", arguments: User.available)
+        @Test("Mapped writes from Python", arguments: User.usual)
         func mappedWrites(user: User) throws {
             try run(
                 as: user,
@@ -167,7 +167,7 @@ extension MountSuite {
                     """)
         }
 
-        @Test("sed -i, and other editors that write beside and rename", arguments: User.available)
+        @Test("sed -i, and other editors that write beside and rename", arguments: User.usual)
         func edit(user: User) throws {
             try run(
                 as: user,
@@ -188,7 +188,7 @@ extension MountSuite {
                     """)
         }
 
-        @Test("Many small files, built in parallel", arguments: User.available)
+        @Test("Many small files, built in parallel", arguments: User.usual)
         func smallFiles(user: User) throws {
             try run(
                 as: user,

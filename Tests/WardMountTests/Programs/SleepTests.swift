@@ -22,7 +22,7 @@ extension MountSuite {
 
         @Test(
             "L1: sleep and shutdown wait until class A is gone, without a grace period",
-            arguments: User.available)
+            arguments: User.usual)
         func sleepAndShutdown(user: User) throws {
             let (volume, manager) = try watched(user)
             for event in ["sleep", "shutdown"] {
@@ -41,7 +41,7 @@ extension MountSuite {
             }
         }
 
-        @Test("A screen that is locked locks where that is wanted", arguments: User.available)
+        @Test("A screen that is locked locks where that is wanted", arguments: User.usual)
         func screen(user: User) throws {
             let (volume, manager) = try watched(user, ["--lock-with-screen"])
             for command in ["lock", "hint"] {
@@ -57,7 +57,7 @@ extension MountSuite {
             }
         }
 
-        @Test("Without --lock-with-screen the screen changes nothing", arguments: User.available)
+        @Test("Without --lock-with-screen the screen changes nothing", arguments: User.usual)
         func notAsked(user: User) throws {
             let (volume, manager) = try watched(user)
             _ = try manager.tell("lock /org/freedesktop/login1/session/_31")
@@ -65,7 +65,7 @@ extension MountSuite {
             #expect(try state(volume) == "unlocked")
         }
 
-        @Test("Signals of other programs lock nothing", arguments: User.available)
+        @Test("Signals of other programs lock nothing", arguments: User.usual)
         func forged(user: User) throws {
             let (volume, manager) = try watched(user, ["--lock-with-screen"])
             #expect(try manager.tell("forge") == "sent")
@@ -73,7 +73,7 @@ extension MountSuite {
             #expect(try state(volume) == "unlocked")
         }
 
-        @Test("The watching process ends with its daemon", arguments: User.available)
+        @Test("The watching process ends with its daemon", arguments: User.usual)
         func endsWithDaemon(user: User) throws {
             let (volume, manager) = try watched(user)
             let daemon = try #require(volume.daemonProcess())
@@ -91,7 +91,7 @@ extension MountSuite {
 
         @Test(
             "Each delay lock stands alone: one that is refused is told, the other is held",
-            arguments: User.available, ["sleep", "shutdown"])
+            arguments: User.usual, ["sleep", "shutdown"])
         func refused(user: User, kind: String) throws {
             let (volume, manager) = try watched(user, telling: ["refuse \(kind)"])
             let other = kind == "sleep" ? "shutdown" : "sleep"
@@ -121,7 +121,7 @@ extension MountSuite {
 
         @Test(
             "Another socket in the place of the volume's changes nothing about sleep",
-            arguments: User.available)
+            arguments: User.usual)
         func withoutASocket(user: User) throws {
             let (volume, manager) = try watched(user)
             let socket = try #require(volume.socketPath())
@@ -133,7 +133,7 @@ extension MountSuite {
 
         @Test(
             "A watch that was killed is replaced, and its daemon locks meanwhile",
-            arguments: User.available)
+            arguments: User.usual)
         func killedWatch(user: User) throws {
             let (volume, manager) = try watched(user)
             let first = try #require(volume.helper("session-watch"))
@@ -148,7 +148,7 @@ extension MountSuite {
 
         @Test(
             "Sleep waits for a daemon that is stopped, and wakes it, without its watchdog",
-            arguments: User.available)
+            arguments: User.usual)
         func stoppedDaemon(user: User) throws {
             let (volume, manager) = try watched(user)
             let daemon = try #require(volume.daemonProcess())
@@ -194,7 +194,7 @@ extension MountSuite {
 
         @Test(
             "--lock-with-screen that can't be had is an error of the mount",
-            arguments: User.available, ["no bus", "nobody listens", "no login manager"])
+            arguments: User.usual, ["no bus", "nobody listens", "no login manager"])
         func noScreen(user: User, lack: String) throws {
             let volume = try MountedVolume(
                 directoryOnlyAs: user, mountArguments: ["--lock-with-screen"])
@@ -229,7 +229,7 @@ extension MountSuite {
             _ = manager
         }
 
-        @Test("A login manager that is lost is told, and watched again", arguments: User.available)
+        @Test("A login manager that is lost is told, and watched again", arguments: User.usual)
         func lost(user: User) throws {
             let (volume, manager) = try watched(user, ["--lock-with-screen"])
             #expect(try locksAt(volume)["screen"] == "armed")

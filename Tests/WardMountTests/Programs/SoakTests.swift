@@ -12,7 +12,7 @@ extension MountSuite {
 
         @Test(
             "L1, L2, O1–O15 under attack: no leak, no loss, nothing that the semantics forbid",
-            arguments: User.available)
+            arguments: User.usual)
         func short(user: User) throws {
             let soak = try Soak(as: user)
             defer { soak.remove() }

@@ -16,7 +16,7 @@ extension MountSuite {
             return (status as? [String: Any])?["transport"] as? String
         }
 
-        @Test("the device can always be asked for", arguments: User.available)
+        @Test("the device can always be asked for", arguments: User.usual)
         func device(user: User) throws {
             let volume = try MountedVolume(as: user, mountArguments: ["--transport", "device"])
             #expect(try transport(volume) == "device")
@@ -104,7 +104,7 @@ extension MountSuite {
 
         @Test(
             "io_uring is used where it is offered, and refused with the next step where it is not",
-            arguments: User.available)
+            arguments: User.usual)
         func ring(user: User) throws {
             let volume = try MountedVolume(as: user, mountArguments: ["--transport", "device"])
             try volume.unmount()
@@ -127,7 +127,7 @@ extension MountSuite {
             #expect(try transport(volume) == "device")
         }
 
-        @Test("auto is io_uring where root has turned it on", arguments: User.available)
+        @Test("auto is io_uring where root has turned it on", arguments: User.usual)
         func auto(user: User) throws {
             let volume = try MountedVolume(as: user, mountArguments: ["--transport", "auto"])
             #expect(try transport(volume) == (Self.isOffered ? "io-uring" : "device"))

@@ -6,7 +6,7 @@ extension MountSuite {
     @Suite struct VarlinkTests {
         @Test(
             "PyPI's varlink: status, lock, unlock, Monitor, errors, unmount",
-            arguments: User.available)
+            arguments: User.usual)
         func python(user: User) throws {
             let volume = try MountedVolume(as: user)
             let packages =
@@ -51,7 +51,7 @@ extension MountSuite {
             #expect(volume.record() == nil, "the record is removed at unmount")
         }
 
-        @Test("The socket is its owner's alone", arguments: User.available)
+        @Test("The socket is its owner's alone", arguments: User.usual)
         func permissions(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -74,7 +74,7 @@ extension MountSuite {
             }
         }
 
-        @Test("A client that talks nonsense harms nobody", arguments: User.available)
+        @Test("A client that talks nonsense harms nobody", arguments: User.usual)
         func nonsense(user: User) throws {
             let volume = try MountedVolume(as: user)
             let socket = try #require(volume.socketPath())

@@ -60,7 +60,7 @@ extension MountSuite {
             }
         }
 
-        @Test("the command's exit code, and nothing is left", arguments: User.available)
+        @Test("the command's exit code, and nothing is left", arguments: User.usual)
         func exitCodes(user: User) throws {
             let place = try Place(user)
             for (script, code) in [("exit 0", Int32(0)), ("exit 7", 7), ("kill -9 $$", 137)] {
@@ -77,7 +77,7 @@ extension MountSuite {
             #expect(place.devices().isEmpty)
         }
 
-        @Test("the command steps the clock, locks, reboots and unlocks", arguments: User.available)
+        @Test("the command steps the clock, locks, reboots and unlocks", arguments: User.usual)
         func steps(user: User) throws {
             let place = try Place(user)
             let done = try place.run(
@@ -103,7 +103,7 @@ extension MountSuite {
             #expect(place.devices().isEmpty)
         }
 
-        @Test("findings end it with 15, where the command succeeded", arguments: User.available)
+        @Test("findings end it with 15, where the command succeeded", arguments: User.usual)
         func findings(user: User) throws {
             let place = try Place(user)
             let script = """
@@ -155,7 +155,7 @@ extension MountSuite {
             #expect((object["denials"] as? [[String: Any]])?.first?["path"] as? String == "/A/f")
         }
 
-        @Test("its options: passcode, none, first state, class, grace", arguments: User.available)
+        @Test("its options: passcode, none, first state, class, grace", arguments: User.usual)
         func options(user: User) throws {
             let place = try Place(user)
             let state = #"ward status --json | tr , '\n' | grep '"state"'"#
@@ -178,7 +178,7 @@ extension MountSuite {
             #expect(own.errors.contains("1 file: 1 of class A"))
         }
 
-        @Test("descriptors and standard streams are the caller's", arguments: User.available)
+        @Test("descriptors and standard streams are the caller's", arguments: User.usual)
         func streams(user: User) throws {
             let place = try Place(user)
             let count = "ls /proc/self/fd | wc -l"
@@ -192,7 +192,7 @@ extension MountSuite {
             #expect(done.errors.isEmpty)
         }
 
-        @Test("signals go to the command, and everything is removed", arguments: User.available)
+        @Test("signals go to the command, and everything is removed", arguments: User.usual)
         func signals(user: User) throws {
             let place = try Place(user)
             for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -216,7 +216,7 @@ extension MountSuite {
 
         @Test(
             "after SIGKILL of ward test nothing is left, the command included",
-            arguments: User.available)
+            arguments: User.usual)
         func killed(user: User) throws {
             let place = try Place(user)
             let child = try Child(
@@ -235,7 +235,7 @@ extension MountSuite {
             try MountedVolume.waitForEnd(of: command)
         }
 
-        @Test("the examples: a Python and a C program", arguments: User.available)
+        @Test("the examples: a Python and a C program", arguments: User.usual)
         func examples(user: User) throws {
             let place = try Place(user)
             let source = URL(fileURLWithPath: #filePath)
@@ -264,7 +264,7 @@ extension MountSuite {
             }
         }
 
-        @Test("no /dev/fuse: said at once", .enabled(if: geteuid() == 0), arguments: User.available)
+        @Test("no /dev/fuse: said at once", .enabled(if: geteuid() == 0), arguments: User.usual)
         func noFUSE(user: User) throws {
             let place = try Place(user)
             let prepare = """

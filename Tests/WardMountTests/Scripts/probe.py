@@ -1,7 +1,10 @@
 """Performs one scripted sequence of system calls for a test, in a process and under a user of its own.
 
-Reads one JSON array per line, ["operation", arguments...], answers one JSON object per line: {"ok": true, "text": ...}
-or {"ok": false, "text": "EPERM"}. Descriptors and mappings are kept between lines under names that the test gives.
+    probe.py SOCKET    listens there until standard input ends; each connection gets a probe, a process of its own
+
+The first line of a connection is the directory below which relative paths are, and the first answer the number of the
+probe's process. Then it reads one JSON array per line, ["operation", arguments...], and answers one JSON object per
+line: {"ok": true, "text": ...} or {"ok": false, "text": "EPERM"}. Descriptors and mappings are kept between lines under names that the test gives.
 A mapping is touched in a forked child only, so that SIGBUS is an answer instead of the end of the probe.
 """
 import ctypes
@@ -28,7 +31,7 @@ libc.linkat.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_ch
 libc.renameat2.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
 
 AT_FDCWD = -100
-base = sys.argv[1]
+base = "/"
 descriptors = {}
 mappings = {}
 TOUCH_SECONDS = 15
@@ -449,10 +452,44 @@ def perform(request):
         return {"ok": False, "text": "probe: %r in %r" % (error, request)}
 
 
-def main():
+def probe(connection):
+    """Serves one connection to its end."""
+    global base
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.umask(0o022)
-    for line in sys.stdin:
+    for stream in (0, 1):
+        os.dup2(connection.fileno(), stream)
+    connection.close()
+    lines = os.fdopen(0, "r", encoding="utf-8")
+    base = json.loads(next(lines))
+    print(os.getpid(), flush=True)
+    for line in lines:
         print(json.dumps(perform(json.loads(line))), flush=True)
+
+
+def main():
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(sys.argv[1])
+    listener.listen(64)
+    # Probes that end leave nothing to wait for.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    waiting = select.poll()
+    waiting.register(listener, select.POLLIN)
+    waiting.register(0, select.POLLIN)
+    print("ready", flush=True)
+    while True:
+        ready = [descriptor for descriptor, _ in waiting.poll()]
+        if 0 in ready:
+            return
+        connection = listener.accept()[0]
+        if os.fork() == 0:
+            listener.close()
+            try:
+                probe(connection)
+            finally:
+                os._exit(0)
+        connection.close()
 
 
 main()

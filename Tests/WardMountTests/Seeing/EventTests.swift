@@ -22,7 +22,7 @@ extension MountSuite {
 
         @Test(
             "a denial has program, path, class, state; the same again is one, with a count",
-            arguments: User.available)
+            arguments: User.usual)
         func denials(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -53,7 +53,7 @@ extension MountSuite {
             #expect(!text.contains("\u{1B}"))
         }
 
-        @Test("the last N, exactly, and with --class what concerns it", arguments: User.available)
+        @Test("the last N, exactly, and with --class what concerns it", arguments: User.usual)
         func last(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.lockNow()
@@ -72,7 +72,7 @@ extension MountSuite {
             #expect(wrong.status == 64)
         }
 
-        @Test("locks and unlocks say how long they took", arguments: User.available)
+        @Test("locks and unlocks say how long they took", arguments: User.usual)
         func durations(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -90,7 +90,7 @@ extension MountSuite {
 
         @Test(
             "one class can be followed through lock, cancelled lock, reboot and CX's expiry",
-            arguments: User.available, ["A", "C", "CX"])
+            arguments: User.usual, ["A", "C", "CX"])
         func signals(user: User, letter: String) throws {
             let volume = try MountedVolume(as: user)
             let path = volume.directory + "/home/stream"
@@ -141,7 +141,7 @@ extension MountSuite {
 
         @Test(
             "who begins to follow while states change knows the truth in the end",
-            arguments: User.available)
+            arguments: User.usual)
         func consistentStart(user: User) throws {
             let volume = try MountedVolume(as: user)
             let environment = TestEnvironment.shared
@@ -156,7 +156,7 @@ extension MountSuite {
 
         @Test(
             "a storm of refused opens delays no lock, fills no memory, hides no event",
-            arguments: User.available)
+            arguments: User.usual)
         func storm(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()

@@ -51,7 +51,7 @@ extension MountSuite {
 
         @Test(
             "descriptors, mappings, directories, unlinked files, odd names, a stopped process",
-            arguments: User.available)
+            arguments: User.usual)
         func uses(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()

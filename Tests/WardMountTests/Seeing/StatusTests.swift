@@ -12,7 +12,7 @@ extension MountSuite {
 
         @Test(
             "L8: protected data is available exactly while A and B can be opened; what is left",
-            arguments: User.available)
+            arguments: User.usual)
         func states(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -54,7 +54,7 @@ extension MountSuite {
             }
         }
 
-        @Test("L6: tries left, and when the next may be", arguments: User.available)
+        @Test("L6: tries left, and when the next may be", arguments: User.usual)
         func tries(user: User) throws {
             let volume = try MountedVolume(as: user)
             #expect(try status(volume)["triesLeft"] as? Int == 10)
@@ -71,7 +71,7 @@ extension MountSuite {
             #expect(text.contains("6 tries left, then it is disabled, the next in 15 s"), "\(text)")
         }
 
-        @Test("a damaged file and refused opens are counted", arguments: User.available)
+        @Test("a damaged file and refused opens are counted", arguments: User.usual)
         func counts(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -96,7 +96,7 @@ extension MountSuite {
             #expect(status["lost"] as? Int == 0)
         }
 
-        @Test("what is written and not yet durable is counted", arguments: User.available)
+        @Test("what is written and not yet durable is counted", arguments: User.usual)
         func unsynced(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -107,7 +107,7 @@ extension MountSuite {
         }
 
         @Test(
-            "a volume that is not mounted says so, with the next command", arguments: User.available
+            "a volume that is not mounted says so, with the next command", arguments: User.usual
         )
         func unmounted(user: User) throws {
             let volume = try MountedVolume(as: user)
@@ -127,7 +127,7 @@ extension MountSuite {
 
         @Test(
             "ls: classes and what can be read now, while locked, whatever is in a name",
-            arguments: User.available)
+            arguments: User.usual)
         func list(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()

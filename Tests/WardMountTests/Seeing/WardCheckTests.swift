@@ -68,7 +68,7 @@ extension MountSuite {
 
         @Test(
             "mounted: each lock state sees what it can, and a repair under programs",
-            arguments: User.available)
+            arguments: User.usual)
         func mounted(user: User) throws {
             let volume = try MountedVolume(as: user)
             let backing = try fill(volume)
@@ -134,7 +134,7 @@ extension MountSuite {
 
         @Test(
             "not mounted: with the passcode, without it, with a wrong one",
-            arguments: User.available)
+            arguments: User.usual)
         func unmounted(user: User) throws {
             let volume = try MountedVolume(as: user)
             let backing = try fill(volume)
@@ -172,7 +172,7 @@ extension MountSuite {
         }
 
         @Test(
-            "the keybag's copy, the root's record and the state record", arguments: User.available)
+            "the keybag's copy, the root's record and the state record", arguments: User.usual)
         func root(user: User) throws {
             let volume = try MountedVolume(as: user)
             _ = try fill(volume)

@@ -6,7 +6,7 @@ extension MountSuite {
     @Suite struct WatchTests {
         @Test(
             "80 × 24: state, countdown, holders and events, live; small; and gone with q",
-            arguments: User.available)
+            arguments: User.usual)
         func live(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -41,7 +41,7 @@ extension MountSuite {
             #expect(end.alternate == false && end.cursor == true)
         }
 
-        @Test("l locks with the grace period, L at once", arguments: User.available)
+        @Test("l locks with the grace period, L at once", arguments: User.usual)
         func keys(user: User) throws {
             let volume = try MountedVolume(as: user)
             let terminal = try Terminal(volume, "watch", volume.mountPoint)
@@ -56,7 +56,7 @@ extension MountSuite {
 
         @Test(
             "it outlives the mount, and every signal leaves the terminal as it was",
-            arguments: User.available, [SIGINT, SIGTERM, SIGHUP, SIGQUIT])
+            arguments: User.usual, [SIGINT, SIGTERM, SIGHUP, SIGQUIT])
         func signals(user: User, number: Int32) throws {
             let volume = try MountedVolume(as: user)
             let terminal = try Terminal(volume, "watch", volume.mountPoint)

@@ -20,6 +20,20 @@ extension MountedVolume {
         return done.output
     }
 
+    /// Runs `ward` in a mount namespace without a ward mount: a command that finds its volume by
+    /// itself finds those of other tests otherwise. Takes root.
+    func wardAlone(_ arguments: String...) throws -> Finished {
+        let script = #"""
+            grep ' fuse\.ward ' /proc/mounts | cut -d ' ' -f 2 | while read -r place; do
+                umount -l "$(printf %b "$place")"
+            done
+            exec "$@"
+            """#
+        return try Child.run(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
+                + user.prefix + [TestEnvironment.shared.ward] + arguments, environment: environment)
+    }
+
     /// What `copyStore` does where nothing else is asked for.
     static let copyingScript = #"cp -a "$FROM" "$TO""#
 

@@ -6,31 +6,29 @@ import Testing
 /// The test process itself never touches a mount: what hangs there, hangs in a child that a
 /// time-out kills.
 final class Probe {
-    private let child: Child
-    private let requests: Int32
-    private let replies: Int32
+    private let socket: Int32
+    private let process: pid_t
     private var pending: [UInt8] = []
 
     /// Starts a probe of `user` whose relative paths start at `base`.
     init(as user: User, base: String) throws {
-        let down = try Child.pipe()
-        let up = try Child.pipe()
-        let environment = TestEnvironment.shared
-        child = try Child(
-            user.prefix + [environment.python, "-B", environment.script("probe.py"), base],
-            environment: environment.variables, input: down.reading, output: up.writing,
-            errors: STDERR_FILENO)
-        Glibc.close(down.reading)
-        Glibc.close(up.writing)
-        requests = down.writing
-        replies = up.reading
+        let first = try JSONSerialization.data(
+            withJSONObject: base, options: [.fragmentsAllowed, .withoutEscapingSlashes])
+        let connection = try ProbeServer.connect(as: user)
+        guard Probe.send(first + [UInt8(ascii: "\n")], to: connection),
+            let answer = Probe.readLine(from: connection, &pending, seconds: 30),
+            let number = pid_t(String(decoding: answer, as: UTF8.self))
+        else {
+            Glibc.close(connection)
+            throw SupportError("a probe does not begin")
+        }
+        socket = connection
+        process = number
     }
 
     deinit {
-        Glibc.close(requests)
-        Glibc.close(replies)
-        _ = child.wait(seconds: 2)
-        child.kill()
+        Glibc.close(socket)
+        if !hasEnded(within: 2) { kill() }
     }
 
     /// Sends one operation and waits for what came of it; a time-out is an outcome of its own.
@@ -40,16 +38,9 @@ final class Probe {
             return .failure("probe: can't encode \(request)")
         }
         line.append(UInt8(ascii: "\n"))
-        var sent = 0
-        while sent < line.count {
-            let count = line.withUnsafeBytes {
-                Glibc.write(requests, $0.baseAddress! + sent, line.count - sent)
-            }
-            guard count > 0 else { return .failure("probe: gone") }
-            sent += count
-        }
-        guard let reply = readLine(seconds: seconds) else {
-            child.kill()
+        guard Probe.send(line, to: socket) else { return .failure("probe: gone") }
+        guard let reply = Probe.readLine(from: socket, &pending, seconds: seconds) else {
+            kill()
             return .failure("probe: no answer to \(operation)")
         }
         guard
@@ -60,9 +51,34 @@ final class Probe {
     }
 
     /// Ends the probe at once, as a crash would: all of its descriptors close.
-    func kill() { child.kill() }
+    func kill() {
+        _ = Glibc.kill(-process, SIGKILL)
+        if !hasEnded(within: 5) {
+            FileHandle.standardError.write(Data("probe \(process) outlives SIGKILL\n".utf8))
+        }
+    }
 
-    private func readLine(seconds: Double) -> [UInt8]? {
+    /// Its parent does not wait for it, so its number goes with it.
+    private func hasEnded(within seconds: Double) -> Bool {
+        comesTrue(within: seconds) { Glibc.kill(process, 0) != 0 && errno == ESRCH }
+    }
+
+    private static func send(_ bytes: Data, to socket: Int32) -> Bool {
+        var sent = 0
+        while sent < bytes.count {
+            let count = bytes.withUnsafeBytes {
+                Glibc.send(
+                    socket, $0.baseAddress! + sent, bytes.count - sent, Int32(MSG_NOSIGNAL))
+            }
+            guard count > 0 else { return false }
+            sent += count
+        }
+        return true
+    }
+
+    private static func readLine(
+        from socket: Int32, _ pending: inout [UInt8], seconds: Double
+    ) -> [UInt8]? {
         let deadline = Date(timeIntervalSinceNow: seconds * TestEnvironment.patience)
         while true {
             if let end = pending.firstIndex(of: UInt8(ascii: "\n")) {
@@ -71,13 +87,76 @@ final class Probe {
             }
             let left = deadline.timeIntervalSinceNow
             guard left > 0 else { return nil }
-            var waiting = pollfd(fd: replies, events: Int16(POLLIN), revents: 0)
+            var waiting = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
             guard poll(&waiting, 1, Int32(left * 1000) + 1) > 0 else { continue }
             var piece = [UInt8](repeating: 0, count: 65_536)
-            let count = read(replies, &piece, piece.count)
+            let count = read(socket, &piece, piece.count)
             guard count > 0 else { return nil }
             pending += piece[..<count]
         }
+    }
+}
+
+/// The process that probes of one user are forked from: Python starts once for each user, not once
+/// for each probe.
+private final class ProbeServer: Sendable {
+    private static let lock = NSLock()
+    nonisolated(unsafe) private static var servers: [User: ProbeServer] = [:]
+
+    private let place: String
+    private let child: Child
+    /// The server ends with it.
+    private let writing: Int32
+
+    /// One end of a connection to a new probe.
+    static func connect(as user: User) throws -> Int32 {
+        let server = try lock.withLock {
+            if let server = servers[user] { return server }
+            let server = try ProbeServer(user)
+            servers[user] = server
+            return server
+        }
+        return try server.connect()
+    }
+
+    private init(_ user: User) throws {
+        let environment = TestEnvironment.shared
+        let directory = try environment.makeDirectory(TestEnvironment.sharedPrefix + "probes")
+        chown(directory, user.userID, user.groupID)
+        place = directory + "/socket"
+        let (input, output) = (try Child.pipe(), try Child.pipe())
+        child = try Child(
+            user.prefix + [
+                environment.python, "-B", environment.script("probe.py"), place,
+            ], environment: environment.variables, input: input.reading, output: output.writing,
+            errors: STDERR_FILENO)
+        environment.keep(child.process)
+        close(input.reading)
+        close(output.writing)
+        writing = input.writing
+        defer { close(output.reading) }
+        var byte: UInt8 = 0
+        guard read(output.reading, &byte, 1) == 1 else {
+            throw SupportError("probes can't be started")
+        }
+    }
+
+    private func connect() throws -> Int32 {
+        let number = socket(
+            AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: place.utf8) }
+        let connected = withUnsafePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                Glibc.connect(number, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+            }
+        }
+        guard number >= 0, connected == 0 else {
+            Glibc.close(number)
+            throw SupportError("no probe: \(String(cString: strerror(errno)))")
+        }
+        return number
     }
 }
 

@@ -5,7 +5,7 @@ extension MountSuite {
     /// What ward says where a host can't be trusted, or its record can't be used.
     @Suite struct HostInputTests {
         @Test(
-            "trust add: what is refused, and that nothing is left behind", arguments: User.available
+            "trust add: what is refused, and that nothing is left behind", arguments: User.usual
         )
         func add(user: User) throws {
             let volume = try MountedVolume(as: user)
@@ -49,7 +49,7 @@ extension MountSuite {
             #expect(try volume.trusted().keys.sorted() == ["laptop"])
         }
 
-        @Test("without a passcode there is nobody to trust", arguments: User.available)
+        @Test("without a passcode there is nobody to trust", arguments: User.usual)
         func noPasscode(user: User) throws {
             let volume = try MountedVolume(as: user, passcode: nil)
             let refused = try volume.ward(
@@ -61,7 +61,7 @@ extension MountSuite {
 
         @Test(
             "trust connect: a damaged, cut off, empty, foreign, removed, expired record; before first unlock",
-            arguments: User.available)
+            arguments: User.usual)
         func connect(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -120,7 +120,7 @@ extension MountSuite {
 
         @Test(
             "a descriptor that ends too early, and what follows the record stays there",
-            arguments: User.available)
+            arguments: User.usual)
         func descriptor(user: User) throws {
             let volume = try MountedVolume(as: user)
             let host = try TrustedHost(volume)
@@ -140,7 +140,7 @@ extension MountSuite {
             #expect(rest == "rest\n")
         }
 
-        @Test("--out - is refused on a terminal", arguments: User.available)
+        @Test("--out - is refused on a terminal", arguments: User.usual)
         func terminal(user: User) throws {
             let volume = try MountedVolume(as: user)
             let terminal = try Terminal(
@@ -151,7 +151,7 @@ extension MountSuite {
             #expect(try volume.trusted().isEmpty)
         }
 
-        @Test("a full disk, or a reader who is gone: nobody is trusted", arguments: User.available)
+        @Test("a full disk, or a reader who is gone: nobody is trusted", arguments: User.usual)
         func unwritable(user: User) throws {
             let volume = try MountedVolume(as: user)
             let done = try volume.shell(

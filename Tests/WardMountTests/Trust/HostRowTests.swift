@@ -36,7 +36,7 @@ extension MountSuite {
 
         @Test(
             "connected before the lock: A and B stay open, and close at once when the host is killed",
-            arguments: User.available)
+            arguments: User.usual)
         func holds(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             let connection = try host.connect()
@@ -73,7 +73,7 @@ extension MountSuite {
 
         @Test(
             "connected while locked: A and B open, for everybody; SIGTERM ends it like any end",
-            arguments: User.available)
+            arguments: User.usual)
         func opensLocked(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             #expect(probe.open("A/f", "rw", as: "before") == .ok)
@@ -96,7 +96,7 @@ extension MountSuite {
 
         @Test(
             "connected in the grace period: it ends there, and the lock comes with the host's end",
-            arguments: User.available)
+            arguments: User.usual)
         func inTheGracePeriod(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             try volume.lock()
@@ -111,7 +111,7 @@ extension MountSuite {
 
         @Test(
             "locked with a grace period while a host is there, which goes at once: no grace",
-            arguments: User.available)
+            arguments: User.usual)
         func noGrace(user: User) throws {
             let (volume, probe, host) = try trusting(user, grace: 3600)
             let connection = try host.connect()
@@ -121,7 +121,7 @@ extension MountSuite {
             #expect(probe.secondsUntilRefused("A/f") != nil)
         }
 
-        @Test("two hosts, and one twice: the last one locks", arguments: User.available)
+        @Test("two hosts, and one twice: the last one locks", arguments: User.usual)
         func several(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             let desk = try TrustedHost(volume, "desk")
@@ -141,7 +141,7 @@ extension MountSuite {
             #expect(probe.secondsUntilRefused("A/f") != nil)
         }
 
-        @Test("unlocked while a host holds it: its end changes nothing", arguments: User.available)
+        @Test("unlocked while a host holds it: its end changes nothing", arguments: User.usual)
         func unlockedMeanwhile(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             let connection = try host.connect()
@@ -159,7 +159,7 @@ extension MountSuite {
 
         @Test(
             "before the first unlock: refused with the reason, after a reboot and after a mount; a reboot ends who is there",
-            arguments: User.available)
+            arguments: User.usual)
         func beforeFirstUnlock(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             let connection = try host.connect()
@@ -189,7 +189,7 @@ extension MountSuite {
 
         @Test(
             "removed: at once, with its connection and the lock, and its copy is worthless",
-            arguments: User.available)
+            arguments: User.usual)
         func removed(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             let desk = try TrustedHost(volume, "desk")
@@ -218,7 +218,7 @@ extension MountSuite {
             #expect(try desk.refused().status == 77)
         }
 
-        @Test("ward lock --end-hosts, and an unmount, end them first", arguments: User.available)
+        @Test("ward lock --end-hosts, and an unmount, end them first", arguments: User.usual)
         func endHosts(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             var connection = try host.connect()
@@ -237,7 +237,7 @@ extension MountSuite {
             #expect(status == 11 || status == 69, "\(connection.complaints)")
         }
 
-        @Test("sleep and shutdown end them: the keys go as ever", arguments: User.available)
+        @Test("sleep and shutdown end them: the keys go as ever", arguments: User.usual)
         func sleep(user: User) throws {
             let volume = try MountedVolume(directoryOnlyAs: user)
             let manager = try LoginManager(as: user, in: volume.directory + "/home")
@@ -274,7 +274,7 @@ extension MountSuite {
 
         @Test(
             "30 days without use: expired, also with the clock set back; use renews it",
-            arguments: User.available)
+            arguments: User.usual)
         func expiry(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             let idle = try TrustedHost(volume, "idle")
@@ -314,7 +314,7 @@ extension MountSuite {
 
         @Test(
             "a change of the passcode: no host is trusted any more, and it is said; of the policy: they stay",
-            arguments: User.available)
+            arguments: User.usual)
         func passcodeChanged(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             let policy = try volume.ward(
@@ -358,7 +358,7 @@ extension MountSuite {
             #expect(try again.refused().status == 77)
         }
 
-        @Test("the passcode removed: no host, and nothing is withheld", arguments: User.available)
+        @Test("the passcode removed: no host, and nothing is withheld", arguments: User.usual)
         func passcodeRemoved(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             let connection = try host.connect()
@@ -373,7 +373,7 @@ extension MountSuite {
             #expect(try !host.refused().succeeded)
         }
 
-        @Test("erased: the connection ends with the volume", arguments: User.available)
+        @Test("erased: the connection ends with the volume", arguments: User.usual)
         func erased(user: User) throws {
             let (volume, _, host) = try trusting(user)
             let connection = try host.connect()
@@ -389,7 +389,7 @@ extension MountSuite {
 
         @Test(
             "the state directory hangs: the lock at the host's end does not wait",
-            arguments: User.available)
+            arguments: User.usual)
         func hangingState(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             let connection = try host.connect()
@@ -405,7 +405,7 @@ extension MountSuite {
 
         @Test(
             "the state directory hangs when the hosts' time is due: the volume can be unmounted",
-            arguments: User.available)
+            arguments: User.usual)
         func hangingStateAtTheEnd(user: User) throws {
             let (volume, _, _) = try trusting(user)
             let lock = try volume.deviceDirectory() + "/lock"
@@ -423,7 +423,7 @@ extension MountSuite {
             holder.kill()
         }
 
-        @Test("stderr that nobody reads does not keep it open", arguments: User.available)
+        @Test("stderr that nobody reads does not keep it open", arguments: User.usual)
         func stuckErrors(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             let (output, errors) = (try Child.pipe(), try Child.pipe())
@@ -450,7 +450,7 @@ extension MountSuite {
 
         @Test(
             "a host that was connecting when the volume was unmounted by force is too late, also where the mount lingers",
-            arguments: User.available)
+            arguments: User.usual)
         func connectingAtTheEnd(user: User) throws {
             let (volume, _, host) = try trusting(user)
             // A program that has a file open: the mount is cut off half a second later.
@@ -490,7 +490,7 @@ extension MountSuite {
 
         @Test(
             "a stopped client holds on, as its connection does; killed, it is gone",
-            arguments: User.available)
+            arguments: User.usual)
         func stopped(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             let connection = try host.connect()
@@ -502,7 +502,7 @@ extension MountSuite {
             #expect(probe.secondsUntilRefused("A/f") != nil)
         }
 
-        @Test("eight connections, and no more; a lock gets through", arguments: User.available)
+        @Test("eight connections, and no more; a lock gets through", arguments: User.usual)
         func crowd(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             var connections = try (0..<8).map { _ in try host.connect() }
@@ -521,7 +521,7 @@ extension MountSuite {
 
         @Test(
             "stdout that nobody reads, or a watched descriptor's end, ends it",
-            arguments: User.available)
+            arguments: User.usual)
         func watched(user: User) throws {
             let (volume, probe, host) = try trusting(user)
             for watch in [false, true] {
@@ -557,7 +557,7 @@ extension MountSuite {
         @Test(
             "the secret is in no memory while the host is connected; A's key goes with it",
             .enabled(if: ProcessMemory.mayBeRead, "only root reads the memory of the daemon"),
-            arguments: User.available)
+            arguments: User.usual)
         func memory(user: User) throws {
             let passcode = Planted.token(40)
             let volume = try MountedVolume(as: user, passcode: passcode)
