@@ -6,7 +6,7 @@ import WardKeys
 import WardSystem
 import WardVolume
 
-/// The keys of a volume that is made to crash. They guard nothing.
+/// The keys of a volume for crash tests. They protect nothing.
 package struct CrashKeys: Sendable {
     let parameters: VolumeParameters
     let volumeKey: [UInt8]
@@ -26,7 +26,7 @@ package struct CrashKeys: Sendable {
     }
 }
 
-/// What a volume has reported.
+/// Collects the events that a volume reported.
 package final class CrashEvents: VolumeObserver {
     private let stored = Mutex<[String]>([])
     private let healedFindings = Mutex(0)
@@ -51,14 +51,15 @@ package final class CrashEvents: VolumeObserver {
     func clear() { stored.withLock { $0 = [] } }
 }
 
-/// A volume on a simulated disk, and requests to it by name. One thread.
+/// A volume on a simulated disk, with requests by name. Used by one thread.
 package final class CrashVolume {
     package let disk: SimulatedDisk
     package let volume: Volume
     package let context: WorkerContext
     package let events = CrashEvents()
     let keys: CrashKeys
-    /// From before the first class that was set without a sync, since the last sync of them.
+    /// The sync mark before the first class that was set without a sync, since the last
+    /// `syncClasses`.
     private var classSyncMark: [UInt8]?
     static let path = "/volume"
     static let caller = Caller(uid: 0, gid: 0, pid: 0)
@@ -208,7 +209,7 @@ package final class CrashVolume {
             Array(wanted.fileProtectionName.utf8))
     }
 
-    /// Of those that were not synced since the last time.
+    /// Syncs the classes that were set without a sync since the last call.
     package func syncClasses() throws(Errno) {
         defer { classSyncMark = nil }
         try volume.syncClasses(since: classSyncMark ?? volume.classSyncMark)
