@@ -81,7 +81,7 @@ OPERATION(op_append) {
     size_t first = f->bytes / WORD_BYTES, count = 1 + below(w, 600);
     if (first + count > MAX_WORDS || !has_room(f, first, count)) return;
     // Linux 6.18 loses an append through FUSE, whatever the daemon: the write-back of a dirty mapped last page that comes
-    // between zeroes what the append has put behind the old end (docs/hacking.md). A clean page is not written back.
+    // between zeroes what the append has put behind the old end (docs/verification.md). A clean page is not written back.
     if (f->is_mapped_dirty) fsync(descriptor);
     f->is_mapped_dirty = false;
     uint32_t version = ++f->version;

@@ -207,7 +207,7 @@ OPERATION(op_link) {
         int result = link(from, to), error = errno;
         struct stat status;
         // Linux 6.18 drops the count of names that LINK brings where another process's GETATTR was answered meanwhile, whatever
-        // the daemon; the next unlink(2) makes it 0, and link(2) refuses until somebody asks (docs/hacking.md).
+        // the daemon; the next unlink(2) makes it 0, and link(2) refuses until somebody asks (docs/verification.md).
         if (result < 0 && error == ENOENT && f->is_striped && stat(from, &status) == 0) {
             result = link(from, to);
             error = errno;
