@@ -1,4 +1,4 @@
-/// The protection class of a file as a resource value, as Apple's.
+/// The protection class of a file as a resource value, as Apple's type of this name.
 public struct URLFileProtection: RawRepresentable, Hashable, Sendable {
     public var rawValue: String
 
@@ -19,9 +19,9 @@ public struct URLFileProtection: RawRepresentable, Hashable, Sendable {
 }
 
 extension URLResourceKey {
-    /// The file's class, a `URLFileProtection`; `NSURL.setResourceValue(_:forKey:)` sets it.
+    /// The class of a file as a `URLFileProtection`. `NSURL.setResourceValue(_:forKey:)` sets it.
     public static let fileProtectionKey = URLResourceKey(rawValue: "NSURLFileProtectionKey")
-    /// Whether the item lies on a ward volume, a `Bool`.
+    /// Whether the item lies on a ward volume, as a `Bool`.
     public static let volumeSupportsFileProtectionKey = URLResourceKey(
         rawValue: "NSURLVolumeSupportsFileProtectionKey")
 }
