@@ -2,7 +2,7 @@ import CWardLinux
 import Synchronization
 import WardSystem
 
-/// Looks after the workers of the rings every 20 ms while any of them has work to check.
+/// Looks after the workers of the rings, every 20 ms while any of them may hold content.
 ///
 /// A worker that served, and got no request since the last look, is sent to rest: it wipes its
 /// buffers and its stack. To do that before each wait would cost more than a small request.
