@@ -32,6 +32,8 @@ extension Volume {
         withExtendedLifetime(node) {}
     }
 
+    /// Adds a handle. Takes `openLock` inside the file's lock, against the lock order. The kernel's
+    /// handle, still open, rules out the last close, which takes them in order.
     private func hold(_ file: OpenFile) {
         let node = file.node
         table.retain(node)
