@@ -313,7 +313,8 @@ extension Volume {
             do throws(Errno) {
                 let status = try storage.fstatat(directory.rawValue, stored)
                 inode = UInt64(status.st_ino)
-                // In doubt, a file of any size may consist of zeros: it is empty and has no header.
+                // In doubt, a file of any size may consist of zeros. It counts as empty, without a
+                // header.
                 guard status.st_mode & S_IFMT == S_IFREG,
                     status.st_size == 0 || hasDoubt.load(ordering: .acquiring)
                         || table.find(inode: UInt64(status.st_ino))?.file != nil

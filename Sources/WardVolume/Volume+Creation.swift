@@ -179,7 +179,7 @@ extension Volume {
         return (file, status)
     }
 
-    /// Makes a file without a name, complete but for it. It has the record of its mode, and its
+    /// Makes a file that is complete except for its name. It has the record of its mode, and its
     /// header if its class is not the directory's. The header is durable first, so that a power cut
     /// never leaves the name with another class.
     private func makeStaged(

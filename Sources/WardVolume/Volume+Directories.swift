@@ -14,8 +14,8 @@ extension Volume {
             DirectoryHandle(node: node, storage: storage, ahead: readsListingsAhead ? ahead : nil))
     }
 
-    /// From this size on, the listing of a directory begins with few look-ups. Bytes of the
-    /// directory in the backing store: some two thousand names.
+    /// A listing begins with few look-ups if the stored directory has at least this many bytes:
+    /// some two thousand names.
     private static let longListingBytes = 128 << 10
     /// Enough look-ups for the kernel to see whether the program wants more than names.
     private static let firstLookups = 4
@@ -164,7 +164,7 @@ extension Volume {
     }
 
     /// Whether a name stays inside its directory (docs/format.md §5). An attacker with the volume
-    /// key could seal another.
+    /// key could seal a name that leads elsewhere.
     static func isPossibleName(_ name: [UInt8]) -> Bool {
         !name.contains { $0 == 0 || $0 == UInt8(ascii: "/") }
             && !name.elementsEqual(".".utf8) && !name.elementsEqual("..".utf8)

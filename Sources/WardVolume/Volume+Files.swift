@@ -76,8 +76,8 @@ extension Volume {
         return OpenedFile(handle: .handle(handle), keepCache: true)
     }
 
-    /// Clears the set-ID bits that a change by `caller` clears: a caller without `CAP_FSETID`. With
-    /// a nil `caller` it only reads again which bits the backing store has left.
+    /// Clears set-ID bits, as each change by a caller without `CAP_FSETID` does. With a nil
+    /// `caller` it clears none, and reads which bits the backing store has left.
     ///
     /// Returns true if bits are gone. The kernel shows and honours them until it is told
     /// (`KernelNotifier.invalidateAttributes`). The request must do so before its answer, and
@@ -206,7 +206,8 @@ extension Volume {
         }
         if flags.contains(.fromPageCache) {
             // A mapped page never makes a file longer. A page behind the end was written back
-            // during an open(O_TRUNC): the kernel sends that request before it waits for the pages.
+            // during an open(O_TRUNC): the kernel sends the open before it waits for the file's
+            // pages.
             let count = min(data.count, file.sizeBytes - Int(offsetBytes))
             guard count > 0 else { return }
             do throws(Errno) {

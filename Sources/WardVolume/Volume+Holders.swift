@@ -14,7 +14,7 @@ extension Volume {
     /// Returns the file or directory with this inode number in the mount; nil if the kernel does
     /// not know it.
     ///
-    /// May read the backing directory (long names), so a thread that must not wait can't call it.
+    /// May read the backing directory (long names), so threads that must not wait must not call it.
     public func heldNode(inode: UInt64) -> HeldNode? {
         // The kernel numbers the root itself before its first request.
         if inode == 1 || inode == root.inode {

@@ -111,16 +111,18 @@ public final class Volume: @unchecked Sendable {
     let maximumKeptDirectories: Int
     /// True after the report that no descriptor was left, not even one that was kept for later.
     private let hasToldOfDescriptors = Atomic(false)
-    /// True if this mount has seen a directory that is marked as synchronised. No request looks for
-    /// marks before.
+    /// True if this mount has seen a directory that is marked as synchronised. Until then no
+    /// request looks for marks.
     let hasMarks: Atomic<Bool>
     /// A long name has two halves. Threads that make or remove one share this lock. A check takes
-    /// it exclusively, so that it never takes a half that is about to be used for a leftover.
+    /// it exclusively, so that it never reports a half that a request is about to use as a
+    /// leftover.
     ///
-    /// Threads that share it may wait for class decisions, and other threads take it inside theirs.
-    /// So the exclusive holder never waits for class decisions.
+    /// Threads that share it may wait for class decisions, and other threads take it inside a
+    /// decision. So the exclusive holder never waits for decisions.
     let longNames = ReadWriteLock()
-    /// Held from the making of a link's target that is stored elsewhere until the link exists.
+    /// Shared from the making of a long link's target until the link exists. A check takes it
+    /// exclusively.
     let longTargets = ReadWriteLock()
     /// Looks through directories that were moved into a marked directory.
     let arrivals = BackgroundQueue(name: "ward-sync")
@@ -361,7 +363,7 @@ public final class Volume: @unchecked Sendable {
     }
 
     /// How many changes failed half-way so far. A walk over all files compares the count before and
-    /// after.
+    /// after, to notice failures behind it.
     var halfDoneChanges: Int {
         doubtLock.lockNow()
         defer { doubtLock.unlock() }
