@@ -1,6 +1,6 @@
 import CWardLinux
 
-/// The file systems below a volume whose properties ward knows. Raw values are their magic numbers,
+/// The backing file systems with properties that ward knows. Raw values are their magic numbers,
 /// linux/magic.h.
 enum BackingFileSystem: Int {
     /// ext2 and ext3, too: they have the same number.

@@ -72,8 +72,8 @@ public struct BackupDirectory: Sendable {
 
 /// The attributes that later tell whether a backing file has changed.
 public struct BackupStamp: Equatable, Sendable {
-    /// Clocks of file systems tick every 10 ms at the most: two changes within this time may look
-    /// like one.
+    /// Clocks of file systems tick at least every 10 ms. Two changes within this time may look like
+    /// one.
     static let tick = Duration.milliseconds(20)
 
     var inode: UInt64

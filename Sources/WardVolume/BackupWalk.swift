@@ -339,8 +339,8 @@ public final class BackupWalk: Sendable {
         }?.fileID
     }
 
-    /// Returns the sealed form of a long name, from the link beside it. Nil where the link is gone
-    /// or belongs to another name.
+    /// Returns the target of the link beside a long name: base64url of the ciphertext. Nil where
+    /// the link is gone or belongs to another name.
     func longName(_ stored: [UInt8], in directory: [UInt8]) -> [UInt8]? {
         guard stored.count == 44,
             let root = try? OwnedDescriptor(opening: rootPath, O_RDONLY | O_DIRECTORY),

@@ -72,8 +72,8 @@ extension Volume {
         return name
     }
 
-    /// Returns the ciphertext of a long name, from its link. Nil where its hash is not that in the
-    /// stored name.
+    /// Returns the target of a long name's link: base64url of the ciphertext. Nil where the
+    /// ciphertext's hash is not that in the stored name.
     func readLongName(_ directory: Int32, _ stored: UnsafePointer<CChar>) throws(Errno) -> [UInt8]?
     {
         guard strlen(stored) == 44 else { return nil }

@@ -29,14 +29,14 @@ final class Node: @unchecked Sendable {
     let type: mode_t
     let generation: UInt64
 
-    /// Look-ups the kernel holds. Guarded by the table's shard.
+    /// Look-ups that the kernel holds. Guarded by the table's shard.
     var lookups: UInt64 = 0
     /// Guards `firstLink`, `moreLinks`, `directory` and the reference in `file`.
     private let guardLock = TryableLock()
     private var firstLink: NodeLink?
     private var moreLinks: [NodeLink] = []
     private var directoryState: DirectoryState?
-    /// The class as last read from or written to disk; 0 for unknown.
+    /// The class as last read from or written to the backing store; 0 for unknown.
     private let classCache = Atomic<UInt8>(0)
     /// Content may have entered the kernel's page cache since the last eviction.
     let hasCachedPages = Atomic<Bool>(false)

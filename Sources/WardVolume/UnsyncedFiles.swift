@@ -44,7 +44,7 @@ final class UnsyncedFiles: Sendable {
         }
     }
 
-    /// Ends the owner's change, done or failed: its files stay noted until a sync that begins now.
+    /// Ends the owner's change, done or failed: its files stay noted until a later sync.
     func end(by owner: AnyObject) {
         // The owner's own notes are always seen: the same thread made them.
         guard areUnderWay.load(ordering: .relaxed) > 0 else { return }

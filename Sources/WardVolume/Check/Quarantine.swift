@@ -7,7 +7,7 @@ import WardSystem
 /// backing directory. Each run has a directory there (docs/format.md §2).
 ///
 /// ```
-/// ward.quarantine/2026-11-21T22.40.05Z/
+/// ward.quarantine/YYYY-MM-DDTHH.MM.SSZ/
 ///     1       the whole ciphertext, or the replaced pages in their places
 ///     1.txt   where it was and why, without a name in clear
 /// ```

@@ -23,7 +23,7 @@ extension VolumeCheck {
             return type == S_IFDIR
                 ? try hasSoundRecord(directory, stored) : try isOurs(type, stored, directory)
         } catch .permissionDenied {
-            // ward can open its own files.
+            // ward could open a file of its own.
             return false
         }
     }

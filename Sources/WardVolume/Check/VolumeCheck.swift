@@ -29,7 +29,7 @@ public final class VolumeCheck: Sendable {
         var linked: Set<UInt64> = []
         /// Those of `linked` that have a name which opens.
         var named: Set<UInt64> = []
-        /// Names of `linked` other than the examined ones.
+        /// Names of files in `linked`, other than the names by which they were examined.
         var otherNames: [VolumeCheck.FileTask] = []
         /// Files without anything readable, removed under the name by which they were examined.
         var lost: Set<UInt64> = []
