@@ -148,7 +148,7 @@ final class RingWorkers: @unchecked Sendable {
             start.report(true)
             serveRequests()
         } catch {
-            // Without memory the worker is not counted, and tried again: there may be memory later.
+            // If memory was short the worker is not counted, so that ward tries again later.
             if error == .noMemory {
                 state.withLock { for queue in worker.queues { $0.counts[Int(queue)] -= 1 } }
             }
