@@ -13,8 +13,9 @@ extension VolumeContainers {
         public var madeGroups: [ContainerID] = []
         /// Groups that the app named before and does not now; their containers stay.
         public var droppedGroups: [ContainerID] = []
-        /// The class that a new container would get now, Apple's string; nil where this container has
-        /// it. Another one means that the entitlement changed, or that a program set another class.
+        /// The class that a new container would get now, Apple's string; nil where this container
+        /// has it. Another one means that the entitlement changed, or that a program set another
+        /// class.
         public var differingClass: String?
     }
 
@@ -232,8 +233,8 @@ extension VolumeContainers {
         SystemRandom.bytes(8).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
 
-    /// Undoes a creation that was cut short. The new directories hold no files; a directory with files
-    /// in it is left alone.
+    /// Undoes a creation that was cut short. The new directories hold no files; a directory with
+    /// files in it is left alone.
     func undoCreation(_ stage: String, in directory: Int32) {
         if let record = record(of: stage, in: directory), !record.groups.isEmpty,
             let listing = try? list(), let volume = try? openRoot(),

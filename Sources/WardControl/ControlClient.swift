@@ -126,9 +126,9 @@ public final class ControlClient {
         return status
     }
 
-    /// Locks after the grace period. With `now` it locks at once and returns when class A is
-    /// closed, unless trusted hosts keep it open. `endingHosts` disconnects these hosts first.
-    /// `reason` is shown with the events. Returns the state.
+    /// Locks after the grace period. With `now` it locks at once, and returns when class A is
+    /// closed; trusted hosts can keep it open. If `endingHosts`, their connections are ended first.
+    /// The events show the `reason`. Returns the state.
     public func lock(
         now: Bool = false, reason: String? = nil, endingHosts: Bool = false
     ) throws(ControlError) -> String {

@@ -7,12 +7,12 @@ public struct ControlEvent: Equatable, Sendable {
         case didBecomeUnavailable
         /// A file was deleted or replaced while it could not be read.
         case removedUnread
-        /// A file has a weaker class, as `detail` says, than `protectionClass`: that was asked for
-        /// and could not be had, or the file had it whose name it took.
+        /// The file's class is weaker than `protectionClass`; `detail` names it. A program asked
+        /// for the stronger class in vain, or the file took the name of a file with that class.
         case weakened
-        /// `syncRefused`: a program wanted to set or create a class above C in a synchronised
-        /// directory; `detail` says which. `syncExposed`: a file of such a class was moved or
-        /// linked into one; for a directory, `files` is the number of such files.
+        /// In a synchronised directory. Refused: a program wanted to set or create a class above C;
+        /// `detail` says which. Exposed: a file of such a class was moved or linked into it; with a
+        /// directory, `files` counts them.
         case syncRefused, syncExposed
         case denied, integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted
         case unmounting, note

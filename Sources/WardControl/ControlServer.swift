@@ -14,9 +14,9 @@ import WardSystem
 /// the client with the oldest last call. If that client has just sent a call, the call is served
 /// instead. The last places are for locks: other calls get `Busy` there.
 ///
-/// Where no descriptor is left for a new client, the server closes a reserve descriptor for it and
-/// tells the handler: the control socket is the last way to lock. A helper of the daemon has its
-/// connection from the start (`adopt`): it needs no accept(2), counts for no limit and is never
+/// Where no descriptor is left for a new client, the server closes a reserve descriptor and tells
+/// the handler. The control socket is the last way to lock. A helper of the daemon has its
+/// connection from the start (`adopt`). It needs no accept(2), counts for no limit and is never
 /// dropped for a new client.
 public final class ControlServer: @unchecked Sendable {
     // Sendable: `clients`, `nextID`, `reserve` and `listener` belong to the server's thread; the

@@ -8,8 +8,8 @@ enum ControlSocket {
     static let connectTimeoutSeconds = 10
 
     /// Connects; waits at most `connectTimeoutSeconds` while the listener's queue is full, then
-    /// throws `timedOut`. With `waits` false it throws at once: this shows whether a process
-    /// listens. `name` is the socket's name in errors, where `place` is another way to it.
+    /// throws `timedOut`. Without `waits` it throws at once, which shows whether a process listens.
+    /// Errors call the socket `name`, where `place` is another way to it.
     static func connect(
         to place: String, calledAs name: String? = nil, waits: Bool = true
     ) throws(ControlError) -> OwnedDescriptor {

@@ -276,8 +276,8 @@ public struct RuntimeDirectory: Sendable {
         mount.owner == geteuid() ? mounted().first { $0.isOf(mount) } : nil
     }
 
-    /// This user's mounted volumes, sorted by mount point: mounts in the mount table, dead or
-    /// alive, and mounts that only a record shows (in another mount namespace, or detached).
+    /// This user's mounted volumes, sorted by mount point. They are the mounts in the mount table,
+    /// dead or alive, and those that only a record shows (in another mount namespace, or detached).
     public func volumes() -> [FoundVolume] {
         let mounts = VolumeMount.all(ownedBy: geteuid())
         let records = mounted()

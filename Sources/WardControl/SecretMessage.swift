@@ -6,9 +6,8 @@ struct SecretMessage: ~Copyable {
     private var count = 0
     private var isFirst = true
 
-    /// Begins the message. `capacity` is the size of all secrets, bytes, before escaping. `plain`
-    /// is an object of the other parameters, which come first. `more` says that the call takes
-    /// several answers.
+    /// Begins the message. The secrets together have `capacity` bytes, before escaping. The other
+    /// parameters, the object `plain`, come first. If `more`, the call takes several answers.
     init(
         method: String, capacity: Int, plain: JSONValue = .object([]), more: Bool = false,
         path: String

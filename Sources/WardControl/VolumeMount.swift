@@ -100,7 +100,7 @@ public struct VolumeMount: Equatable, Sendable {
 
     /// Asks the daemon; waits at most `standingPatience`.
     public var standing: Standing {
-        // Not stat(2), which the kernel may answer from its cache.
+        // The kernel may answer stat(2) from its cache, so this is statfs(2).
         let limit = Int32(VolumeMount.standingPatience / .milliseconds(1))
         if ward_statfs_within(mountPoint, limit) == 0 { return .served }
         return switch ward_errno() {
@@ -205,11 +205,11 @@ public struct VolumeMount: Equatable, Sendable {
 
     // MARK: Locking
 
-    /// Locks through the mount, without a socket. Returns when this mount's daemon says that the
-    /// lock has ended, or that its grace period has begun. `asked` is called after the daemon began
-    /// the lock. The wait for each single answer has no limit; the wait for the lock's end ends at
-    /// `deadline` (`SystemClock.monotonic`). Throws ETIMEDOUT then, and the errors of `attribute`.
-    /// - Returns: The state's name.
+    /// Locks through the mount, without a socket. Returns the state's name, when this mount's
+    /// daemon says that the lock has ended or its grace period has begun. The daemon has begun the
+    /// lock when `asked` is called. The wait for each single answer has no limit. The wait for the
+    /// lock's end ends at `deadline` (`SystemClock.monotonic`): throws ETIMEDOUT then. Throws the
+    /// errors of `attribute`, too.
     public func lock(
         now: Bool, endingHosts: Bool, asked: () -> Void = {}, until deadline: Duration
     ) throws(Errno) -> String {
