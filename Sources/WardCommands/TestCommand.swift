@@ -61,8 +61,8 @@ struct TestCommand: ParsableCommand {
 
     func run() throws {
         let console = options.console
-        // Blocked only now, after the device's options are read, and before the command, so that no
-        // signal is lost.
+        // Blocked from here on, so that no signal is lost before the command runs. The device's
+        // process starts with an empty signal mask.
         let signals = ForwardedSignals()
         let code: Int32
         do throws(SimulatorError) {

@@ -67,7 +67,7 @@ struct WatchdogCommand: ParsableCommand {
     }
 
     /// Whether the daemon was killed and can't end: its first thread is a zombie or has SIGKILL
-    /// pending. `status` is an open file of proc_pid_status(5), or negative.
+    /// pending. The descriptor `status` has its proc_pid_status(5) open, or is negative.
     private func isDying(_ status: Int32) -> Bool {
         let text: String
         do throws(Errno) {

@@ -3,10 +3,10 @@ import WardFormat
 import WardSystem
 import WardVolume
 
-// Errors of the store: the program gets them, the state is the old or the new one, and the run goes
-// on.
+// Errors of the backing store: the program gets them, the state is the old or the new one, and the
+// run goes on.
 extension CrashRun {
-    /// Runs one operation. Sometimes one call that it makes to the store fails.
+    /// Runs one operation. Sometimes one call that it makes to the backing store fails.
     func operateOnDisk(_ disk: SimulatedDisk) throws {
         guard settings.injectsErrors, !isLocked, random.chance(1, in: 3) else {
             try operate()

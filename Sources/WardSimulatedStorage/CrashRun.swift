@@ -3,7 +3,8 @@ import WardFormat
 import WardSystem
 import WardVolume
 
-/// Runs random operations on a volume and cuts the power after every single call to the store.
+/// Runs random operations on a volume and cuts the power after every single call to the backing
+/// store.
 package final class CrashRun {
     let settings: CrashSettings
     let keys: CrashKeys

@@ -10,7 +10,7 @@ package struct CrashSettings: Sendable {
     package var lives = 3
     /// Tries one in this many crash points.
     package var stride = 1
-    /// Makes calls of the store fail now and then.
+    /// Makes calls of the backing store fail now and then.
     package var injectsErrors = false
     /// Prints each operation.
     package var isTraced = false
@@ -45,7 +45,7 @@ package struct CrashReport: Sendable {
     package var points = 0
     package var operations = 0
     package var seeds = 0
-    /// Operations in which a call to the store failed.
+    /// Operations in which a call to the backing store failed.
     package var failures = 0
     package var healed = 0
     package var losses: [String] = []

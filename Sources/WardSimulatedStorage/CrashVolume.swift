@@ -45,8 +45,10 @@ package final class CrashEvents: VolumeObserver {
         }
     }
 
+    /// Integrity failures, losses and foreign files.
     package var problems: [String] { stored.withLock { $0 } }
     package var notes: [String] { storedNotes.withLock { $0 } }
+    /// The number of findings that were accepted because of a power cut.
     package var healed: Int { healedFindings.withLock { $0 } }
     func clear() { stored.withLock { $0 = [] } }
 }
@@ -192,6 +194,7 @@ package final class CrashVolume {
         }
     }
 
+    /// Returns the value; nil where the attribute is missing.
     package func attribute(_ node: NodeID, _ name: String) throws -> [UInt8]? {
         do {
             return try with(name) { try volume.extendedAttribute(of: node, $0, context) }
@@ -200,6 +203,7 @@ package final class CrashVolume {
         }
     }
 
+    /// Sets a class; without `isSynced` it is durable only after `syncClasses`.
     package func setClass(
         _ node: NodeID, _ wanted: ProtectionClass, isSynced: Bool = true
     ) throws {

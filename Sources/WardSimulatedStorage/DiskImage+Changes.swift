@@ -8,8 +8,9 @@ extension DiskImage {
         return timespec(tv_sec: clock, tv_nsec: 0)
     }
 
-    /// Makes an inode and returns its identity. Hidden inodes, for the store's own names, have a
-    /// separate range of identities, so that tests can predict the identity of the next file.
+    /// Makes an inode and returns its identity. Hidden inodes, for the backing store's own names,
+    /// have a separate range of identities, so that tests can predict the identity of the next
+    /// file.
     mutating func makeInode(
         _ mode: mode_t, target: [UInt8] = [], device: dev_t = 0, isHidden: Bool = false
     ) -> UInt64 {

@@ -235,6 +235,7 @@ extension SimulatedDisk {
         }
     }
 
+    /// Whether changes reach the disk in order (`DiskKind.Order.journal`).
     package func ordersChanges(_ descriptor: Int32) -> Bool {
         state.withLock { $0.image.kind.order == .journal }
     }

@@ -10,8 +10,8 @@ import WardVolume
 /// Paths are single names, "." and, below `AT_FDCWD`, the path given to `init`. Every call that
 /// changes or flushes something counts; then `onChange` gets the disk's state after it.
 ///
-/// Concurrency: any thread; everything is guarded by `state`.
-/// flush, counts; `onChange` is called after it, with the disk as it is then.
+/// Concurrency: any thread; everything is guarded by `state`. flush, counts; `onChange` is called
+/// after it, with the disk as it is then.
 package final class SimulatedDisk: Storage {
     struct Description {
         var identity: UInt64
@@ -80,10 +80,12 @@ package final class SimulatedDisk: Storage {
         }
     }
 
+    /// Sets the listener for changes and flushes; it gets the disk and the name of the call.
     package func onChange(_ body: (@Sendable (DiskImage, StaticString) -> Void)?) {
         state.withLock { $0.onChange = body }
     }
 
+    /// Sets the calls that will fail, and clears `hasFailed`.
     package func fail(_ faults: Faults?) {
         state.withLock { state in
             state.faults = faults

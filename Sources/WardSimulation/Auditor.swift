@@ -33,9 +33,9 @@ public struct Auditor {
     }
 
     /// - Parameters:
-    /// - events: All events that the volume's daemon still has.
-    /// - kinds: The findings to look for. Contents are read only for `readableCopy` and
-    ///   `sideFileClass`.
+    ///   - events: All events that the volume's daemon still has.
+    ///   - kinds: The findings to look for. Contents are read only for `readableCopy` and
+    ///     `sideFileClass`.
     public func audit(
         _ events: [ControlEvent], kinds: Set<Finding.Kind> = Set(Finding.Kind.allCases),
         progress: FileSurvey.Progress = { _, _, _ in }
@@ -217,7 +217,7 @@ public struct Auditor {
         _ progress: FileSurvey.Progress
     ) -> [[FileSurvey.Entry]] {
         let all = groups.enumerated().flatMap { number, group in group.map { (number, $0) } }
-        // Files shorter than a beginning were already read whole in the first pass.
+        // Files of at most `beginningBytes` were read whole in the first pass.
         let isDone = bytes == .max ? beginningBytes : 0
         let digests = Parallel.map(
             all.count, threads: Parallel.threadCount, share: FileSurvey.smallestShare,

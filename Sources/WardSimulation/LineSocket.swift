@@ -34,6 +34,7 @@ public final class LineSocket {
             rawValue, SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
     }
 
+    /// Sends an object; throws `EPIPE` where the other end is closed.
     public func send(_ message: JSONValue) throws(Errno) {
         let bytes = message.bytes + [UInt8(ascii: "\n")]
         var done = 0

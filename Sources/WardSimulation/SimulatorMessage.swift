@@ -8,7 +8,7 @@ public struct SimulatorSettings: Sendable {
     public var passcode: String?
     /// The time from a lock to the eviction of class A, on the manual clock.
     public var graceSeconds = 10.0
-    /// The class of the volume's root, which new files get by default.
+    /// The class that new files get by default.
     public var defaultClass = ProtectionClass.completeUntilFirstUserAuthentication
     /// True: the device starts unlocked. False: before first unlock.
     public var startsUnlocked = true

@@ -52,8 +52,10 @@ public final class SimulatorProcess: Sendable {
         try mount(ask(.start(settings)))
     }
 
+    /// Kills the daemon as a crash would; the simulator goes on.
     public func kill() throws(SimulatorError) { _ = try ask(.kill) }
 
+    /// Ends the daemon where it runs and starts it again, before first unlock.
     public func restart() throws(SimulatorError) -> SimulatedMount { try mount(ask(.restart)) }
 
     /// All events that the daemons still remember, the oldest first.
@@ -62,6 +64,7 @@ public final class SimulatorProcess: Sendable {
         return events.compactMap(ControlEvent.init(json:))
     }
 
+    /// Audits the volume in its present lock state.
     public func audit() throws(SimulatorError) -> Audit {
         guard let audit = Audit(json: try ask(.audit)) else { throw notAnAnswer() }
         return audit

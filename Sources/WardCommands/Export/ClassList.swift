@@ -57,7 +57,8 @@ struct ClassList {
         var reason: String
     }
 
-    /// Reads the first line; nil where there is no file.
+    /// Reads the first line; nil where the file is missing or no list. Throws `Errno` and
+    /// `Mistake`.
     static func head(_ path: String) throws -> Head? {
         let number: Int32
         do throws(Errno) {

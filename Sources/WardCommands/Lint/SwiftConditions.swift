@@ -6,9 +6,8 @@ enum SwiftConditions {
     /// Splits the tokens of a file; leaves out directives and their conditions.
     ///
     /// - Parameter isWanted: Chooses the tokens that should not be hidden.
-    /// - Returns: `compiled`: the tokens that a build for Linux sees. `hidden`: wanted tokens in
-    ///   branches that it does not see, unless a compiled branch of the same `#if` has a wanted
-    ///   token too.
+    /// - Returns: The `compiled` tokens are those that a build for Linux sees. The `hidden` tokens
+    ///   are wanted ones in other branches, unless a compiled branch of the same `#if` has one too.
     static func split(
         _ tokens: [SwiftToken], isWanted: (SwiftToken) -> Bool
     ) -> (compiled: [SwiftToken], hidden: [SwiftToken]) {

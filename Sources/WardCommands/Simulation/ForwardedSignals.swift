@@ -24,8 +24,11 @@ struct ForwardedSignals {
     }
 
     /// Forwards signals until the child ends. Returns its exit code, or 128 plus the number of the
-    /// signal that ended it. `deliver` replaces kill(2) on the child. `keysToo` also forwards
-    /// signals of a terminal's keys, for a command in a session of its own.
+    /// signal that ended it.
+    ///
+    /// - Parameters:
+    ///   - keysToo: Also forward signals of a terminal's keys, for a command in another session.
+    ///   - deliver: Called instead of kill(2) on the child.
     func forward(
         to child: ChildProcess, keysToo: Bool = false, by deliver: ((Int32) -> Void)? = nil
     ) -> Int32 {

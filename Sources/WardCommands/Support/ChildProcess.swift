@@ -17,18 +17,18 @@ struct ChildProcess: Sendable {
     static let thisProgram = "/proc/self/exe"
 
     /// - Parameters:
-    /// - program: A path, or a name to find in `PATH`.
-    /// - arguments: The program's name comes first.
-    /// - environment: Variables to set (or, where nil, remove) in a copy of this process's
-    ///   environment.
-    /// - passing: A descriptor of this process and its number in the child.
-    /// - alsoPassing: More of them, duplicated later. None may have a number here that an earlier
-    ///   one gets in the child.
-    /// - inheritsDescriptors: The child keeps the descriptors that the shell left open; for a
-    ///   wrapped program.
-    /// - blocking: Signals that are blocked when the child begins.
-    /// - newSession: Calls setsid(2) before the program starts: no controlling terminal and no
-    ///   signals from its keys.
+    ///   - program: A path, or a name to find in `PATH`.
+    ///   - arguments: The program's name comes first.
+    ///   - environment: Variables to set (or, where nil, remove) in a copy of this process's
+    ///     environment.
+    ///   - passing: A descriptor of this process and its number in the child.
+    ///   - alsoPassing: More of them, duplicated later. None may have a number here that an earlier
+    ///     one gets in the child.
+    ///   - inheritsDescriptors: The child keeps the descriptors that the shell left open; for a
+    ///     wrapped program.
+    ///   - blocking: Signals that are blocked when the child begins.
+    ///   - newSession: Calls setsid(2) before the program starts: no controlling terminal and no
+    ///     signals from its keys.
     static func start(
         _ program: String, _ arguments: [String], environment: [String: String?] = [:],
         input: Stream = .inherit, output: Stream = .inherit, error: Stream = .inherit,

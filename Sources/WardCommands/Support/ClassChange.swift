@@ -157,7 +157,7 @@ struct ClassChange {
             let inner = try OwnedDescriptor(opening: here, O_RDONLY | O_DIRECTORY)
             walk(inner.rawValue, device: device, path: path)
         } catch {
-            if error == .noSuchFileOrDirectory { return }  // gone meanwhile
+            if error == .noSuchFileOrDirectory { return }  // removed meanwhile
             report(FileClass.settingFailure(protectionClass, path, error))
         }
     }

@@ -39,7 +39,7 @@ enum DirectoryTree {
                     try Syscall.unlinkat(directory, name, AT_REMOVEDIR)
                 }
             } catch {
-                continue  // what is left makes the last rmdir fail, which is reported
+                continue  // a file left behind makes the last rmdir fail, which is reported
             }
         }
     }

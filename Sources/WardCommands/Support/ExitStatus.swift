@@ -36,7 +36,7 @@ public enum ExitStatus: Int32, Sendable, CaseIterable {
     case inputOutput = 74
     /// Busy now, may work later (`EX_TEMPFAIL`).
     case temporary = 75
-    /// Not permitted (`EX_NOPERM`).
+    /// The user is not permitted to do it (`EX_NOPERM`).
     case notPermitted = 77
     /// This machine is not set up: for example, the device key is missing (`EX_CONFIG`).
     case configuration = 78

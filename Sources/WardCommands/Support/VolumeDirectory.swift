@@ -57,7 +57,7 @@ enum VolumeDirectory {
         }
     }
 
-    /// Explains who holds the lock: where the volume is mounted, as far as this machine knows.
+    /// Explains why the lock is held: where the volume is mounted, as far as this machine knows.
     static func inUse(_ what: String, _ path: String) -> CommandFailure {
         let mount = VolumeMount.all().first { PathBytes.isSame($0.volume, path) }
         if let mount {

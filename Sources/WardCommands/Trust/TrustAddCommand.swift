@@ -57,7 +57,7 @@ struct TrustAddCommand: ParsableCommand {
             case .none: try HostRecordFile.writeToOutput(record)
             }
         } catch {
-            // The host is trusted already, but no one has its record: remove it.
+            // The host is trusted already, but its record was not written: remove it.
             try? connection.client.trustRemove(name: name)
             throw error
         }

@@ -130,8 +130,8 @@ final class WatchFeed: Sendable {
         }
     }
 
-    /// Follows the daemon until it is gone, then waits a second. Not inlined: the optimizer of
-    /// Swift 6.3 does not terminate if the two nested loops are inlined.
+    /// Follows the daemon until it is gone, then waits a second. Inlining is off: with the
+    /// two loops nested, the optimizer of Swift 6.3 does not terminate.
     @inline(never)
     private func followEvents() {
         defer { sleep(1) }
