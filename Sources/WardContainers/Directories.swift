@@ -167,7 +167,7 @@ enum Directories {
         guard try mount(of: node.rawValue) == mount(of: parent) else { throw .resourceBusy }
         let mode = try Syscall.fstat(node.rawValue).st_mode & 0o7777
         if mode & 0o700 != 0o700 {
-            // By the descriptor: the name may be a link by now.
+            // Goes by the descriptor, because the name may be a link by now.
             try? Syscall.fchmodat(AT_FDCWD, "/proc/self/fd/\(node.rawValue)", mode | 0o700)
         }
         return OwnedDescriptor(adopting: try Syscall.openat(node.rawValue, ".", flags))

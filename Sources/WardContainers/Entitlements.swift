@@ -71,7 +71,7 @@ public struct Entitlements: Equatable, Sendable {
         static let dataProtection = "com.apple.developer.default-data-protection"
         static let groups = "com.apple.security.application-groups"
         static let team = "com.apple.developer.team-identifier"
-        /// iOS, then macOS.
+        /// The keys of iOS, then of macOS.
         static let identifiers = ["application-identifier", "com.apple.application-identifier"]
     }
 

@@ -6,8 +6,7 @@ extension VolumeContainers {
     /// The result of `create`.
     public struct Creation: Sendable {
         public var container: Container
-        /// False where the container existed: then only the entitlements and background modes in
-        /// its record were changed.
+        /// False where the container existed; then at most its record was changed.
         public var isNew: Bool
         /// Group containers that were made.
         public var madeGroups: [ContainerID] = []

@@ -15,6 +15,7 @@ extension ControlClient {
             beside: .object([("name", .string(name)), ("host", .string(HexSecret.text(hostID)))]))
     }
 
+    /// Every host that is trusted, or was until its trust expired.
     public func trustList() throws(ControlError) -> [HostStatus] {
         guard let hosts = try call("TrustList")["hosts"]?.arrayValue else {
             throw violation("no hosts in the answer")

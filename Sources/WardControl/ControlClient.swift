@@ -118,6 +118,7 @@ public final class ControlClient {
 
     // MARK: Methods of org.ward.Volume
 
+    /// Asks for the status (`Status` of the interface).
     public func status() throws(ControlError) -> VolumeStatus {
         let answer = try call("Status")
         guard let json = answer["status"], let status = VolumeStatus(json: json) else {
@@ -151,6 +152,7 @@ public final class ControlClient {
     /// Returns the state.
     public func reboot() throws(ControlError) -> String { try state(call("Reboot")) }
 
+    /// Sets the first passcode. Throws `passcodeAlreadySet` of `VolumeError`.
     public func setPasscode(_ passcode: borrowing SecretBytes) throws(ControlError) {
         _ = try call("SetPasscode", secrets: "passcode", passcode)
     }
@@ -291,8 +293,9 @@ public final class ControlClient {
         }
     }
 
-    /// Begins a backup. Returns when everything written so far is durable. The daemon holds the
-    /// backup's state as long as this client lives; the client can't be used for other calls.
+    /// Begins a backup. Returns when everything written so far is durable. As long as this client
+    /// lives, the daemon holds the epoch and delays changes of the keybag. The client can't be used
+    /// for other calls.
     public func beginBackup() throws(ControlError) {
         // A slow backing store takes minutes for this.
         try setTimeout(.seconds(600))

@@ -18,7 +18,7 @@ final class ControlConnection {
     var hasHungUp = false
     /// The buffer `input` holds more than the last message that was dispatched.
     var hasUnseenInput = false
-    /// When it connected, sent its last call or got its last answer.
+    /// The time of the connect, of the last call or of the last answer.
     var lastActivity = SystemClock.monotonic()
 
     private let socket: OwnedDescriptor

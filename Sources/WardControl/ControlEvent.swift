@@ -10,9 +10,9 @@ public struct ControlEvent: Equatable, Sendable {
         /// The file's class is weaker than `protectionClass`; `detail` names it. A program asked
         /// for the stronger class in vain, or the file took the name of a file with that class.
         case weakened
-        /// In a synchronised directory. Refused: a program wanted to set or create a class above C;
-        /// `detail` says which. Exposed: a file of such a class was moved or linked into it; with a
-        /// directory, `files` counts them.
+        /// Events of synchronised directories. Refused: a program wanted to set or create a class
+        /// above C; `detail` says which. Exposed: a file of such a class was moved or linked into
+        /// one; with a directory, `files` counts them.
         case syncRefused, syncExposed
         case denied, integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted
         case unmounting, note

@@ -12,5 +12,6 @@ public final class ControlInterrupter: Sendable {
 
     init(_ socket: consuming OwnedDescriptor) { self.socket = socket }
 
+    /// Ends the connection. Any thread.
     public func interrupt() { _ = shutdown(socket.rawValue, Int32(SHUT_RDWR)) }
 }

@@ -12,7 +12,7 @@ public struct Holder: Hashable, Sendable {
     public var uid: Int
     /// The command name, as `/proc/PID/comm` has it.
     public var program: String
-    /// Inside the volume.
+    /// The path inside the volume.
     public var path: String
     /// A, B, C, D or CX: a file's class, or for a directory the class of new files in it. Nil where
     /// it is not known.

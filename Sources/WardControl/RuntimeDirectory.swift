@@ -30,6 +30,7 @@ public struct MountedVolume: Equatable, Sendable {
     /// that of a copy of the volume.
     public var name: String { MountedVolume.name(uuid: uuid, device: device, pid: pid) }
 
+    /// The name of a daemon's files, without an ending.
     public static func name(uuid: String, device: UInt32, pid: Int) -> String {
         // A socket's path has 107 bytes, unix(7), and the directory takes some. So only a part of
         // the UUID.
@@ -76,6 +77,7 @@ public struct RuntimeDirectory: Sendable {
         self.path = path
     }
 
+    /// The path of this user's runtime directory, which may be missing.
     public static func defaultPath() -> String {
         if let base = namedBase { return base + "/ward" }
         if geteuid() == 0 { return "/run/ward" }

@@ -69,6 +69,7 @@ public struct VolumeStatus: Equatable, Sendable {
     /// Row L8: false exactly while files of class A and B can't be opened.
     public var protectedDataAvailable = false
     public var firstUnlockHappened = false
+    /// The grace period of locks now.
     public var graceSeconds: Double
     /// In state `locking`: seconds until class A is closed.
     public var graceRemainingSeconds: Double?
@@ -112,6 +113,7 @@ public struct VolumeStatus: Equatable, Sendable {
     public var pid: Int
     public var version: String
     public var readOnly: Bool
+    /// Whether the clock moves only by `Advance`.
     public var manualClock: Bool
     /// The events that lock the volume by themselves, as far as they were wanted; nil where the
     /// daemon does not say.

@@ -28,7 +28,7 @@ public struct DaemonError: Error, Sendable, CustomStringConvertible {
 
     public var description: String { "\(what) \(path): \(why)" }
 
-    /// The exit codes in use here.
+    /// The exit codes of the daemon.
     enum Exit {
         static let notAVolume: Int32 = 10
         static let locked: Int32 = 11

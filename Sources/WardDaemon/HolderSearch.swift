@@ -14,7 +14,7 @@ import WardVolume
 /// is skipped until the thread comes back.
 final class HolderSearch: Sendable {
     static let deadline = Duration.seconds(5)
-    /// With more threads left behind than this, mappings are not examined.
+    /// With this many threads left behind, mappings are not examined any more.
     static let maximumThreads = 4
     /// Half of the 256 KiB that an answer may have.
     static let maximumAnswerBytes = 128 << 10

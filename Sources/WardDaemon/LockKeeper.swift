@@ -336,7 +336,8 @@ final class LockKeeper: @unchecked Sendable {
     private func evict(
         _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet
     ) -> Int {
-        // A worker that waits for its turn to run must not hold a file's lock.
+        // From here on workers do not yield the CPU to programs: a yielding one could hold a file's
+        // lock.
         connection.stopGivingWay()
         flusher?.end()
         flusher?.assist()

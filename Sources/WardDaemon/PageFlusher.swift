@@ -15,7 +15,7 @@ import WardVolume
 /// Concurrency: any thread. A pass runs on a thread of its own, one at a time, and no method waits
 /// for it but `waitUntilIdle`.
 final class PageFlusher: Sendable {
-    /// A pass that begins later than this before the end would only hinder the lock, which does the
+    /// A pass that begins less than this before the end would only hinder the lock, which does the
     /// same.
     private static let shortestWait = Duration.milliseconds(250)
 

@@ -12,7 +12,7 @@ final class WatchdogProcess: Sendable {
     let canAbort: Bool
 
     /// Starts `watchdog --connection N … --fd 3` from the main thread, whose death is the signal.
-    /// Nil where it can't be started. `report` is called where a program killed it.
+    /// Nil where it can't be started. The child's events go to `report`.
     init?(
         _ connection: FUSEConnection, volumePath: String, alarm: Alarm,
         report: @escaping @Sendable (String) -> Void
@@ -28,7 +28,7 @@ final class WatchdogProcess: Sendable {
         // it.
         let process = KeptProcess("ward-watchdog", "watchdog", alarm: alarm) {
             [connection] lifeline in
-            // The connection owns the descriptor.
+            // The connection owns the descriptor `abort`.
             withExtendedLifetime(connection) {
                 OwnProgram.start(
                     arguments, descriptors: [lifeline] + (abort.map { [$0] } ?? []),
