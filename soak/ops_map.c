@@ -89,8 +89,9 @@ static struct mapping *free_mapping(struct file *f) {
 }
 
 // mlock(2) and MAP_POPULATE of an unreadable page do not fail: the kernel retries for ever, until
-// SIGKILL or the unlock. It drops the mapping's lock while it waits for the page, and then forgets that it tried (`__mm_populate` in mm/gup.c, VM_FAULT_RETRY of `filemap_fault`). So
-// few adversaries do it, seldom while locked, and the driver does not wait for them.
+// SIGKILL or the unlock. It drops the mapping's lock while it waits for the page, and then forgets
+// that it tried (`__mm_populate` in mm/gup.c, VM_FAULT_RETRY of `filemap_fault`). So few
+// adversaries do it, seldom while locked, and the driver does not wait for them.
 static bool may_populate(struct worker *w, const struct file *f) {
     if (f->class == CLASS_D || w->is_plain) return true;
     enum phase_kind kind = kind_of(current_phase(w));

@@ -21,12 +21,12 @@
 // The driver checks the state before it writes the phase, and writes the next phase before it asks
 // for another state. The word is `epoch << 4 | kind`, so that no two phases are equal.
 enum phase_kind {
-    PHASE_RACE,  // a lock or unlock runs, or may run: class A and new opens of B may be refused
+    PHASE_RACE,       // a lock or unlock runs, or may run: class A and new opens of B may be refused
     PHASE_RACE_BOOT,  // the same with a reboot: only class D is certain
-    PHASE_UNLOCKED,  // S2: every operation must work
+    PHASE_UNLOCKED,   // S2: every operation must work
     PHASE_LOCKED,     // S4
     PHASE_BOOT,       // S1
-    PHASE_QUIESCE,  // all files must be closed: the volume is unmounted and mounted again
+    PHASE_QUIESCE,    // all files must be closed: the volume is unmounted and mounted again
     PHASE_QUIT,
 };
 
@@ -120,13 +120,13 @@ struct file {
     bool is_used;
     bool has_name;
     bool has_second_name;
-    bool is_mapped_dirty;  // changed through a mapping since the last fsync
+    bool is_mapped_dirty;   // changed through a mapping since the last fsync
     bool was_made_in_boot;  // class B: usable before the next unlock, too
-    bool is_weaker;  // a change of its class was refused: close(2) may report it
-    bool is_striped;  // several processes write it: its size does not change, and no O_DIRECT
+    bool is_weaker;         // a change of its class was refused: close(2) may report it
+    bool is_striped;        // several processes write it: its size does not change, and no O_DIRECT
     uint32_t stripes, stripe;
     uint32_t id;
-    uint32_t version;  // the newest version that was tried
+    uint32_t version;           // the newest version that was tried
     uint32_t accepted_version;  // the newest version of which any word was acknowledged
     enum protection_class class;
     size_t bytes;
@@ -170,7 +170,7 @@ struct worker {
 enum need {
     NEED_NOTHING,  // names and attributes: always works
     NEED_CONTENT,  // content of an open file
-    NEED_OPEN,  // open of an existing file
+    NEED_OPEN,     // open of an existing file
     NEED_CREATE,
 };
 
@@ -178,9 +178,9 @@ enum outcome {
     OUTCOME_DONE,
     OUTCOME_REFUSED,      // EPERM
     OUTCOME_BUS_ERROR,    // SIGBUS, or EFAULT of a system call that touched the mapping
-    OUTCOME_UNKNOWN,  // interrupted: it may have happened or not
+    OUTCOME_UNKNOWN,      // interrupted: it may have happened or not
     OUTCOME_UNAVAILABLE,  // the kernel or this user's limits do not offer it
-    OUTCOME_FAILED,  // an error without an explanation
+    OUTCOME_FAILED,       // an error without an explanation
 };
 
 struct attempt {
@@ -263,12 +263,12 @@ void set_size(struct file *f, size_t bytes);
 
 // MARK: Operations
 
-#define FLAG_READS 1  // success on a class A file while locked is a leak
-#define FLAG_CHANGES 2  // of descriptors, mappings, names or the class: thieves must not look
+#define FLAG_READS 1       // success on a class A file while locked is a leak
+#define FLAG_CHANGES 2     // of descriptors, mappings, names or the class: thieves must not look
 #define FLAG_RESIZES 4     // never on a striped file
-#define FLAG_FOR_ALL 8  // needs no file
+#define FLAG_FOR_ALL 8     // needs no file
 #define FLAG_DIRECT 16     // O_DIRECT: never on a striped file
-#define FLAG_STEALS 32  // only for thieves, which do it most of the time
+#define FLAG_STEALS 32     // only for thieves, which do it most of the time
 
 struct operation {
     const char *name;
