@@ -1,6 +1,7 @@
 extension ProtectedData {
     /// A change of the classes that can be opened, or of the volume's state.
     public struct Event: Hashable, Sendable {
+        /// The kind of an event.
         public enum Kind: Hashable, Sendable {
             /// The first event, with the present state. It comes again when a daemon serves the
             /// volume after `ended`.
@@ -21,6 +22,7 @@ extension ProtectedData {
             case ended
         }
 
+        /// What has happened.
         public let kind: Kind
         /// The class of an event that concerns one class; else nil.
         public let protection: FileProtectionType?

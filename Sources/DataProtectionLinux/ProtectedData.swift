@@ -58,7 +58,9 @@ public struct ProtectedData: Sendable {
 
     /// The state of the volume at one moment.
     public struct Snapshot: Hashable, Sendable {
+        /// The lock state.
         public internal(set) var state: State
+        /// Whether the volume has a passcode.
         public internal(set) var isPasscodeSet: Bool
         /// The classes whose files can be opened.
         public internal(set) var availableClasses: Set<FileProtectionType>

@@ -52,8 +52,11 @@ public struct SimulatedContainer: Sendable {
 
     /// `path` as a URL.
     public var url: URL { URL(fileURLWithPath: path, isDirectory: true) }
+    /// The container's directory for documents.
     public var documents: URL { directory(ContainerLayout.documents) }
+    /// The container's directory for application support files.
     public var applicationSupport: URL { directory(ContainerLayout.applicationSupport) }
+    /// The container's directory for caches.
     public var caches: URL { directory(ContainerLayout.caches) }
 
     /// The environment variables for a program that should run in this container.

@@ -24,7 +24,9 @@ public struct DirectoryRecord: Equatable, Sendable {
     static let flaggedVersion: UInt8 = 2
     static let synchronisedFlag: UInt8 = 1
 
+    /// 16 bytes.
     public var directoryID: [UInt8]
+    /// The class of new files in the directory.
     public var protectionClass: ProtectionClass
     /// Whether the directory is marked as synchronised: in it and below, no file gets a class above
     /// C.

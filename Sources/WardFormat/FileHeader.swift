@@ -25,7 +25,9 @@ public struct FileHeader: Equatable, Sendable {
     public var protectionClass: ProtectionClass
     /// Whether pages of zeros are holes (true) or were wiped (false).
     public var isSparse: Bool
+    /// 16 bytes.
     public var fileID: [UInt8]
+    /// The ID (16 bytes) of the directory that the file was created in.
     public var directoryID: [UInt8]
     /// Empty where the file has no key yet.
     public var wrappedKey: [UInt8]

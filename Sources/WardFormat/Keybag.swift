@@ -27,6 +27,7 @@ public struct Keybag: Equatable, Sendable {
     static let version: UInt16 = 1
 
     public var identity: KeybagIdentity
+    /// The number of times that the keybag was written.
     public var generation: UInt64
     public var deviceSlot: KeybagSlot
     /// Nil in state S0, where the device slot holds all keys.

@@ -138,6 +138,7 @@ public struct RememberedGeneration: Equatable, Sendable {
         return KeybagEnvelope.seal(writer.bytes)
     }
 
+    /// Parses a file's bytes. Throws `FormatError` `malformed`, `notRecognised`, `newerVersion`.
     public init(reading bytes: [UInt8]) throws(FormatError) {
         var reader = try KeybagEnvelope.open(
             bytes, magic: RememberedGeneration.magic, version: 1,
@@ -178,7 +179,9 @@ public struct AttemptRecord: Equatable, Sendable {
     public var tags: [[UInt8]] = []
     /// The passcode of the last tag is counted, and it is not known yet whether it is wrong.
     public var lastIsPending = false
+    /// The boot (16 bytes) whose clock `delayEndNanoseconds` uses.
     public var clockIdentity: [UInt8]
+    /// The end of the delay, in nanoseconds on that clock.
     public var delayEndNanoseconds: UInt64
     /// The MAC of `authenticated`.
     public var mac = [UInt8](repeating: 0, count: macBytes)

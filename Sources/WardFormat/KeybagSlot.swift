@@ -26,6 +26,7 @@ public struct KeybagSlot: Equatable, Sendable {
     public var kind: Kind
     /// For a passcode slot, how its key is derived.
     public var derivation: PasscodeDerivation?
+    /// The sealed set of keys.
     public var sealed: [UInt8]
 
     public init(kind: Kind, derivation: PasscodeDerivation? = nil, sealed: [UInt8]) {

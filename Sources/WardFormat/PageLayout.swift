@@ -20,6 +20,7 @@ public struct PageLayout: Equatable, Sendable {
     /// Set on a page that was the file's last page when it was written.
     public static let finalFlag: UInt16 = 1
 
+    /// The size of a page on disk: 512 or 4096 bytes.
     public let pageBytes: Int
     /// Payload bytes of page 0.
     public let firstCapacity: Int
@@ -86,9 +87,11 @@ public struct PageLayout: Equatable, Sendable {
 /// The fields of a record that are in clear, without the nonce.
 public struct RecordPrefix: Equatable, Sendable {
     public var epoch: UInt32
+    /// The payload bytes that count.
     public var length: UInt16
     public var flags: UInt16
 
+    /// Whether the page was the file's last when it was written.
     @inline(__always)
     public var isFinal: Bool { flags & PageLayout.finalFlag != 0 }
 

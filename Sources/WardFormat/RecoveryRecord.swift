@@ -35,7 +35,9 @@ public struct RecoveryRecord: Equatable, Sendable {
     static let magic: [UInt8] = Array("WARDRCVY".utf8)
 
     public var uuid: [UInt8]
+    /// The kit made last; nil where none is known.
     public var made: Entry?
+    /// The kit opened last for a check; nil where none was.
     public var verified: Entry?
     /// The MAC of `authenticated`.
     public var mac = [UInt8](repeating: 0, count: macBytes)

@@ -26,7 +26,9 @@ public struct VolumeStateRecord: Equatable, Sendable {
     static let magic: [UInt8] = Array("WARDSTAT".utf8)
     static let version: UInt16 = 1
 
+    /// Whether a mount is running, or ended uncleanly.
     public var isInUse: Bool
+    /// The last epoch used, or, in use, the first not known to be durable.
     public var epoch: UInt32
     /// Epochs whose pages may be half written.
     public var doubtful: [ClosedRange<UInt32>]
