@@ -22,7 +22,7 @@ extension ProtectedData {
             case ended
         }
 
-        /// What has happened.
+        /// The kind of this event.
         public let kind: Kind
         /// The class of an event that concerns one class; else nil.
         public let protection: FileProtectionType?
