@@ -11,9 +11,9 @@
 #                 hour). make bench QUICK=1 takes three minutes and only prints; so does AGAINST=path/to/other/ward, which compares
 #                 two builds in one run (docs/hacking.md)
 # make crash      cuts the power of simulated disks for two minutes, and, as root, of real file systems for four, beside
-#                 gocryptfs: make crash MINUTES=30 REAL=20 SECONDS=3600 SEED=7 (docs/hacking.md)
+#                 gocryptfs: make crash MINUTES=30 REAL=20 SECONDS=3600 SEED=7 (docs/verification.md)
 # make crash-peers cuts it for gocryptfs, securefs, encfs and cryfs, and for ext4 itself: the table of docs/durability.md
-# make soak       attacks the lock for ten minutes: make soak MINUTES=60 SEED=7 PROCESSES=24 (docs/hacking.md)
+# make soak       attacks the lock for ten minutes: make soak MINUTES=60 SEED=7 PROCESSES=24 (docs/verification.md)
 # make soak-tsan  the same for three minutes with a debug program under ThreadSanitizer
 # make fuzz       gives every parser bytes that nobody expected, for a minute each: make fuzz MINUTES=10 PARSER=json; make test
 #                 does so for ten seconds each
@@ -26,7 +26,7 @@
 #                 minutes). QUICK=1: two minutes, only prints
 # make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
 # make bench-swift what the Swift library's calls cost beside Foundation's own, and simulated devices (2 minutes)
-# make release-check  everything that has to hold before a release, one after the other: hours (docs/hacking.md)
+# make release-check  everything that has to hold before a release, one after the other: hours (docs/verification.md)
 # make backup-check what backups of a file of 1 GiB send, by restic, rclone and rsync (3 minutes)
 # make docs       the Swift libraries' documentation, as a web site in .build-docs (DocC)
 # make install    installs the built program and its shell completions under PREFIX (and DESTDIR)

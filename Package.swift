@@ -1,16 +1,14 @@
 // swift-tools-version: 6.1
 import PackageDescription
 
-// One idea per target, leaves first: a target imports only those above it. `scripts/check-layering`
-// holds that.
+// One idea for each target, leaves first: a target imports only targets above it.
+// `scripts/check-layering` checks that.
 
 let swiftSettings: [SwiftSetting] = [
     .swiftLanguageMode(.v6),
     .enableUpcomingFeature("ExistentialAny"),
 ]
 
-/// The targets whose requests-per-second matter; whole-module optimisation is the default in
-/// release builds.
 let package = Package(
     name: "ward",
     products: [
@@ -23,11 +21,11 @@ let package = Package(
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
-        // Exact: ward calls BoringSSL inside this package by its private C names
+        // Exact, because ward calls BoringSSL inside this package by its private C names
         // (docs/decisions/0002).
         .package(url: "https://github.com/apple/swift-crypto", exact: "4.5.2"),
         .package(url: "https://github.com/apple/swift-system", from: "1.8.1"),
-        // For DataProtectionGRDB alone: who uses none of it builds none of it.
+        // For DataProtectionGRDB alone. Packages that do not use that product do not build GRDB.
         .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
     ],
     targets: [
@@ -53,7 +51,7 @@ let package = Package(
             name: "WardVolume",
             dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
             swiftSettings: swiftSettings),
-        // A disk in memory that loses power, and what is done to volumes on it: for tests and `make
+        // A disk in memory that loses power, and operations on volumes on it: for tests and `make
         // crash`.
         .target(
             name: "WardSimulatedStorage",
@@ -89,7 +87,7 @@ let package = Package(
                 .target(name: "DataProtectionLinux", condition: .when(platforms: [.linux]))
             ],
             swiftSettings: swiftSettings),
-        // XCTest's declarations beside DataProtection's, for test files.
+        // XCTest's and DataProtection's declarations, for test files.
         .target(
             name: "DataProtectionXCTest", dependencies: ["DataProtection"],
             swiftSettings: swiftSettings),
@@ -134,8 +132,8 @@ let package = Package(
             swiftSettings: swiftSettings),
         .executableTarget(
             name: "ward", dependencies: ["WardCommands"], swiftSettings: swiftSettings),
-        // The program is built with the library, and lies beside the tests of whoever depends on
-        // it: it serves the volume.
+        // The program serves the volume. It is built with the library, and so lies beside the tests
+        // of packages that depend on the library.
         .target(
             name: "DataProtectionTesting",
             dependencies: [
@@ -198,7 +196,7 @@ let package = Package(
             name: "WardCommandsTests", dependencies: ["WardCommands", "WardControl"],
             swiftSettings: swiftSettings),
         .target(name: "CMemorySearch", path: "Tests/CMemorySearch"),
-        // Volumes served by the built program, for the tests that need real mounts.
+        // Volumes for tests on real mounts, served by the built program.
         .target(
             name: "WardTestSupport", path: "Tests/WardTestSupport", swiftSettings: swiftSettings),
         .testTarget(
@@ -215,8 +213,8 @@ let package = Package(
                 "DataProtection", "DataProtectionGRDB", "DataProtectionTesting", "WardTestSupport",
             ],
             swiftSettings: swiftSettings),
-        // Runs the built program. Imports of it only what Memory/ needs to know the secrets that
-        // must not be found.
+        // Runs the built program. It imports only modules that Memory/ needs to know the secrets
+        // that must not be found.
         .testTarget(
             name: "WardMountTests",
             dependencies: [
@@ -228,7 +226,7 @@ let package = Package(
     ]
 )
 
-// For `make docs` alone, so that who depends on ward does not fetch it.
+// For `make docs` alone, so that packages that depend on ward do not fetch it.
 if Context.environment["WARD_DOCS"] != nil {
     package.dependencies.append(
         .package(url: "https://github.com/swiftlang/swift-docc-plugin", from: "1.5.0"))

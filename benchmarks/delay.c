@@ -1,9 +1,11 @@
-/* A store at the other end of a network: libfuse's passthrough_ll, with a pause before each request that is answered.
+/* A backing store at the other end of a network: libfuse's passthrough_ll, with a pause before
+ * each answer.
  *
- *   DELAY_MICROSECONDS=1000 delay -o source=DIRECTORY MOUNTPOINT
+ *     DELAY_MICROSECONDS=1000 delay -o source=DIRECTORY MOUNTPOINT
  *
- * Requests wait side by side, ten at a time (libfuse's threads); the kernel caches names and attributes for a second, as
- * NFS does. Built with -I of the directory of libfuse's examples (Debian: libfuse3-dev). */
+ * Up to ten requests wait at the same time (libfuse's threads). The kernel caches names and
+ * attributes for a second, as NFS does. Build it with -I of the directory of libfuse's examples
+ * (Debian: libfuse3-dev). */
 #define FUSE_USE_VERSION 34
 #define _GNU_SOURCE
 #include <fuse_lowlevel.h>
@@ -58,20 +60,20 @@ PAUSED(setxattr, (R r, N n, const char *name, const char *value, size_t size, in
 PAUSED(removexattr, (R r, N n, const char *name), r, n, name)
 PAUSED(lseek, (R r, N n, off_t offset, int from, F *f), r, n, offset, from, f)
 
-/* The example refuses flags, which ward needs to move a directory to where nothing is. */
+/* The example refuses flags. ward needs RENAME_NOREPLACE to move a directory to a free name. */
 static void paused_rename(R r, N n, const char *name, N m, const char *new, unsigned flags) {
     wait_for_network();
     fuse_reply_err(r, renameat2(lo_fd(r, n), name, lo_fd(r, m), new, flags) ? errno : 0);
 }
 
-/* What nobody waits for (forget, release) is not delayed, nor are locks, which stay with the
- * kernel. */
+/* There is no delay for requests that the kernel does not wait for (forget, release). File locks
+ * have none either, because they stay in the kernel. */
 static struct fuse_session *session_with_pauses(struct fuse_args *arguments, void *data) {
     static struct fuse_lowlevel_ops operations;
     const char *given = getenv("DELAY_MICROSECONDS");
     long microseconds = given ? strtol(given, NULL, 10) : 0;
     delay = (struct timespec){microseconds / 1000000, microseconds % 1000000 * 1000};
-    prctl(PR_SET_TIMERSLACK, 1000); /* threads begin with that of whoever starts them */
+    prctl(PR_SET_TIMERSLACK, 1000); /* threads inherit it */
     operations = lo_oper;
 #define USE(name) operations.name = paused_##name
     USE(lookup), USE(mkdir), USE(mknod), USE(symlink), USE(link), USE(unlink), USE(rmdir), USE(rename), USE(getattr);

@@ -1,18 +1,22 @@
-// The recorder: a file system with one file, "image", that writes down in which order it was written and flushed.
+// The recorder: a file system with one file, "image", that logs the order of its writes and
+// flushes.
 //
 //     recorder MOUNTPOINT IMAGE LOG
 //
-// IMAGE is what "image" begins with; it is not changed. A loop device over "image" is a disk: the kernel turns a flush
-// of its block layer into fsync (drivers/block/loop.c, lo_req_flush), and what it has to have on the medium at once (FUA)
-// into a write and a flush. One thread takes one request after the other, so LOG has one order. What is written to the
-// file "marks" lands in it as well: a program that writes a mark after fsync has returned finds it behind everything that
-// this fsync flushed, whatever was being written meanwhile.
+// "image" begins with the content of IMAGE, which does not change. A loop device over "image" is a
+// disk. The kernel turns a flush of its block layer into fsync, and a forced write (FUA) into a
+// write and a flush (drivers/block/loop.c, lo_req_flush). One thread takes one request after the
+// other, so LOG has one order.
+//
+// Writes to the file "marks" are logged, too. A mark that a program writes after fsync has returned
+// comes after all entries that this fsync flushed. Other writes in between do not change that.
 //
 // LOG is a sequence of
 //
 //     kind 4 ('W' write, 'F' flush, 'M' mark) | length 4 | offset 8 | data
 //
-// It speaks the kernel's protocol (linux/fuse.h) itself: fuse(4), no library. Ends when it is unmounted.
+// The recorder speaks the kernel's protocol (linux/fuse.h, fuse(4)) without a library. It ends when
+// it is unmounted.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -47,7 +51,7 @@ static void fail(const char *what) {
     exit(1);
 }
 
-// Whole or not at all: a log with a part of an entry is no log.
+// Writes an entry completely or fails: a log with a partial entry is useless.
 static void record(char kind, uint64_t offset, const void *data, uint32_t length) {
     struct entry head = {{kind, 0, 0, 0}, length, offset};
     struct iovec parts[] = {{&head, sizeof head}, {(void *)data, length}};
@@ -57,7 +61,7 @@ static void record(char kind, uint64_t offset, const void *data, uint32_t length
 static void reply(uint64_t unique, int error, const void *data, size_t length) {
     struct fuse_out_header head = {sizeof head + (error ? 0 : length), error, unique};
     struct iovec parts[] = {{&head, sizeof head}, {(void *)data, length}};
-    // ENOENT: the request was interrupted and nobody waits for the answer.
+    // ENOENT: the request was interrupted, and the kernel drops the answer.
     if (writev(device, parts, error || !length ? 1 : 2) < 0 && errno != ENOENT) fail("reply");
 }
 
@@ -105,7 +109,7 @@ static void serve(const struct fuse_in_header *in, const char *arguments) {
     case FUSE_LOOKUP: return look_up(unique, arguments);
     case FUSE_FORGET:
     case FUSE_BATCH_FORGET:
-    case FUSE_INTERRUPT: return;  // No answer is expected.
+    case FUSE_INTERRUPT: return;  // no answer is expected
     case FUSE_GETATTR:
     case FUSE_SETATTR: {
         struct fuse_attr_out out = {.attr_valid = 3600, .attr = attributes(node)};
@@ -113,7 +117,7 @@ static void serve(const struct fuse_in_header *in, const char *arguments) {
     }
     case FUSE_OPEN:
     case FUSE_OPENDIR: {
-        // No page cache: the log sees requests as the block layer made them.
+        // Without a page cache the log has the requests as the block layer made them.
         struct fuse_open_out out = {.open_flags = node == ROOT ? 0 : FOPEN_DIRECT_IO};
         return reply(unique, 0, &out, sizeof out);
     }
@@ -139,7 +143,7 @@ static void serve(const struct fuse_in_header *in, const char *arguments) {
     case FUSE_RELEASE:
     case FUSE_RELEASEDIR:
     case FUSE_DESTROY: return reply(unique, 0, NULL, 0);
-    // Holes and zeros are not offered: the block layer writes zeros itself.
+    // Holes and zeroing are not offered, so the block layer writes zeros itself.
     case FUSE_FALLOCATE: return reply(unique, -EOPNOTSUPP, NULL, 0);
     default: return reply(unique, -ENOSYS, NULL, 0);
     }
@@ -164,7 +168,7 @@ int main(int count, char **words) {
     char options[96];
     snprintf(options, sizeof options, "fd=%d,rootmode=40700,user_id=%u,group_id=%u", device, getuid(), getgid());
     if (mount("recorder", words[1], "fuse.recorder", MS_NOSUID | MS_NODEV, options)) fail("mount");
-    // Whoever started it waits for this line.
+    // The script that started the recorder waits for this line.
     puts("ready");
     fflush(stdout);
 
@@ -172,7 +176,7 @@ int main(int count, char **words) {
     for (;;) {
         ssize_t length = read(device, request, sizeof request);
         if (length < 0 && (errno == EINTR || errno == ENOENT || errno == EAGAIN)) continue;
-        if (length < 0 && errno == ENODEV) return 0;  // Unmounted.
+        if (length < 0 && errno == ENODEV) return 0;  // unmounted
         if (length < (ssize_t)sizeof(struct fuse_in_header)) fail("request");
         serve((const void *)request, request + sizeof(struct fuse_in_header));
     }

@@ -1,8 +1,9 @@
-// What the files hold, and what they may hold.
+// The content of the files, and its possible versions.
 //
-// A file is an array of 64-bit words, because a store of one can't tear. Each is 40 bits of hash over (seed, file,
-// index, version) above 24 bits of version; 0 is what was never written or was cut off. The model keeps for each word the
-// versions it may have: one, after an acknowledged operation; more, after one that failed half-way.
+// A file is an array of 64-bit words, because a store of one word can't tear. A word is 40 bits of
+// hash over (seed, file, index, version) above 24 bits of version. A word that was never written,
+// or was cut off, is 0. The model keeps the possible versions of each word: one after an
+// acknowledged operation, more after a half-failed one.
 #include "soak.h"
 
 #include <string.h>
@@ -79,7 +80,7 @@ bool check_words(struct worker *w, struct file *f, const void *bytes, size_t fir
         uint32_t version = word & VERSION_MASK;
         if (is_word_of(w->seed, f->id, index, word)) {
             if (!owns(f, index)) {
-                is_right = true;  // of another process, which knows what it may be
+                is_right = true;  // another process's word; that process knows its versions
             } else {
                 for (int c = 0; c < CANDIDATES && !is_right; c++) is_right = f->model[index].version[c] == version;
             }

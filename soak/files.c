@@ -1,4 +1,4 @@
-// The files of one adversary: making, opening, mapping, closing.
+// The files of one adversary: making, opening, mapping and closing them.
 #define _GNU_SOURCE
 #include "soak.h"
 
@@ -82,7 +82,7 @@ void drop_file(struct worker *w, struct file *f) {
         second_path_of(w, f, path, sizeof path);
         unlink(path);
     }
-    if (w->in_flight_file == f - w->files) w->in_flight_file = -2;  // taken out of the socket and closed
+    if (w->in_flight_file == f - w->files) w->in_flight_file = -2;  // received and closed later
     f->is_used = false;
 }
 
@@ -91,7 +91,7 @@ void set_size(struct file *f, size_t bytes) {
     f->bytes = bytes;
     if (bytes >= before) return;
     commit(f, bytes / WORD_BYTES, MAX_WORDS - bytes / WORD_BYTES, 0);
-    // Private copies of what was cut off are gone, too.
+    // Private copies of the pages that were cut off are gone, too.
     for (int i = 0; i < MAX_MAPPINGS; i++) {
         size_t kept = (bytes + PAGE - 1) / PAGE;
         memset(f->mappings[i].owner + kept, PAGE_CACHED, sizeof f->mappings[i].owner - kept);
@@ -117,7 +117,7 @@ int open_again(struct worker *w, struct file *f, int operation, int flags) {
     struct attempt a = begin(w, operation, f, NEED_OPEN);
     int descriptor = open(path, flags | O_CLOEXEC);
     enum outcome outcome = outcome_of(descriptor, errno);
-    // Once the state is such that it may be refused, its content is what matters, not that it opened in time.
+    // If the phase changed, the open may be refused or not, and later reads are judged.
     finish(w, &a, outcome, errno, "open");
     return descriptor >= 0 ? add_descriptor(f, descriptor, flags) : -1;
 }
@@ -135,13 +135,14 @@ bool write_words(struct worker *w, struct file *f, int operation, size_t first, 
     ssize_t done = pwrite(descriptor, w->buffer, count * WORD_BYTES, first * WORD_BYTES);
     size_t whole = done > 0 ? done / WORD_BYTES : 0;
     int error = errno;
-    // An empty file gets its key now: of class B also where a reboot came since it was made or emptied.
+    // An empty file gets its key now. In class B that also makes it usable after a reboot since its
+    // creation or truncation.
     if (is_first && is_boot(current_phase(w))) f->was_made_in_boot = true;
     commit(f, first, whole, version);
     maybe(f, first + whole, count - whole, version);
     size_t end = (first + count) * WORD_BYTES;
     if (end > f->bytes) {
-        // One that was cut short says how far it came.
+        // The size after a short write tells how far it came.
         if (whole == count) f->bytes = end;
         else settle_size(w, f, done > 0 ? first * WORD_BYTES + done : end);
     }
@@ -188,7 +189,7 @@ struct file *make_file(struct worker *w, enum protection_class class, size_t byt
         at += count;
     }
     if (f->bytes < MIN_FILE_BYTES) {
-        // The lock came between the two. An empty file has nothing to withhold.
+        // A lock came between the creation and the write. An empty file has no content to withhold.
         unlink(path);
         drop_file(w, f);
         return NULL;

@@ -1,4 +1,5 @@
-// What must happen to an operation, by class and state (docs/semantics.md, rows O1 to O12), and what is counted of it.
+// The outcome that an operation must have, by class and state (docs/semantics.md, rows O1 to O12),
+// and the counters.
 #define _GNU_SOURCE
 #include "soak.h"
 
@@ -87,7 +88,7 @@ static void report_leak(struct worker *w, const char *format, ...) {
     va_end(arguments);
 }
 
-// Where the phase changed meanwhile nothing is certain, but what needs no key or only class D's.
+// If the phase changed in between, only operations without a key, or with class D's, are certain.
 static enum expectation expected_after(const struct attempt *a, uint32_t after) {
     if (after == a->phase || a->need == NEED_NOTHING || a->class == CLASS_D) return expected(kind_of(a->phase), a);
     return MAY;

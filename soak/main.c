@@ -1,7 +1,7 @@
-// One adversary: what it does in each phase.
+// One adversary, and its work in each phase.
 //
-//   adversary SHARED SLOT SEED DIRECTORY [CHILD-SLOT]
-//   adversary --describe        the layout of the shared file and the names of the operations, as JSON
+//     adversary SHARED SLOT SEED DIRECTORY [CHILD-SLOT]
+//     adversary --describe    the layout of the shared file and the names of operations, as JSON
 #define _GNU_SOURCE
 #include "soak.h"
 
@@ -144,7 +144,8 @@ void run_operations(struct worker *w, uint32_t while_phase, unsigned count) {
     }
 }
 
-// After a lock: everything that could give a byte, on every file. False where the phase changed meanwhile.
+// Tries, after a lock, each operation that could read a byte, on every file. False where the phase
+// changed.
 static bool attack(struct worker *w, uint32_t phase) {
     if (!w->is_child) {
         begin_change(w);
@@ -206,7 +207,7 @@ static void verify_file(struct worker *w, struct file *f) {
         return;
     }
     bool is_whole = check_words(w, f, w->buffer, 0, got / WORD_BYTES, true, "verification");
-    // One message for one file, and the next check starts from what is there.
+    // Takes the content as it is, so that each damage is reported once.
     if (!is_whole) {
         for (size_t i = 0; i < (size_t)got / WORD_BYTES; i++) {
             uint64_t word = ((uint64_t *)w->buffer)[i];
@@ -237,7 +238,7 @@ static void make_directories(struct worker *w) {
 }
 
 static void enter_directory(struct worker *w) {
-    // Every third has its working directory inside.
+    // Every third adversary has its working directory in the volume.
     if (w->index % 3 == 0 && chdir(w->directory) == 0) w->prefix[0] = 0;
     else snprintf(w->prefix, sizeof w->prefix, "%s/", w->directory);
 }
@@ -248,7 +249,7 @@ static void open_scratch(struct worker *w) {
         char path[700];
         snprintf(path, sizeof path, "%s%s/scratch", w->prefix, class_letters[class]);
         int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        // An empty file has no key yet, and class B gives it one in every state.
+        // The write gives the empty file a key, which class B can do in every state.
         if (descriptor >= 0 && pwrite(descriptor, w->buffer, PAGE, 0) != PAGE) {
             close(descriptor);
             descriptor = -1;
@@ -259,7 +260,7 @@ static void open_scratch(struct worker *w) {
 
 static void run_child(struct worker *w);
 
-// A file that this process and its child write through one mapping, each its own words.
+// Starts a child. Both processes write one file through one mapping, each its own words.
 static void start_child(struct worker *w) {
     struct file *f = &w->files[0];
     if (!f->is_used) {
@@ -272,7 +273,7 @@ static void start_child(struct worker *w) {
     if (!any_mapping(w, f, MAPPING_SHARED)) {
         void *address = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, any_descriptor(w, f, 0), 0);
         if (address == MAP_FAILED) return;
-        unmap(&f->mappings[0]);  // one of another kind
+        unmap(&f->mappings[0]);  // of another kind
         f->mappings[0] = (struct mapping){.kind = MAPPING_SHARED, .address = address, .bytes = f->bytes};
     }
     w->child = fork();
@@ -289,12 +290,12 @@ static void run_child(struct worker *w) {
     struct file *f = &w->files[0];
     f->stripe = 1;
     if (version > f->version) f->version = version;
-    // Only the shared file is the child's, too.
+    // The child keeps only the shared file.
     for (int i = 1; i < MAX_FILES; i++) {
         if (w->files[i].is_used) close_file(w, &w->files[i]);
         w->files[i].is_used = false;
     }
-    // A pipe of its own: the parent's holds the parent's bytes.
+    // The child needs its own pipe: the parent's pipe holds the parent's bytes.
     if (pipe2(w->pipe, O_CLOEXEC | O_NONBLOCK)) _exit(1);
     __atomic_store_n(&slot->pid, getpid(), __ATOMIC_RELEASE);
     while (true) {
@@ -325,7 +326,7 @@ static void end_child(struct worker *w) {
     w->child = 0;
 }
 
-// Nothing of the mount is held afterwards.
+// Closes everything that holds the mount.
 static void leave(struct worker *w) {
     begin_change(w);
     end_child(w);
@@ -357,12 +358,12 @@ static void verify_everything(struct worker *w, uint32_t phase) {
         if (!f->is_used) continue;
         begin_change(w);
         verify_file(w, f);
-        // Files without a name are left to go sooner or later; there have to be some with one.
+        // Drops files without a name at random, so that there is room for files with one.
         if (f->is_used && !f->has_name && below(w, 2)) drop_file(w, f);
         end_change(w);
         used += f->is_used;
     }
-    // There is always something of class A to lose.
+    // Makes sure that there are always files of class A to attack.
     static const enum protection_class wanted[] = {CLASS_A, CLASS_B, CLASS_A, CLASS_C, CLASS_D, CLASS_A, CLASS_CX};
     for (; used < 7 && current_phase(w) == phase; used++) {
         begin_change(w);
@@ -453,7 +454,7 @@ int main(int count, char **arguments) {
         return 64;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    signal(SIGINT, SIG_IGN);  // the driver ends it, in order
+    signal(SIGINT, SIG_IGN);  // the driver ends this process in order
     signal(SIGPIPE, SIG_IGN);
     install_fault_handler();
     struct worker *w = calloc(1, sizeof *w);

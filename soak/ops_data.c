@@ -1,4 +1,4 @@
-// Reading and writing through descriptors.
+// Reads and writes through descriptors.
 #define _GNU_SOURCE
 #include "soak.h"
 
@@ -14,7 +14,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-// A range of whole words in the file, at most `most` words.
+// Chooses a range of whole words in the file, at most `most` words.
 static void choose_range(struct worker *w, const struct file *f, size_t most, size_t *first, size_t *count) {
     size_t words = f->bytes / WORD_BYTES;
     *first = below(w, words);
@@ -36,7 +36,8 @@ static void choose_pages(struct worker *w, const struct file *f, size_t *first, 
     *count = number * PAGE / WORD_BYTES;
 }
 
-// What was read must be what the model says; where the state is certain all of it must have come.
+// Checks words that were read against the model. While the volume is certainly unlocked, a read
+// must be complete.
 static void check_read(struct worker *w, struct file *f, const struct attempt *a, ssize_t got, size_t first, size_t count,
     const char *how) {
     if (got <= 0) return;
@@ -47,7 +48,7 @@ static void check_read(struct worker *w, struct file *f, const struct attempt *a
     }
 }
 
-// What a write that returned `done` means for the model.
+// Enters a write that returned `done` into the model.
 static void note_write(struct worker *w, struct file *f, ssize_t done, size_t first, size_t count, uint32_t version) {
     size_t whole = done > 0 ? done / WORD_BYTES : 0;
     commit(f, first, whole, version);
@@ -80,8 +81,9 @@ OPERATION(op_append) {
     if (descriptor < 0) return;
     size_t first = f->bytes / WORD_BYTES, count = 1 + below(w, 600);
     if (first + count > MAX_WORDS || !has_room(f, first, count)) return;
-    // Linux 6.18 loses an append through FUSE, whatever the daemon: the write-back of a dirty mapped last page that comes
-    // between zeroes what the append has put behind the old end (docs/hacking.md). A clean page is not written back.
+    // Linux 6.18 loses an append through FUSE with any daemon. A write-back of a dirty mapped last
+    // page in between zeroes the data that the append put behind the old end
+    // (docs/verification.md). A clean page is not written back.
     if (f->is_mapped_dirty) fsync(descriptor);
     f->is_mapped_dirty = false;
     uint32_t version = ++f->version;
@@ -151,7 +153,7 @@ OPERATION(op_vector) {
     }
 }
 
-// Reads everything that is in a pipe or socket; what got there came out of the file.
+// Reads everything from a pipe or socket, where content of the file was put before.
 static ssize_t drain(int descriptor, unsigned char *buffer, size_t wanted) {
     size_t at = 0;
     while (at < wanted) {
@@ -187,7 +189,7 @@ OPERATION(op_splice_out) {
     if (moved > 0) check_read(w, f, &a, drain(w->pipe[0], w->buffer, moved), first, moved / WORD_BYTES, "splice");
 }
 
-// Memory to a pipe by vmsplice(2), the pipe to the file by splice(2).
+// Moves memory to a pipe with vmsplice(2), and the pipe to the file with splice(2).
 OPERATION(op_splice_in) {
     int descriptor = any_descriptor(w, f, O_DIRECT | O_APPEND);
     if (descriptor < 0) return;
@@ -209,7 +211,7 @@ OPERATION(op_splice_in) {
     drain(w->pipe[0], w->buffer, in_pipe - (done > 0 ? done : 0));
 }
 
-// Into a scratch file of any class, from where it is read back if that file's class allows.
+// Copies into a scratch file of any class, and reads the copy back if that file's class allows it.
 OPERATION(op_copy_range) {
     int descriptor = any_descriptor(w, f, O_DIRECT | O_APPEND);
     enum protection_class target = below(w, CLASS_COUNT);
@@ -223,7 +225,7 @@ OPERATION(op_copy_range) {
     int error = errno;
     enum outcome outcome = outcome_of(copied, error);
     if (outcome == OUTCOME_REFUSED) {
-        // Either file's rule may be the reason.
+        // The class of either file may be the reason.
         finish(w, must_work(w, &a) ? &b : &a, outcome, error, "either side");
         return;
     }
@@ -237,7 +239,7 @@ OPERATION(op_copy_range) {
     if (got > 0) check_words(w, f, w->buffer, first, got / WORD_BYTES, false, "copy_file_range");
 }
 
-// Row O9: these need no key.
+// These need no key (row O9).
 OPERATION(op_sync) {
     int descriptor = any_descriptor(w, f, 0);
     if (descriptor < 0) return;
@@ -265,7 +267,7 @@ OPERATION(op_seek) {
     struct attempt a = begin(w, operation, f, NEED_CONTENT);
     off_t at = lseek(descriptor, 0, whence);
     int error = errno;
-    // No data at all is an answer, too.
+    // ENXIO: "no data" is an answer, too.
     enum outcome outcome = at < 0 && error == ENXIO ? OUTCOME_DONE : outcome_of(at, error);
     finish(w, &a, outcome, error, whence == SEEK_DATA ? "data" : "hole");
 }

@@ -1,4 +1,4 @@
-// Mappings: loads and stores, and what the kernel does with mapped memory on a program's behalf.
+// Mappings: loads and stores, and the kernel's own accesses to mapped memory.
 #define _GNU_SOURCE
 #include "soak.h"
 
@@ -16,13 +16,13 @@
 #define SYS_cachestat 451  // Linux 6.5
 #endif
 
-// Of the mapping, what the file reaches.
+// The number of words of the mapping that lie in the file.
 static size_t mapped_words(const struct file *f, const struct mapping *m) {
     return (f->bytes < m->bytes ? f->bytes : m->bytes) / WORD_BYTES;
 }
 
 static enum need need_of(const struct mapping *m, size_t page) {
-    // A private copy is the process's own (row L1).
+    // A private copy belongs to the process (row L1).
     return m->kind == MAPPING_PRIVATE && m->owner[page] == PAGE_OWN ? NEED_NOTHING : NEED_CONTENT;
 }
 
@@ -71,7 +71,8 @@ OPERATION(op_store) {
     } else {
         finish(w, &a, OUTCOME_BUS_ERROR, 0, "store");
     }
-    // A store that raised no signal is accepted (row L2); the one that did, did not happen.
+    // A store without a signal is accepted (row L2). The store that raised the signal did not
+    // happen.
     commit(f, first, done, version);
     f->is_mapped_dirty = true;
     if (below(w, 3)) return;
@@ -87,10 +88,10 @@ static struct mapping *free_mapping(struct file *f) {
     return NULL;
 }
 
-// mlock(2) and MAP_POPULATE of a page that can't be read do not fail: the kernel tries again for ever. It gives the mapping
-// up while it waits for the page, comes back without having noted that it tried (`__mm_populate`, mm/gup.c, with
-// `filemap_fault`'s VM_FAULT_RETRY), and only SIGKILL or the unlock end that. So few adversaries do it, seldom while
-// locked, and the driver does not wait for one that is at it.
+// mlock(2) and MAP_POPULATE of an unreadable page do not fail: the kernel retries for ever, until
+// SIGKILL or the unlock. It drops the mapping's lock while it waits for the page, and then forgets
+// that it tried (`__mm_populate` in mm/gup.c, VM_FAULT_RETRY of `filemap_fault`). So few
+// adversaries do it, seldom while locked, and the driver does not wait for them.
 static bool may_populate(struct worker *w, const struct file *f) {
     if (f->class == CLASS_D || w->is_plain) return true;
     enum phase_kind kind = kind_of(current_phase(w));
@@ -105,7 +106,7 @@ OPERATION(op_map) {
     int flags = kind == MAPPING_PRIVATE ? MAP_PRIVATE : MAP_SHARED;
     bool populates = below(w, 3) == 0 && may_populate(w, f);
     int protection = kind == MAPPING_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
-    // The kernel's mmap asks nobody: what counts is the first touch (row O7).
+    // The kernel does not ask the daemon at mmap(2); the first touch counts (row O7).
     struct attempt a = begin(w, operation, f, NEED_NOTHING);
     size_t bytes = (f->bytes + PAGE - 1) / PAGE * PAGE;
     w->slot->is_populating = populates;
@@ -121,7 +122,7 @@ OPERATION(op_map) {
     m->kind = kind;
     m->address = address;
     m->bytes = bytes;
-    // Populating a private mapping that can be written copies its pages.
+    // Populating a writable private mapping copies its pages.
     memset(m->owner, kind == MAPPING_PRIVATE && populates ? PAGE_UNKNOWN : PAGE_CACHED, sizeof m->owner);
     if (below(w, 2)) op_load(w, f, operation_named("load"));
 }
@@ -129,7 +130,7 @@ OPERATION(op_map) {
 OPERATION(op_unmap) {
     struct mapping *m = any_mapping(w, f, MAPPING_NONE);
     if (!m || f->is_striped) return;
-    // The last thing that holds a file of class B open stays while its content can't be reached otherwise.
+    // A mapping may be the last reference that keeps a file of class B open.
     struct attempt a = begin(w, operation, f, NEED_NOTHING);
     unmap(m);
     finish(w, &a, OUTCOME_DONE, 0, "munmap");
@@ -140,7 +141,7 @@ OPERATION(op_remap) {
     if (!m || f->is_striped) return;
     size_t before = m->bytes, bytes = PAGE * (1 + below(w, MAX_FILE_BYTES / PAGE));
     struct attempt a = begin(w, operation, f, NEED_NOTHING);
-    // What is added to a mapping that is locked in memory is populated.
+    // Pages added to a mapping that is locked in memory are populated.
     w->slot->is_populating = 1;
     void *address = mremap(m->address, m->bytes, bytes, MREMAP_MAYMOVE);
     int error = errno;
@@ -149,13 +150,13 @@ OPERATION(op_remap) {
     if (address == MAP_FAILED) return;
     m->address = address;
     m->bytes = bytes;
-    // What is added to a private mapping that is locked in memory is copied at once.
+    // Pages added to a private mapping that is locked in memory are copied at once.
     size_t kept = (before < bytes ? before : bytes) / PAGE;
     memset(m->owner + kept, m->kind == MAPPING_PRIVATE ? PAGE_UNKNOWN : PAGE_CACHED, sizeof m->owner - kept);
     op_load(w, f, operation_named("load"));
 }
 
-// Locked in memory, a page of class A goes all the same.
+// A page of class A must go at a lock even if it is locked in memory.
 OPERATION(op_map_locked) {
     struct mapping *m = any_mapping(w, f, MAPPING_NONE);
     if (!m) return;
@@ -163,7 +164,7 @@ OPERATION(op_map_locked) {
         munlock(m->address, m->bytes);
         return;
     }
-    // All of it or nothing: mremap(2) does not take a mapping of two parts.
+    // Locks the whole mapping or nothing: mremap(2) refuses a mapping of two parts.
     if (!may_populate(w, f) || m->bytes > (f->bytes + PAGE - 1) / PAGE * PAGE) return;
     struct attempt a = begin(w, operation, f, NEED_CONTENT);
     w->slot->is_populating = 1;
@@ -181,7 +182,7 @@ OPERATION(op_map_locked) {
     } else if (error == EPERM) {
         finish(w, &a, OUTCOME_UNAVAILABLE, 0, "mlock");
     } else if (error == ENOMEM || error == EAGAIN || error == EFAULT) {
-        // This user's limit, or a page that can't be had: mlock(2) does not tell them apart.
+        // Over this user's limit, or an unreadable page: mlock(2) does not tell which.
         finish(w, &a, must_work(w, &a) ? OUTCOME_UNAVAILABLE : OUTCOME_BUS_ERROR, error, "mlock");
     } else {
         finish(w, &a, OUTCOME_FAILED, error, "mlock");
@@ -205,7 +206,8 @@ OPERATION(op_private_store) {
     }
 }
 
-// The kernel reads the mapping: for a pipe, for /proc/self/mem, for process_vm_readv(2), for vmsplice(2), and populates it.
+// Has the kernel read the mapping: for a pipe, /proc/self/mem, process_vm_readv(2), vmsplice(2) or
+// MADV_POPULATE_READ.
 OPERATION(op_map_by_kernel) {
     struct mapping *m = any_mapping(w, f, MAPPING_NONE);
     if (!m || m->kind == MAPPING_PRIVATE || !mapped_words(f, m)) return;
@@ -246,7 +248,7 @@ OPERATION(op_map_by_kernel) {
         size_t page = (uintptr_t)from % PAGE;
         got = madvise(from - page, PAGE, MADV_POPULATE_READ);
         if (got == 0 && kind_of(a.phase) == PHASE_LOCKED && f->class == CLASS_A) {
-            // A page of a refused write (judge.c) is gone a moment later.
+            // A page of a refused write (judge.c) disappears a moment later.
             usleep(5000);
             got = madvise(from - page, PAGE, MADV_POPULATE_READ);
         }
@@ -267,7 +269,7 @@ OPERATION(op_map_by_kernel) {
     check_words(w, f, w->buffer, index, got / WORD_BYTES, false, what);
 }
 
-// After the lock no page of a class A file is in the page cache.
+// Checks that after a lock no page of a class A file is in the page cache.
 OPERATION(op_resident) {
     struct mapping *m = any_mapping(w, f, MAPPING_NONE);
     int descriptor = any_descriptor(w, f, 0);
@@ -279,13 +281,13 @@ OPERATION(op_resident) {
     size_t pages = 0;
     for (size_t i = 0; i < (bytes + PAGE - 1) / PAGE; i++) pages += resident[i] & 1;
     if (pages && kind_of(a.phase) == PHASE_LOCKED) {
-        // A page of a refused write (judge.c) is gone a moment later.
+        // A page of a refused write (judge.c) disappears a moment later.
         usleep(5000);
         if (mincore(m->address, bytes, resident)) return;
         pages = 0;
         for (size_t i = 0; i < (bytes + PAGE - 1) / PAGE; i++) pages += resident[i] & 1;
     }
-    // "Refused": nothing there.
+    // No resident page counts as a refusal.
     finish(w, &a, pages ? OUTCOME_DONE : OUTCOME_UNKNOWN, 0, "mincore: resident");
     if (pages == 0 && kind_of(a.phase) == PHASE_LOCKED && current_phase(w) == a.phase) {
         w->slot->judged_locked[operation]++;
@@ -297,6 +299,7 @@ OPERATION(op_resident) {
         finish(w, &a, OUTCOME_UNAVAILABLE, errno, "cachestat");
         return;
     }
-    // Pages that a refused read left behind empty are counted as cached; mincore tells them apart, this call does not.
+    // A refused read leaves an empty page, which this call counts as cached, and mincore(2) does
+    // not.
     finish(w, &a, state.dirty + state.writeback ? OUTCOME_DONE : OUTCOME_UNKNOWN, 0, "cachestat: dirty pages");
 }

@@ -1,4 +1,5 @@
-// Names, sizes, classes: opening, creating, truncating, renaming over, linking, unlinking, changing the class.
+// Names, sizes and classes: opening, creating, truncating, replacing, linking, unlinking, changing
+// the class.
 #define _GNU_SOURCE
 #include "soak.h"
 
@@ -78,7 +79,7 @@ OPERATION(op_open) {
     open_again(w, f, operation, flags[below(w, f->is_striped ? 2 : 4)]);
 }
 
-// The check comes before the truncation (row O1).
+// Opens with O_TRUNC. A refusal comes before the truncation (row O1).
 OPERATION(op_open_truncating) {
     if (!f->has_name || below(w, 4)) return;
     size_t before = f->bytes;
@@ -90,7 +91,8 @@ OPERATION(op_open_truncating) {
     finish(w, &a, outcome_of(descriptor, error), error, "open(O_TRUNC)");
     if (descriptor >= 0) add_descriptor(f, descriptor, O_RDWR);
     if (f->bytes == 0) {
-        // Empty files have nothing to withhold, and the kernel answers for them: give it content again.
+        // An empty file has no content to withhold, and the kernel answers for it. Give it content
+        // again.
         if (!write_words(w, f, operation_named("write"), 0, before / WORD_BYTES) && f->bytes < MIN_FILE_BYTES) {
             drop_file(w, f);
             unlink(path);
@@ -112,14 +114,16 @@ OPERATION(op_reopen_proc) {
 OPERATION(op_close) {
     int count = 0;
     for (int i = 0; i < MAX_DESCRIPTORS; i++) count += f->descriptors[i] >= 0;
-    // The last one stays most of the time: descriptors from before a lock are what this is about.
+    // The last descriptor mostly stays open, because descriptors from before a lock are the subject
+    // of this test.
     if (f->is_striped || count == 0 || (count == 1 && below(w, 20))) return;
     int i = below(w, MAX_DESCRIPTORS);
     if (f->descriptors[i] < 0) return;
     struct attempt a = begin(w, operation, f, NEED_NOTHING);
     int result = close(f->descriptors[i]), error = errno;
     f->descriptors[i] = -1;
-    // Made while locked, and refused a stronger class since: the descriptor is closed, and tells.
+    // The file was made while locked, and a stronger class was refused since. The close succeeds,
+    // but returns that error.
     if (f->is_weaker && result && error == EPERM) result = error = 0;
     finish(w, &a, outcome_of(result, error), error, "close");
     if (count == 1 && !f->has_name) drop_file(w, f);
@@ -133,7 +137,8 @@ OPERATION(op_create) {
     make_file(w, below(w, CLASS_COUNT), choose_size(w));
 }
 
-// A file without a name, its class set before its first data, and its name last (row O15).
+// Makes a file without a name. It gets its class before its first data, and its name last (row
+// O15).
 OPERATION(op_create_unnamed) {
     struct file *made = free_file(w);
     enum protection_class class = below(w, CLASS_COUNT);
@@ -171,7 +176,7 @@ OPERATION(op_create_unnamed) {
     made->is_used = made->has_name = true;
 }
 
-// A new file renamed over an old one, which its descriptors keep (rows I5, I6).
+// Renames a new file over an old one, which its descriptors keep (rows I5, I6).
 OPERATION(op_replace) {
     if (!f->has_name || f->has_second_name || f->is_striped) return;
     struct file *made = make_file(w, below(w, 3) ? CLASS_A : CLASS_C, choose_size(w));
@@ -194,7 +199,7 @@ OPERATION(op_link) {
     second_path_of(w, f, to, sizeof to);
     struct attempt a = begin(w, operation, f, NEED_NOTHING);
     if (f->has_second_name) {
-        // By the other name it is the same file, of the same class.
+        // The other name leads to the same file, with the same class.
         struct attempt b = begin(w, operation_named("open"), f, NEED_OPEN);
         int descriptor = open(to, O_RDWR | O_CLOEXEC), error = errno;
         finish(w, &b, outcome_of(descriptor, error), error, "by another name");
@@ -206,8 +211,9 @@ OPERATION(op_link) {
     } else {
         int result = link(from, to), error = errno;
         struct stat status;
-        // Linux 6.18 drops the count of names that LINK brings where another process's GETATTR was answered meanwhile, whatever
-        // the daemon; the next unlink(2) makes it 0, and link(2) refuses until somebody asks (docs/hacking.md).
+        // Linux 6.18 drops the link count of a LINK answer if another process's GETATTR is answered
+        // in between, with any daemon. The next unlink(2) then makes the count 0, and link(2) fails
+        // until a stat(2) (docs/verification.md).
         if (result < 0 && error == ENOENT && f->is_striped && stat(from, &status) == 0) {
             result = link(from, to);
             error = errno;
@@ -227,7 +233,7 @@ OPERATION(op_rename) {
     if (finish(w, &a, outcome_of(result, error), error, "rename") == OUTCOME_DONE) memcpy(f->name, name, sizeof name);
 }
 
-// Open files live on without a name.
+// Unlinks a file. An open file goes on without a name.
 OPERATION(op_unlink) {
     if (!f->has_name || f->has_second_name || f->is_striped) return;
     int used = 0;
@@ -246,7 +252,7 @@ static bool is_class(const char *value, ssize_t length, enum protection_class cl
     return length == (ssize_t)strlen(class_names[class]) && memcmp(value, class_names[class], length) == 0;
 }
 
-// Rows O10 and O11.
+// Reads and sets attributes (rows O10 and O11).
 OPERATION(op_attributes) {
     if (!f->has_name) return;
     char path[700], value[64];
@@ -299,13 +305,14 @@ OPERATION(op_list) {
 
 // MARK: Classes
 
-// Between A, C and D, at any moment: afterwards it is one of the two (rows I7, I8).
+// Changes the class between A, C and D. Afterwards the file has the old or the new class (rows I7,
+// I8).
 OPERATION(op_class) {
     int descriptor = any_descriptor(w, f, 0);
     static const enum protection_class classes[] = {CLASS_A, CLASS_C, CLASS_D};
     enum protection_class from = f->class, to = classes[below(w, 3)];
     if (descriptor < 0 || f->is_striped || from == to || from == CLASS_B || from == CLASS_CX) return;
-    // It needs both keys: A's rule is the stricter, then C's.
+    // The change needs both keys. The rule of A is the strictest, then that of C.
     enum protection_class judge = from == CLASS_A || to == CLASS_A ? CLASS_A : CLASS_C;
     struct attempt a = begin_class(w, operation, judge, NEED_OPEN);
     int result = fsetxattr(descriptor, CLASS_ATTRIBUTE, class_letters[to], strlen(class_letters[to]), 0);

@@ -1,4 +1,4 @@
-// Several processes: descriptors passed and stolen, memory of others, fork with everything mapped.
+// Several processes: passed and stolen descriptors, memory of others, fork with everything mapped.
 #define _GNU_SOURCE
 #include "soak.h"
 
@@ -28,7 +28,7 @@ static int receive_descriptor(int socket) {
     return descriptor;
 }
 
-// One descriptor at a time lies in a socket, perhaps across a lock.
+// Passes one descriptor through a socket, where it may lie across a lock.
 OPERATION(op_pass) {
     if (w->is_child) return;
     struct attempt a = begin(w, operation, f, NEED_NOTHING);
@@ -70,7 +70,8 @@ OPERATION(op_pass) {
     }
 }
 
-// A child with everything mapped and open tries to read for a while; its parent waits, so that both may count.
+// Forks a child that has everything mapped and open, and reads for a while. The parent waits,
+// because both use the same counters.
 OPERATION(op_fork) {
     if (w->is_child || below(w, 8)) return;
     struct attempt a = begin(w, operation, f, NEED_NOTHING);
@@ -87,7 +88,7 @@ OPERATION(op_fork) {
             uint32_t now = current_phase(w);
             if (kind_of(now) == PHASE_QUIESCE || kind_of(now) == PHASE_QUIT) break;
             run_operations(w, now, 10);
-            // Across the next lock if it comes soon.
+            // Waits for the next lock, if it comes soon.
             if (now == phase && kind_of(now) != PHASE_LOCKED) usleep(2000);
         }
         _exit(0);
@@ -121,7 +122,7 @@ static bool is_unchanged(const struct victim *v) {
     return __atomic_load_n(&v->slot->sequence, __ATOMIC_ACQUIRE) == v->sequence;
 }
 
-// What was stolen must be words of the file; which version, only its owner knows.
+// Checks that stolen words are words of the file. Only its owner knows the right version.
 static void check_stolen(struct worker *w, const struct victim *v, size_t first, ssize_t got, const char *how) {
     for (ssize_t i = 0; i < got / WORD_BYTES; i++) {
         uint64_t word = ((uint64_t *)w->buffer)[i];
@@ -134,7 +135,7 @@ static void check_stolen(struct worker *w, const struct victim *v, size_t first,
     w->slot->verified_words += got / WORD_BYTES;
 }
 
-// /proc/PID/fd and pidfd_getfd(2).
+// Steals through /proc/PID/fd or pidfd_getfd(2).
 OPERATION(op_steal) {
     struct victim v;
     (void)f;
@@ -157,7 +158,7 @@ OPERATION(op_steal) {
     }
     int error = errno;
     if (descriptor < 0) {
-        // The process may have ended, or the kernel's rules for processes (ptrace_scope) are against it.
+        // The process may have ended, or the kernel forbids it (ptrace_scope).
         if (!reopens || error != EPERM) return;
         if (is_unchanged(&v)) finish(w, &a, OUTCOME_REFUSED, error, "/proc/PID/fd");
         return;
@@ -167,16 +168,16 @@ OPERATION(op_steal) {
     ssize_t got = pread(descriptor, w->buffer, count * WORD_BYTES, first * WORD_BYTES);
     error = errno;
     close(descriptor);
-    // Neither what B's owner may still do nor what was made in a boot is known here.
+    // A thief does not know the rights of B's owner, nor which files were made before first unlock.
     if (!is_unchanged(&v) || got == 0 || (a.class == CLASS_B && got < 0)) return;
-    // An entry from before the lock does not know what was accepted last.
+    // An entry from before the lock does not have the last accepted version.
     if (got > 0 && kind_of(a.phase) == PHASE_LOCKED && v.entry.phase != a.phase) return;
     bool echo = got > 0 && is_echo(w, &a, v.entry.accepted_version, w->buffer, got / WORD_BYTES);
     finish(w, &a, echo ? OUTCOME_UNKNOWN : outcome_of(got, error), error, reopens ? "/proc/PID/fd" : "pidfd_getfd");
     check_stolen(w, &v, first, got, "stolen descriptor");
 }
 
-// /proc/PID/mem and process_vm_readv(2).
+// Steals through /proc/PID/mem or process_vm_readv(2).
 OPERATION(op_steal_memory) {
     struct victim v;
     (void)f;

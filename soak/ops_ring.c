@@ -1,4 +1,5 @@
-// io_uring, by system call: reads and writes through a ring, with and without fixed buffers, several at once.
+// io_uring by system calls: reads and writes through a ring, several at once, with and without
+// fixed buffers.
 #define _GNU_SOURCE
 #include "soak.h"
 
@@ -25,7 +26,7 @@ static struct {
     unsigned char *buffer;
 } ring = {.descriptor = -1};
 
-// False where there is no io_uring here (kernel.io_uring_disabled, seccomp). A ring is its process's own.
+// Opens the ring of this process. False without io_uring (kernel.io_uring_disabled, seccomp).
 static bool open_ring(struct worker *w) {
     if (ring.descriptor >= 0 && ring.owner == getpid()) return true;
     if (ring.descriptor == -2) return false;
@@ -61,13 +62,13 @@ static bool open_ring(struct worker *w) {
     ring.completions = (struct io_uring_cqe *)(queues + parameters.cq_off.cqes);
     ring.buffer = buffer;
     struct iovec fixed = {buffer, MAX_FILE_BYTES};
-    // Pinning may be above this user's limit of locked memory.
+    // Pinning may exceed this user's limit of locked memory.
     ring.has_fixed_buffer = syscall(SYS_io_uring_register, descriptor, IORING_REGISTER_BUFFERS, &fixed, 1) == 0;
     (void)w;
     return true;
 }
 
-// Runs `count` requests of `opcode` at once; results by position.
+// Runs `count` requests at once, and stores their results by position.
 static bool run_ring(struct worker *w, int descriptor, bool writes, size_t count, const size_t *offsets,
     const size_t *sizes, int *results) {
     bool fixed = ring.has_fixed_buffer && below(w, 2);
@@ -105,7 +106,7 @@ static bool run_ring(struct worker *w, int descriptor, bool writes, size_t count
     return true;
 }
 
-// Ranges that do not overlap, one in each of `count` equal parts of the file.
+// Chooses ranges that do not overlap, one in each of `count` equal parts of the file.
 static size_t choose_pieces(struct worker *w, const struct file *f, size_t *offsets, size_t *sizes) {
     size_t count = 1 + below(w, 4);
     size_t part = f->bytes / count / WORD_BYTES;

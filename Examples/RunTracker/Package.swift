@@ -4,7 +4,7 @@ import PackageDescription
 let package = Package(
     name: "RunTracker",
     dependencies: [
-        // Elsewhere: .package(url: "…", from: "…")
+        // In another package: .package(url: "…", from: "…")
         .package(name: "ward", path: "../..")
     ],
     targets: [

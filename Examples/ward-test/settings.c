@@ -1,11 +1,10 @@
-/* A program that starts at boot and keeps one setting, in a file of the default class C: it can be read from the first
- * unlock on, and not before.
+/* A program that starts at boot and keeps one setting, in a file of the default class C. The
+ * file can be read from the first unlock on, and not before.
  *
  *     settings FILE            prints the setting, "none" where there is no file
  *     settings FILE VALUE      sets it
  *
- * Exit codes: 0 done, 2 it can't be read yet (EPERM), 1 anything else.
- */
+ * Exit codes: 0 done, 2 the file can't be read yet (EPERM), 1 any other error. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,8 +31,8 @@ int main(int count, char **words) {
     FILE *file = fopen(words[1], "r");
     if (!file && errno != ENOENT) {
 #ifdef CARELESS
-        /* "It can't be read, so it is damaged: begin anew." It was only locked, and now it is
-         * gone. */
+        /* "It can't be read, so it is damaged: begin anew." The file was only locked, and now it
+         * is gone. */
         unlink(words[1]);
 #else
         return failed(words[1]);

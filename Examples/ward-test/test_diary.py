@@ -9,7 +9,7 @@ import diary
 
 
 def ward(*words: str) -> None:
-    """Below ward test no mount point has to be named, and no passcode."""
+    """Below ward test a command needs no mount point and no passcode."""
     subprocess.run(["ward", *words, "--quiet"], check=True)
 
 

@@ -11,7 +11,7 @@ static const char LOGIND[] = "org.freedesktop.login1";
 static const char MANAGER[] = "org.freedesktop.login1.Manager";
 static const char SESSION[] = "org.freedesktop.login1.Session";
 
-/* systemd/sd-bus.h, whose ABI is stable. */
+/* From systemd/sd-bus.h, whose ABI is stable. */
 typedef struct sd_bus sd_bus;
 typedef struct sd_bus_message sd_bus_message;
 typedef struct sd_bus_error {
@@ -75,7 +75,7 @@ static int load(ward_bus *bus) {
     return 0;
 }
 
-/* A call of the bus itself or of logind that takes one string; `reply` may be NULL. */
+/* Calls the bus itself or logind with one string; `reply` may be NULL. */
 static int call_with_string(ward_bus *bus, const char *service, const char *member, const char *argument,
                             sd_bus_message **reply) {
     return bus->call_method(bus->bus, service, "/org/freedesktop/DBus", service, member, NULL, reply, "s", argument);
@@ -85,7 +85,7 @@ static int add_match(ward_bus *bus, const char *rule) {
     return call_with_string(bus, "org.freedesktop.DBus", "AddMatch", rule, NULL);
 }
 
-/* Whether somebody has logind's name, or can be started for it. */
+/* 0 if a process has logind's name, or the bus can start one; else -ENXIO. */
 static int find_manager(ward_bus *bus) {
     if (call_with_string(bus, "org.freedesktop.DBus", "GetNameOwner", LOGIND, NULL) >= 0) return 0;
     int result = bus->call_method(bus->bus, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus",
@@ -133,11 +133,13 @@ int ward_bus_events(ward_bus *bus) { return bus->get_events(bus->bus); }
 int ward_bus_timeout_milliseconds(ward_bus *bus) {
     uint64_t until = 0;
     if (bus->get_timeout(bus->bus, &until) < 0 || until == UINT64_MAX) return -1;
-    /* Microseconds on CLOCK_MONOTONIC; a wait that is too short only asks again. */
+    /* `until` is in microseconds on CLOCK_MONOTONIC. After too short a wait the caller only asks
+     * again. */
     return until == 0 ? 0 : 100;
 }
 
-/* Whether logind sent it. Anybody may send a signal to one connection, whatever that asked for. */
+/* Whether logind sent the message. Any program may send a signal right to this connection, also
+ * one that it did not ask for. */
 static int is_from_logind(ward_bus *bus, sd_bus_message *message) {
     const char *sender = bus->sender(message), *owner = NULL;
     if (!sender) return 0;
@@ -148,7 +150,7 @@ static int is_from_logind(ward_bus *bus, sd_bus_message *message) {
     return ok;
 }
 
-/* The value of LockedHint in a PropertiesChanged of a session; -1 where it is not in it. */
+/* The value of LockedHint in a PropertiesChanged of a session; -1 where the message has none. */
 static int locked_hint(ward_bus *bus, sd_bus_message *message) {
     const char *interface = NULL;
     int value = -1;
@@ -167,10 +169,11 @@ static int locked_hint(ward_bus *bus, sd_bus_message *message) {
     return value;
 }
 
-/* NameOwnerChanged of logind's name: the third string is empty where nobody has it any more. */
+/* NameOwnerChanged of logind's name: the third string is empty where no process has the name any
+ * more. */
 static void describe_owner(ward_bus *bus, sd_bus_message *message, ward_bus_signal *out) {
     const char *sender = bus->sender(message), *name = NULL, *before = NULL, *after = NULL;
-    /* The bus itself sets the sender. */
+    /* The bus itself sets the sender, so no program can forge it. */
     if (!sender || strcmp(sender, "org.freedesktop.DBus") != 0) return;
     if (bus->read(message, "sss", &name, &before, &after) <= 0 || strcmp(name, LOGIND) != 0) return;
     out->kind = WARD_BUS_MANAGER;
@@ -224,7 +227,7 @@ int ward_bus_inhibit(ward_bus *bus, const char *what, const char *who, const cha
     int result = bus->call_method(bus->bus, LOGIND, "/org/freedesktop/login1", MANAGER, "Inhibit", NULL, &reply,
                                   "ssss", what, who, why, "delay");
     if (result >= 0) result = bus->read(reply, "h", &descriptor);
-    /* The message owns the one it came with. */
+    /* The message owns its descriptor, so this returns a copy. */
     if (result > 0) result = fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
     else if (result == 0) result = -EBADMSG;
     if (result == -1) result = -errno;

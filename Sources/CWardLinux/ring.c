@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What the headers of Debian 12 (Linux 6.1) do not have yet. */
+/* Missing in the headers of Debian 12 (Linux 6.1). */
 #ifndef IORING_SETUP_NO_MMAP
 #define IORING_SETUP_NO_MMAP (1U << 14)
 #endif
@@ -43,7 +43,8 @@ int ward_ring_open(struct ward_ring *ring, unsigned entries) {
     struct io_uring_params p = {
         .flags = IORING_SETUP_NO_MMAP | IORING_SETUP_SQE128 | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
     };
-    /* Their last member, which is "user_addr" from Linux 6.5's headers on, and "resv2" before. */
+    /* The last members of cq_off and sq_off: "user_addr" in the headers of Linux 6.5 and later,
+     * "resv2" before. */
     uint64_t rings = (uintptr_t)memory, submissions = (uintptr_t)(memory + PAGE);
     memcpy((char *)&p.cq_off + sizeof p.cq_off - sizeof rings, &rings, sizeof rings);
     memcpy((char *)&p.sq_off + sizeof p.sq_off - sizeof submissions, &submissions, sizeof submissions);
@@ -69,7 +70,7 @@ int ward_ring_open(struct ward_ring *ring, unsigned entries) {
     ring->completion_tail = (unsigned *)(memory + p.cq_off.tail);
     ring->completion_mask = *(unsigned *)(memory + p.cq_off.ring_mask);
     ring->completions = memory + p.cq_off.cqes;
-    /* The submission with a number is always the entry with that number. */
+    /* Submission n is always entry n. */
     unsigned *array = (unsigned *)(memory + p.sq_off.array);
     for (unsigned i = 0; i < p.sq_entries; i++) array[i] = i;
     return 0;
@@ -80,7 +81,7 @@ void ward_ring_close(struct ward_ring *ring) {
     struct io_uring_rsrc_update unbind = {.offset = (uint32_t)ring->index};
     syscall(SYS_io_uring_register, ring->index, IORING_UNREGISTER_RING_FDS | IORING_REGISTER_USE_REGISTERED_RING,
             &unbind, 1);
-    /* The kernel holds the pages for as long as the ring takes to end. */
+    /* The kernel holds the pages until the ring has ended. */
     munmap(ring->memory, 2 * PAGE);
     ring->memory = NULL;
 }
@@ -161,8 +162,8 @@ int ward_ring_next(struct ward_ring *ring, uint64_t *tag, int32_t *result) {
     return 1;
 }
 
-/* A bit for each. More of them than a cpu_set_t has, as the kernel takes a mask of any length
- * (CPU_SET(3), CPU_SET_S). */
+/* One bit for each CPU. A machine may have more than a cpu_set_t holds: the kernel takes a mask
+ * of any length (CPU_SET(3), CPU_SET_S). */
 struct ward_cpus {
     cpu_set_t mask[8];
 };
@@ -181,7 +182,7 @@ static int get_cpus(pid_t thread, struct ward_cpus *cpus) {
 int ward_run_on_cpu(unsigned cpu) {
     struct ward_cpus cpus = {{{{0}}}};
     CPU_SET_S(cpu, sizeof cpus.mask, cpus.mask);
-    if (set_cpus(0, &cpus) != 0) return -1; /* EINVAL: none of that number, too. */
+    if (set_cpus(0, &cpus) != 0) return -1; /* EINVAL also where there is no such CPU */
     is_bound = 1;
     return 0;
 }
@@ -196,13 +197,13 @@ int ward_run_anywhere(void) {
 int ward_make_leave_cpu(pid_t thread) {
     struct ward_cpus all;
     if (get_cpus(getpid(), &all) != 0) return -1;
-    /* To be let run elsewhere, too, does not move one that waits for its CPU
-     * (kernel/sched/core.c, __set_cpus_allowed_ptr_locked). */
+    /* A thread that waits for its CPU does not move when it may run elsewhere, too
+     * (kernel/sched/core.c, __set_cpus_allowed_ptr_locked). So this CPU is forbidden first. */
     int cpu = ward_cpu_of_thread(thread);
     if (cpu >= 0) {
         struct ward_cpus others = all;
         CPU_CLR_S(cpu, sizeof others.mask, others.mask);
-        (void)set_cpus(thread, &others); /* EINVAL: there are no others. */
+        (void)set_cpus(thread, &others); /* EINVAL: there is no other CPU */
     }
     return set_cpus(thread, &all);
 }
@@ -216,7 +217,7 @@ int ward_is_bound(void) { return is_bound; }
 
 int ward_cpu_of_thread(pid_t thread) {
     char text[1024];
-    /* Of the thread alone: /proc/PID/stat adds up the whole process. */
+    /* The file of the thread: /proc/PID/stat adds up the whole process. */
     snprintf(text, sizeof text, "/proc/%d/task/%d/stat", (int)thread, (int)thread);
     int file = thread > 0 ? open(text, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return -1;
@@ -224,7 +225,7 @@ int ward_cpu_of_thread(pid_t thread) {
     close(file);
     if (count <= 0) return -1;
     text[count] = 0;
-    /* "1234 (name) R 1 ...": the name may hold anything. The state is field 3, the CPU 39. */
+    /* "1234 (name) R 1 ...": the name may hold any character. The state is field 3, the CPU 39. */
     char *at = strrchr(text, ')');
     for (int field = 2; at && field < 39; field++) at = strchr(at + 1, ' ');
     if (!at) return -1;
@@ -241,13 +242,12 @@ static int set_policy(pid_t thread, int policy) {
     return sched_setscheduler(thread, policy, &none);
 }
 
-/* What a thread that was given no I/O priority of its own asks the disk for has its niceness's,
- * or none at all while it gives way (__get_task_ioprio, include/linux/ioprio.h): that of an
- * ordinary thread becomes its own. Linux 5.15 to 5.19 say of one without that it has the usual
- * one. */
+/* Gives a thread the I/O priority that it has as an ordinary thread. Without one of its own it
+ * has that of its niceness, but none while it yields (__get_task_ioprio,
+ * include/linux/ioprio.h). For such a thread Linux 5.15 to 5.19 report the usual priority. */
 static int keep_io_priority(pid_t thread) {
     long priority = syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread);
-    if (priority < 0) return errno == ENOSYS ? 0 : -1; /* A kernel without disks. */
+    if (priority < 0) return errno == ENOSYS ? 0 : -1; /* ENOSYS: a kernel without disks */
     if (IOPRIO_PRIO_CLASS(priority) != IOPRIO_CLASS_NONE
         && priority != IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_BE_NORM))
         return 0;

@@ -69,13 +69,13 @@ ssize_t ward_listxattr(const char *path, void *list, size_t size) { return listx
 ssize_t ward_lgetxattr(const char *path, const char *name, void *value, size_t size) {
     return lgetxattr(path, name, value, size);
 }
-/* struct xattr_args and the numbers of linux/xattr.h and asm-generic/unistd.h, which libc of
- * Debian 12 is older than. */
+/* From linux/xattr.h (struct xattr_args) and asm-generic/unistd.h, of Linux 6.13: the libc of
+ * Debian 12 is older. */
 struct ward_xattr_args { uint64_t value; uint32_t size, flags; };
 enum { WARD_GETXATTRAT = 464, WARD_LISTXATTRAT = 465 };
 
-/* Whether the machine has no such call. One that is forbidden (seccomp) says EPERM, as an
- * attribute may: asked once more, the long way. */
+/* Whether the kernel lacks the call. A forbidden call (seccomp) says EPERM, and so may an
+ * attribute: then the caller asks once more through /proc. */
 static int is_without(atomic_int *known, ssize_t result) {
     if (result >= 0 || (errno != ENOSYS && errno != EPERM)) return 0;
     if (errno == ENOSYS) atomic_store_explicit(known, 1, memory_order_relaxed);
@@ -115,7 +115,7 @@ int ward_futex_wait(const uint32_t *word, uint32_t known, const struct timespec 
 
 void ward_futex_wake_all(const uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
 
-/* Written by the process that asks, read by the one that waits. */
+/* The answer: the asking process writes it, and the waiting one reads it. */
 struct question {
     _Atomic int is_answered;
     int error;
@@ -123,15 +123,15 @@ struct question {
     char value[];
 };
 
-/* Where one process asks: the mapping that both share. NULL where there is no memory. */
+/* Maps the memory that both processes share. NULL where there is none. */
 static struct question *new_question(size_t size) {
     void *shared =
         mmap(NULL, sizeof(struct question) + size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return shared == MAP_FAILED ? NULL : shared;
 }
 
-/* A process without an exit signal: nobody's wait(2) sees it but the one below. -1 where there
- * can't be one; 0 in it. */
+/* Starts a process without an exit signal: only the wait4(2) of await_answer sees its end.
+ * Returns -1 where none can be started, and 0 in the new process. */
 static pid_t start_asking(int *pidfd) {
     return (pid_t)syscall(SYS_clone, CLONE_PIDFD, NULL, pidfd, NULL, NULL);
 }
@@ -143,7 +143,7 @@ static void answer_question(struct question *question, ssize_t result) {
     syscall(SYS_exit_group, 0);
 }
 
-/* The answer, and nothing left over: the process, its descriptor, the mapping. */
+/* Waits for the answer. Then releases the process, its descriptor and the mapping. */
 static ssize_t await_answer(struct question *question, size_t size, pid_t process, int pidfd, int milliseconds,
                             void *value) {
     ssize_t result = -1;
@@ -227,8 +227,7 @@ int ward_get_limit(pid_t pid, int resource, uint64_t *soft, uint64_t *hard) {
     return 0;
 }
 
-/* The three bit maps of pselect6(2), each of `words` words: the one of readable, writable and
- * exceptional. */
+/* The three bit maps of pselect6(2), each of `words` words: readable, writable, exceptional. */
 static int is_in(const unsigned long *map, size_t words, size_t which, int fd) {
     size_t bits = 8 * sizeof *map;
     return (map[which * words + (size_t)fd / bits] >> ((size_t)fd % bits)) & 1;

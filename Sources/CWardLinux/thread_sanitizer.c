@@ -1,8 +1,9 @@
-// Only in builds with -fsanitize=thread: Swift's Mutex as ThreadSanitizer can follow it.
+// Only in builds with -fsanitize=thread: makes Swift's Mutex known to ThreadSanitizer.
 //
-// What is inlined of `Synchronization.Mutex` is instrumented. A contended lock is taken in the library (LinuxImpl.swift of
-// the standard library), by spinning and by futex(2), which is not: ThreadSanitizer would take what the mutex guards for a
-// race. These functions take the place of the library's in the program and say what happens.
+// The inlined parts of `Synchronization.Mutex` are instrumented. The library (LinuxImpl.swift of
+// the standard library) takes a contended mutex by spinning and by futex(2), and is not
+// instrumented. So ThreadSanitizer would report races on data that the mutex guards. These
+// functions replace the library's in the program and tell ThreadSanitizer what happens.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define _GNU_SOURCE

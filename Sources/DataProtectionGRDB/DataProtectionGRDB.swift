@@ -1,2 +1,2 @@
-// SQLite databases with a protection class, by GRDB. Begin with `ProtectedDatabase`.
+// SQLite databases with a protection class, based on GRDB. Begin with `ProtectedDatabase`.
 @_exported import GRDB

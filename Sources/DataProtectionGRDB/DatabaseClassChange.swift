@@ -1,11 +1,12 @@
 internal import CDataProtectionSQLite
 import DataProtection
 
-/// Gives a database another class while nobody has it open.
+/// Gives a database another class. No program may have it open.
 enum DatabaseClassChange {
     static func perform(_ protection: FileProtectionType, _ path: String) throws {
         do {
-            // Who has it open by whatever means; SQLite's locks below know only who uses it now.
+            // Asks for all programs that have it open. SQLite's locks below know only those that
+            // use it now.
             let users = DatabaseFiles.users(of: path)
             guard users.isEmpty else { throw DatabaseInUseError(path: path, users: users) }
             try change(protection, path)
@@ -21,8 +22,8 @@ enum DatabaseClassChange {
         }
     }
 
-    /// Alone with it by SQLite's own locks, which every connection in WAL mode respects, idle ones
-    /// too.
+    /// Changes the class with an exclusive lock of SQLite's, which every connection in WAL mode
+    /// respects, also an idle one.
     private static func change(_ protection: FileProtectionType, _ path: String) throws {
         guard try DatabaseFiles.size(path) > 0 else {
             return try FileManager.default.setAttributes(
@@ -33,11 +34,11 @@ enum DatabaseClassChange {
         let database = try DatabaseQueue(path: path, configuration: configuration)
         try database.inDatabase { db in
             try db.execute(sql: "BEGIN EXCLUSIVE; COMMIT")
-            // A journal that is there has been played back by now; of a WAL nothing is left behind.
+            // By now a journal has been rolled back. The checkpoint empties a WAL.
             if try String.fetchOne(db, sql: "PRAGMA journal_mode") == "wal" {
                 try db.checkpoint(.truncate)
             }
-            // Those that are left are empty.
+            // The remaining side files are empty.
             try DatabaseFiles.alignSideFiles(path, protection)
             try FileManager.default.setAttributes(
                 [.protectionKey: protection], ofItemAtPath: path)

@@ -4,21 +4,20 @@ internal import GRDBSQLite
 internal import WardControl
 internal import WardSystem
 
-/// A database's files as files.
+/// Questions about the files of a database.
 enum DatabaseFiles {
-    /// The class of a file; nil off a ward volume. Works in every state.
+    /// The class of a file; nil off a ward volume. Works in every state of the volume.
     static func protection(_ path: String) throws -> FileProtectionType? {
         try FileManager.default.attributesOfItem(atPath: path)[.protectionKey]
             as? FileProtectionType
     }
 
-    /// In bytes.
+    /// The size of a file in bytes.
     static func size(_ path: String) throws -> Int {
         try FileManager.default.attributesOfItem(atPath: path)[.size] as? Int ?? 0
     }
 
-    /// Gives side files that were there before (after a crash, by a copy) the class that row I12
-    /// would have given them.
+    /// Gives existing side files (of a crash or a copy) the class that row I12 gives to new ones.
     static func alignSideFiles(_ path: String, _ protection: FileProtectionType) throws {
         let index: FileProtectionType =
             protection == .none ? .none : .completeUntilFirstUserAuthentication
@@ -33,7 +32,7 @@ enum DatabaseFiles {
 
     /// The bytes of a database in memory.
     static func serialized(_ db: Database) throws -> Data {
-        // Its first page is there only when something was written.
+        // SQLite makes the first page only when something is written.
         try db.execute(sql: "PRAGMA user_version = 0")
         var count: sqlite3_int64 = 0
         guard let bytes = sqlite3_serialize(db.sqliteConnection, "main", &count, 0), count > 0
@@ -44,7 +43,7 @@ enum DatabaseFiles {
     }
 
     /// Whether the file's class keeps it from being opened, for a program that the daemon does not
-    /// answer. Only while SQLite has no descriptor of it: closing this one drops the process's
+    /// answer. SQLite must have no descriptor of the file: closing this one drops the process's
     /// locks.
     static func isRefused(_ path: String) -> Bool {
         do throws(Errno) {
@@ -55,8 +54,8 @@ enum DatabaseFiles {
         }
     }
 
-    /// Programs that have a database or its side files open, "name (number)"; empty where the
-    /// daemon does not say.
+    /// The programs that have a database or its side files open, as "name (process ID)". Empty
+    /// where the daemon does not answer.
     static func users(of path: String) -> [String] {
         guard let canonical = realpath(path, nil) else { return [] }
         defer { free(canonical) }
@@ -71,7 +70,7 @@ enum DatabaseFiles {
         return Set(found.map { "\($0.program) (\($0.pid))" }).sorted()
     }
 
-    /// Nil where the daemon does not say. One that answers others is asked again for two seconds.
+    /// Nil where the daemon does not answer. A busy daemon is asked again for two seconds.
     private static func holders(_ path: String) -> HolderReport? {
         var attempts = 40
         while true {
@@ -85,6 +84,6 @@ enum DatabaseFiles {
         }
     }
 
-    /// Holders are named with and without a slash in front.
+    /// The path without a slash in front. Reports have paths with and without it.
     private static func bare(_ path: String) -> Substring { path.drop { $0 == "/" } }
 }

@@ -2,24 +2,24 @@ import DataProtection
 import Dispatch
 import Synchronization
 
-/// Opens and closes one database around the locks of its volume, and lets accesses in while it is
-/// open.
+/// Closes one database before the locks of its volume, opens it after them, and admits accesses
+/// while it is open.
 ///
-/// Concurrency model: `state` is guarded by its mutex, held for a few instructions. Everything that
-/// opens or closes runs on the serial queue `control`, one thing after the other, and never waits
-/// for an access: the last access to end hands the closing to the queue. So an access may begin
-/// another one in the middle of a lock without waiting for itself.
+/// Concurrency: a mutex guards `state`, held for a few instructions only. The serial queue
+/// `control` opens and closes, one step after the other. It never waits for an access: the last
+/// access to end hands the closing to the queue. So an access may begin another access during a
+/// lock without a deadlock.
 final class DatabaseKeeper: Sendable {
     private struct State {
         var opened: OpenDatabase?
-        /// Of `opened`, that have begun and not ended.
+        /// The accesses to `opened` that have begun and not ended.
         var accesses = 0
-        /// Nobody is let in; `opened` is closed when the last access has ended.
+        /// No access is admitted, and `opened` is closed when the last access has ended.
         var isLeaving = false
-        /// The mount under `opened` is gone, its descriptors are of no use.
+        /// The mount of `opened` is gone, and its descriptors are useless.
         var isLost = false
-        /// How often `isLeaving` has become true: an access that fails after it was so because of
-        /// that.
+        /// How often `isLeaving` has become true. Where the number has changed since an access
+        /// began, the lock is why the access failed.
         var departures: UInt64 = 0
         /// The volume's state at the last departure.
         var reason = ProtectedData.State.unknown
@@ -31,7 +31,7 @@ final class DatabaseKeeper: Sendable {
         let departures: UInt64
     }
 
-    /// How often an opening that fails is tried.
+    /// How often a failed opening is tried.
     private static let openings = 4
 
     private let store: DatabaseStore
@@ -65,23 +65,23 @@ final class DatabaseKeeper: Sendable {
         do {
             return try await body(access.opened.writer)
         } catch {
-            // Where there is something to find out, the daemon is asked, which blocks.
+            // The explanation asks the daemon, which blocks.
             guard StoreFailure.mayBeALock(error) else { throw error }
             throw try await offThePool { self.explained(error, access) }
         }
     }
 
-    /// Blocks while the database is opened.
+    /// Begins an access. Blocks while the database is opened.
     private func begin() throws -> Access {
         for _ in 0..<10 {
             if let access = try enter() { return access }
             try control.sync { try reopen() }
         }
-        // Locked and unlocked all the time.
+        // The volume was locked and unlocked again and again.
         throw store.locked(state.withLock { $0.reason })
     }
 
-    /// Nil where it has to be opened first.
+    /// Begins an access; nil where the database must be opened first.
     private func enter() throws -> Access? {
         let access = try state.withLock { state throws -> Access? in
             if state.isEnded {
@@ -92,8 +92,7 @@ final class DatabaseKeeper: Sendable {
             return Access(opened: opened, departures: state.departures)
         }
         guard let access else { return nil }
-        // What SQLite has in its cache it would give without asking anybody, until the news of the
-        // lock is here.
+        // Until the event of the lock arrives, SQLite would answer from its cache.
         switch access.opened.sentinel.look() {
         case .readable: return access
         case .locked: leave(.unknown)
@@ -121,10 +120,11 @@ final class DatabaseKeeper: Sendable {
 
     // MARK: Errors
 
-    /// `locked` where that is the reason, whatever SQLite calls it.
+    /// The error of a failed access: `locked` where a lock is the reason, for any error code of
+    /// SQLite's.
     ///
-    /// A lock that is over already is known by its news alone, which may still be under way: they
-    /// are given a moment.
+    /// A lock that is already over is known only from its event, which may still be on its way. So
+    /// this waits a moment for the event.
     private func explained(_ error: any Error, _ access: Access) -> any Error {
         guard StoreFailure.mayBeALock(error) else { return error }
         if let explanation = explanation(of: error, access) { return explanation }
@@ -138,13 +138,13 @@ final class DatabaseKeeper: Sendable {
         return error
     }
 
-    /// Nil where nothing that is known now speaks of a lock.
+    /// The error where the lock is known to be the reason; nil where there is no sign of a lock.
     private func explanation(of error: any Error, _ access: Access) -> (any Error)? {
         let now = store.volume.snapshot
         let (departures, reason, isLost) = state.withLock { ($0.departures, $0.reason, $0.isLost) }
         if departures != access.departures {
             guard let now, !store.keepsOpen(in: now) else {
-                // Unlocked again since.
+                // Unlocked again in the meantime.
                 return isLost ? error : store.locked(reason)
             }
             return store.locked(now.state)
@@ -152,7 +152,7 @@ final class DatabaseKeeper: Sendable {
         let sentinel = access.opened.sentinel
         switch sentinel.isElsewhere ? .lost : sentinel.look() {
         case .lost:
-            // The next access finds it on the mount that is there now.
+            // The next access opens the database on the present mount.
             leave(.unknown, isLost: true)
             return error
         case .locked where now == nil:
@@ -167,19 +167,20 @@ final class DatabaseKeeper: Sendable {
 
     // MARK: Closing
 
-    /// The news, in order.
+    /// Takes the volume's events, in order.
     func follow(_ event: ProtectedData.Event) {
         control.async { self.take(event) }
     }
 
     private func take(_ event: ProtectedData.Event) {
         guard let now = event.snapshot else {
-            // Nobody serves the volume; where nobody ever told anything, nothing is known.
+            // No daemon serves the volume. `began` without a snapshot says nothing about a mount
+            // that was there.
             if event.kind == .ended { leave(.unknown, isLost: true) }
             return
         }
         guard !store.keepsOpen(in: now) else {
-            // It may have been locked until now. What fails is told to the next access.
+            // The volume may have been locked until now. A failure is reported to the next access.
             if state.withLock({ $0.isLeaving }) { try? reopen() }
             return
         }
@@ -196,7 +197,7 @@ final class DatabaseKeeper: Sendable {
         }
     }
 
-    /// Lets nobody in from here on.
+    /// Admits no access from here on.
     private func leave(_ reason: ProtectedData.State, isLost: Bool = false) {
         let isIdle = state.withLock { state in
             guard state.opened != nil else { return false }
@@ -209,22 +210,22 @@ final class DatabaseKeeper: Sendable {
         if isIdle { control.async { self.closeIfLeaving() } }
     }
 
-    /// Stops the statements that run; their accesses fail and end. Not where the volume says that
-    /// they may go on: the news of a lock may come late, and what runs by now may have begun after
-    /// the unlock.
+    /// Interrupts the statements that run, so that their accesses fail and end. Does nothing where
+    /// the volume is available: the event of a lock may come late, and these accesses may have
+    /// begun after the unlock.
     private func interrupt() {
         guard leavingInUse != nil else { return }
         if let now = store.volume.snapshot, store.keepsOpen(in: now) { return }
-        // It may have been closed for good meanwhile.
+        // `close` may have closed the database in the meantime.
         leavingInUse?.writer.interrupt()
     }
 
-    /// What is to be closed when the last access has ended.
+    /// The database that closes when its last access has ended; nil without such a database.
     private var leavingInUse: OpenDatabase? {
         state.withLock { $0.isLeaving && $0.accesses > 0 ? $0.opened : nil }
     }
 
-    /// On `control`.
+    /// Closes the database if its last access has ended. Runs on `control`.
     private func closeIfLeaving() {
         let leaving = state.withLock { state -> (opened: OpenDatabase, hasTime: Bool)? in
             guard let opened = state.opened, state.isLeaving, state.accesses == 0, !state.isEnded
@@ -233,17 +234,16 @@ final class DatabaseKeeper: Sendable {
             return (opened, state.reason == .locking && !state.isLost)
         }
         guard let leaving else { return }
-        // Only an announced lock leaves time: a checkpoint goes through the mapped index, which a
-        // reboot takes away. Should this fail, it is not used any more and closes when the last
-        // reference goes.
+        // A checkpoint needs time, which only an announced lock leaves: it uses the mapped index,
+        // which a reboot takes away. If closing fails, the last reference closes the database.
         try? leaving.opened.close(checkpointing: leaving.hasTime && store.isReadable)
     }
 
-    /// For good. Waits for the accesses that run, on the caller's thread.
+    /// Closes for good. Waits, on the caller's thread, for the accesses that run.
     func close() throws { try close(checkpointing: store.isReadable) }
 
-    /// As `close`, without waiting and as it is: by the time that this runs the volume may be on
-    /// its way out.
+    /// Closes without waiting and without a checkpoint: when this runs, the volume may be going
+    /// away.
     func abandon() { control.async { try? self.close(checkpointing: false) } }
 
     private func close(checkpointing: Bool) throws {
@@ -263,7 +263,7 @@ final class DatabaseKeeper: Sendable {
         try await offThePool { try self.control.sync { try self.openFile(isFirst: true) } }
     }
 
-    /// On `control`. Throws `locked` where it has to stay closed.
+    /// Opens the database again. Runs on `control`. Throws `locked` where it must stay closed.
     private func reopen() throws {
         let (isOpen, isNeeded) = state.withLock {
             ($0.opened != nil, !$0.isEnded && ($0.isLeaving || $0.opened == nil))
@@ -276,8 +276,8 @@ final class DatabaseKeeper: Sendable {
         }
         let isKept = try state.withLock { state in
             guard state.opened != nil, state.accesses > 0 else { return false }
-            // Descriptors of before the lock work again after it (row O13): accesses that are still
-            // there go on.
+            // Descriptors from before the lock work again after the unlock (row O13), so the
+            // accesses that still run go on.
             guard !state.isLost else {
                 throw DatabaseError(
                     resultCode: .SQLITE_IOERR, message: "the volume was unmounted meanwhile")
@@ -290,7 +290,7 @@ final class DatabaseKeeper: Sendable {
         try openFile(isFirst: false)
     }
 
-    /// On `control`.
+    /// Opens the database and takes it into use. Runs on `control`.
     private func openFile(isFirst: Bool) throws {
         let opened = try opening(isFirst: isFirst)
         let isWanted = state.withLock { state in
@@ -303,8 +303,8 @@ final class DatabaseKeeper: Sendable {
         if !isWanted { try opened.close(checkpointing: store.isReadable) }
     }
 
-    /// Opened again where it failed and nothing tells why: a lock that came in between may be over
-    /// already.
+    /// Opens the database. Tries again where an opening failed without a known reason: a lock in
+    /// between may already be over.
     private func opening(isFirst: Bool) throws -> OpenDatabase {
         var attempt = 1
         while true {

@@ -1,6 +1,6 @@
 import DataProtection
 
-/// The files of one database, and in which states of the volume it is open.
+/// The files of one database, and the states of the volume in which it is open.
 struct DatabaseStore: Sendable {
     let path: String
     let protection: FileProtectionType
@@ -9,28 +9,29 @@ struct DatabaseStore: Sendable {
 
     var url: URL { URL(fileURLWithPath: path) }
 
-    /// The lock state of its volume, asked of its directory: the file may not be there yet.
+    /// The lock state of the volume. The directory is asked, because the file may not exist yet.
     var volume: ProtectedData { ProtectedData(at: url.deletingLastPathComponent()) }
 
     // MARK: States
 
-    /// Whether a database that is open stays so.
+    /// Whether an open database stays open.
     func keepsOpen(in now: ProtectedData.Snapshot) -> Bool {
         switch protection {
-        // The announcement is the state: it closes as long as that can be done in order.
+        // The state `locking` announces the lock. The database closes while it can still be
+        // checkpointed.
         case .complete: now.isAvailable(for: .complete) && now.state != .locking
-        // What is open stays usable, but for a reboot, which takes every key.
+        // An open file stays usable, except after a reboot, which removes every key.
         case .completeUnlessOpen: now.state != .beforeFirstUnlock
         default: now.isAvailable(for: protection)
         }
     }
 
-    /// Whether one that is closed can be opened.
+    /// Whether a closed database can be opened.
     func canBeOpened(in now: ProtectedData.Snapshot) -> Bool {
         now.isAvailable(for: protection) && keepsOpen(in: now)
     }
 
-    /// Whether everything of it can be read and written now, as far as anybody says.
+    /// Whether the whole database can be read and written now; false where no daemon answers.
     var isReadable: Bool {
         volume.snapshot.map {
             $0.isAvailable(for: protection)
@@ -44,8 +45,8 @@ struct DatabaseStore: Sendable {
 
     // MARK: Opening
 
-    /// Opens the database. The first time it is made where there is none, and given its class where
-    /// it has another.
+    /// Opens the database. With `isFirst` it makes a missing database, and changes the class of a
+    /// database of another class.
     func open(isFirst: Bool) throws -> OpenDatabase {
         _ = Configuration.keepsStatementJournalsInMemory
         var configuration = configuration.protected(kind)
@@ -53,10 +54,10 @@ struct DatabaseStore: Sendable {
             let path = path
             let protection = protection
             configuration.prepareDatabase { db in
-                // Empty as yet; a file without data needs only the new key (row I8).
+                // The file is empty, and a file without data needs only the new key (row I8).
                 try FileManager.default.setAttributes(
                     [.protectionKey: protection], ofItemAtPath: path)
-                // No journal before the file says what it is (row I12).
+                // A journal beside an empty file would get the directory's class (row I12).
                 try db.execute(sql: "PRAGMA journal_mode = MEMORY")
             }
         }
@@ -65,7 +66,7 @@ struct DatabaseStore: Sendable {
             case .pool: try DatabasePool(path: path, configuration: configuration)
             case .queue: try DatabaseQueue(path: path, configuration: configuration)
             }
-        // Now there is a -wal.
+        // Makes sure that there is a -wal.
         try writer.read { db in _ = try Int.fetchOne(db, sql: "SELECT 1 FROM sqlite_master") }
         return OpenDatabase(writer: writer, sentinel: Sentinel(path))
     }
@@ -76,8 +77,8 @@ struct DatabaseStore: Sendable {
         let now = volume.snapshot
         if !FileManager.default.fileExists(atPath: path), !configuration.readonly {
             if kind == .queue, protection == .completeUnlessOpen, now?.state == .locked {
-                // Nobody may open a file of class B a second time now, so whoever makes it has to
-                // keep it.
+                // While locked, a file of class B can't be opened a second time, so the connection
+                // that makes the file must keep it.
                 return .forSQLiteToMake
             }
             if let now, !canBeOpened(in: now) { throw locked(now.state) }
@@ -91,8 +92,8 @@ struct DatabaseStore: Sendable {
         return .ready
     }
 
-    /// The whole of an empty database in one step: a journal that is written before the file says
-    /// what it is has the directory's class (row I12).
+    /// Makes an empty database in one step. SQLite itself would write a journal beside an empty
+    /// file, and that journal gets the directory's class (row I12).
     private func make() throws {
         let empty = try DatabaseQueue(configuration: configuration).write { db in
             try DatabaseFiles.serialized(db)
@@ -100,21 +101,21 @@ struct DatabaseStore: Sendable {
         do {
             try empty.write(to: url, options: [.withoutOverwriting, protection.writingOption])
         } catch let error as CocoaError where error.code == .fileWriteFileExists {
-            // Somebody else was faster.
+            // Another program was faster.
         }
     }
 
     // MARK: Errors
 
-    /// `locked` where that is why it could not be opened. `mayBeOver`: it may have been, and the
-    /// volume says that it can be now.
+    /// The error of a failed opening: `locked` where a lock is the reason. With `mayBeOver`, a lock
+    /// may have been the reason, but the volume is available now.
     func explained(_ error: any Error) -> (error: any Error, mayBeOver: Bool) {
         if let known = DataProtectionError(error) { return (known, false) }
         guard StoreFailure.mayBeALock(error) else { return (error, false) }
         if let now = volume.snapshot {
             return canBeOpened(in: now) ? (error, true) : (locked(now.state), false)
         }
-        // The daemon tells this program nothing; opening may.
+        // The daemon does not answer this program. Opening the file tells.
         return (DatabaseFiles.isRefused(path) ? locked(.unknown) : error, false)
     }
 }

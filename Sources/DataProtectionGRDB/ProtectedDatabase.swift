@@ -1,7 +1,7 @@
 import DataProtection
 
-/// An SQLite database whose file and side files have one protection class, closed before its class
-/// is locked and opened again after the unlock.
+/// An SQLite database whose file and side files have one protection class. It closes before that
+/// class is locked, and opens again after the unlock.
 ///
 /// ```swift
 /// let history = try await ProtectedDatabase(path: url.path, protection: .complete)
@@ -9,49 +9,52 @@ import DataProtection
 /// let runs = try await history.read { db in try Run.fetchAll(db) }
 /// ```
 ///
-/// While its class can't be opened, every call throws `DataProtectionError.locked`, whatever SQLite
-/// made of it (`SQLITE_IOERR`, `SQLITE_CANTOPEN`, `SQLITE_CORRUPT`…): nothing is damaged, nothing
-/// is missing, come back later. Errors of other reasons stay GRDB's.
+/// While the class can't be opened, every call throws `DataProtectionError.locked`, for any error
+/// code of SQLite's (`SQLITE_IOERR`, `SQLITE_CANTOPEN`, `SQLITE_CORRUPT`…). The database is not
+/// damaged; try again after the unlock. For other reasons the calls throw GRDB's errors.
 ///
-/// When the lock is announced no new access begins; what runs has four fifths of the grace period,
-/// then its statements are interrupted; then the database is checkpointed and closed. The first
-/// call after the unlock, or the unlock itself, opens it again. A transaction that the lock cuts
-/// off is rolled back as a whole. Class B is only closed at a reboot: while locked it goes on as it
-/// is.
+/// When a lock is announced, no new access begins. Running accesses have four fifths of the grace
+/// period; then their statements are interrupted. Then the database is checkpointed and closed. The
+/// unlock, or the first call after it, opens it again. A transaction that the lock interrupts is
+/// rolled back as a whole. A database of class B closes only at a reboot, and stays usable while
+/// locked.
 ///
-/// The database is in WAL mode; nothing of it is mapped but the index, which has no user data
-/// (`kind`); nothing of it is written to temporary files outside the volume. docs/databases.md has
-/// the reasons.
+/// The database is in WAL mode. Only the WAL's index is mapped, which has no user data (see
+/// `kind`). No temporary file is written outside the volume. docs/databases.md has the reasons.
 ///
-/// Concurrency: any thread and task. As with GRDB's own, a write in a write is a mistake that ends
-/// the program.
+/// Concurrency: any thread or task may call. As in GRDB, a write inside a write is a mistake and
+/// ends the program.
 public final class ProtectedDatabase: Sendable {
-    /// How it is opened.
+    /// The kind of GRDB object that opens the database.
     public enum Kind: Hashable, Sendable {
-        /// GRDB's `DatabasePool`: reads beside a write; other processes may use the database too.
+        /// GRDB's `DatabasePool`: reads run beside a write, and other processes may use the
+        /// database.
         case pool
-        /// GRDB's `DatabaseQueue`: one access at a time, and nobody else. Nothing is mapped, so
-        /// that even a reboot of the volume under a running program leads to errors only; and no
-        /// second file has to be opened while locked, so it is what class B needs.
+        /// GRDB's `DatabaseQueue`: one access at a time, and no other process. No file is mapped,
+        /// so even a reboot of the volume under a running program causes only errors. No second
+        /// file is opened while locked, which class B needs.
         case queue
     }
 
+    /// The path of the database file.
     public let path: String
+    /// The class of the database and its side files.
     public let protection: FileProtectionType
+    /// The kind of GRDB object, which the initializer chose or was given.
     public let kind: Kind
     private let keeper: DatabaseKeeper
-    /// Tells the keeper of locks and unlocks.
+    /// Passes locks and unlocks to the keeper.
     private let following: Task<Void, Never>
 
-    /// Opens the database at `path`, or makes it, with its class from the first byte on.
+    /// Opens the database at `path`, or makes it with its class from the first byte on.
     ///
-    /// One that is there and has another class is given this one, which needs that nobody else has
-    /// it open (`setProtection(_:ofDatabaseAt:)`). `kind`: a queue for class B, else a pool, unless
-    /// it is said.
+    /// An existing database of another class gets this class, which requires that no program has it
+    /// open (`setProtection(_:ofDatabaseAt:)`). By default `kind` is a queue for class B, and a
+    /// pool for the other classes.
     ///
-    /// Throws `DataProtectionError.locked`, and makes nothing, where the class can't be opened now
-    /// (a new database of class B can be made at any time); `DatabaseInUseError`; `CocoaError`,
-    /// `featureUnsupported` off a ward volume among them, and GRDB's `DatabaseError`.
+    /// - Throws: `DataProtectionError.locked` where the class can't be opened now; then no file is
+    ///   made. (A new database of class B can be made at any time.) `DatabaseInUseError`;
+    ///   `CocoaError`, among them `featureUnsupported` off a ward volume; GRDB's `DatabaseError`.
     public init(
         path: String, protection: FileProtectionType,
         configuration: Configuration = Configuration(),
@@ -65,7 +68,7 @@ public final class ProtectedDatabase: Sendable {
         self.kind = kind
         let keeper = DatabaseKeeper(store)
         self.keeper = keeper
-        // Registered before the first look: no lock in between is missed.
+        // Registered before the first look, so that no lock in between is missed.
         let events = store.volume.events
         following = Task {
             for await event in events { keeper.follow(event) }
@@ -78,11 +81,11 @@ public final class ProtectedDatabase: Sendable {
         }
     }
 
-    /// The same, with the class in the options that Core Data takes for a store: the value of
-    /// `NSPersistentStoreFileProtectionKey`, a `FileProtectionType` or its string. Without it:
-    /// class C, as Core Data has it.
+    /// Opens or makes a database, with the class in the options of a Core Data store. The value of
+    /// `NSPersistentStoreFileProtectionKey` is a `FileProtectionType` or its string. Without the
+    /// key the class is C, as in Core Data.
     ///
-    /// Throws `DataProtectionError.unknownClass` as well.
+    /// - Throws: also `DataProtectionError.unknownClass`.
     public convenience init(
         path: String, options: [String: any Sendable],
         configuration: Configuration = Configuration(),
@@ -98,23 +101,24 @@ public final class ProtectedDatabase: Sendable {
         keeper.abandon()
     }
 
-    /// Whether the next access would be let in, as far as is known here: false between a lock and
-    /// the unlock.
+    /// Whether the database is open for the next access: false between a lock and the unlock.
     public var isAvailable: Bool { keeper.isAvailable }
 
-    /// Waits for what runs, checkpoints and closes for good. Later accesses throw GRDB's
-    /// "connection is closed".
+    /// Waits for running accesses, checkpoints and closes for good. Later accesses throw GRDB's
+    /// "Connection is closed".
     public func close() throws {
         following.cancel()
         try keeper.close()
     }
 
-    /// Gives a database that nobody has open, and its side files, a class.
+    /// Changes the class of a database and its side files. No program may have it open.
     ///
-    /// It is checkpointed first, so that all of it is in one file, whose class then changes in one
-    /// step. Needs the old class and the new one to be available (row I8 of semantics.md); throws
-    /// `DataProtectionError.locked` else, and `DatabaseInUseError` where any process, this one too,
-    /// has it open.
+    /// A checkpoint first brings the whole database into one file, whose class then changes in one
+    /// step.
+    ///
+    /// - Throws: `DataProtectionError.locked` unless the old class and the new one are available
+    ///   (row I8 of semantics.md). `DatabaseInUseError` where a process, this one included, has it
+    ///   open.
     public static func setProtection(
         _ protection: FileProtectionType, ofDatabaseAt path: String
     ) throws {
@@ -123,33 +127,35 @@ public final class ProtectedDatabase: Sendable {
 
     // MARK: Access
 
-    /// Runs `value` in a read transaction.
+    /// Runs `value` in a read transaction. Throws `DataProtectionError.locked` while locked.
     public func read<T>(_ value: (Database) throws -> T) throws -> T {
         try keeper.access { database in try database.read(value) }
     }
 
-    /// Runs `value` in a read transaction.
+    /// Runs `value` in a read transaction. Throws `DataProtectionError.locked` while locked.
     public func read<T: Sendable>(
         _ value: @escaping @Sendable (Database) throws -> T
     ) async throws -> T {
         try await keeper.access { database in try await database.read(value) }
     }
 
-    /// Runs `updates` in a transaction, which is rolled back where it throws.
+    /// Runs `updates` in a transaction, which is rolled back if it throws. Throws
+    /// `DataProtectionError.locked` while locked.
     public func write<T>(_ updates: (Database) throws -> T) throws -> T {
         try keeper.access { database in try database.write(updates) }
     }
 
-    /// Runs `updates` in a transaction, which is rolled back where it throws.
+    /// Runs `updates` in a transaction, which is rolled back if it throws. Throws
+    /// `DataProtectionError.locked` while locked.
     public func write<T: Sendable>(
         _ updates: @escaping @Sendable (Database) throws -> T
     ) async throws -> T {
         try await keeper.access { database in try await database.write(updates) }
     }
 
-    /// GRDB's own object, for what is not above: `DatabaseMigrator.migrate(_:)`, backups,
-    /// observations. It is closed at the next lock; the database is not closed while `body` runs,
-    /// so be brief.
+    /// Gives GRDB's own object to `body`, for calls that are not above:
+    /// `DatabaseMigrator.migrate(_:)`, backups, observations. A lock waits for `body` before it
+    /// closes the object, so be brief.
     public func withWriter<T>(_ body: (any DatabaseWriter) throws -> T) throws -> T {
         try keeper.access(body)
     }

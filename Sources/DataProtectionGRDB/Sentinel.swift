@@ -1,20 +1,20 @@
 import DataProtection
 import Glibc
 
-/// Says in less than a microsecond whether an open database can be read: SQLite and the news of a
-/// lock are slower to know.
+/// Tells in less than a microsecond whether an open database can be read. SQLite and the events of
+/// a lock are slower.
 ///
-/// It reads a byte of the `-wal`. As long as the class is open that comes from the kernel's cache;
-/// a lock empties that, and the volume refuses. It is the `-wal` because SQLite takes no locks on
-/// it: closing any descriptor of the database itself would drop the locks that this process has
-/// there, fcntl_locking(2).
+/// It reads a byte of the `-wal`. While the class is open, the byte comes from the kernel's cache.
+/// A lock empties that cache, and the volume refuses the read. SQLite takes no locks on the `-wal`.
+/// On the database itself, closing any descriptor would drop this process's locks,
+/// fcntl_locking(2).
 final class Sentinel: Sendable {
     enum Finding { case readable, locked, lost }
 
     private let path: String
-    /// Of the database, when it was opened.
+    /// The device number of the database when it was opened.
     private let device: dev_t?
-    /// Negative where there is no `-wal`: then nothing is found out.
+    /// Negative where there is no `-wal`; then every look finds `readable`.
     private let file: Int32
 
     init(_ path: String) {
@@ -25,12 +25,13 @@ final class Sentinel: Sendable {
 
     deinit { if file >= 0 { Glibc.close(file) } }
 
+    /// Looks at the file now. Takes no lock.
     func look() -> Finding {
         if file < 0 { return .readable }
         var byte: UInt8 = 0
         let count = pread(file, &byte, 1, 0)
         if count == 1 { return .readable }
-        // An empty one needs no reading; where its data begins has to be asked (row O4).
+        // Reading an empty file needs no key. Asking where its data begins does (row O4).
         if count == 0, lseek(file, 0, seekData) >= 0 || errno == ENXIO { return .readable }
         switch errno {
         case EPERM: return .locked
@@ -39,7 +40,7 @@ final class Sentinel: Sendable {
         }
     }
 
-    /// Whether what lies at the path now is on another mount, or none.
+    /// Whether the path now leads to another mount, or to no file.
     var isElsewhere: Bool { Sentinel.device(path) != device }
 
     private static func device(_ path: String) -> dev_t? {
@@ -48,5 +49,5 @@ final class Sentinel: Sendable {
     }
 }
 
-/// SEEK_DATA of lseek(2), behind _GNU_SOURCE.
+/// SEEK_DATA of lseek(2), which glibc declares only with _GNU_SOURCE.
 private let seekData: Int32 = 3

@@ -1,8 +1,8 @@
 import DataProtection
 
-/// What SQLite calls it when the file system says EPERM.
+/// The errors of SQLite when the file system answers EPERM.
 enum StoreFailure {
-    /// Whether an error can be due to a lock. It is one if the class can't be opened, too.
+    /// Whether an error can come from a lock. It does if the class can't be opened, too.
     static func mayBeALock(_ error: any Error) -> Bool {
         guard let code = (error as? DatabaseError)?.resultCode.primaryResultCode else {
             return false
@@ -10,8 +10,8 @@ enum StoreFailure {
         return codes.contains(code)
     }
 
-    /// How long the news of a lock that is over already are waited for: longest after what hardly
-    /// anything but a lock leads to.
+    /// How long to wait for the event of a lock that may already be over. The wait is longest after
+    /// errors that have hardly another cause than a lock.
     static func patience(_ error: any Error) -> Duration {
         switch (error as? DatabaseError)?.resultCode.primaryResultCode {
         case .SQLITE_IOERR, .SQLITE_CANTOPEN: .seconds(1)
@@ -22,18 +22,19 @@ enum StoreFailure {
     private static let codes: [ResultCode] = [
         // read(2), write(2), open(2) and fcntl(2) refused.
         .SQLITE_IOERR, .SQLITE_CANTOPEN, .SQLITE_AUTH, .SQLITE_PERM, .SQLITE_READONLY,
-        // What SQLite concludes from a journal that it can't read, or a header that is not there.
+        // SQLite's conclusions from a journal that it can't read, or from a missing header.
         .SQLITE_CORRUPT, .SQLITE_NOTADB, .SQLITE_PROTOCOL,
-        // Interrupted by us, or rolled back by the failure of another statement.
+        // Interrupted by `DatabaseKeeper`, or rolled back by the failure of another statement.
         .SQLITE_INTERRUPT, .SQLITE_ABORT,
     ]
 }
 
-/// A database is to get another class while a program has it open.
+/// Thrown where a database should get another class while a program has it open.
 public struct DatabaseInUseError: LocalizedError, CustomStringConvertible, Sendable {
+    /// The path of the database.
     public let path: String
-    /// Programs that have it or its side files open, by name and number; empty where SQLite's locks
-    /// say so and nothing tells who.
+    /// The programs that have the database or its side files open, as "name (process ID)". Empty
+    /// where only SQLite's locks show that the database is in use.
     public let users: [String]
 
     public var description: String {
@@ -45,13 +46,14 @@ public struct DatabaseInUseError: LocalizedError, CustomStringConvertible, Senda
 }
 
 extension FileProtectionType {
-    /// The classes, by the names that options and attributes have for them.
+    /// The classes by their names in options and attributes.
     private static let classes: [FileProtectionType] = [
         .complete, .completeUnlessOpen, .completeUntilFirstUserAuthentication, .none,
         .completeWhenUserInactive,
     ]
 
-    /// See `ProtectedDatabase.init(path:options:configuration:kind:)`.
+    /// Reads the options of `ProtectedDatabase.init(path:options:configuration:kind:)`. Throws
+    /// `DataProtectionError.unknownClass`.
     init(storeOptions options: [String: any Sendable]) throws {
         switch options[NSPersistentStoreFileProtectionKey] {
         case nil: self = .completeUntilFirstUserAuthentication
@@ -68,7 +70,7 @@ extension FileProtectionType {
         self = known
     }
 
-    /// The option of `Data.write(to:options:)`.
+    /// The option of `Data.write(to:options:)` for this class.
     var writingOption: Data.WritingOptions {
         switch self {
         case .complete: .completeFileProtection

@@ -2,19 +2,19 @@ import Synchronization
 internal import WardContainers
 internal import WardSystem
 
-/// Where things lie in the container that this program runs in (`ward container run`,
-/// `$WARD_CONTAINER`), or that a test has entered.
+/// The user's directories in the container of this program (`ward container run`,
+/// `$WARD_CONTAINER`), or in the container that a test has entered.
 enum ContainerDirectories {
-    /// The container's root; nil outside of any.
+    /// The container's root; nil outside of a container.
     static var root: String? { ContainerContext.root }
 
-    /// In the place of a home directory that nobody may have: nothing can be made below a file, for
-    /// root neither (ENOTDIR).
+    /// Stands for a home directory that must not be used. Nothing can be made below a file, also
+    /// not by root (`ENOTDIR`).
     private static let nowhere = "/dev/null/outside-of-any-container"
     private static let told = Mutex<Set<String>>([])
 
-    /// The directory that the user's directories are in; nil outside of a container, where they are
-    /// Foundation's.
+    /// The directory that holds the user's directories; nil outside of a container, where
+    /// Foundation's are used.
     private static var place: String? {
         if let root { return root }
         guard let reason = ContainerContext.refusal else { return nil }
@@ -28,17 +28,17 @@ enum ContainerDirectories {
         return nowhere
     }
 
-    /// A directory in the container, as a URL that says so.
+    /// The URL of a directory at `path` in the container.
     private static func url(_ path: String) -> URL? {
         place.map { URL(fileURLWithPath: $0 + "/" + path, isDirectory: true) }
     }
 
     static var home: URL? { place.map { URL(fileURLWithPath: $0, isDirectory: true) } }
-    /// Temporary files are nobody's home: outside of a container they are Foundation's.
+    /// The directory for temporary files; nil outside of a container, where Foundation's is used.
     static var temporary: URL? { root == nil ? nil : url(ContainerLayout.temporary) }
 
-    /// The user's directory of a kind; nil outside of a container, and for those that it has none
-    /// of.
+    /// The user's directory of a kind; nil outside of a container, and for kinds that a container
+    /// does not have.
     static func url(for directory: FileManager.SearchPathDirectory) -> URL? {
         switch directory {
         case .documentDirectory: url(ContainerLayout.documents)
@@ -55,7 +55,7 @@ enum ContainerDirectories {
         }
     }
 
-    /// The container of a group that the app's entitlements name; nil for every other.
+    /// The container of a group; nil where the app's entitlements do not name the group.
     static func groupURL(_ identifier: String) -> URL? {
         guard let root, let place = ContainerLayout.parse(containerPath: root),
             place.kind != .group,

@@ -1,10 +1,12 @@
 extension Data {
-    /// Writes the data to a file, with the protection class that the options ask for from the first
-    /// byte on.
+    /// Writes the data to a file that has the requested protection class from its first byte on.
     ///
-    /// As Foundation's `write(to:options:)`. With a class: throws 513 and creates nothing where the
-    /// class can't be honoured now (`DataProtectionError.locked`), `featureUnsupported` off a ward
-    /// volume (see `DataProtection.policy`). Without one the file has its directory's.
+    /// Without a class, the file gets the class of its directory, and the call is Foundation's
+    /// `write(to:options:)`.
+    ///
+    /// - Throws: `CocoaError` 513 if the class can't be honoured now
+    ///   (`DataProtectionError.locked`), and `featureUnsupported` off a ward volume (see
+    ///   `DataProtection.policy`). In both cases no file is created.
     public func write(to url: URL, options: Data.WritingOptions = []) throws {
         guard url.isFileURL else {
             return try writeByFoundation(to: url, options: options)
@@ -16,13 +18,13 @@ extension Data {
         }
     }
 
-    /// A method of its own: in a closure within a closure Swift 6.3.1 loses the module selector,
-    /// and calls this module's.
+    /// This must be a method. In a closure within a closure, Swift 6.3.1 loses the module selector
+    /// and calls this module's method.
     private func writeByFoundation(to url: URL, options: Data.WritingOptions) throws {
         try self.FoundationEssentials::write(to: url, options: options)
     }
 
-    /// `plain` writes without a class.
+    /// Writes `bytes`; `plain` writes them where no class applies.
     static func write(
         _ bytes: UnsafeRawBufferPointer, to path: String, _ options: Data.WritingOptions,
         plain: (Data.WritingOptions) throws -> Void
@@ -49,7 +51,7 @@ extension Data {
 }
 
 extension NSData {
-    /// As `Data.write(to:options:)`.
+    /// The same as `Data.write(to:options:)`.
     public func write(to url: URL, options: NSData.WritingOptions = []) throws {
         guard url.isFileURL else {
             return try self.Foundation::write(to: url, options: options)
@@ -57,7 +59,7 @@ extension NSData {
         try write(toFile: url.path, options: options)
     }
 
-    /// As `Data.write(to:options:)`.
+    /// The same as `Data.write(to:options:)`.
     public func write(toFile path: String, options: NSData.WritingOptions = []) throws {
         try Data.write(
             UnsafeRawBufferPointer(start: bytes, count: length), to: path, options

@@ -1,9 +1,10 @@
 internal import WardSystem
 
-/// What Foundation's errors don't tell: that a file is there, whole, and can't be opened *now*.
+/// The reason that Foundation's errors do not give: a file exists and is undamaged, but can't be
+/// opened *now*.
 ///
-/// The calls throw `CocoaError` as on iOS, 257 (`fileReadNoPermission`) and 513
-/// (`fileWriteNoPermission`), with the POSIX error underneath. Ask one of them:
+/// The calls throw `CocoaError` as on iOS, 257 (`fileReadNoPermission`) or 513
+/// (`fileWriteNoPermission`), with the POSIX error underneath. Make a `DataProtectionError` of it:
 ///
 /// ```swift
 /// do {
@@ -14,20 +15,19 @@ internal import WardSystem
 /// }
 /// ```
 public enum DataProtectionError: Error, Hashable, Sendable {
-    /// A file of this class can't be opened, read, written or created in the volume's present
-    /// state.
+    /// Files of this class can't be opened, read, written or created in the volume's present state.
     case locked(class: FileProtectionType, state: ProtectedData.State)
-    /// Not one of Apple's strings for a protection class.
+    /// The string or value does not name one of Apple's protection classes.
     case unknownClass(String)
 
-    /// Under this key of `userInfo` the module's own calls leave what they know at the time.
+    /// The key of `userInfo` under which the module's own calls keep the reason.
     static let userInfoKey = "WardDataProtectionErrorKey"
 
-    /// What is behind an error: nil where it has other reasons (permissions, a missing file,
-    /// damage).
+    /// The reason of an error; nil for other reasons, such as permissions, a missing file or
+    /// damage.
     ///
-    /// For an error of Foundation's own calls, which know nothing of classes, the file named in it
-    /// is looked at: what it says is the state now.
+    /// Foundation's own calls know nothing of classes. For their errors this looks at the file that
+    /// the error names, and reports the volume's state now.
     public init?(_ error: any Error) {
         if let error = error as? DataProtectionError {
             self = error
@@ -58,23 +58,24 @@ public enum DataProtectionError: Error, Hashable, Sendable {
         return (error.userInfo[NSURLErrorKey] as? URL)?.path
     }
 
-    /// `locked` where the file's class, or the one it would be created with, can't be opened now.
+    /// Returns `locked` if the class of the file, or the class that it would be created with, can't
+    /// be opened now.
     static func lookUp(_ path: String, asking wanted: FileProtectionType? = nil) -> Self? {
         let isThere = VolumeAttributes.isOnVolume(path)
         let place = isThere ? path : Paths.directory(of: path)
         guard VolumeAttributes.isOnVolume(place) else { return nil }
-        // Files have keys, directories have none.
+        // Files have keys; directories have none.
         let isFile = (try? Syscall.stat(place)).map { $0.st_mode & S_IFMT == S_IFREG } ?? false
         let present = try? VolumeAttributes.protection(ofItemAt: place)
         var candidates: [FileProtectionType] = []
         if let present, isFile { candidates.append(present) }
         if let needed = wanted ?? (isThere ? nil : present), needed != .completeUnlessOpen {
-            // A new file of class B needs no secret.
+            // A new file of class B needs no secret key.
             candidates.append(needed)
         }
         guard let status = ProtectedData.Snapshot(ofVolumeAt: place) else {
-            // The daemon does not talk to us. Nothing but a lock refuses to open a file for reading
-            // with EPERM.
+            // The daemon does not answer this program. Only a lock refuses to open a file for
+            // reading with EPERM.
             guard isFile, let present, refusesToOpen(place) else { return nil }
             return .locked(class: present, state: .unknown)
         }

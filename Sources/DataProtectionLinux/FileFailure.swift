@@ -4,9 +4,9 @@ internal import WardSystem
 enum FileFailure {
     enum Purpose { case reading, writing }
 
-    /// A `CocoaError` with the POSIX error underneath, as Foundation makes them, and with
-    /// `DataProtectionError.locked` where that is the reason. `wanted`: the class that was asked
-    /// for.
+    /// A `CocoaError` with the POSIX error underneath, as Foundation makes it. It carries
+    /// `DataProtectionError.locked` where a lock is the reason. `wanted` is the class that the
+    /// caller asked for.
     static func error(
         _ reason: Errno, _ path: String, _ purpose: Purpose,
         asking wanted: FileProtectionType? = nil
@@ -18,7 +18,7 @@ enum FileFailure {
         return error.adding(locked)
     }
 
-    /// The same without asking the volume.
+    /// The same error without a look at the volume.
     static func plain(_ reason: Errno, _ path: String, _ purpose: Purpose) -> CocoaError {
         CocoaError(
             code(reason, purpose),
@@ -29,7 +29,7 @@ enum FileFailure {
             ])
     }
 
-    /// Foundation's own table (`CocoaError.errorWithFilePath`).
+    /// Maps as Foundation does (`CocoaError.errorWithFilePath`).
     private static func code(_ reason: Errno, _ purpose: Purpose) -> CocoaError.Code {
         switch (reason, purpose) {
         case (.noSuchFileOrDirectory, .reading): .fileReadNoSuchFile
@@ -47,7 +47,7 @@ enum FileFailure {
         }
     }
 
-    /// For a class that is none: 512 or 256 with `DataProtectionError.unknownClass`.
+    /// The error for an unknown class: 512 or 256 with `DataProtectionError.unknownClass`.
     static func error(
         _ reason: DataProtectionError, _ path: String, _ purpose: Purpose = .writing
     ) -> CocoaError {
@@ -60,8 +60,8 @@ enum FileFailure {
             ])
     }
 
-    /// Gives Foundation's own errors of writing to a ward volume what they don't know. `replacing`:
-    /// what could not be made was a new file, in its directory's class, whatever the old one's is.
+    /// Adds the lock as the reason to an error of Foundation's own writing. With `replacing`, the
+    /// call would have made a new file, which gets the class of its directory.
     static func explained(
         _ error: any Error, _ path: String, replacing: Bool
     ) -> any Error {

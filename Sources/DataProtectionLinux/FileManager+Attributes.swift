@@ -1,10 +1,11 @@
 internal import WardSystem
 
 extension FileManager {
-    /// As Foundation's, with `.protectionKey`: the class of a file, or the one that a directory
-    /// gives, as `FileProtectionType`. Absent off a ward volume. Works in every state of the volume
-    /// (row I9). The class stands there alone, as on iOS, not among the extended attributes that
-    /// Foundation lists on Linux.
+    /// Foundation's attributes, with `.protectionKey`: the class of a file, or the class that a
+    /// directory gives to new files, as `FileProtectionType`.
+    ///
+    /// The key is absent off a ward volume. The call works in every state of the volume (row I9).
+    /// As on iOS, the class is not among the extended attributes, which Foundation lists on Linux.
     public func attributesOfItem(atPath path: String) throws -> [FileAttributeKey: Any] {
         var attributes = try self.FoundationEssentials::attributesOfItem(atPath: path)
         // A link has no class; getxattr(2) would follow it.
@@ -17,18 +18,21 @@ extension FileManager {
                 attributes[.protectionKey] = protection._bridgeToObjectiveC()
             }
         } catch {
-            // Who may not read a file may see its size and times, and not its class.
+            // The right to see size and times does not include the right to read the class.
             if error == .permissionDenied { return attributes }
             throw FileFailure.error(error, path, .reading)
         }
         return attributes
     }
 
-    /// As Foundation's. `.protectionKey` changes a file's class without rewriting its content (row
-    /// I7), and a directory's for what is created in it afterwards (row I4). Throws 513 where a key
-    /// that this needs is not there now (row I8), and changes nothing then; 512 for what is no
-    /// class. Attributes that were read, changed and are set again give the class of
-    /// `.protectionKey`, whatever was listed with them when they were read.
+    /// Sets attributes as Foundation does. The class of `.protectionKey` changes a file's class
+    /// without rewriting its content (row I7), and the class of new files in a directory (row I4).
+    ///
+    /// Attributes that were read before can be set again. `.protectionKey` alone decides the class;
+    /// the extended attributes of ward among them are ignored.
+    ///
+    /// - Throws: `CocoaError` 513 where the change needs a key that is not available now (row I8),
+    ///   and 512 for an unknown class. In both cases nothing changes.
     public func setAttributes(
         _ attributes: [FileAttributeKey: Any], ofItemAtPath path: String
     ) throws {
@@ -46,7 +50,7 @@ extension FileManager {
     }
 }
 
-/// A class for what is there already.
+/// Changes the class of existing items.
 enum ProtectionChange {
     /// Follows symbolic links, as setxattr(2) does. Throws `CocoaError`.
     static func set(_ protection: FileProtectionType, ofItemAt path: String) throws {
@@ -57,8 +61,8 @@ enum ProtectionChange {
             try DataProtection.applies(protection, at: path, path: path)
         else { return }
         do throws(Errno) {
-            // A class that the item has already needs no key, as on iOS. The class of a file that
-            // its owner may not read is known to nobody.
+            // Setting the class that the item already has needs no key, as on iOS. An owner without
+            // the right to read the file can't see its class; then the class is set.
             if (try? VolumeAttributes.protection(ofItemAt: path)) == protection { return }
             try VolumeAttributes.setProtection(protection, ofItemAt: path)
         } catch {

@@ -1,6 +1,6 @@
 extension FileManager {
-    /// As Foundation's; in a container (`ward container run`) the user's directories are the
-    /// container's.
+    /// The directories of a kind, as Foundation's. In a container (`ward container run`) the user's
+    /// directories are the container's.
     public func urls(
         for directory: FileManager.SearchPathDirectory,
         in domainMask: FileManager.SearchPathDomainMask
@@ -14,8 +14,11 @@ extension FileManager {
                 ? [] : self.FoundationEssentials::urls(for: directory, in: others))
     }
 
-    /// As Foundation's; in a container the user's directories are the container's. Where the
-    /// container was removed nothing is made in its place: throws `CocoaError.fileNoSuchFile`.
+    /// The directory of a kind, as Foundation's. In a container the user's directories are the
+    /// container's.
+    ///
+    /// - Throws: `CocoaError.fileNoSuchFile` if the container was removed; nothing is made in its
+    ///   place.
     public func url(
         for directory: FileManager.SearchPathDirectory,
         in domain: FileManager.SearchPathDomainMask, appropriateFor url: URL?,
@@ -28,7 +31,7 @@ extension FileManager {
                 for: directory, in: domain, appropriateFor: url, create: shouldCreate)
         }
         if shouldCreate {
-            // A directory in its place would have no class of its app's.
+            // A directory made in the container's place would not have the app's class.
             guard let home = ContainerDirectories.home, fileExists(atPath: home.path) else {
                 throw CocoaError(.fileNoSuchFile, userInfo: [NSFilePathErrorKey: own.path])
             }
@@ -37,38 +40,38 @@ extension FileManager {
         return own
     }
 
-    /// The container of a group that this app shares with others; nil where its entitlements don't
-    /// name the group, and outside of a container.
+    /// The container of a group that this app shares with other apps. Nil where the app's
+    /// entitlements do not name the group, and outside of a container.
     public func containerURL(
         forSecurityApplicationGroupIdentifier groupIdentifier: String
     ) -> URL? {
         ContainerDirectories.groupURL(groupIdentifier)
     }
 
-    /// As Foundation's; in a container it is the container's `tmp`.
+    /// Foundation's directory; in a container, the container's `tmp`.
     public var temporaryDirectory: URL {
         ContainerDirectories.temporary ?? self.FoundationEssentials::temporaryDirectory
     }
 
-    /// As Foundation's; in a container it is the container.
+    /// Foundation's directory; in a container, the container.
     public var homeDirectoryForCurrentUser: URL {
         ContainerDirectories.home ?? self.FoundationEssentials::homeDirectoryForCurrentUser
     }
 }
 
-/// As Foundation's; in a container it is the container.
+/// Foundation's path; in a container, that of the container.
 // swift-format-ignore: AlwaysUseLowerCamelCase
 public func NSHomeDirectory() -> String {
     ContainerDirectories.home?.path ?? Foundation::NSHomeDirectory()
 }
 
-/// As Foundation's, with a slash at its end; in a container it is the container's `tmp`.
+/// Foundation's path, with a slash at its end; in a container, that of the container's `tmp`.
 // swift-format-ignore: AlwaysUseLowerCamelCase
 public func NSTemporaryDirectory() -> String {
     ContainerDirectories.temporary.map { $0.path + "/" } ?? Foundation::NSTemporaryDirectory()
 }
 
-/// As Foundation's; in a container the user's directories are the container's.
+/// Foundation's paths; in a container the user's directories are the container's.
 // swift-format-ignore: AlwaysUseLowerCamelCase
 public func NSSearchPathForDirectoriesInDomains(
     _ directory: FileManager.SearchPathDirectory, _ domainMask: FileManager.SearchPathDomainMask,

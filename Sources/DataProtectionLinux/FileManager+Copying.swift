@@ -1,8 +1,8 @@
 internal import WardSystem
 
 extension FileManager {
-    /// As Foundation's; on a ward volume each copied file has the class of its source from the
-    /// first byte on, as on iOS (`cp -a` does the same, row I13).
+    /// Copies an item as Foundation does. On a ward volume each copied file has the class of its
+    /// source from the first byte on. That is so on iOS, and with `cp -a` (row I13).
     public func copyItem(atPath source: String, toPath destination: String) throws {
         guard Paths.mayBeOnVolumes(source, destination) else {
             return try self.FoundationEssentials::copyItem(
@@ -11,7 +11,7 @@ extension FileManager {
         try ProtectedCopy(manager: self).copy(source, destination)
     }
 
-    /// As `copyItem(atPath:toPath:)`.
+    /// The same as `copyItem(atPath:toPath:)`.
     public func copyItem(at source: URL, to destination: URL) throws {
         guard source.isFileURL, destination.isFileURL else {
             return try self.FoundationEssentials::copyItem(at: source, to: destination)
@@ -19,8 +19,8 @@ extension FileManager {
         try copyItem(atPath: source.path, toPath: destination.path)
     }
 
-    /// As Foundation's; a file that is moved keeps its class (row I5), also from one ward volume to
-    /// another.
+    /// Moves an item as Foundation does. A moved file keeps its class (row I5), also between two
+    /// ward volumes.
     public func moveItem(atPath source: String, toPath destination: String) throws {
         let places = [source, destination].map(Paths.directory(of:))
         var devices: [dev_t] = []
@@ -49,19 +49,19 @@ extension FileManager {
         }
     }
 
-    /// The source goes when all of the copy is on the disk, and not before: nobody is asked to
-    /// leave out a part of it.
+    /// Copies, and removes the source only when the whole copy is durable. The delegate is not
+    /// asked: it could leave out a part of the copy.
     private func moveByCopy(_ source: String, _ destination: String) throws {
         guard Paths.mode(destination) == nil else {
             throw FileFailure.plain(.fileExists, destination, .writing)
         }
-        // Of its own, without a delegate.
+        // A manager without a delegate.
         let manager = FileManager()
         do {
             try ProtectedCopy(manager: manager, isSynced: true).copy(source, destination)
         } catch {
-            // A file that is not whole has no name yet; one that is there is of somebody else, who
-            // was quicker.
+            // An incomplete file has no name yet. A file at `destination` is another program's,
+            // which was faster: keep it.
             if let mode = Paths.mode(destination), mode & S_IFMT == S_IFDIR,
                 (error as? CocoaError)?.code != .fileWriteFileExists
             {
@@ -72,7 +72,7 @@ extension FileManager {
         try manager.removeItem(atPath: source)
     }
 
-    /// As `moveItem(atPath:toPath:)`.
+    /// The same as `moveItem(atPath:toPath:)`.
     public func moveItem(at source: URL, to destination: URL) throws {
         guard source.isFileURL, destination.isFileURL else {
             return try self.FoundationEssentials::moveItem(at: source, to: destination)
@@ -81,15 +81,15 @@ extension FileManager {
     }
 }
 
-/// A copy within or between ward volumes, class by class. `FileManager`'s delegate is asked as
-/// Foundation asks it.
+/// A copy within a ward volume or between two, class by class. It asks the delegate of
+/// `FileManager` as Foundation does.
 struct ProtectedCopy {
     let manager: FileManager
-    /// Whether files are on the disk before they have their names.
+    /// Whether files are durable before they get their names.
     var isSynced = false
 
-    /// Copies one item with everything in it. Throws `CocoaError`; what is there already is 516 and
-    /// stays as it is.
+    /// Copies an item and everything in it. Throws `CocoaError`: 516 where `destination` exists,
+    /// which then stays unchanged.
     func copy(_ source: String, _ destination: String) throws {
         if let delegate = manager.delegate,
             !delegate.fileManager(
@@ -158,7 +158,7 @@ struct ProtectedCopy {
         }
     }
 
-    /// Content, holes left out.
+    /// Copies the content and leaves out holes.
     private func transfer(from input: Int32, to output: Int32) throws(Errno) {
         let size = Int(try Syscall.fstat(input).st_size)
         try Syscall.ftruncate(output, size)
@@ -168,7 +168,7 @@ struct ProtectedCopy {
         var offset = 0
         while offset < size {
             let start = lseek(input, offset, 3 /* SEEK_DATA */)
-            // ENXIO: nothing but a hole is left.
+            // ENXIO: the rest of the file is a hole.
             if start < 0 && errno == ENXIO { break }
             if start >= 0 { offset = start }
             let hole = lseek(input, offset, 4 /* SEEK_HOLE */)
@@ -183,7 +183,7 @@ struct ProtectedCopy {
         }
     }
 
-    /// Extended attributes but the class, mode and times.
+    /// Copies extended attributes (not the class), mode and times.
     private func describe(
         _ output: Int32, as status: FileStatus, attributesOf input: Int32
     ) throws(Errno) {
@@ -193,7 +193,7 @@ struct ProtectedCopy {
         where name.hasPrefix("user.") && name != VolumeAttributes.protection {
             try VolumeAttributes.set(name, VolumeAttributes.value(name, at: from), at: to)
         }
-        // What is set-user-ID belongs to its owner; the copy is of whoever makes it.
+        // The set-user-ID bit is meant for the source's owner. The copy belongs to the caller.
         let own = try Syscall.fstat(output)
         let isSameOwner = own.st_uid == status.st_uid && own.st_gid == status.st_gid
         try Syscall.fchmod(output, status.st_mode & (isSameOwner ? 0o7777 : 0o1777))
@@ -210,7 +210,7 @@ struct ProtectedCopy {
         } catch {
             throw FileFailure.error(error, source, .reading)
         }
-        // Before the copy is there: it may lie in the directory itself.
+        // Listed before the copy exists, because the copy may lie in the source itself.
         let names = try manager.contentsOfDirectory(atPath: source)
         do throws(Errno) {
             try Syscall.mkdirat(AT_FDCWD, destination, 0o700)

@@ -1,12 +1,13 @@
 internal import WardSystem
 
 extension FileManager {
-    /// Makes a file with `data`, in place of what is there; with `.protectionKey` it has that class
-    /// from the first byte on.
+    /// Makes a file with `data`, in place of an existing one. With `.protectionKey` the file has
+    /// that class from its first byte on.
     ///
-    /// False, and nothing made, where it can't be: also where the class can't be honoured now, or
-    /// is none, or the directory is not on a ward volume (`DataProtection.policy`).
-    /// `Data.write(to:options:)` tells why.
+    /// Returns false where the file can't be made, and makes nothing. Reasons are also a class that
+    /// can't be honoured now or is unknown, and a directory off a ward volume
+    /// (`DataProtection.policy`). To get the reason, call `Data.write(to:options:)`, which throws
+    /// it.
     @discardableResult
     public func createFile(
         atPath path: String, contents data: Data?, attributes: [FileAttributeKey: Any]? = nil
@@ -44,9 +45,9 @@ extension FileManager {
         }
     }
 
-    /// Makes a directory; with `.protectionKey` what is created in it takes that class (rows I1,
-    /// I3), and so do the directories made on the way. A directory that is there already stays as
-    /// it is.
+    /// Makes a directory. With `.protectionKey`, new items in it get that class (rows I1, I3), and
+    /// so do the intermediate directories that the call makes. An existing directory does not
+    /// change.
     public func createDirectory(
         atPath path: String, withIntermediateDirectories createIntermediates: Bool,
         attributes: [FileAttributeKey: Any]? = nil
@@ -72,7 +73,7 @@ extension FileManager {
                 atPath: path, withIntermediateDirectories: createIntermediates,
                 attributes: others.isEmpty ? nil : others)
         }
-        // From the top: what is created in one of them finds its class set.
+        // From the top, so that the class of a directory is set before an item is made in it.
         for (index, directory) in (createIntermediates ? missing : [path]).enumerated() {
             let existed = access(directory, F_OK) == 0
             try self.FoundationEssentials::createDirectory(
@@ -85,14 +86,14 @@ extension FileManager {
                 rmdir(directory)
                 throw FileFailure.error(error, directory, .writing)
             }
-            // Who may not write to a directory may not set its class either.
+            // After the class: setting a class may need the right to write (row I10).
             if !others.isEmpty {
                 try self.FoundationEssentials::setAttributes(others, ofItemAtPath: directory)
             }
         }
     }
 
-    /// As `createDirectory(atPath:withIntermediateDirectories:attributes:)`.
+    /// The same as `createDirectory(atPath:withIntermediateDirectories:attributes:)`.
     public func createDirectory(
         at url: URL, withIntermediateDirectories createIntermediates: Bool,
         attributes: [FileAttributeKey: Any]? = nil

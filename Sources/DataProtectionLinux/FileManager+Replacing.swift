@@ -1,12 +1,13 @@
 internal import WardSystem
 
 extension FileManager {
-    /// Puts the new item in the place of the old one, in one step. The item that is there
-    /// afterwards has the new one's class (row I6), and the old one's permissions unless
-    /// `usingNewMetadataOnly` is asked for.
+    /// Replaces the original item by the new item in one step. The result has the class of the new
+    /// item (row I6). A file keeps the permissions of the original, unless the options have
+    /// `usingNewMetadataOnly`.
     ///
-    /// With `backupItemName` the old one gets that name beside it, with its own class, until the
-    /// new one is in place; `withoutDeletingBackupItem` keeps it. Returns where the new one is.
+    /// With `backupItemName`, the original gets that name in its directory and keeps its class. It
+    /// is removed afterwards unless the options have `withoutDeletingBackupItem`. Returns the URL
+    /// of the result.
     @discardableResult
     public func replaceItemAt(
         _ originalItemURL: URL, withItemAt newItemURL: URL, backupItemName: String? = nil,
@@ -17,8 +18,8 @@ extension FileManager {
         do throws(Errno) {
             var status = FileStatus()
             guard lstat(original, &status) == 0 else { throw Errno(rawValue: errno) }
-            // With itself there is nothing to exchange, and what would be removed afterwards is the
-            // item.
+            // An exchange of an item with itself does nothing, and the removal afterwards would
+            // remove it.
             if Paths.isSame(replacement, status) { return originalItemURL }
             let isFile = Paths.mode(replacement).map { $0 & S_IFMT == S_IFREG } ?? false
             if !options.contains(.usingNewMetadataOnly), isFile,
@@ -30,15 +31,14 @@ extension FileManager {
                 do throws(Errno) {
                     try exchange(replacement, original)
                 } catch {
-                    // Other file systems need not be able to; one that can replaces a file in one
-                    // step all the same.
+                    // Some file systems can't exchange two names, but can replace a file in one
+                    // step.
                     guard error == .invalidArgument else { throw error }
                     try Syscall.renameat(AT_FDCWD, replacement, AT_FDCWD, original)
                     return originalItemURL
                 }
-                // What was replaced has the new one's name now. Where it can't be removed it stays
-                // there, and the call has done what it was to do: tried again after an error, it
-                // would put the old one back and remove the new.
+                // The original now has the new item's name. A failed removal is no error: a caller
+                // that tries again would put the original back and remove the new item.
                 try? removeItem(atPath: replacement)
                 return originalItemURL
             }

@@ -1,20 +1,20 @@
-/// As on Apple's platforms.
+/// Hashable as on Apple's platforms.
 extension FileProtectionType: @retroactive Hashable {}
 
 extension FileProtectionType {
-    /// As `completeUntilFirstUserAuthentication`, until the volume's period without an unlock has
-    /// passed.
+    /// Class CX: readable like `completeUntilFirstUserAuthentication`, until a period without an
+    /// unlock has passed. The period is a setting of the volume.
     public static let completeWhenUserInactive = FileProtectionType(
         rawValue: "NSFileProtectionCompleteWhenUserInactive")
 
-    /// Apple's five, in the order of their letters A, B, C, D, CX.
+    /// Apple's five classes, in the order of their letters A, B, C, D, CX.
     static let known: [FileProtectionType] = [
         .complete, .completeUnlessOpen, .completeUntilFirstUserAuthentication, .none,
         .completeWhenUserInactive,
     ]
 
-    /// The value of a file attribute or resource: a `FileProtectionType`, a `URLFileProtection` or
-    /// the string of either. Throws `DataProtectionError.unknownClass`.
+    /// Reads the value of a file attribute or resource: a `FileProtectionType`, a
+    /// `URLFileProtection`, or the string of either. Throws `DataProtectionError.unknownClass`.
     init(attribute value: Any) throws(DataProtectionError) {
         let text: String
         switch value {
@@ -32,7 +32,7 @@ extension FileProtectionType {
         self = known
     }
 
-    /// Apple's names of before.
+    /// Apple's former names.
     private static let oldNames: [String: FileProtectionType] = [
         "NSFileProtectionWriteOnly": .completeUnlessOpen,
         "NSFileProtectionCompleteUntilUserAuthentication": .completeUntilFirstUserAuthentication,
@@ -40,7 +40,7 @@ extension FileProtectionType {
 }
 
 extension Data.WritingOptions {
-    /// As Apple's: the fifth value of the mask.
+    /// Asks for class CX, with Apple's value of the mask.
     public static let completeFileProtectionWhenUserInactive = Data.WritingOptions(
         rawValue: 0x5000_0000)
 
@@ -48,8 +48,8 @@ extension Data.WritingOptions {
     @available(*, deprecated, renamed: "atomic")
     public static let atomicWrite = Data.WritingOptions.atomic
 
-    /// The class that the options ask for; nil where they ask for none of them, which leaves it to
-    /// the directory.
+    /// The class that the options ask for; nil where they leave it to the directory. Throws
+    /// `DataProtectionError.unknownClass`.
     var protection: FileProtectionType? {
         get throws(DataProtectionError) {
             let value = rawValue & Data.WritingOptions.fileProtectionMask.rawValue
@@ -66,15 +66,15 @@ extension Data.WritingOptions {
         }
     }
 
-    /// The same without a class.
+    /// These options without a class.
     var withoutProtection: Data.WritingOptions { subtracting(.fileProtectionMask) }
 }
 
 extension [FileAttributeKey: Any] {
-    /// Takes the class out of attributes for a file. Throws `DataProtectionError.unknownClass`.
+    /// Removes the class from attributes and returns it; nil where there is none. Throws
+    /// `DataProtectionError.unknownClass`.
     ///
-    /// Attributes that the volume itself lists among the extended attributes go as well:
-    /// `.protectionKey` alone says the class.
+    /// It also removes ward's own extended attributes: `.protectionKey` alone decides the class.
     mutating func takeProtection() throws(DataProtectionError) -> FileProtectionType? {
         dropVolumeAttributes()
         guard let value = removeValue(forKey: .protectionKey) else { return nil }
@@ -83,13 +83,13 @@ extension [FileAttributeKey: Any] {
 }
 
 extension [FileAttributeKey: Any] {
-    /// Takes away the extended attributes of ward that have a meaning for the volume: the class,
-    /// the mark of a synchronised directory, the record of a container.
+    /// Removes the extended attributes of ward that have a meaning for the volume. They are the
+    /// class, the mark of a synchronised directory and the record of a container.
     ///
-    /// Foundation on Linux puts all `user.*` attributes into the dictionary, and would set them
-    /// again with it: a class that was read before would come after the one that was asked for. On
-    /// Apple's platforms none of them is there. That a backup leaves a file out stays, as it does
-    /// there.
+    /// Foundation on Linux puts all `user.*` attributes into the dictionary, and sets them again
+    /// from it. A class that was read earlier would replace the class that the caller asks for.
+    /// Apple's platforms list none of these attributes. The exclusion from backups stays, as it
+    /// does there.
     mutating func dropVolumeAttributes() {
         guard let attributes = self[.extendedAttributes] as? [String: Any] else { return }
         let others = attributes.filter {
@@ -103,13 +103,12 @@ extension [FileAttributeKey: Any] {
 }
 
 extension FileAttributeKey {
-    /// Foundation's, which it keeps to itself: the names and values of extended attributes,
-    /// xattr(7).
+    /// Foundation's private key for the names and values of extended attributes, xattr(7).
     fileprivate static let extendedAttributes = FileAttributeKey(
         rawValue: "NSFileExtendedAttributes")
 }
 
-/// Core Data's option for the class of a store; there is no Core Data on Linux, code that names it
-/// compiles. Its value is a `FileProtectionType`.
+/// Core Data's option for the class of a store. Linux has no Core Data; the name is here so that
+/// code with it compiles. The value is a `FileProtectionType`.
 // swift-format-ignore: AlwaysUseLowerCamelCase
 public let NSPersistentStoreFileProtectionKey = "NSPersistentStoreFileProtectionKey"

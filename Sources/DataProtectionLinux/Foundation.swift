@@ -1,4 +1,4 @@
-// Every declaration of this module that Foundation has too is preferred to Foundation's where this
-// module is imported and Foundation is not. Foundation's own are reached by module selectors:
+// Where a file imports this module and not Foundation, the compiler prefers this module's
+// declarations to Foundation's of the same name. Module selectors reach Foundation's own:
 // `FoundationEssentials::write`.
 @_exported import Foundation

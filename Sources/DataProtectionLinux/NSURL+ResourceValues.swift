@@ -1,12 +1,13 @@
 extension NSURL {
-    /// As Foundation's, with `.fileProtectionKey` (a `URLFileProtection`, a `FileProtectionType` or
-    /// the string of either) and `.isExcludedFromBackupKey`.
+    /// Sets a resource value as Foundation does, and also `.fileProtectionKey` and
+    /// `.isExcludedFromBackupKey`. A protection is a `URLFileProtection`, a `FileProtectionType`,
+    /// or the string of either. Throws `CocoaError`.
     public func setResourceValue(_ value: Any?, forKey key: URLResourceKey) throws {
         if isFileURL, let path, try ProtectionResources.set(value, key, ofItemAt: path) { return }
         try self.Foundation::setResourceValue(value, forKey: key)
     }
 
-    /// As Foundation's; see `setResourceValue(_:forKey:)`.
+    /// Sets several values; see `setResourceValue(_:forKey:)`.
     public func setResourceValues(_ keyedValues: [URLResourceKey: Any]) throws {
         var others = keyedValues
         for key in ProtectionResources.keys {
@@ -17,8 +18,8 @@ extension NSURL {
         try self.Foundation::setResourceValues(others)
     }
 
-    /// As Foundation's, with `.fileProtectionKey`, `.volumeSupportsFileProtectionKey` and
-    /// `.isExcludedFromBackupKey`.
+    /// Foundation's resource values, and those of `.fileProtectionKey`,
+    /// `.volumeSupportsFileProtectionKey` and `.isExcludedFromBackupKey`. Throws `CocoaError`.
     public func resourceValues(forKeys keys: [URLResourceKey]) throws -> [URLResourceKey: Any] {
         let others = keys.filter { !ProtectionResources.keys.contains($0) }
         var values = try self.Foundation::resourceValues(forKeys: others)
@@ -28,7 +29,7 @@ extension NSURL {
         return values
     }
 
-    /// As `resourceValues(forKeys:)`, for one.
+    /// Reads one value; see `resourceValues(forKeys:)`.
     public func getResourceValue(
         _ value: inout AnyObject?, forKey key: URLResourceKey
     ) throws {

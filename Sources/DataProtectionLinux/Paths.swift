@@ -1,26 +1,25 @@
 internal import WardSystem
 
-/// Where things lie, in words.
+/// Questions about paths.
 enum Paths {
-    /// The directory that an item is made in.
+    /// The directory that holds the item.
     static func directory(of path: String) -> String {
         let directory = (path as NSString).deletingLastPathComponent
         return directory.isEmpty ? "." : directory
     }
 
-    /// Whether what is copied from one place to the other may have a class at both: false where one
-    /// certainly has none.
+    /// Whether source and destination may both have classes; false where one certainly has none.
     static func mayBeOnVolumes(_ source: String, _ destination: String) -> Bool {
         [source, destination].allSatisfy {
             isWhole($0) && VolumeAttributes.place(of: directory(of: $0)) != .elsewhere
         }
     }
 
-    /// Whether the system sees all of a path: a string of C ends with its first NUL, and names
-    /// another item then.
+    /// Whether the path has no NUL. The system would see only the part before it, which names
+    /// another item.
     static func isWhole(_ path: String) -> Bool { !path.utf8.contains(0) }
 
-    /// The item at `path` and those of its parents that are not there, the outermost first.
+    /// The missing ones among the item at `path` and its parents, the outermost first.
     static func missing(_ path: String) -> [String] {
         var result: [String] = []
         var place = path
@@ -33,11 +32,12 @@ enum Paths {
         return result
     }
 
-    /// Where a symbolic link leads, also where nothing is there yet; the path itself where it is
-    /// none.
+    /// The path that a symbolic link leads to, also where no item is there yet; `path` itself where
+    /// it is no link.
     static func target(_ path: String) -> String {
         var place = path
-        // As many as the kernel follows, path_resolution(7); it refuses what is left of a loop.
+        // The kernel follows 40 links at most, path_resolution(7). It refuses a longer chain or a
+        // loop.
         for _ in 0..<40 {
             guard let mode = mode(place), mode & S_IFMT == S_IFLNK,
                 let next = try? FileManager.default.destinationOfSymbolicLink(atPath: place)
@@ -47,20 +47,20 @@ enum Paths {
         return place
     }
 
-    /// `st_mode` of what has this name, links not followed; nil where nothing can be seen there.
+    /// `st_mode` of the item; links are not followed. Nil where lstat(2) fails.
     static func mode(_ path: String) -> mode_t? {
         var status = FileStatus()
         return lstat(path, &status) == 0 ? status.st_mode : nil
     }
 
-    /// Whether this name leads to the item with that status, links not followed.
+    /// Whether `path` is the item with the status `other`; links are not followed.
     static func isSame(_ path: String, _ other: FileStatus) -> Bool {
         var status = FileStatus()
         return lstat(path, &status) == 0 && status.st_dev == other.st_dev
             && status.st_ino == other.st_ino
     }
 
-    /// Whether a symbolic link has this name.
+    /// Whether the item is a symbolic link.
     static func isLink(_ path: String) -> Bool {
         mode(path).map { $0 & S_IFMT == S_IFLNK } ?? false
     }

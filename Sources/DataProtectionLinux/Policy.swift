@@ -1,29 +1,30 @@
 import Synchronization
 
-/// Settings of the module for this process.
+/// Settings of this module for the process.
 public enum DataProtection {
-    /// What a call does that asks for a class other than `none` where nothing protects files: off a
-    /// ward volume.
+    /// The behaviour of a call that asks for a class other than `none` off a ward volume, where
+    /// files can't be protected.
     public enum Policy: Sendable {
-        /// It throws `CocoaError.featureUnsupported` and creates nothing.
+        /// The call throws `CocoaError.featureUnsupported` and creates nothing.
         case `throw`
-        /// It goes on without protection; the first time standard error says so.
+        /// The call goes on without protection. The first such call writes a warning to standard
+        /// error.
         case warnOnce
-        /// It goes on without protection, as Foundation does on Linux.
+        /// The call goes on without protection, as Foundation does on Linux.
         case ignore
     }
 
     private static let chosen = Mutex(Policy.throw)
     private static let hasWarned = Mutex(false)
 
-    /// `throw` unless set otherwise.
+    /// The policy of this process, `throw` by default. Any thread may set it.
     public static var policy: Policy {
         get { chosen.withLock { $0 } }
         set { chosen.withLock { $0 = newValue } }
     }
 
-    /// Whether `protection` is to be set on the item, or on what will be made in it: false where it
-    /// goes on without.
+    /// Whether to set `protection` on the item; false where the call goes on without protection.
+    /// The item, or the directory for it, is at `place`. Throws `CocoaError`.
     static func applies(
         _ protection: FileProtectionType, at place: String, path: String
     ) throws -> Bool {
@@ -32,7 +33,7 @@ public enum DataProtection {
         }
         switch VolumeAttributes.place(of: place) {
         case .volume: return true
-        // No such item, no right to get there, a daemon that is gone: the call itself says so.
+        // A missing item, a missing permission or a dead daemon: the call itself reports it.
         case .unreachable: return true
         case .elsewhere: break
         }

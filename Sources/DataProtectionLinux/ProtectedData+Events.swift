@@ -1,32 +1,34 @@
 extension ProtectedData {
-    /// A change of what can be opened.
+    /// A change of the classes that can be opened, or of the volume's state.
     public struct Event: Hashable, Sendable {
+        /// The kind of an event.
         public enum Kind: Hashable, Sendable {
-            /// The first element of `events`: what holds. Again when a daemon serves the volume
-            /// after `ended`.
+            /// The first event, with the present state. It comes again when a daemon serves the
+            /// volume after `ended`.
             case began
-            /// Files of the class in `protection` can't be opened in `remaining` from now on,
-            /// unless an unlock comes first.
+            /// Files of the class `protection` can't be opened after `remaining`, unless an unlock
+            /// comes first.
             case willBecomeUnavailable
-            /// Files of the class in `protection` can't be opened any more.
+            /// Files of the class `protection` can't be opened any more.
             case didBecomeUnavailable
-            /// Files of the class in `protection` can be opened (again), or go on to be: a lock was
-            /// cancelled.
+            /// Files of the class `protection` can be opened again, or stay available because a
+            /// lock was cancelled.
             case didBecomeAvailable
-            /// The lock state is another one.
+            /// The lock state has changed.
             case stateChanged
             /// A passcode was set, changed or removed.
             case passcodeChanged
-            /// Nobody serves the volume any more: it was unmounted, or its daemon has died.
+            /// No daemon serves the volume any more: it was unmounted, or its daemon died.
             case ended
         }
 
+        /// The kind of this event.
         public let kind: Kind
-        /// Of an event that concerns one class.
+        /// The class of an event that concerns one class; else nil.
         public let protection: FileProtectionType?
-        /// Of `willBecomeUnavailable`: how long files can still be opened.
+        /// How long files of the class can still be opened; only for `willBecomeUnavailable`.
         public let remaining: Duration?
-        /// What holds after it; nil while nobody serves the volume.
+        /// The volume's state after the event; nil while no daemon serves the volume.
         public let snapshot: Snapshot?
 
         init(
@@ -40,16 +42,18 @@ extension ProtectedData {
         }
     }
 
-    /// What happens from now on, beginning with what holds (`began`).
+    /// The events from now on, beginning with the present state (`began`).
     ///
-    /// Whoever takes this first and looks at a file or `isAvailable` afterwards misses nothing: it
-    /// is registered when the property is read, not when the loop begins. What the beginning shows
-    /// may be told again; after the last event its snapshot holds. When the daemon goes there is
-    /// `ended`, when one is back, `began`. The sequence ends with the task that reads it. Of a
-    /// reader that does not keep up the oldest events are dropped.
+    /// The sequence registers when the property is read, not when the loop begins. A program that
+    /// first reads `events` and then looks at a file or at `isAvailable` misses no change. A change
+    /// that `began` already shows may also come as an event. The snapshot of the latest event
+    /// holds.
     ///
-    /// All sequences of one `url` share one thread and one connection, which end with the last of
-    /// them.
+    /// When the daemon goes, `ended` comes; when a daemon is back, `began` comes. The sequence ends
+    /// with the task that reads it. A slow reader loses the oldest events beyond 1,024.
+    ///
+    /// All sequences of one `url` share one thread and one connection, which end with the last
+    /// sequence.
     public var events: AsyncStream<Event> {
         AsyncStream(bufferingPolicy: .bufferingNewest(1024)) { continuation in
             let subscription = VolumeWatch.subscribe(url.path) { continuation.yield($0) }
@@ -57,11 +61,11 @@ extension ProtectedData {
         }
     }
 
-    /// Runs `body` as soon as files of a class can be opened: at once where they can be now.
+    /// Runs `body` as soon as files of a class can be opened, at once if they can be opened now. It
+    /// also waits for a volume that is not mounted yet.
     ///
-    /// Throws `CancellationError` where the task is cancelled before that, and what `body` throws;
-    /// that may be `locked` where a lock came in between. Waits also for a volume that is not
-    /// mounted yet.
+    /// - Throws: `CancellationError` if the task is cancelled before, and the errors of `body`.
+    ///   Among these is `locked` if a lock comes in between.
     public func performWhenAvailable<Value>(
         for protection: FileProtectionType = .complete,
         isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> Value

@@ -1,21 +1,24 @@
 extension ProtectedData {
-    /// As `UIApplication.protectedDataWillBecomeUnavailableNotification`: the lock has come, files
-    /// of class A and B can be opened until the grace period is over.
+    /// Posted when a lock begins: files of classes A and B can be opened until the grace period is
+    /// over. UIKit's `UIApplication.protectedDataWillBecomeUnavailableNotification`.
     public static let protectedDataWillBecomeUnavailableNotification = Notification.Name(
         rawValue: "UIApplicationProtectedDataWillBecomeUnavailable")
 
-    /// As `UIApplication.protectedDataDidBecomeAvailableNotification`.
+    /// Posted when files of classes A and B can be opened again. UIKit's
+    /// `UIApplication.protectedDataDidBecomeAvailableNotification`.
     public static let protectedDataDidBecomeAvailableNotification = Notification.Name(
         rawValue: "UIApplicationProtectedDataDidBecomeAvailable")
 
-    /// Posts the two notifications, as UIKit does, until the value that is returned is cancelled or
-    /// goes.
+    /// Posts the two notifications, as UIKit does, until the returned value is cancelled or
+    /// released.
     ///
-    /// They come on `queue`: `.main` is as UIKit has it, for a program whose main thread runs its
-    /// queue. Without one they come from a background task; an observer that wants another queue
-    /// names it (`addObserver(forName:object:queue:using:)`). The first comes with the first
-    /// change, not with what holds now. Data that becomes unavailable without a grace period (a
-    /// reboot, a daemon that dies) is announced when it is gone.
+    /// They are posted on `queue`. Use `.main` for UIKit's behaviour, in a program whose main
+    /// thread runs its queue. Without a queue a background task posts them, and an observer can
+    /// name its own queue (`addObserver(forName:object:queue:using:)`).
+    ///
+    /// The first notification comes with the first change; the present state is not posted. If data
+    /// becomes unavailable without a grace period (a reboot, a dead daemon), the notification comes
+    /// afterwards.
     public func postNotifications(
         to center: NotificationCenter = .default, on queue: DispatchQueue? = nil
     ) -> NotificationPosting {
@@ -40,24 +43,25 @@ extension ProtectedData {
             })
     }
 
-    /// Goes on until it is cancelled, or nobody holds it any more.
+    /// The posting of notifications. It ends when `cancel` is called or the value is released.
     public final class NotificationPosting: Sendable {
         private let task: Task<Void, Never>
 
         init(task: Task<Void, Never>) { self.task = task }
 
+        /// Stops posting.
         public func cancel() { task.cancel() }
 
         deinit { task.cancel() }
     }
 
-    /// Which notification an event is worth. Each is followed by the other.
+    /// Chooses the notification for an event. The two notifications alternate.
     struct Announcer {
         private var isAvailable: Bool?
 
         mutating func announce(_ event: Event) -> Notification.Name? {
             let before = isAvailable
-            // From the beginning of the grace period on it is announced to go.
+            // Data counts as unavailable from the beginning of the grace period.
             isAvailable = event.snapshot.map { $0.isAvailable && $0.state != .locking } ?? false
             guard let before, before != isAvailable else { return nil }
             return isAvailable == true
@@ -67,7 +71,7 @@ extension ProtectedData {
     }
 }
 
-/// NotificationCenter is thread-safe by its documentation, and not marked so everywhere.
+/// NotificationCenter is documented as thread-safe, but not everywhere marked `Sendable`.
 private struct UncheckedCenter: @unchecked Sendable {
     let center: NotificationCenter
 }

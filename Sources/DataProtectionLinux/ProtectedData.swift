@@ -1,36 +1,36 @@
 internal import WardControl
 internal import WardSystem
 
-/// The lock state of a ward volume, as `UIApplication.isProtectedDataAvailable` and its
-/// notifications tell it on iOS.
+/// The lock state of a ward volume, as iOS tells it by `UIApplication.isProtectedDataAvailable` and
+/// two notifications.
 ///
-/// Each question is one call of the volume's control socket, which answers the user who mounted the
-/// volume and root; while nobody asks it costs nothing. Off a ward volume, while no daemon serves
-/// it, and for other users' programs `snapshot` is nil and nothing is available.
+/// Each question is one call on the volume's control socket, so a volume that is not asked costs
+/// nothing. The daemon answers root and the user who mounted the volume. For programs of other
+/// users, off a ward volume and without a daemon, `snapshot` is nil and no class is available.
 ///
-/// To be told of changes: `events`, `performWhenAvailable`, `postNotifications`.
+/// `events`, `performWhenAvailable` and `postNotifications` report changes.
 public struct ProtectedData: Sendable {
-    /// The states of semantics.md.
+    /// The states of semantics.md, named as there.
     public enum State: String, Hashable, Sendable {
-        /// Nothing is ever withheld.
+        /// No passcode is set, and no class is ever withheld.
         case noPasscode
         case beforeFirstUnlock, unlocked
-        /// Locked; files can be opened until the grace period is over.
+        /// The volume was locked; files can be opened until the grace period is over.
         case locking
         case locked
-        /// In an error only: the daemon does not tell this program.
+        /// Only in an error: the daemon does not answer this program.
         case unknown
     }
 
     /// An item on the volume.
     public let url: URL
 
-    /// The volume that holds `url`.
+    /// The state of the volume that holds `url`.
     public init(at url: URL) { self.url = url }
 
-    /// The volume of the container that the program runs in; else that of `$WARD_TEST_VOLUME`,
-    /// where it is set; else that of the home directory (`$CFFIXED_USER_HOME`, else the user
-    /// database's).
+    /// The volume of the program's container. Without a container it is the volume of
+    /// `$WARD_TEST_VOLUME`. Where that is not set either, it is the volume of the home directory
+    /// (`$CFFIXED_USER_HOME`, else the user database's).
     public static var shared: ProtectedData {
         let environment = ProcessInfo.processInfo.environment
         return ProtectedData(
@@ -39,10 +39,10 @@ public struct ProtectedData: Sendable {
                     ?? Foundation::NSHomeDirectory()))
     }
 
-    /// What holds now.
+    /// The present state; nil where no daemon answers this program within ten seconds.
     public var snapshot: Snapshot? { Snapshot(ofVolumeAt: url.path) }
 
-    /// False exactly while files of class A and B can't be opened (row L8 of semantics.md).
+    /// Whether files of classes A and B can be opened (row L8 of semantics.md).
     public var isAvailable: Bool { snapshot?.isAvailable ?? false }
 
     /// Whether files of a class can be opened now.
@@ -50,28 +50,32 @@ public struct ProtectedData: Sendable {
         snapshot?.isAvailable(for: protection) ?? false
     }
 
-    /// Whether files of class C can be opened.
+    /// Whether files of class C can be opened now.
     public var hasBeenUnlockedSinceBoot: Bool { snapshot?.hasBeenUnlockedSinceBoot ?? false }
 
+    /// Whether the volume has a passcode; false where `snapshot` is nil.
     public var isPasscodeSet: Bool { snapshot?.isPasscodeSet ?? false }
 
-    /// What holds at one moment.
+    /// The state of the volume at one moment.
     public struct Snapshot: Hashable, Sendable {
+        /// The lock state.
         public internal(set) var state: State
+        /// Whether the volume has a passcode.
         public internal(set) var isPasscodeSet: Bool
-        /// Classes whose files can be opened.
+        /// The classes whose files can be opened.
         public internal(set) var availableClasses: Set<FileProtectionType>
 
-        /// See `ProtectedData.isAvailable`.
+        /// Whether files of classes A and B can be opened.
         public var isAvailable: Bool {
             availableClasses.isSuperset(of: [.complete, .completeUnlessOpen])
         }
 
-        /// See `ProtectedData.hasBeenUnlockedSinceBoot`.
+        /// Whether files of class C can be opened.
         public var hasBeenUnlockedSinceBoot: Bool {
             availableClasses.contains(.completeUntilFirstUserAuthentication)
         }
 
+        /// Whether files of a class can be opened.
         public func isAvailable(for protection: FileProtectionType) -> Bool {
             availableClasses.contains(protection)
         }
@@ -91,8 +95,8 @@ extension ProtectedData.Snapshot {
         withholdClasses()
     }
 
-    /// The event of a state comes before the signals of its classes: what a state says of them
-    /// holds at once.
+    /// Enters a state. Its event comes before the signals of single classes, and the state decides
+    /// the classes at once.
     mutating func enter(_ new: ProtectedData.State) {
         state = new
         switch new {
@@ -101,8 +105,8 @@ extension ProtectedData.Snapshot {
         }
     }
 
-    /// Those that the state withholds, though a lock or a reboot that has just begun may not have
-    /// come to their keys.
+    /// Removes the classes that the state withholds. At the beginning of a lock or a reboot their
+    /// keys may still be in memory.
     private mutating func withholdClasses() {
         switch state {
         case .locked: availableClasses.subtract([.complete, .completeUnlessOpen])
@@ -111,7 +115,8 @@ extension ProtectedData.Snapshot {
         }
     }
 
-    /// Nil where nobody serves the volume, or does not answer this user within ten seconds.
+    /// Nil where no daemon serves the volume, or the daemon does not answer this user within ten
+    /// seconds.
     init?(ofVolumeAt path: String) {
         guard let client = try? ControlClient(volumeAt: path, timeout: .seconds(10)),
             let status = try? client.status()
@@ -121,7 +126,7 @@ extension ProtectedData.Snapshot {
 }
 
 extension FileProtectionType {
-    /// A, B, C, D or CX.
+    /// The class of a letter: A, B, C, D or CX.
     init?(letter: String) {
         guard let index = ["A", "B", "C", "D", "CX"].firstIndex(of: letter) else { return nil }
         self = FileProtectionType.known[index]

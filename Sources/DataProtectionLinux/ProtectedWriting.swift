@@ -1,27 +1,30 @@
 internal import CWardLinux
 internal import WardSystem
 
-/// Writes whole files with a class.
+/// Writes whole files with a protection class.
 enum ProtectedWriting {
-    /// New files, before the umask.
+    /// The mode of new files, before the umask.
     static let usualMode: mode_t = 0o666
 
-    /// Where the file will be: a symbolic link leads to it unless it is replaced or in the way
-    /// itself.
+    /// The directory of the written file. A symbolic link is followed, unless the call replaces the
+    /// link itself or requires a new file.
     static func directory(of path: String, _ options: Data.WritingOptions) -> String {
         let isNew = options.contains(.atomic) || options.contains(.withoutOverwriting)
         return Paths.directory(of: isNew ? path : Paths.target(path))
     }
 
-    /// Writes `bytes` to the file at `path`, which has `protection` from its first byte on, and
-    /// syncs them, as Foundation's `write(to:options:)` does.
+    /// Writes `bytes` to the file at `path` and syncs them, as Foundation's `write(to:options:)`
+    /// does. The file has the class `protection` from its first byte on.
     ///
-    /// With `.withoutOverwriting` only a new file is made. With `.atomic` what is there is replaced
-    /// in one step, a symbolic link itself and not what it leads to, and the new file has the mode
-    /// of the old one, as on Apple's platforms (not its owner or attributes). Otherwise a file that
-    /// is there is given the class, which needs both keys (row I8), before anything of it is
-    /// changed. `mode`: exactly that of a file which is made, in place of the usual one with the
-    /// umask.
+    /// - `.withoutOverwriting`: only a new file is made.
+    /// - `.atomic`: an existing item is replaced in one step; a symbolic link is replaced, not its
+    ///   target. The new file gets the mode of the old file, not its owner or attributes, as on
+    ///   Apple's platforms.
+    /// - Otherwise an existing file first gets the class, which needs both keys (row I8), and is
+    ///   then overwritten.
+    ///
+    /// `mode` is the exact mode of a new file; without it the mode is the usual one with the umask.
+    /// Throws `CocoaError`.
     static func write(
         _ bytes: UnsafeRawBufferPointer, to path: String, _ protection: FileProtectionType,
         _ options: Data.WritingOptions, mode: mode_t? = nil
@@ -39,8 +42,8 @@ enum ProtectedWriting {
         }
     }
 
-    /// `mode` comes after the class: who may not write a file may not set its class either (row
-    /// I10).
+    /// Makes a file without a name. `mode` is set after the class: setting a class may need the
+    /// right to write (row I10).
     private static func makeFile(
         _ path: String, _ protection: FileProtectionType, _ mode: mode_t?
     ) throws(Errno) -> UnnamedFile {
@@ -55,7 +58,7 @@ enum ProtectedWriting {
         _ bytes: UnsafeRawBufferPointer, _ path: String, _ protection: FileProtectionType,
         _ mode: mode_t?
     ) throws(Errno) {
-        // Refused before anything is written; linkat(2) decides.
+        // An early refusal, before any byte is written. linkat(2) decides.
         if Paths.mode(path) != nil { throw .fileExists }
         let file = try makeFile(path, protection, mode)
         try file.write(bytes)
@@ -70,7 +73,7 @@ enum ProtectedWriting {
         if let before, before & S_IFMT == S_IFDIR { throw .isDirectory }
         var exactly = mode
         if exactly == nil, let before, before & S_IFMT == S_IFREG {
-            // Without set-user-ID: the new file may have another owner.
+            // Without set-user-ID, because the new file may have another owner.
             exactly = before & 0o777
         }
         let file = try makeFile(path, protection, exactly)
@@ -79,7 +82,7 @@ enum ProtectedWriting {
             do throws(Errno) {
                 return try file.link(to: path)
             } catch {
-                // Somebody else has made one meanwhile.
+                // Another program has made the file in the meantime.
                 guard error == .fileExists else { throw error }
             }
         }
@@ -99,7 +102,7 @@ enum ProtectedWriting {
             do throws(Errno) {
                 return try create(bytes, path, protection, mode)
             } catch {
-                // Made by somebody else between the two: written over then.
+                // Another program made the file in between: overwrite it.
                 guard error == .fileExists else { throw error }
             }
         }

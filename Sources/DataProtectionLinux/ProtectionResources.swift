@@ -1,13 +1,13 @@
 internal import WardSystem
 
-/// The resource values that Foundation does not know on Linux.
+/// The resource values that Foundation lacks on Linux.
 enum ProtectionResources {
     static let keys: Set<URLResourceKey> = [
         .fileProtectionKey, .volumeSupportsFileProtectionKey, .isExcludedFromBackupKey,
     ]
 
-    /// Those of `keys` that are asked for, and that the item has. Throws 260 and so on where there
-    /// is no item.
+    /// The values of the wanted keys among `keys` that the item has. Throws `CocoaError`, 260 where
+    /// there is no item.
     static func values(
         _ wanted: some Sequence<URLResourceKey>, ofItemAt path: String
     ) throws -> [URLResourceKey: Any] {
@@ -46,13 +46,14 @@ enum ProtectionResources {
         }
     }
 
-    /// Sets one of `keys`; false where it is none of them, or is nil or can't be set, which
-    /// Foundation passes over too.
+    /// Sets the value of one of `keys`. Returns false for other keys. A nil value and a read-only
+    /// key are ignored, as Foundation does.
     static func set(
         _ value: Any?, _ key: URLResourceKey, ofItemAt path: String
     ) throws -> Bool {
         if keys.contains(key), Paths.isLink(path) {
-            // Resource values are the link's own, and it can have none of these (row I10).
+            // Resource values belong to the link itself, and a link can have none of these (row
+            // I10).
             throw FileFailure.plain(.notPermitted, path, .writing)
         }
         switch (key, value) {

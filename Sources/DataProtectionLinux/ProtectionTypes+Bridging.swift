@@ -1,8 +1,9 @@
-/// As on Apple's platforms, where the type is a string of Objective-C: `attributes[.protectionKey]
-/// as? String`, as well as `as? FileProtectionType`, and `FileProtectionType.complete as NSObject`.
+/// Bridges to `NSString`, because on Apple's platforms the type is a string of Objective-C. So
+/// `attributes[.protectionKey] as? String` works, as well as `as? FileProtectionType` and
+/// `FileProtectionType.complete as NSObject`.
 ///
-/// On Linux a cast to `String` does not go by way of the bridge, a cast from an `NSString` does: so
-/// what the library puts into dictionaries is one.
+/// On Linux a cast to `String` does not use this bridge, but a cast from an `NSString` does.
+/// Therefore the library puts an `NSString` into dictionaries.
 extension FileProtectionType: @retroactive _ObjectiveCBridgeable {
     public func _bridgeToObjectiveC() -> NSString { NSString(string: rawValue) }
 
@@ -26,7 +27,7 @@ extension FileProtectionType: @retroactive _ObjectiveCBridgeable {
     }
 }
 
-/// As `FileProtectionType`.
+/// Bridges like `FileProtectionType`.
 extension URLFileProtection: _ObjectiveCBridgeable {
     public func _bridgeToObjectiveC() -> NSString { NSString(string: rawValue) }
 

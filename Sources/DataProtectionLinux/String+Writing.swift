@@ -1,6 +1,6 @@
 extension StringProtocol {
-    /// As Foundation's; the file has its directory's class. What is refused because the volume is
-    /// locked says so (`DataProtectionError.locked`).
+    /// Writes as Foundation does; the file has the class of its directory. If the volume's lock is
+    /// the reason of a failure, the error tells it (`DataProtectionError.locked`).
     public func write(to url: URL, atomically: Bool, encoding: String.Encoding) throws {
         do {
             try self.FoundationEssentials::write(
@@ -10,7 +10,7 @@ extension StringProtocol {
         }
     }
 
-    /// As `write(to:atomically:encoding:)`.
+    /// The same as `write(to:atomically:encoding:)`.
     public func write(
         toFile path: some StringProtocol, atomically: Bool, encoding: String.Encoding
     ) throws {

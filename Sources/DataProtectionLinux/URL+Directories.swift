@@ -1,22 +1,23 @@
 extension URL {
-    /// As Foundation's; in a container (`ward container run`) it is the container.
+    /// Foundation's directory; in a container (`ward container run`), the container.
     public static var homeDirectory: URL { FileManager.default.homeDirectoryForCurrentUser }
 
-    /// As Foundation's; in a container it is the container's `tmp`.
+    /// Foundation's directory; in a container, the container's `tmp`.
     public static var temporaryDirectory: URL { FileManager.default.temporaryDirectory }
 
-    /// Apple's, which Foundation lacks on Linux: `FileManager`'s directory of that kind.
+    /// The directory for documents, as `FileManager` tells it. Foundation lacks this property on
+    /// Linux.
     public static var documentsDirectory: URL { userDirectory(.documentDirectory, "Documents") }
 
-    /// Apple's, which Foundation lacks on Linux.
+    /// The library directory, as `FileManager` tells it.
     public static var libraryDirectory: URL { userDirectory(.libraryDirectory, "Library") }
 
-    /// Apple's, which Foundation lacks on Linux.
+    /// The directory for application support files, as `FileManager` tells it.
     public static var applicationSupportDirectory: URL {
         userDirectory(.applicationSupportDirectory, ".local/share")
     }
 
-    /// Apple's, which Foundation lacks on Linux.
+    /// The directory for caches, as `FileManager` tells it.
     public static var cachesDirectory: URL { userDirectory(.cachesDirectory, ".cache") }
 
     private static func userDirectory(

@@ -1,16 +1,17 @@
 extension URLResourceValues {
-    /// The class of the file, or the one that a directory gives; nil off a ward volume, and where
-    /// the key was not asked for. To be set by `NSURL.setResourceValue(_:forKey:)`, as on iOS.
+    /// The class of a file, or the class that a directory gives to new files. Nil off a ward
+    /// volume, and where the key was not requested. `NSURL.setResourceValue(_:forKey:)` sets it, as
+    /// on iOS.
     public var fileProtection: URLFileProtection? {
         carried[.fileProtectionKey] as? URLFileProtection
     }
 
-    /// Whether the item lies on a ward volume.
+    /// Whether the item lies on a ward volume; nil where the key was not requested.
     public var volumeSupportsFileProtection: Bool? {
         carried[.volumeSupportsFileProtectionKey] as? Bool
     }
 
-    /// As Foundation's, with the values of this module.
+    /// All of Foundation's values, with the values of this module.
     public var allValues: [URLResourceKey: Any] {
         var all = self.Foundation::allValues
         guard !carried.isEmpty else { return all }
@@ -18,10 +19,9 @@ extension URLResourceValues {
         return all.merging(carried) { $1 }
     }
 
-    /// Foundation's type has no place for keys that it does not know, and it must stay Foundation's
-    /// type: a call with another result would not be preferred to Foundation's, but be ambiguous.
-    /// The only property for values of any kind is that for quarantine, which means nothing on
-    /// Linux.
+    /// The values of this module. Foundation's type has no place for unknown keys. It must stay
+    /// Foundation's type: a call with another result type would be ambiguous, not preferred. Its
+    /// only property for values of any kind is the quarantine, which has no meaning on Linux.
     var carried: [URLResourceKey: Any] {
         get { quarantineProperties?[Self.carrierName] as? [URLResourceKey: Any] ?? [:] }
         set { quarantineProperties = [Self.carrierName: newValue] }
@@ -31,8 +31,8 @@ extension URLResourceValues {
 }
 
 extension URL {
-    /// As Foundation's, with `.fileProtectionKey`, `.volumeSupportsFileProtectionKey` and
-    /// `.isExcludedFromBackupKey`.
+    /// Foundation's resource values, and those of `.fileProtectionKey`,
+    /// `.volumeSupportsFileProtectionKey` and `.isExcludedFromBackupKey`. Throws `CocoaError`.
     public func resourceValues(forKeys keys: Set<URLResourceKey>) throws -> URLResourceValues {
         let others = keys.subtracting(ProtectionResources.keys)
         guard isFileURL, others.count < keys.count else {
@@ -47,7 +47,8 @@ extension URL {
         return values
     }
 
-    /// As Foundation's, with `isExcludedFromBackup`.
+    /// Sets resource values as Foundation does, and also `isExcludedFromBackup`. Throws
+    /// `CocoaError`.
     public mutating func setResourceValues(_ values: URLResourceValues) throws {
         if isFileURL, let excluded = values.isExcludedFromBackup {
             _ = try ProtectionResources.set(excluded, .isExcludedFromBackupKey, ofItemAt: path)

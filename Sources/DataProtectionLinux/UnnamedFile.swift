@@ -1,18 +1,20 @@
 internal import CWardLinux
 internal import WardSystem
 
-/// A file that gets its class before its first byte, and its name when it is complete: `O_TMPFILE`,
-/// the attribute, linkat(2) (row O15 of the semantics). Where the kernel has no `O_TMPFILE` for
-/// FUSE (before 6.2), a hidden directory of that class beside it does the same. What has no name
-/// when the value goes is gone.
+/// A file that gets its class before its first byte, and its name when it is complete. The steps
+/// are `O_TMPFILE`, the attribute and linkat(2) (row O15 of the semantics).
+///
+/// Before Linux 6.2 the kernel has no `O_TMPFILE` for FUSE. There a hidden directory of that class
+/// beside the file does the same. A file without a name is removed with this value.
 struct UnnamedFile: ~Copyable {
     /// Open for reading and writing.
     let descriptor: OwnedDescriptor
-    /// The hidden directory, removed when the value goes, and the file's name there.
+    /// The hidden directory, removed with this value. The file in it is named `new`.
     private let staging: String?
 
-    /// Created in `directory`; its class is the directory's unless one is given. `mode` as of
-    /// open(2), with the umask. `staged`: in a hidden directory, as on kernels that need it.
+    /// Makes the file in `directory`, with that directory's class where `protection` is nil. The
+    /// `mode` is that of open(2), before the umask. With `staged` it uses the hidden directory of
+    /// older kernels.
     init(
         in directory: String, protection: FileProtectionType?, mode: mode_t, staged: Bool = false
     ) throws(Errno) {
@@ -27,7 +29,7 @@ struct UnnamedFile: ~Copyable {
             descriptor = file
             staging = nil
         } catch {
-            // EISDIR: a kernel that does not know the flag.
+            // EISDIR: the kernel does not know the flag.
             guard error == .notSupported || error == .isDirectory else { throw error }
             let staging = try UnnamedFile.makeStaging(in: directory, protection)
             do throws(Errno) {
@@ -53,7 +55,7 @@ struct UnnamedFile: ~Copyable {
         let staging = "\(directory)/.ward-new-\(UUID().uuidString)"
         try Syscall.mkdirat(AT_FDCWD, staging, 0o700)
         do throws(Errno) {
-            // Without one asked for it is the directory's own, which this one has inherited.
+            // Without `protection`, `staging` has inherited the class of `directory`.
             if let protection {
                 try VolumeAttributes.setProtection(protection, ofItemAt: staging)
             }
@@ -64,14 +66,14 @@ struct UnnamedFile: ~Copyable {
         return staging
     }
 
-    /// Writes and syncs.
+    /// Writes `bytes` and syncs them.
     func write(_ bytes: UnsafeRawBufferPointer) throws(Errno) {
         guard let start = bytes.baseAddress, !bytes.isEmpty else { return }
         try Syscall.writeAll(descriptor.rawValue, start, bytes.count)
         try Syscall.fsync(descriptor.rawValue)
     }
 
-    /// Gives it a name. Throws `EEXIST` where that is taken.
+    /// Gives the file a name. Throws `EEXIST` where the name is taken.
     func link(to path: String) throws(Errno) {
         if let staging {
             try Syscall.linkat(AT_FDCWD, staging + "/new", AT_FDCWD, path)
@@ -82,7 +84,7 @@ struct UnnamedFile: ~Copyable {
         }
     }
 
-    /// Gives it the name of what is there, which is replaced in one step.
+    /// Gives the file the name `path`, in one step, in place of an existing item.
     func replace(_ path: String) throws(Errno) {
         let temporary = "\(Paths.directory(of: path))/.ward-new-\(UUID().uuidString)"
         try link(to: temporary)
@@ -95,5 +97,5 @@ struct UnnamedFile: ~Copyable {
     }
 }
 
-/// `__O_TMPFILE | O_DIRECTORY`, open(2); behind _GNU_SOURCE.
+/// `__O_TMPFILE | O_DIRECTORY` of open(2), which glibc declares only with _GNU_SOURCE.
 private let temporaryFileFlag: Int32 = 0o20_000_000 | O_DIRECTORY

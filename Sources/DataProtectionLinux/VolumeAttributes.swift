@@ -1,35 +1,34 @@
 internal import CWardLinux
 internal import WardSystem
 
-/// The attributes by which a ward volume tells programs where they are, and takes classes.
+/// The extended attributes by which a ward volume identifies itself and takes classes.
 enum VolumeAttributes {
-    /// How the names of all of ward's begin.
+    /// The prefixes of all attributes of ward.
     static let prefixes = ["user.ward.", "system.ward."]
     static let protection = ClassAttribute.name
     static let volume = "user.ward.volume"
-    /// On a file: backups leave it out.
+    /// Set on items that backups leave out.
     static let backupExclusion = "user.ward.backup-excluded"
 
-    /// Longest value read, bytes: XATTR_SIZE_MAX, xattr(7).
+    /// The longest value in bytes: XATTR_SIZE_MAX, xattr(7).
     private static let maximumBytes = 65536
 
     enum Place { case volume, elsewhere, unreachable }
 
-    /// Where the item at `path` lies, or what a link there leads to.
+    /// Tells where the item at `path` lies; symbolic links are followed.
     static func place(of path: String) -> Place {
         do throws(Errno) {
             _ = try value(volume, at: path)
             return .volume
         } catch {
             if error == .noData || error == .notSupported { return .elsewhere }
-            // Attributes are for who may read the item (xattr(7)); what file system it is on
-            // anybody may know.
+            // Reading an attribute needs the right to read the item (xattr(7)). statfs(2) does not.
             return error == .permissionDenied && isOnOtherFileSystem(path)
                 ? .elsewhere : .unreachable
         }
     }
 
-    /// Whether a volume can't be what it lies on: a volume is a FUSE file system.
+    /// Whether the item certainly lies on no volume, because its file system is not FUSE.
     private static func isOnOtherFileSystem(_ path: String) -> Bool {
         var status = statfs()
         return statfs(path, &status) == 0 && UInt32(truncatingIfNeeded: status.f_type) != fuseMagic
@@ -38,11 +37,11 @@ enum VolumeAttributes {
     /// FUSE_SUPER_MAGIC, statfs(2).
     private static let fuseMagic: UInt32 = 0x6573_5546
 
-    /// Whether it lies on a mounted ward volume.
+    /// Whether the item lies on a mounted ward volume.
     static func isOnVolume(_ path: String) -> Bool { place(of: path) == .volume }
 
-    /// The value of an attribute. Throws `ENODATA` or `EOPNOTSUPP` where there is none, and what
-    /// else getxattr(2) says.
+    /// The value of an attribute. Throws `ENODATA` or `EOPNOTSUPP` where there is none, and other
+    /// errors of getxattr(2).
     static func value(_ name: String, at path: String) throws(Errno) -> [UInt8] {
         var buffer = [UInt8](repeating: 0, count: 256)
         while true {
@@ -65,14 +64,14 @@ enum VolumeAttributes {
         }
     }
 
-    /// Succeeds where there is none.
+    /// Removes an attribute; a missing attribute is no error.
     static func remove(_ name: String, at path: String) throws(Errno) {
         guard ward_removexattr(path, name) == 0 || errno == ENODATA else {
             throw Errno(rawValue: errno)
         }
     }
 
-    /// The names of the attributes that setxattr(2) may set again on another file.
+    /// The names of the attributes that setxattr(2) may also set on another file.
     static func names(at path: String) -> [String] {
         var buffer = [UInt8](repeating: 0, count: maximumBytes)
         let count = ward_listxattr(path, &buffer, buffer.count)
@@ -84,8 +83,8 @@ enum VolumeAttributes {
     /// semantics).
     static func protection(ofItemAt path: String) throws(Errno) -> FileProtectionType? {
         do throws(Errno) {
-            // Another file system may store an attribute of that name; only a volume has the other
-            // one.
+            // Another file system may store an attribute of the class's name. Only a volume has
+            // this one.
             _ = try value(volume, at: path)
             return FileProtectionType(rawValue: try text(protection, at: path))
         } catch {
@@ -95,9 +94,11 @@ enum VolumeAttributes {
         }
     }
 
-    /// Row I7: re-wraps the key of a file, or changes what is created in a directory. The owner
-    /// may, also of what nobody may write, as on iOS. Throws `EOPNOTSUPP` off a volume: other file
-    /// systems would store the attribute, and protect nothing.
+    /// Re-wraps the key of a file, or changes the class of new items in a directory (row I7). The
+    /// owner may do it, also for a read-only file, as on iOS.
+    ///
+    /// Throws `EOPNOTSUPP` off a volume: other file systems would store the attribute and protect
+    /// nothing.
     static func setProtection(
         _ wanted: FileProtectionType, ofItemAt path: String
     ) throws(Errno) {

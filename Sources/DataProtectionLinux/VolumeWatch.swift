@@ -3,19 +3,19 @@ import Synchronization
 internal import WardControl
 internal import WardSystem
 
-/// Follows one volume for everybody in this process who wants to know: one thread and one
-/// connection, from the first subscriber to the last.
+/// Follows one volume for all its subscribers in this process. One thread and one connection live
+/// from the first subscription to the last.
 final class VolumeWatch: Sendable {
     typealias Listener = @Sendable (ProtectedData.Event) -> Void
 
-    /// Longest wait between two attempts to find the daemon.
+    /// The longest pause between two attempts to find the daemon.
     private static let maximumPauseMilliseconds = 1000
     private static let watches = Mutex<[String: VolumeWatch]>([:])
 
     private struct State {
         var listeners: [UInt64: Listener] = [:]
         var nextID: UInt64 = 0
-        /// False until the first look was taken.
+        /// Whether `snapshot` was read at least once.
         var hasBegun = false
         var snapshot: ProtectedData.Snapshot?
         var interrupter: ControlInterrupter?
@@ -24,12 +24,12 @@ final class VolumeWatch: Sendable {
 
     private let path: String
     private let state = Mutex(State())
-    /// Signalled at the end, for the pause between two attempts.
+    /// Signalled at the end, which cuts the pause between two attempts short.
     private let ending = DispatchSemaphore(value: 0)
 
     private init(_ path: String) { self.path = path }
 
-    /// Ends with `cancel` or, where that is not called, with the process.
+    /// A subscription. It ends with `cancel`, or else with the process.
     struct Subscription: Sendable {
         fileprivate let watch: VolumeWatch
         fileprivate let id: UInt64
@@ -37,8 +37,8 @@ final class VolumeWatch: Sendable {
         func cancel() { watch.unsubscribe(id) }
     }
 
-    /// `listener` is called with `began` at once, or as soon as it is known, then with each event,
-    /// one after the other.
+    /// Calls `listener` with `began` as soon as the state is known, then with each event, one after
+    /// the other.
     static func subscribe(_ path: String, _ listener: @escaping Listener) -> Subscription {
         watches.withLock { watches in
             let watch = watches[path] ?? VolumeWatch(path)
@@ -46,8 +46,8 @@ final class VolumeWatch: Sendable {
             let id = watch.state.withLock { state in
                 state.nextID += 1
                 state.listeners[state.nextID] = listener
-                // With the lock held, so that nothing comes before it; nobody waits for a listener
-                // that is new.
+                // The mutex stays locked, so that no event comes before this one. A new listener
+                // can't block.
                 if state.hasBegun { listener(ProtectedData.Event(.began, state.snapshot)) }
                 return state.nextID
             }
@@ -78,14 +78,15 @@ final class VolumeWatch: Sendable {
         while true {
             if follow() { pause = 10 }
             if state.withLock({ $0.isEnded }) { return }
-            // Nobody serves it, or too many follow it already: then it is asked again and again.
+            // No daemon serves the volume, or the daemon has too many followers: look again and
+            // again.
             look()
             if ending.wait(timeout: .now() + .milliseconds(pause)) == .success { return }
             pause = min(pause * 2, VolumeWatch.maximumPauseMilliseconds)
         }
     }
 
-    /// Returns when the connection is lost; false where there was none.
+    /// Follows the events until the connection is lost. Returns false where there was none.
     private func follow() -> Bool {
         guard let client = try? ControlClient(volumeAt: path, timeout: .seconds(10)),
             let interrupter = try? client.interrupter()
@@ -110,9 +111,11 @@ final class VolumeWatch: Sendable {
 
     private func look() { update(to: ProtectedData.Snapshot(ofVolumeAt: path)) }
 
-    /// Called on the watch's thread only, so that everybody is told in order, and without the lock:
-    /// a listener may wake a task, and a task that is being cancelled has its own lock and
-    /// unsubscribes.
+    /// Tells all listeners about a change. Only the watch's thread calls it, so all listeners get
+    /// the events in order.
+    ///
+    /// Listeners are called without the mutex. A listener may wake a task and take the task's lock,
+    /// and a task that is cancelled holds that lock while it unsubscribes.
     private func publish(_ change: @Sendable (inout State) -> ProtectedData.Event?) {
         let (event, listeners) = state.withLock { state in
             (change(&state), Array(state.listeners.values))
@@ -121,7 +124,7 @@ final class VolumeWatch: Sendable {
         for listener in listeners { listener(event) }
     }
 
-    /// What holds, seen without the events that led there.
+    /// Takes a new snapshot, without the events that led to it.
     private func update(to snapshot: ProtectedData.Snapshot?) {
         publish { state in
             let before = state.snapshot
@@ -168,7 +171,7 @@ final class VolumeWatch: Sendable {
         }
     }
 
-    /// Of a signal of one class.
+    /// The kind of a signal about one class; nil for other events.
     private static func kind(_ name: String) -> ProtectedData.Event.Kind? {
         switch ControlEvent.Kind(rawValue: name) {
         case .willBecomeUnavailable: .willBecomeUnavailable

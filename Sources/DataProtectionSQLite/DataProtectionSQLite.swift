@@ -1,6 +1,6 @@
-// `import DataProtectionSQLite` in place of `import SQLite3`: the C interface of SQLite, with the
-// flags of Apple's SQLite that ask for a protection class, and an open that means them. On Apple's
-// platforms it is SQLite3 and nothing else.
+// `import DataProtectionSQLite` in place of `import SQLite3`. This is the C interface of SQLite. It
+// has the flags of Apple's SQLite that ask for a protection class, and an open call that honours
+// them. On Apple's platforms it is SQLite3 and nothing else.
 #if os(Linux)
     @_exported import CWardSQLite3
     import DataProtection
@@ -9,25 +9,26 @@
     /// Class A, for `sqlite3_open_v2`.
     public let SQLITE_OPEN_FILEPROTECTION_COMPLETE: Int32 = 0x0010_0000
     // swift-format-ignore: AlwaysUseLowerCamelCase
-    /// Class B.
+    /// Class B, for `sqlite3_open_v2`.
     public let SQLITE_OPEN_FILEPROTECTION_COMPLETEUNLESSOPEN: Int32 = 0x0020_0000
     // swift-format-ignore: AlwaysUseLowerCamelCase
-    /// Class C.
+    /// Class C, for `sqlite3_open_v2`.
     public let SQLITE_OPEN_FILEPROTECTION_COMPLETEUNTILFIRSTUSERAUTHENTICATION: Int32 = 0x0030_0000
     // swift-format-ignore: AlwaysUseLowerCamelCase
-    /// Class D.
+    /// Class D, for `sqlite3_open_v2`.
     public let SQLITE_OPEN_FILEPROTECTION_NONE: Int32 = 0x0040_0000
     // swift-format-ignore: AlwaysUseLowerCamelCase
-    /// The bits of all of them.
+    /// The bits of all four flags.
     public let SQLITE_OPEN_FILEPROTECTION_MASK: Int32 = 0x0070_0000
 
     // swift-format-ignore: AlwaysUseLowerCamelCase
-    /// As SQLite's (https://www.sqlite.org/c3ref/open.html). With one of the flags above and
-    /// `SQLITE_OPEN_CREATE` a database that is not there is made with that class, and its side
-    /// files follow it; one that is there keeps its own, as on iOS.
+    /// Opens a database as SQLite does (https://www.sqlite.org/c3ref/open.html).
     ///
-    /// Where the class can't be had now, or off a ward volume (`DataProtection.policy`), nothing is
-    /// made: `SQLITE_CANTOPEN`.
+    /// With one of the flags above and `SQLITE_OPEN_CREATE`, a missing database is made with that
+    /// class, and its side files follow it. An existing database keeps its class, as on iOS.
+    ///
+    /// Returns `SQLITE_CANTOPEN`, and makes no file, where the class can't be had now, or off a
+    /// ward volume (`DataProtection.policy`).
     public func sqlite3_open_v2(
         _ filename: UnsafePointer<CChar>?, _ connection: UnsafeMutablePointer<OpaquePointer?>?,
         _ flags: Int32, _ vfs: UnsafePointer<CChar>?
@@ -42,10 +43,10 @@
                 try Data().write(
                     to: URL(fileURLWithPath: path), options: [.withoutOverwriting, option])
             } catch CocoaError.fileWriteFileExists {
-                // A database, or what somebody has made meanwhile.
+                // A database, or a file that another program has just made.
             } catch {
-                // SQLite's own error, and a connection that tells it, for a file that is not there
-                // and is not to be made.
+                // Without SQLITE_OPEN_CREATE, SQLite reports its own error for the missing file,
+                // with a connection that has the error.
                 plain &= ~SQLITE_OPEN_CREATE
             }
         }
@@ -60,9 +61,10 @@
         SQLITE_OPEN_FILEPROTECTION_NONE: .noFileProtection,
     ]
 
-    /// SQLite's reading of a file name (https://www.sqlite.org/uri.html).
+    /// A file name as SQLite reads it (https://www.sqlite.org/uri.html).
     struct DatabaseName {
-        /// Nil for a database that is in no file, or that the name says not to make.
+        /// The file to make; nil for a database without a file, and where the name forbids making
+        /// it.
         let pathToCreate: String?
 
         init(_ name: UnsafePointer<CChar>, _ flags: Int32) {
@@ -76,7 +78,7 @@
             let query = rest.firstIndex(of: "?").map { rest[rest.index(after: $0)...] } ?? ""
             rest = rest.prefix { $0 != "?" }
             if rest.hasPrefix("//") {
-                // An authority: empty, or "localhost".
+                // Skip an authority, which is empty or "localhost".
                 rest = rest.dropFirst(2).drop { $0 != "/" }
             }
             let mode = query.split(separator: "&").last { $0.hasPrefix("mode=") }

@@ -1,2 +1,2 @@
-// A device of one's own for tests: a real volume, mounted in a temporary directory, whose clock,
-// lock and passcode the test holds in its hand. Begin with `SimulatedDevice`.
+// Simulated devices for tests: real volumes, mounted in temporary directories. The test controls
+// the clock, the lock and the passcode. Begin with `SimulatedDevice`.

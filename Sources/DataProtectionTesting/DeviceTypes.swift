@@ -1,68 +1,69 @@
 import WardFormat
 import WardSimulation
 
-/// A class of files: `complete` (A), `completeUnlessOpen` (B),
+/// A protection class: `complete` (A), `completeUnlessOpen` (B),
 /// `completeUntilFirstUserAuthentication` (C), `none` (D) or `completeWhenUserInactive` (CX).
 public typealias ProtectionClass = WardFormat.ProtectionClass
 
-/// What a program did to its files, as far as their classes are concerned:
-/// `SimulatedDevice.audit()`.
+/// The report about a program's files and their classes, by `SimulatedDevice.audit()`.
 public typealias Audit = WardSimulation.Audit
 
-/// Something that an audit found and that should not be.
+/// A mistake that an audit found.
 public typealias Finding = WardSimulation.Finding
 
-/// Something that a program did, or was refused, to a file because of its class: who, what, class,
-/// state.
+/// An event of a program and a file that is due to the file's class: program, file, class, state.
 public typealias FileEvent = WardSimulation.FileEvent
 
-/// Why a simulated device can't be made, or does not do what it was asked to: what was tried, why
-/// not, and the next step.
+/// The error of a simulated device: what failed, the reason, and the next step.
 public typealias SimulatorError = WardSimulation.SimulatorError
 
-/// The states of a device's lock, as docs/semantics.md names them.
+/// The states of a device's lock, named as in docs/semantics.md.
 public enum DeviceState: String, Sendable, CaseIterable {
-    /// No passcode is set: nothing is ever withheld.
+    /// No passcode is set, and no class is ever withheld.
     case noPasscode
-    /// Booted, passcode not given yet: only class D can be read, and new files of class B made.
+    /// Booted, without an unlock yet: only class D can be read, and new files of class B can be
+    /// made.
     case beforeFirstUnlock
+    /// All classes can be read.
     case unlocked
-    /// Locked, and the grace period still runs: everything can be read.
+    /// Locked, and the grace period still runs: all classes can be read.
     case locking
-    /// Classes A and B can't be opened.
+    /// Locked: classes A and B can't be opened.
     case locked
 }
 
 /// When a lock takes class A away.
 public enum LockTiming: Sendable {
-    /// After the grace period: `advance(by:)` makes it pass.
+    /// After the grace period, which passes by `advance(by:)`.
     case afterGracePeriod
     /// Before `lock` returns.
     case now
 }
 
-/// A process that has a file or directory of the device in use.
+/// A process that uses a file or directory of the device.
 public struct FileHolder: Sendable, Equatable {
+    /// The process ID.
     public var pid: Int
+    /// The user ID of the process.
     public var uid: Int
-    /// The command name, as `/proc/PID/comm` has it.
+    /// The command name, as in `/proc/PID/comm`.
     public var program: String
-    /// Inside the volume.
+    /// The path inside the volume.
     public var path: String
-    /// Nil where it is not known.
+    /// The file's class; nil where it is not known.
     public var protectionClass: ProtectionClass?
-    /// `read`, `write`, `readWrite`, `path`, `mapped`, `mappedForWriting`, `workingDirectory` or
-    /// `rootDirectory`.
+    /// One of `read`, `write`, `readWrite`, `path`, `mapped`, `mappedForWriting`,
+    /// `workingDirectory` and `rootDirectory`.
     public var use: String
 }
 
-/// What a program did while it was watched: `SimulatedDevice.recording(_:)`.
+/// The report about code that `SimulatedDevice.recording(_:)` ran.
 public struct Recording<Value> {
-    /// What the watched code returned.
+    /// The value that the code returned.
     public var value: Value
-    /// What it was refused.
+    /// The calls that were refused because of a class.
     public var denials: [FileEvent]
-    /// Files with content that it deleted or replaced while they could not be read.
+    /// The files with content that were deleted or replaced while they could not be read.
     public var removedUnread: [FileEvent]
 }
 

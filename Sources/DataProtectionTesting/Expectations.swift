@@ -1,12 +1,12 @@
 import WardFormat
 import WardSimulation
 
-/// What a test expected of a program's files, and what was there instead. Thrown, so that it fails
-/// a test in any framework.
+/// An expectation about a program's files that was not met. It is thrown, so it fails a test in any
+/// framework.
 public struct UnmetExpectation: Error, Sendable, CustomStringConvertible {
-    /// "nothing is touched that can't be read".
+    /// The expectation in words, such as "nothing is touched that can't be read".
     public var expectation: String
-    /// What speaks against it, one line each.
+    /// The observations against the expectation, one line each.
     public var evidence: [String]
 
     public var description: String {
@@ -16,9 +16,11 @@ public struct UnmetExpectation: Error, Sendable, CustomStringConvertible {
 }
 
 extension SimulatedDevice {
-    /// Expects that `launch`, run before first unlock, touches nothing that it can't read then:
-    /// what a push, an alarm or a background fetch does to an app on a phone that was restarted in
-    /// a pocket. The device stays before first unlock.
+    /// Expects that `launch`, run before first unlock, uses no file that it can't read then. It
+    /// stands for the launch by a push, an alarm or a background fetch on a phone that was
+    /// restarted in a pocket. The device stays before first unlock.
+    ///
+    /// - Throws: `UnmetExpectation`, and the errors of `launch`.
     @discardableResult
     public func expectNothingDeniedBeforeFirstUnlock<Value>(
         isolation: isolated (any Actor)? = #isolation, _ launch: () async throws -> Value
@@ -27,14 +29,16 @@ extension SimulatedDevice {
         return try await expectNothingDenied(isolation: isolation, launch)
     }
 
-    /// Expects that `body` is refused nothing because of a class, in whatever state the device is.
+    /// Expects that no call of `body` is refused because of a class, in the device's present state.
+    ///
+    /// - Throws: `UnmetExpectation`, and the errors of `body`.
     @discardableResult
     public func expectNothingDenied<Value>(
         isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> Value
     ) async throws -> Value {
         let name = try await state.rawValue
         let recording = try await outcome(isolation: isolation, of: body)
-        // The refusals say more than the error that came of them.
+        // The refusals say more than the error that follows from them.
         var evidence = recording.denials.map(\.description)
         if case .failure(let error) = recording.value, !evidence.isEmpty {
             evidence.append("and then it threw \(error)")
@@ -43,16 +47,20 @@ extension SimulatedDevice {
         return try recording.value.get()
     }
 
-    /// Expects that no file with content was ever deleted or replaced while it could not be read:
-    /// the way apps that take "locked" for "damaged" destroy what people have.
+    /// Expects that no file with content was deleted or replaced while it could not be read. An app
+    /// that takes "locked" for "damaged" destroys its user's files in this way.
+    ///
+    /// - Throws: `UnmetExpectation`.
     public func expectNothingRemovedUnread() async throws {
         try SimulatedDevice.require(
             "no file is deleted or replaced while it can't be read",
             try await removedUnread.map(\.description))
     }
 
-    /// Expects that every file in a directory and below it has this class. `directory`: inside the
-    /// volume; "" for all. One without any file is not as expected either.
+    /// Expects that a directory has files, and that every file in it and below it has this class.
+    /// The path `directory` is inside the volume; "" means the whole volume.
+    ///
+    /// - Throws: `UnmetExpectation`.
     public func expectFiles(
         under directory: String = "", are protectionClass: ProtectionClass
     ) async throws {
@@ -68,9 +76,11 @@ extension SimulatedDevice {
                 : others.map { "\($0.path) is class \($0.protectionClass.name)" })
     }
 
-    /// Expects that an audit finds nothing, or only kinds that are allowed here: no database with
-    /// side files of another class, no readable copy of a protected file, nothing removed unread.
-    /// Needs a device that is not locked.
+    /// Expects that an audit finds nothing, or only findings of the allowed kinds. Findings are,
+    /// for example, a database with side files of another class, a readable copy of a protected
+    /// file, and a file removed unread. The device must not be locked.
+    ///
+    /// - Throws: `UnmetExpectation`.
     @discardableResult
     public func expectCleanAudit(
         allowing allowed: Set<Finding.Kind> = []

@@ -1,8 +1,9 @@
 import WardControl
 
-/// The events that were there at one moment, so that those of later can be told from them.
+/// The events known at one moment, which tells later events from them.
 struct SeenEvents {
-    /// Sequences begin anew with each daemon; its times do not.
+    /// The key of an event. Each daemon counts sequence numbers from the beginning, so the time is
+    /// part of the key.
     private struct Key: Hashable {
         var sequence: Int
         var time: String
@@ -16,7 +17,7 @@ struct SeenEvents {
         }
     }
 
-    /// Those that came since, and those that came again: with the count of since.
+    /// The events that came since, and the repeated ones with the count since.
     func new(in events: [ControlEvent]) -> [ControlEvent] {
         events.compactMap { event in
             let seen = counts[Key(sequence: event.sequence, time: event.time)] ?? 0

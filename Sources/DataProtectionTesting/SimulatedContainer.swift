@@ -3,19 +3,19 @@ import Synchronization
 import WardContainers
 import WardFormat
 
-/// What an app is entitled to, as Xcode's entitlements files say it: the class of its container,
-/// its groups, its team.
+/// The entitlements of an app, as in Xcode's entitlements files: the class of its container, its
+/// groups, its team.
 public typealias Entitlements = WardContainers.Entitlements
 
-/// Why a property list can't be taken for entitlements.
+/// The reason why a property list is not valid as entitlements.
 public typealias EntitlementsError = WardContainers.EntitlementsError
 
-/// Why a container can't be made or removed.
+/// The reason why a container can't be made or removed.
 public typealias ContainerError = WardContainers.ContainerError
 
 extension Entitlements {
-    /// Of an app whose container has this class (nil: the volume's default), and that shares these
-    /// groups.
+    /// The entitlements of an app with a container of this class (nil: the volume's default) that
+    /// shares these groups.
     public init(
         _ protectionClass: ProtectionClass?, groups: [String] = [], team: String? = nil
     ) throws(EntitlementsError) {
@@ -23,38 +23,43 @@ extension Entitlements {
             dataProtection: protectionClass?.fileProtectionName, groups: groups, team: team)
     }
 
-    /// From an entitlements file of an Xcode project, XML or binary.
+    /// Reads an entitlements file of an Xcode project, XML or binary. Throws `EntitlementsError`,
+    /// and the errors of reading the file.
     public init(contentsOf url: URL) throws {
         try self.init(propertyList: [UInt8](Data(contentsOf: url)))
     }
 
-    /// From the text of one.
+    /// Reads the text of an entitlements file.
     public init(propertyList text: String) throws(EntitlementsError) {
         try self.init(propertyList: Array(text.utf8))
     }
 }
 
-/// The container of an app, or of an extension, on a simulated device: what an installation makes
-/// there.
+/// The container of an app, or of an extension, on a simulated device, as an installation makes it.
 ///
 /// ```swift
 /// let app = try await device.makeContainer("org.example.diary", entitlements: entitlements)
-/// try await app.run { try Diary().add("Monday: rain.") }       // Diary finds its files by FileManager
+/// try await app.run { try Diary().add("Monday: rain.") }  // Diary finds its files by FileManager
 /// ```
 public struct SimulatedContainer: Sendable {
+    /// The identifier of the app or extension.
     public let id: String
-    /// Absolute.
+    /// The absolute path of the container.
     public let path: String
-    /// The class that new files in it get where nothing else says, when it was made.
+    /// The class of new files in the container where neither the caller nor a directory says
+    /// another. The value is that of the container's creation.
     public let protectionClass: ProtectionClass
 
     /// `path` as a URL.
     public var url: URL { URL(fileURLWithPath: path, isDirectory: true) }
+    /// The container's directory for documents.
     public var documents: URL { directory(ContainerLayout.documents) }
+    /// The container's directory for application support files.
     public var applicationSupport: URL { directory(ContainerLayout.applicationSupport) }
+    /// The container's directory for caches.
     public var caches: URL { directory(ContainerLayout.caches) }
 
-    /// What a program that is started is to have in its environment to run in this container.
+    /// The environment variables for a program that should run in this container.
     public var environment: [String: String] {
         Dictionary(
             uniqueKeysWithValues: ContainerContext.environment(root: path).map {
@@ -62,12 +67,13 @@ public struct SimulatedContainer: Sendable {
             })
     }
 
-    /// Runs `body` as this app: `NSHomeDirectory()`,
-    /// `FileManager.url(for:in:appropriateFor:create:)`,
-    /// `containerURL(forSecurityApplicationGroupIdentifier:)` and their like of the library
-    /// `DataProtection` answer from this container, in the current task, those it starts as its
-    /// children, and, as `enter()` has it, on queues, threads and in detached tasks, where no other
-    /// container is entered meanwhile.
+    /// Runs `body` as this app.
+    ///
+    /// The directories of the library `DataProtection` are then those of this container:
+    /// `NSHomeDirectory()`, `FileManager.url(for:in:appropriateFor:create:)`,
+    /// `containerURL(forSecurityApplicationGroupIdentifier:)` and others. This holds in the current
+    /// task and its child tasks. On queues, threads and in detached tasks it holds as with
+    /// `enter()`, while no other container is entered.
     public func run<Value>(
         isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> Value
     ) async rethrows -> Value {
@@ -76,20 +82,20 @@ public struct SimulatedContainer: Sendable {
         return try await ContainerContext.$assumedRoot.withValue(path) { try await body() }
     }
 
-    /// Makes the whole process this app, on every thread, until the value that is returned is told
-    /// to `leave()` or goes: for `setUp()` and `tearDown()`, and for code that works on queues of
-    /// its own.
+    /// Makes the whole process this app, on every thread, until `leave()` is called on the returned
+    /// value or the value is released. It is for `setUp()` and `tearDown()`, and for code with its
+    /// own queues.
     ///
-    /// A process is in one container at a time. Where several are entered, code that no `run`
-    /// surrounds is in none of them: then, and as long as a device of this process exists and no
-    /// container is entered, the user's directories are places where nothing can be written, and
-    /// standard error says so. Tests that enter are to be `.serialized`.
+    /// A process is in one container at a time. If several are entered, code outside of `run` is in
+    /// no container. In that case the user's directories can't be written, and standard error says
+    /// so. The same holds while this process has a device and has entered no container. Tests that
+    /// use this must be `.serialized`.
     ///
-    /// `UserDefaults` is Foundation's, and stays with the home directory that the process has:
-    /// start a program with `environment` for it.
+    /// `UserDefaults` is Foundation's, and stays in the home directory of the process. To test it,
+    /// start a program with `environment`.
     public func enter() -> Stay { Stay(path) }
 
-    /// A process in a container.
+    /// The time that the process spends in a container.
     public final class Stay: Sendable {
         private let path: String
         private let isOver = Atomic<Bool>(false)
@@ -99,7 +105,7 @@ public struct SimulatedContainer: Sendable {
             ContainerContext.enter(path)
         }
 
-        /// Leaves it; a second time does nothing.
+        /// Leaves the container. A second call does nothing.
         public func leave() {
             if !isOver.exchange(true, ordering: .acquiringAndReleasing) {
                 ContainerContext.leave(path)
@@ -115,9 +121,11 @@ public struct SimulatedContainer: Sendable {
 }
 
 extension SimulatedDevice {
-    /// Makes the container of an app or an extension, and those of its groups that are not there:
-    /// what an installation does. In every state; for one that is there nothing of it is changed,
-    /// as with an update.
+    /// Makes the container of an app or an extension, and the missing containers of its groups, as
+    /// an installation does. It works in every state of the device. An existing container does not
+    /// change, as in an update.
+    ///
+    /// - Throws: `ContainerError`.
     public func makeContainer(
         _ id: String, kind: ContainerKind = .application, entitlements: Entitlements? = nil
     ) async throws -> SimulatedContainer {
@@ -134,14 +142,16 @@ extension SimulatedDevice {
                 ?? .completeUntilFirstUserAuthentication)
     }
 
-    /// Removes a container with all that is in it, and the groups that nothing else names: what
+    /// Removes a container with its content, and the groups that no other container names, as
     /// deleting an app does.
+    ///
+    /// - Throws: `ContainerError`.
     public func removeContainer(_ id: String) async throws {
         let name = try ContainerID(id)
         try await changeContainers { _ = try $0.remove(name) }
     }
 }
 
-/// What a container is for: `application`, `extension`; a `group` is made by the first app that
+/// The kind of a container: `application` or `extension`. A `group` is made by the first app that
 /// names it.
 public typealias ContainerKind = WardContainers.ContainerKind

@@ -7,8 +7,8 @@ import WardFormat
 import WardSimulation
 import WardSystem
 
-/// A device for one test: a real volume, mounted in a temporary directory and served by a process
-/// of its own, with a clock that only the test moves.
+/// A device for one test: a real volume, mounted in a temporary directory. A process of its own
+/// serves it, and only the test moves its clock.
 ///
 /// ```swift
 /// let device = try await SimulatedDevice(passcode: "1234")
@@ -19,33 +19,37 @@ import WardSystem
 /// try await device.unlock()
 /// ```
 ///
-/// Everything of it is gone when `remove()` returns, and soon after its last reference went or the
-/// test's process ended, by a crash too. As many as are wanted live side by side.
+/// `remove()` removes the device with all its files. The release of the last reference does so soon
+/// after, and so does the end of the test's process, also by a crash. Many devices can exist side
+/// by side.
 ///
-/// Concurrency: any task; one call at a time reaches the device, in no order but that of a task's
-/// own calls.
+/// Concurrency: any task may call. The device handles one call at a time. Only calls of one task
+/// are in order.
+///
+/// The calls throw `SimulatorError`, or the error of the device's daemon.
 public final class SimulatedDevice: Sendable {
-    /// Where the volume is mounted: plain files for the program under test.
+    /// The mount point of the volume. The program under test sees plain files there.
     public let path: String
-    /// The passcode it was made with; nil without one.
+    /// The passcode that the device was made with; nil without one.
     public let passcode: String?
     private let process: SimulatorProcess
-    /// Calls wait for the device, which is no place to do so in the pool of Swift's tasks.
+    /// Calls block until the device answers, so they run here and not in the pool of Swift's tasks.
     private let queue = DispatchQueue(label: "org.ward.simulated-device")
     private let isCounted = Atomic<Bool>(true)
 
     /// `path` as a URL.
     public var url: URL { URL(fileURLWithPath: path, isDirectory: true) }
 
-    /// Makes and mounts a volume; it is unlocked, in state `noPasscode` where `passcode` is nil.
+    /// Makes and mounts a volume. It is unlocked, or in state `noPasscode` where `passcode` is nil.
     ///
     /// - Parameters:
-    ///   - passcode: The device's; nil: none is set, and nothing is ever withheld.
-    ///   - gracePeriod: From a lock to the loss of class A, on the device's own clock.
-    ///   - defaultClass: Of new files where neither the caller nor the directory says.
+    ///   - passcode: The device's passcode. With nil none is set, and no class is ever withheld.
+    ///   - gracePeriod: The time from a lock to the loss of class A, on the device's own clock.
+    ///   - defaultClass: The class of new files where neither the caller nor the directory says
+    ///     another.
     ///
-    /// Throws `SimulatorError`: without `/dev/fuse` or the program `ward`, with what to install or
-    /// to allow.
+    /// - Throws: `SimulatorError` without `/dev/fuse` or the program `ward`. The error says what to
+    ///   install or to allow.
     public init(
         passcode: String? = "1234", gracePeriod: Duration = .seconds(10),
         defaultClass: ProtectionClass = .completeUntilFirstUserAuthentication
@@ -62,7 +66,8 @@ public final class SimulatedDevice: Sendable {
 
     deinit { countNoMore() }
 
-    /// The directories of whoever runs the tests are theirs again, when this was the last device.
+    /// Counts this device as removed. After the last one, the process gets the user's own
+    /// directories again.
     private func countNoMore() {
         if isCounted.exchange(false, ordering: .acquiringAndReleasing) {
             ContainerContext.countDevices(-1)
@@ -80,7 +85,7 @@ public final class SimulatedDevice: Sendable {
 
     // MARK: The lock
 
-    /// The state now.
+    /// The present state.
     public var state: DeviceState {
         get async throws {
             let status = try await control { try $0.status() }
@@ -88,15 +93,16 @@ public final class SimulatedDevice: Sendable {
         }
     }
 
-    /// Locks, as the button does: protected files stay readable for the grace period. With `.now`
-    /// they are closed when it returns.
+    /// Locks the device, as its button does: protected files stay readable for the grace period.
+    /// With `.now` they are closed when the call returns.
     @discardableResult
     public func lock(_ timing: LockTiming = .afterGracePeriod) async throws -> DeviceState {
         let name = try await control { try $0.lock(now: timing == .now) }
         return try SimulatedDevice.state(named: name)
     }
 
-    /// Unlocks with this passcode, or with the one it was made with. Throws where it is wrong.
+    /// Unlocks with this passcode, or with the passcode of the device's creation. Throws where it
+    /// is wrong.
     @discardableResult
     public func unlock(_ passcode: String? = nil) async throws -> DeviceState {
         guard let passcode = passcode ?? self.passcode else { return try await state }
@@ -106,22 +112,22 @@ public final class SimulatedDevice: Sendable {
         return try SimulatedDevice.state(named: name)
     }
 
-    /// Moves the device's clock; returns when everything that fell due is done, a lock's end first
-    /// of all.
+    /// Moves the device's clock. Returns when all timers that fell due have run, the end of a lock
+    /// among them.
     @discardableResult
     public func advance(by duration: Duration) async throws -> DeviceState {
         let name = try await control { try $0.advance(seconds: duration / .seconds(1)) }
         return try SimulatedDevice.state(named: name)
     }
 
-    /// Back to before first unlock, as a boot would, while the program under test runs on.
-    /// `restart()` is the harder way, with every descriptor lost.
+    /// Returns to the state before first unlock, as a boot does, while the program under test goes
+    /// on. With `restart()` also every descriptor is lost.
     @discardableResult
     public func reboot() async throws -> DeviceState {
         try SimulatedDevice.state(named: try await control { try $0.reboot() })
     }
 
-    /// Whether files of this class can be opened now.
+    /// Whether files of a class can be opened now.
     public func availability(of protectionClass: ProtectionClass) async throws -> Bool {
         let status = try await control { try $0.status() }
         return status.classes.first { $0.letter == protectionClass.letter }?.available ?? false
@@ -129,42 +135,43 @@ public final class SimulatedDevice: Sendable {
 
     // MARK: What goes wrong
 
-    /// Kills the process that serves the volume: every access fails until `restart()`.
+    /// Kills the process that serves the volume. Every access fails until `restart()`.
     public func kill() async throws {
         try await perform { try $0.kill() }
     }
 
-    /// Ends the process that serves the volume, where it still runs, and starts it again: before
-    /// first unlock, with every descriptor of before lost.
+    /// Starts the process that serves the volume again, and ends the old one if it still runs. The
+    /// device is then before first unlock, and all older descriptors are lost.
     public func restart() async throws {
         try await perform { _ = try $0.restart() }
     }
 
-    /// What needs room fails with ENOSPC from here on, as on a full disk; what is there can be read
-    /// and overwritten.
+    /// Makes the device full: calls that need space fail with ENOSPC. Existing data can be read and
+    /// overwritten.
     public func runOutOfSpace() async throws {
         try await control { try $0.setFull(true) }
     }
 
-    /// There is room again.
+    /// Ends `runOutOfSpace()`.
     public func makeSpace() async throws {
         try await control { try $0.setFull(false) }
     }
 
     // MARK: Seeing
 
-    /// Everything that was refused because of a file's class so far: who, what, class, state. The
-    /// same again soon after is one with a count, and of a storm of different ones the rest is one.
+    /// The calls that were refused because of a file's class until now: program, file, class,
+    /// state. A quick repetition is counted in the same event. In a storm of different refusals,
+    /// one event stands for the rest.
     public var denials: [FileEvent] {
         get async throws { try await events(.denied) }
     }
 
-    /// Files with content that were deleted, or replaced by others, while they could not be read.
+    /// The files with content that were deleted or replaced while they could not be read.
     public var removedUnread: [FileEvent] {
         get async throws { try await events(.removedUnread) }
     }
 
-    /// Who has which files open.
+    /// The processes that use files of the device, and the files.
     public var holders: [FileHolder] {
         get async throws {
             try await control { try $0.holders() }.holders.map {
@@ -177,13 +184,14 @@ public final class SimulatedDevice: Sendable {
         }
     }
 
-    /// Files by class, and what should not be. In state `unlocked` all contents are compared; else
-    /// what can be opened.
+    /// Files by class, and the mistakes found. In state `unlocked` all contents are compared, in
+    /// other states those that can be opened.
     public func audit() async throws -> Audit {
         try await perform { try $0.audit() }
     }
 
-    /// What was refused, and what was removed unread, while `body` ran.
+    /// Runs `body` and reports the refusals and the files removed unread in that time. Throws the
+    /// errors of `body`.
     public func recording<Value>(
         isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> Value
     ) async throws -> Recording<Value> {
@@ -193,7 +201,7 @@ public final class SimulatedDevice: Sendable {
             removedUnread: recording.removedUnread)
     }
 
-    /// As `recording`, for whoever has something to say about what was thrown, too.
+    /// Like `recording`, for a caller that also needs the error of `body`.
     func outcome<Value>(
         isolation: isolated (any Actor)?, of body: () async throws -> Value
     ) async throws -> Recording<Result<Value, any Error>> {
@@ -222,8 +230,7 @@ public final class SimulatedDevice: Sendable {
 
     // MARK: The end
 
-    /// Unmounts the volume and removes everything of it; returns when that is done. Later calls
-    /// throw.
+    /// Unmounts the volume and removes all its files. Returns when that is done. Later calls throw.
     public func remove() async throws {
         defer { countNoMore() }
         try await perform { try $0.end() }
@@ -250,14 +257,14 @@ public final class SimulatedDevice: Sendable {
     private func control<Value: Sendable>(
         _ body: @escaping @Sendable (ControlClient) throws -> Value
     ) async throws -> Value {
-        // Each mount has a socket of its own: `restart` makes another.
+        // Each mount has its own socket, and `restart` makes another mount.
         let path = path
         return try await SimulatedDevice.run(on: queue) {
             try body(ControlClient(volumeAt: path))
         }
     }
 
-    /// Containers are made through the mount, as any program could.
+    /// Changes containers through the mount, as any program could.
     func changeContainers<Value: Sendable>(
         _ body: @escaping @Sendable (VolumeContainers) throws -> Value
     ) async throws -> Value {

@@ -2,7 +2,7 @@
     import Testing
     import WardFormat
 
-    /// Gives a test, or each test of a suite, a device of its own: `SimulatedDevice.current`.
+    /// Gives a test, or each test of a suite, its own device: `SimulatedDevice.current`.
     ///
     /// ```swift
     /// @Test(.simulatedDevice(passcode: "1234")) func diaryIsLocked() async throws {
@@ -14,7 +14,7 @@
         let gracePeriod: Duration
         let defaultClass: ProtectionClass
 
-        /// Each test has its own, not the suite one.
+        /// A suite passes the trait to its tests, so that each test has its own device.
         public var isRecursive: Bool { true }
 
         public func scopeProvider(

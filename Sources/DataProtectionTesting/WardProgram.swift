@@ -4,9 +4,9 @@ import WardSimulation
 
 /// The program `ward` that serves simulated devices.
 enum WardProgram {
-    /// `WARD_BINARY`, which then has to be right; else `ward` beside this program (SwiftPM builds
-    /// it there for who depends on this library); else the first in `PATH`. Checked for what it
-    /// needs to mount.
+    /// Finds the program. The first of these decides: `WARD_BINARY`, which must be valid; `ward`
+    /// beside this program; `PATH`. SwiftPM builds `ward` beside the program for packages that
+    /// depend on this library. Throws where the program is missing or this machine can't mount.
     static func find() throws(SimulatorError) -> String {
         try checkMachine()
         let environment = ProcessInfo.processInfo.environment
@@ -22,8 +22,8 @@ enum WardProgram {
         throw missing("no program ward lies beside \(beside.joined(separator: ", ")) or in PATH")
     }
 
-    /// Before anything is started: without these nothing can be mounted, and the reason is worth a
-    /// test's first line.
+    /// Throws where this machine can't mount, so that a test reports the reason before it starts
+    /// anything.
     private static func checkMachine() throws(SimulatorError) {
         guard access("/dev/fuse", F_OK) == 0 else {
             throw SimulatorError(
@@ -33,7 +33,7 @@ enum WardProgram {
         }
     }
 
-    /// Directories of this program and of the test bundle, where that is another file.
+    /// The directories of this program and, where it is another file, of the test bundle.
     private static func places() -> [String] {
         var places: [String] = []
         let own = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")

@@ -1,7 +1,7 @@
 import WardFormat
 
-/// Runs `body` with a device of its own, removed when it returns or throws. For XCTest, and
-/// wherever there is no trait:
+/// Runs `body` with its own device, which is removed when `body` returns or throws. It is for
+/// XCTest, and for other code without the trait:
 ///
 /// ```swift
 /// func testDiaryIsLocked() async throws {
@@ -9,7 +9,8 @@ import WardFormat
 /// }
 /// ```
 ///
-/// `SimulatedDevice.current` is the device while it runs.
+/// `SimulatedDevice.current` is the device while `body` runs. Throws `SimulatorError`, and the
+/// errors of `body`.
 public func withSimulatedDevice<Value>(
     passcode: String? = "1234", gracePeriod: Duration = .seconds(10),
     defaultClass: ProtectionClass = .completeUntilFirstUserAuthentication,
@@ -34,8 +35,9 @@ public func withSimulatedDevice<Value>(
 extension SimulatedDevice {
     @TaskLocal static var currentDevice: SimulatedDevice?
 
-    /// The device of the test that runs: below the trait `.simulatedDevice()` or
-    /// `withSimulatedDevice`. Anywhere else it ends the process: a mistake of the test's.
+    /// The device of the running test, by the trait `.simulatedDevice()` or by
+    /// `withSimulatedDevice`. In other places the call ends the process, because it is a mistake of
+    /// the test.
     public static var current: SimulatedDevice {
         guard let device = currentDevice else {
             preconditionFailure(

@@ -1,8 +1,8 @@
 // `import DataProtectionXCTest` in place of `import XCTest`.
 //
-// XCTest on Linux brings all of Foundation along, whose calls are then ambiguous with those of
-// DataProtection, or stand alone and protect nothing. So its declarations are re-exported one by
-// one: an import of one declaration brings no module along.
+// On Linux, XCTest re-exports all of Foundation. Foundation's calls are then ambiguous with those
+// of DataProtection, or are the only ones and protect nothing. So this module re-exports XCTest's
+// declarations one by one: the import of one declaration does not import its module.
 @_exported import DataProtection
 
 #if os(Linux)

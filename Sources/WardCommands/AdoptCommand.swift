@@ -81,7 +81,7 @@ struct AdoptCommand: ParsableCommand {
         } catch {
             throw CommandFailure(AdoptCommand.what, copy.path, error)
         }
-        // What was written has to open; the loader also finishes what it finds unfinished.
+        // Check that the written volume opens. The loader also finishes interrupted changes.
         _ = try VolumeDirectory.open(copy.path, AdoptCommand.what)
         report(copy, file, adoption, wasInUse, console)
     }

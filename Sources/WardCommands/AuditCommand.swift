@@ -60,7 +60,7 @@ struct AuditCommand: ParsableCommand {
         let console = options.console
         let connection = try target.connect(AuditCommand.what)
         let status = try connection.status()
-        // An audit of what can't be entered would find nothing.
+        // An audit of a directory that can't be entered would find nothing.
         do throws(Errno) {
             _ = try Syscall.stat(status.mountpoint)
         } catch {

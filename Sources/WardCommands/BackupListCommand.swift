@@ -95,7 +95,7 @@ struct BackupListCommand: ParsableCommand {
         }
     }
 
-    /// A reader who went away is no failure; a full disk is.
+    /// A reader that closed the pipe is no failure; a full disk is.
     private static func write(_ body: () throws(Errno) -> Void) {
         do throws(Errno) {
             try body()

@@ -56,7 +56,7 @@ struct BackupRunCommand: ParsableCommand {
         let what = BackupRunCommand.what
         let source = try BackupSource(volume, what)
         let hold = try BackupRunCommand.hold(source)
-        // From here on, so that the lists go whatever ends this.
+        // Installed before the lists are made, so that a signal can't leave them behind.
         let signals = ForwardedSignals()
         let lists = try makeLists(source)
         var before = BackupSnapshot()
@@ -79,7 +79,7 @@ struct BackupRunCommand: ParsableCommand {
         let code = try execute(source, lists, signals)
         lists.remove()
         var after = BackupSnapshot()
-        // The command's exit code counts, whatever is found now.
+        // The command's exit code counts, regardless of the second look.
         let sawAllAgain =
             (try? source.look(what, stamps: true, console) { directory in
                 after.add(directory)
@@ -97,7 +97,7 @@ struct BackupRunCommand: ParsableCommand {
         throw ExitCode(code)
     }
 
-    /// Nil where nobody serves the volume.
+    /// Returns nil where no daemon serves the volume.
     private static func hold(_ source: BackupSource) throws(CommandFailure) -> ControlClient? {
         guard let mounted = source.mounted else { return nil }
         do throws(ControlError) {

@@ -78,7 +78,7 @@ struct CheckCommand: ParsableCommand {
 
     // MARK: The keybag
 
-    /// `opens`: the copy that is good is put in the other's place, as at every opening.
+    /// Checks both keybag copies. `opens`: opening the keybag replaces a bad copy by the good one.
     private func checkKeybag(
         _ path: String, opens: Bool, _ findings: Findings
     ) throws(CommandFailure) {
@@ -220,7 +220,7 @@ struct CheckCommand: ParsableCommand {
 
     // MARK: Telling
 
-    /// What was found, told as it comes, by any thread.
+    /// Prints findings as they come, from any thread.
     private final class Findings: Sendable {
         private let console: Console
         private let state = Mutex((all: 0, repaired: 0))
@@ -233,7 +233,7 @@ struct CheckCommand: ParsableCommand {
             state.withLock { state in
                 state.all += 1
                 if finding.isRepaired { state.repaired += 1 }
-                // One at a time.
+                // Under the mutex, so that findings are not mixed.
                 show(finding)
             }
         }

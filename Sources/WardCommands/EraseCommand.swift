@@ -85,8 +85,8 @@ struct EraseCommand: ParsableCommand {
             "a recovery kit made before still opens what is left of it: destroy the kit as well")
     }
 
-    /// The passcode that the daemon of a mounted volume wants; nil where it wants none, or none is
-    /// to be asked for.
+    /// The passcode for the daemon of a mounted volume; nil where none is set, or none can be asked
+    /// for.
     private func secret(
         for target: EraseTarget, _ console: Console
     ) throws(CommandFailure) -> SecretBox? {
@@ -113,7 +113,7 @@ struct EraseCommand: ParsableCommand {
         return try EraseTarget(named: volume!, EraseCommand.what)
     }
 
-    /// Twice: whether, and which.
+    /// Asks twice: whether to erase, and the volume's name.
     private func confirm(_ target: EraseTarget) throws {
         let refusal = { (why: String) in
             CommandFailure(
@@ -155,13 +155,13 @@ struct EraseCommand: ParsableCommand {
     }
 }
 
-/// One volume that is to be erased, by whatever way there is to it.
+/// A volume to erase, and the way to reach its keys.
 private struct EraseTarget {
     private enum Way {
-        /// Its daemon also wipes the keys in memory.
+        /// The daemon also wipes the keys in memory.
         case mounted(VolumeConnection)
         case unmounted(KeybagStore)
-        /// Without its keybag: erased before, damaged, or lost.
+        /// The keybag is erased, damaged or lost; only the key remains.
         case key
     }
 
@@ -172,7 +172,7 @@ private struct EraseTarget {
     private let way: Way
     private let what: String
 
-    /// What is to be typed.
+    /// The name that the user must type.
     var name: String {
         path?.split(separator: "/").last.map(String.init) ?? uuid
     }
@@ -192,8 +192,8 @@ private struct EraseTarget {
                 (uuid, wasErased) = (store.parameters.uuidString, false)
                 way = .unmounted(store)
             } catch {
-                // A keybag that is not authentic may name another volume: only where that has no
-                // key left either.
+                // A keybag that is not authentic may name another volume. Go on only where that
+                // volume has no key left either.
                 guard error.code == .erased, let found = KeybagStore.volumeUUID(in: path) else {
                     var failure = CommandFailure(what, path, error)
                     if error.code != .notAVolume {
@@ -209,7 +209,7 @@ private struct EraseTarget {
         }
     }
 
-    /// A daemon that is dead or does not let us in is no reason not to erase.
+    /// A dead or unreachable daemon must not prevent the erase.
     private static func find(
         _ volume: String, _ what: String
     ) throws(CommandFailure) -> PasscodeTarget {
@@ -235,7 +235,7 @@ private struct EraseTarget {
         let mounted = RuntimeDirectory().mounted().first { $0.uuid == uuid }
         self.uuid = uuid
         path = mounted?.volume
-        // As above: a daemon that can't be asked is no reason not to erase.
+        // As in `find`: an unreachable daemon must not prevent the erase.
         if let mounted,
             let connection = try? VolumeConnection(
                 what, path: mounted.mountpoint,
@@ -254,13 +254,13 @@ private struct EraseTarget {
         }
     }
 
-    /// Whether the daemon erases at once with the passcode alone.
+    /// Whether the daemon erases at once only with the passcode.
     func wantsPasscode() throws(CommandFailure) -> Bool {
         guard case .mounted(let connection) = way else { return false }
         return try connection.status().passcodeSet
     }
 
-    /// Takes back what was announced; whether there was anything.
+    /// Cancels an announced erase. Returns whether there was one.
     func cancel() throws(CommandFailure) -> Bool {
         guard case .mounted(let connection) = way else {
             throw CommandFailure(
@@ -278,12 +278,12 @@ private struct EraseTarget {
         return access(directory.effaceableKeyPath, F_OK) == 0
     }
 
-    /// Returns when the daemon has erased what was announced, and its mount is gone.
+    /// Waits until the daemon has done the announced erase and its mount is gone.
     func waitForTheErase() throws(CommandFailure) {
         guard case .mounted(let connection) = way else { return }
         do throws(ControlError) {
             while try connection.client.status().eraseInSeconds != nil { usleep(200_000) }
-            // It is being done, or was taken back: then the volume is still served.
+            // The erase runs now, or it was cancelled and the volume is still served.
             try connection.client.setTimeout(.seconds(5))
             try connection.client.waitForEnd()
         } catch {
@@ -306,7 +306,7 @@ private struct EraseTarget {
         }
     }
 
-    /// Nil where it is done; else the seconds after which the daemon does it.
+    /// Returns nil where the volume is erased, else the seconds until the daemon erases it.
     func erase(passcode: SecretBox?) throws(CommandFailure) -> Double? {
         switch way {
         case .mounted(let connection):
@@ -318,10 +318,10 @@ private struct EraseTarget {
                 }
                 try connection.client.waitForEnd()
             } catch {
-                // The daemon's answer counts, a wrong passcode above all.
+                // The daemon's refusal counts, for example of a wrong passcode.
                 if case .volume = error.code { throw CommandFailure(what, path, error) }
-                // A daemon that does not do it can't keep it from being done; what it has in memory
-                // goes with its mount.
+                // A daemon that fails must not prevent the erase. Its keys in memory go with its
+                // mount.
                 try eraseKey()
                 throw CommandFailure(what, path, error)
             }
@@ -339,8 +339,8 @@ private struct EraseTarget {
         return nil
     }
 
-    /// A daemon that can't be found from here keeps its keys until its mount ends: that must not
-    /// pass for erased.
+    /// Throws where a daemon that can't be reached still serves the volume: it has the keys in
+    /// memory, so the volume is not erased yet.
     private func requireNoDaemon() throws(CommandFailure) {
         guard let path else { return }
         do throws(Errno) {

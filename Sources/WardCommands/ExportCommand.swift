@@ -84,8 +84,8 @@ struct ExportCommand: ParsableCommand {
         }
     }
 
-    /// The target, made where it is missing; refused where something else is in it, or it would be
-    /// copied into itself.
+    /// Returns the target directory and makes it where it is missing. Throws where it holds other
+    /// files, or lies in the volume or its backing directory.
     private func prepare(_ head: ClassList.Head) throws(CommandFailure) -> String {
         let what = "cannot export to"
         let place: String
@@ -94,7 +94,7 @@ struct ExportCommand: ParsableCommand {
         } catch {
             throw CommandFailure(what, directory, errno: error)
         }
-        // Before anything is made there.
+        // Checked before anything is made there.
         for path in [place, Path.parent(place)] where FileClass.isOnWard(path) {
             let volume = try? ExtendedAttribute.text(of: ExtendedAttribute.wardVolume, path: path)
             if volume == head.volume {

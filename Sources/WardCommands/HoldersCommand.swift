@@ -32,7 +32,7 @@ struct HoldersCommand: ParsableCommand {
     }
 }
 
-/// Holders in lines.
+/// Text for the list of holders.
 enum HolderText {
     static func lines(_ report: HolderReport, _ console: Console) -> [String] {
         if console.isJSON { return report.holders.map { $0.json.text() } }
@@ -54,7 +54,7 @@ enum HolderText {
             }
     }
 
-    /// What is not in the lines.
+    /// Notes about holders that the lines do not show.
     static func notes(_ report: HolderReport) -> [String] {
         var notes: [String] = []
         if report.leftOut > 0 { notes.append("\(Text.grouped(report.leftOut)) more were left out") }
@@ -71,7 +71,7 @@ enum HolderText {
         return notes
     }
 
-    /// "read", "mapped for writing".
+    /// The words for a use, such as "mapped for writing".
     static func use(_ name: String) -> String {
         switch Holder.Use(rawValue: name) {
         case .readWrite: "read, write"

@@ -70,7 +70,7 @@ struct ImportCommand: ParsableCommand {
         if copy.failed > 0 { throw ExitCode(ExitStatus.someFailed.rawValue) }
     }
 
-    /// Makes the directory to import to where there is none, in a volume; true where it did.
+    /// Makes the target directory in a volume where it is missing. Returns true where it did.
     private func makeTarget() throws(CommandFailure) -> Bool {
         let what = "cannot import to"
         if access(mountpoint, F_OK) == 0 || errno != ENOENT {
@@ -110,7 +110,7 @@ struct ImportCommand: ParsableCommand {
             hint: "name the directories in it one by one", status: .badData)
     }
 
-    /// Nil: a directory like any other.
+    /// Reads the list of classes; nil for a directory without one.
     private func readList() throws(CommandFailure) -> ClassList? {
         let what = ImportCommand.what
         let path = Path.joined(directory, ClassList.fileName)
@@ -143,7 +143,7 @@ struct ImportCommand: ParsableCommand {
         }
     }
 
-    /// Everything has reached the daemon; this has the store keep it.
+    /// Syncs the backing store: the daemon has everything, but it may not be durable yet.
     private func makeDurable() throws(CommandFailure) {
         let what = "cannot make durable what was imported to"
         let volume = try VolumeConnection(what, path: mountpoint).status().volume

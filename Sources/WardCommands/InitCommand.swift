@@ -96,7 +96,7 @@ struct InitCommand: ParsableCommand {
         try report(path, parameters, state, kitPath, code, console)
     }
 
-    /// Everything but the keybag.
+    /// Makes all files of a volume but the keybag.
     static func makeRoot(
         _ path: String, _ parameters: VolumeParameters, _ defaultClass: ProtectionClass,
         _ volumeKey: borrowing SecretBytes
@@ -116,7 +116,8 @@ struct InitCommand: ParsableCommand {
         }
     }
 
-    /// From the option, or, where a person sits at a terminal, from an answer; nil: none is wanted.
+    /// The path for a recovery kit, from the option or from the user's answer; nil where none is
+    /// wanted.
     private func recoveryKitPath(_ console: Console) throws(CommandFailure) -> String? {
         if let recoveryKit { return try RecoveryKitFile.path(recoveryKit) }
         guard console.mayAsk, !console.isQuiet, !passcode.isGiven, Console.isTerminal(0),
@@ -126,7 +127,7 @@ struct InitCommand: ParsableCommand {
         let answer: String? = {
             guard let terminal = try? TerminalPrompt() else { return nil }
             while let line = try? terminal.readLine(question) {
-                // A kit in a file that is called "no" is what nobody wants.
+                // The user means yes or no and not a file of that name.
                 guard ["n", "no", "y", "yes"].contains(line.lowercased()) else { return line }
                 console.note(
                     "the name of a new file, as in /media/usb/papers.kit, or nothing at all")

@@ -57,7 +57,7 @@ struct ListCommand: ParsableCommand {
         console.results(entries.lazy.map { $0.line(open, columns, console.output) })
     }
 
-    /// False where the path is no directory.
+    /// Lists recursively; returns false where the path is no directory.
     private func listAll(_ open: Set<String>, _ console: Console) throws -> Bool {
         DescriptorLimit.raise()
         let node = try OwnedDescriptor(opening: path, OpenFlag.path)
@@ -73,7 +73,7 @@ struct ListCommand: ParsableCommand {
     }
 }
 
-/// The columns that -l adds, wide enough for all entries.
+/// The columns of `-l`, wide enough for all entries.
 struct ListColumns {
     private let ownerWidth: Int
     private let sizeWidth: Int
@@ -90,7 +90,7 @@ struct ListColumns {
     }
 }
 
-/// One line of `ward ls`.
+/// An entry of `ward ls`.
 struct ListedEntry {
     enum Kind: String {
         case file, directory, link, other
@@ -99,17 +99,17 @@ struct ListedEntry {
     var name: [UInt8]
     var kind: Kind
     var protectionClass: ProtectionClass?
-    /// Of a symbolic link.
+    /// The target of a symbolic link.
     var target: [UInt8]?
-    /// All of `st_mode`.
+    /// The complete `st_mode`.
     var mode: mode_t
     var uid: uid_t
     var gid: gid_t
     var sizeBytes: Int
-    /// The last change of the content, since 1970.
+    /// The last change of the content, in time since 1970.
     var modified: timespec
 
-    /// As ls(1) shows it: "-rw-r--r--".
+    /// The mode as ls(1) shows it: "-rw-r--r--".
     var modeText: String {
         let letter =
             switch mode & S_IFMT {
@@ -135,14 +135,14 @@ struct ListedEntry {
         return text
     }
 
-    /// "anna:users", numbers where nobody has them.
+    /// The owner, such as "anna:users"; numbers where there is no name.
     var owner: String {
         let user = getpwuid(uid).map { String(cString: $0.pointee.pw_name) } ?? "\(uid)"
         let group = getgrgid(gid).map { String(cString: $0.pointee.gr_name) } ?? "\(gid)"
         return user + ":" + group
     }
 
-    /// One line of the list; `open`: the classes that can be opened now.
+    /// A line of the list. `open`: the classes that can be opened now.
     func line(_ open: Set<String>, _ columns: ListColumns?, _ style: Style) -> String {
         let letter = Text.padded(protectionClass?.letter ?? "-", 2)
         let answer =
@@ -157,13 +157,13 @@ struct ListedEntry {
         return "\(letter)  \(answer)  \(columns?.text(self) ?? "")\(shown)\(pointer)"
     }
 
-    /// Whether a file's content can be opened now; nil for what has no content of its own.
+    /// Whether the file's content can be opened now; nil for entries without content.
     func readable(_ open: Set<String>) -> Bool? {
         guard kind == .file, let protectionClass else { return nil }
         return open.contains(protectionClass.letter)
     }
 
-    /// `directory`: where it is, for a list of more than one.
+    /// `directory`: the entry's directory, in lists of several directories.
     func json(_ readable: Bool?, in directory: String? = nil) -> JSONValue {
         let text = String(decoding: name, as: UTF8.self)
         return .object(present: [
@@ -183,7 +183,7 @@ struct ListedEntry {
         ])
     }
 
-    /// The content of a directory, or the one file (or with `itself`, directory) that `path` is.
+    /// The content of a directory. For a file, or with `itself`, the entry of `path` alone.
     static func entries(at path: String, itself: Bool) throws(Errno) -> [ListedEntry] {
         let node = try OwnedDescriptor(opening: path, OpenFlag.path)
         let status = try Syscall.fstat(node.rawValue)
@@ -195,8 +195,8 @@ struct ListedEntry {
         return try entries(of: directory.rawValue)
     }
 
-    /// The content of an open directory, sorted by name. Each one is asked for by some system calls
-    /// that wait for the daemon: several at a time.
+    /// The content of an open directory, sorted by name. Several threads look at entries, because
+    /// each look waits for the daemon.
     static func entries(of directory: Int32) throws(Errno) -> [ListedEntry] {
         let names = try DirectoryReading.names(in: directory)
         let found = Parallel.map(

@@ -76,7 +76,7 @@ struct LockCommand: ParsableCommand {
         if !isAnyLocked { throw ExitCode(ExitStatus.noPasscode.rawValue) }
     }
 
-    /// The volume that was named, and those that are mounted under it in the same place.
+    /// The named volume, and volumes that its mount hides in the same place.
     private func namedVolumes() throws(CommandFailure) -> [FoundVolume] {
         let found = try target.find(VolumeLocking.what)
         guard let mount = found.mount else { return [found] }
@@ -86,7 +86,7 @@ struct LockCommand: ParsableCommand {
         return [found] + hidden.map { FoundVolume(mount: $0, record: nil) }
     }
 
-    /// As the mount table tells them, and this user's records those that it does not show.
+    /// All volumes of the mount table, and those that only this user's records show.
     private static func everyVolume(_ failures: inout [CommandFailure]) -> [FoundVolume] {
         let mounts = VolumeMount.all(ownedBy: geteuid() == 0 ? nil : geteuid())
             .map { FoundVolume(mount: $0, record: nil) }
@@ -115,7 +115,7 @@ struct LockCommand: ParsableCommand {
             ]))
     }
 
-    /// False where a lock changes nothing.
+    /// Reports the outcome; returns false where a lock changes nothing.
     private static func report(
         _ outcome: VolumeLocking.Outcome, _ volume: FoundVolume, _ console: Console
     ) -> Bool {

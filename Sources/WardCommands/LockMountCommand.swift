@@ -4,9 +4,9 @@ import Glibc
 import WardControl
 import WardSystem
 
-/// Started by `ward lock` for each volume, never by a person: locks one volume through its mount,
-/// as the user who may enter it. In a process of its own, because a mount whose daemon hangs holds
-/// whoever asks it, and because a process takes another user's identity as a whole.
+/// Internal command: `ward lock` starts one for each volume. It locks one volume through its mount,
+/// as the user who may enter it. A separate process, because a mount whose daemon hangs blocks its
+/// callers. Also, a process changes its user as a whole.
 struct LockMountCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "lock-mount", abstract: "Lock one volume through its mount.",
@@ -38,7 +38,7 @@ struct LockMountCommand: ParsableCommand {
             return .object(
                 present: [
                     ("errno", .int(Int64(error.rawValue))),
-                    // A lock that can't end otherwise cuts the mount off.
+                    // The lock was requested: if it can't end otherwise, it cuts the mount off.
                     ("wasAsked", wasAsked ? .bool(true) : nil),
                 ])
         }
@@ -48,13 +48,13 @@ struct LockMountCommand: ParsableCommand {
             ])
     }
 
-    /// For good: real, effective and saved numbers, and no other group. The kernel lets nobody else
-    /// in, fuse(4).
+    /// Becomes the owner permanently: real, effective and saved IDs, and no supplementary groups.
+    /// The kernel admits no other user, fuse(4).
     private func becomeOwner() throws(Errno) {
         _ = try Syscall.check { setgroups(0, nil) }
         _ = try Syscall.check { setgid(group) }
         _ = try Syscall.check { setuid(owner) }
-        // So that /proc/self is this user's again; there is nothing secret in this process.
+        // Makes /proc/self belong to this user again; this process holds no secret.
         _ = ward_prctl(4 /* PR_SET_DUMPABLE */, 1)
     }
 }

@@ -55,7 +55,7 @@ struct MountCommand: ParsableCommand {
                 .run(console)
             return
         }
-        // Read before anything is started: a mistake here must leave nothing behind.
+        // Read before the daemon starts, so that an error here leaves nothing behind.
         let passcode = try passcodeFile.map { path throws(CommandFailure) in
             SecretBox(try SecretInput.read(file: path))
         }
@@ -72,7 +72,7 @@ struct MountCommand: ParsableCommand {
         try MountCommand.report(try connection.status(), console)
     }
 
-    /// All or nothing: after a wrong passcode nothing stays mounted.
+    /// Unlocks after the mount. After a wrong passcode nothing stays mounted.
     static func unlock(
         _ connection: VolumeConnection, _ passcode: SecretBox, _ mountPoint: String
     ) throws(CommandFailure) {
@@ -87,7 +87,7 @@ struct MountCommand: ParsableCommand {
         }
     }
 
-    /// One line: where it is, and what opens it.
+    /// Prints one line: the place, and the command that unlocks it.
     static func report(_ status: VolumeStatus, _ console: Console) throws(CommandFailure) {
         if console.isJSON { return console.json(status.json) }
         let place = Text.shellQuoted(status.mountpoint)
@@ -98,7 +98,7 @@ struct MountCommand: ParsableCommand {
     }
 }
 
-/// How a volume is served; passed on to the daemon as it is.
+/// The settings of a mount, passed on to the daemon unchanged.
 struct MountSettings: ParsableArguments {
     @Option(
         help:
@@ -133,7 +133,7 @@ struct MountSettings: ParsableArguments {
     var volatile = false
 }
 
-/// What is to be mounted where, in absolute paths: the daemon's working directory is "/".
+/// A mount to make, with absolute paths: the daemon's working directory is "/".
 struct MountRequest {
     let volume: String
     let mountPoint: String
@@ -162,7 +162,7 @@ struct MountRequest {
                 hint: "ward init VOLUME", status: .notAVolume)
         }
         do throws(Errno) {
-            // Its last component may be a dead mount, which the daemon replaces.
+            // The last component may be a dead mount, which the daemon replaces.
             let place = try Path.realParent(mountPoint)
             var status = FileStatus()
             if lstat(place, &status) == 0, status.st_mode & S_IFMT == S_IFLNK {
@@ -192,7 +192,7 @@ struct MountRequest {
         if settings.keepAtLogout { words.append("--keep-at-logout") }
         if settings.manualClock { words.append("--manual-clock") }
         if settings.sharedStorage { words.append("--shared-storage") }
-        // Said in any case: $WARD_TRANSPORT may say otherwise.
+        // Always given, because $WARD_TRANSPORT may name another one.
         words += ["--transport", transport.rawValue]
         if settings.acceptOlder { words.append("--accept-older") }
         if let log { words += ["--log", log] }

@@ -21,7 +21,7 @@ struct PolicyCommand: ParsableCommand {
         defaultSubcommand: PolicyShowCommand.self)
 }
 
-/// What of the policy can be chosen, at `ward init` and later.
+/// The policy settings that `ward init` and `ward policy` can set.
 struct PolicyOptions: ParsableArguments {
     @Option(help: "How long after a lock class A stays readable: 10s, 0s, 5m.")
     var grace: DurationArgument?
@@ -33,7 +33,8 @@ struct PolicyOptions: ParsableArguments {
     var eraseAfterTen: Bool?
 
     func validate() throws {
-        // What the keybag's fields hold: 32 bits of milliseconds, and of seconds.
+        // The keybag's fields have 32 bits: of milliseconds for the first, of seconds for the
+        // second.
         if let grace, grace.seconds > 30 * 86400 {
             throw ValidationError("--grace is at most 30d")
         }

@@ -3,8 +3,8 @@ import Glibc
 import WardControl
 import WardSystem
 
-/// Started by `ward lock`, never by a person: prints the records of this user's daemons. In a
-/// process of its own, because the runtime directory may lie on a file system that never answers.
+/// Internal command, started by `ward lock`: prints the records of this user's daemons. A separate
+/// process, because the file system of the runtime directory may never answer.
 struct RecordsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "records", abstract: "List the records of mounted volumes.",
@@ -17,7 +17,8 @@ struct RecordsCommand: ParsableCommand {
         Console.write(JSONValue.object([("records", .array(records))]).text() + "\n", to: 1)
     }
 
-    /// The records as such a process reads them; nil where it has not answered in three seconds.
+    /// Returns the records as a child process reads them; nil after three seconds without an
+    /// answer.
     static func ask() -> [MountedVolume]? {
         let answer = try? AskingProcess(["records"])
             .answer(until: SystemClock.monotonic() + patience)

@@ -75,7 +75,8 @@ struct RecoveryVerifyCommand: ParsableCommand {
         return RuntimeDirectory().mounted().first { $0.uuid == file.uuid }?.volume
     }
 
-    /// The keybag's public part, the root's record and, where this device has it, the volume key.
+    /// Compares the keybag's public part, the root's record and, where this device has it, the
+    /// volume key.
     private static func compare(
         _ keys: borrowing RecoveredKeys, with path: String, _ file: ExistingRecoveryKit
     ) throws(CommandFailure) {

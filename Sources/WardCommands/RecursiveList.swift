@@ -1,7 +1,7 @@
 import Glibc
 import WardSystem
 
-/// `ward ls -R`: a directory's entries, then those of each directory in it, as ls(1) shows them.
+/// `ward ls -R`: the entries of a directory, then those of each subdirectory, as ls(1) shows them.
 /// Goes on after a failure, follows no symbolic link and stays on the volume.
 struct RecursiveList {
     private let open: Set<String>
@@ -18,7 +18,7 @@ struct RecursiveList {
         self.isLong = isLong
         self.console = console
         progress = ProgressLine(console)
-        // On a terminal the list itself is the progress.
+        // On a terminal the list itself shows the progress.
         showsProgress = !Console.isTerminal(1)
     }
 
@@ -40,7 +40,7 @@ struct RecursiveList {
                     adopting: try NodeName(bytes: entry.name).withCString { name throws(Errno) in
                         try Syscall.openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
                     })
-                // Another file system that is mounted there is not this volume's.
+                // Another file system mounted there does not belong to the volume.
                 guard try Syscall.fstat(child.rawValue).st_dev == device else { continue }
                 list(child.rawValue, device: device, path: inner)
             } catch {

@@ -4,14 +4,14 @@ import Glibc
 import WardControl
 import WardSystem
 
-/// Started by the daemon, never by a person. It listens to the login manager, and calls the daemon
-/// over a connection that it inherited.
+/// Internal command, started by the daemon. Listens to the login manager and calls the daemon over
+/// an inherited connection.
 struct SessionWatchCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "session-watch", abstract: "Lock before sleep and shutdown.",
         shouldDisplay: false)
 
-    /// Whether the end of the last session locks. `new`: where there is a session now; `known`:
+    /// When the end of the last session locks: `new` if the user has a session now, `known` if
     /// there was one before.
     enum Logout: String, ExpressibleByArgument {
         case new, known
@@ -31,11 +31,11 @@ struct SessionWatchCommand: ParsableCommand {
     }
 }
 
-/// The way to the daemon.
+/// The connection to the daemon.
 private struct DaemonConnection {
-    /// The longest wait for each answer: past this, other ways are tried.
+    /// The longest wait for one answer; after it, other ways are tried.
     private static let patience = Duration.seconds(2)
-    /// The daemon's own deadline is 5 s, and it may look for another second.
+    /// The daemon's own deadline is 5 s, and its final check may take another second.
     private static let deadline = Duration.seconds(7)
 
     private let client: ControlClient
@@ -47,7 +47,7 @@ private struct DaemonConnection {
             timeout: DaemonConnection.patience)
     }
 
-    /// Not heard: the status is a little older.
+    /// Reports the triggers. Without an answer the status stays a little older.
     func report(_ triggers: [LockTrigger]) { try? client.report(triggers) }
 
     /// Begins a lock with the grace period, or waits until class A is gone.
@@ -59,10 +59,11 @@ private struct DaemonConnection {
         }
     }
 
-    /// Returns when the daemon has confirmed that class A is gone. Where it does not in time it is
-    /// woken, and asked by a signal, which no thread of its control socket has to answer; where it
-    /// has not confirmed after its own deadline, it is killed: its keys go with it, and the
-    /// watchdog cuts the mount off.
+    /// Returns when the daemon has confirmed that class A is gone.
+    ///
+    /// Without an answer in time, SIGCONT wakes the daemon and SIGUSR1 requests the lock: no thread
+    /// of the control socket has to answer that. Without a confirmation by the deadline, the daemon
+    /// is killed. Its keys go with it, and the watchdog cuts the mount off.
     private func lockNow(endingHosts: Bool, _ reason: String) {
         let end = SystemClock.monotonic() + DaemonConnection.deadline
         var state = try? client.lock(now: true, reason: reason, endingHosts: endingHosts)
@@ -77,12 +78,12 @@ private struct DaemonConnection {
                     ? try client.lateLock()
                     : try client.lock(now: true, reason: reason, endingHosts: endingHosts)
             } catch {
-                // A connection that is broken answers at once.
+                // A broken connection fails at once, so wait here.
                 if error.code != .timedOut { usleep(100_000) }
             }
         }
         if DaemonConnection.isLocked(state, endingHosts) { return }
-        // Without a log of its own; the system's, where there is one.
+        // This process has no log of its own: use the system's, where there is one.
         let text = "\(reason): the lock was not confirmed in time; the daemon is killed"
         text.withCString { ward_syslog(3 /* LOG_ERR */, $0) }
         if getppid() == pid { kill(pid, SIGKILL) }
@@ -98,8 +99,8 @@ private struct DaemonConnection {
     }
 }
 
-/// One delay lock: what makes an occasion wait for this process, while it is held, for some seconds
-/// at most.
+/// A delay lock of the login manager: while it is held, sleep or shutdown waits for this process,
+/// for some seconds at most.
 private struct DelayLock: ~Copyable {
     let occasion: SystemBus.Occasion
     private let why: String
@@ -125,12 +126,12 @@ private struct DelayLock: ~Copyable {
     mutating func release() { descriptor = nil }
 }
 
-/// Waits for what the login manager says, until the daemon ends.
+/// Handles the signals of the login manager until the daemon ends.
 private final class SessionWatch {
-    /// After the bus was lost, or was not there.
+    /// The wait before the next try after the bus was lost or missing.
     static let retryMilliseconds: Int32 = 5000
-    /// Between two looks at whether the user is still logged in. A session whose processes go on
-    /// (the daemon itself is one) ends without a signal: it is *closing* for as long as they live.
+    /// The interval of checks whether the user is still logged in. A session whose processes go on
+    /// (the daemon is one) ends without a signal: it stays *closing* while they live.
     static let logoutMilliseconds: Int32 = 5000
 
     private let mountPoint: String
@@ -138,12 +139,12 @@ private final class SessionWatch {
     private let screen: Bool
     private let daemon: DaemonConnection
     private let wantsLogout: Bool
-    /// Whether the end of the last session locks: the user had one when the mount was made. Nil:
-    /// not looked yet.
+    /// Whether the end of the last session locks: true if the user had one at mount time. Nil
+    /// before the first check.
     private var watchesLogout: Bool?
-    /// As it was seen last; where this watch replaces another, as that one saw it.
+    /// The result of the last check; a watch that replaces another starts with the other's result.
     private var wasLoggedIn: Bool
-    /// Why that can't be seen.
+    /// The reason why the login state can't be seen.
     private var logoutFailure: Errno?
 
     init(
@@ -178,8 +179,8 @@ private final class SessionWatch {
         }
     }
 
-    /// Watches until the daemon ends: then true. Throws where there is no bus or no login manager,
-    /// and where the bus is lost.
+    /// Watches until the daemon ends, then returns true. Throws where there is no bus or no login
+    /// manager, or the bus is lost.
     private func watch() throws(Errno) -> Bool {
         let bus = try SystemBus(sessions: screen)
         let why = "Lock the protected files in \(mountPoint)"
@@ -236,7 +237,7 @@ private final class SessionWatch {
         }
     }
 
-    /// Locks where the user's last session has ended since the last look.
+    /// Locks where the user's last session has ended since the last check.
     private func lookForLogout(_ bus: borrowing SystemBus) {
         guard wantsLogout else { return }
         let isLoggedIn: Bool
@@ -254,7 +255,8 @@ private final class SessionWatch {
         wasLoggedIn = isLoggedIn
     }
 
-    /// A session of the daemon's user; of anybody for root, whose volumes are the machine's.
+    /// Whether the session belongs to the daemon's user. For root every session counts: root's
+    /// volumes are the machine's.
     private func concernsUs(_ session: String, _ bus: borrowing SystemBus) -> Bool {
         guard let uid = try? bus.user(ofSession: session) else { return false }
         return geteuid() == 0 || uid == geteuid()

@@ -64,7 +64,7 @@ struct StatusCommand: ParsableCommand {
 
     private static let what = "cannot show the state of"
 
-    /// From the daemon's socket; where that can't be used, through the mount.
+    /// Asks the daemon's socket; where that fails, asks through the mount.
     private func status(
         of volume: FoundVolume, _ console: Console
     ) throws(CommandFailure) -> VolumeStatus {
@@ -81,10 +81,10 @@ struct StatusCommand: ParsableCommand {
         }
     }
 
-    /// Reports a volume's directory that nobody serves; false for anything else.
+    /// Reports the directory of a volume that no daemon serves. Returns false for other paths.
     private func reportUnmounted(_ path: String, _ console: Console) throws -> Bool {
-        // Inside a mount there may be a file of that name; asked of a mount whose daemon hangs, it
-        // would not be answered.
+        // A mount may contain a file of that name. Asking a mount whose daemon hangs would never
+        // return.
         if let mount = try? MountTable().covering(Path.realParent(path)), mount.isWard {
             return false
         }

@@ -40,11 +40,12 @@ struct SyncMarkCommand: ParsableCommand {
         if hasProtected { throw ExitCode(ExitStatus.findings.rawValue) }
     }
 
-    /// True where there are files in it that keep a class above C.
+    /// Marks the directory. Returns true where files in it keep a class above C.
     private func mark(_ path: String, _ console: Console) throws(CommandFailure) -> Bool {
         let real = try SyncMark.directory(path, SyncMarkCommand.what)
         try SyncMark.set(real, SyncMarkCommand.what)
-        // After the mark: what gets such a class from now on is refused, so the list is complete.
+        // Searched after the mark: from now on such classes are refused there, so the list is
+        // complete.
         var line = ProgressLine(console)
         let survey = FileSurvey(top: real) { _, done, _ in
             line.update("\(path): looking for protected files: \(Text.grouped(done))")

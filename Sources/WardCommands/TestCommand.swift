@@ -43,8 +43,7 @@ struct TestCommand: ParsableCommand {
     @OptionGroup var options: ReportOptions
     @Argument(parsing: .postTerminator, help: "What to run, after --.") var command: [String] = []
 
-    /// What the volume's passcode is where no option says; the name of a file with it is in the
-    /// environment.
+    /// The default passcode of the volume. The environment names a file with the passcode.
     private static let usualPasscode = "1234"
     private static let what = "cannot test with a volume of its own"
 
@@ -62,8 +61,8 @@ struct TestCommand: ParsableCommand {
 
     func run() throws {
         let console = options.console
-        // From here on, so that the device's process is started with them free, and none is lost
-        // before the command.
+        // Blocked from here on, so that no signal is lost before the command runs. The device's
+        // process starts with an empty signal mask.
         let signals = ForwardedSignals()
         let code: Int32
         do throws(SimulatorError) {
@@ -95,7 +94,7 @@ struct TestCommand: ParsableCommand {
         return code != 0 ? code : report.isClean ? 0 : ExitStatus.findings.rawValue
     }
 
-    /// A test's passcode: no secret, but read as one where it comes from a file that may be.
+    /// A test's passcode is no secret, but it is read like one: the file may hold a secret.
     private func readPasscode(_ console: Console) throws(SimulatorError) -> String {
         guard passcode.isGiven else { return TestCommand.usualPasscode }
         do throws(CommandFailure) {
@@ -128,8 +127,8 @@ struct TestCommand: ParsableCommand {
         }
     }
 
-    /// So that contents can be compared. Where the command has changed the passcode, or its tries
-    /// have run out, the report says what could not be read.
+    /// Unlocks the volume so that contents can be compared. If that fails, because the passcode
+    /// changed or no tries are left, the report names the unread files.
     private func unlock(_ mount: SimulatedMount) {
         guard let file = mount.passcodeFile, let secret = try? SecretInput.read(file: file),
             let client = try? ControlClient(socketPath: mount.socketPath)
@@ -138,7 +137,7 @@ struct TestCommand: ParsableCommand {
     }
 }
 
-/// A kind of finding as typed.
+/// A kind of finding on the command line.
 struct FindingKind: ExpressibleByArgument {
     let value: Finding.Kind
 

@@ -36,8 +36,8 @@ struct UnlockCommand: ParsableCommand {
         console.confirm("\(Text.printable(before.mountpoint)): \(StateText.name(state))")
     }
 
-    /// That of a test's volume is no secret: `ward test` has written it to a file for the scripts
-    /// it runs.
+    /// Reads the passcode. A test volume's passcode is no secret: `ward test` has written it to a
+    /// file for its scripts.
     private func readPasscode(
         of status: VolumeStatus, _ console: Console
     ) throws(CommandFailure) -> SecretBytes {

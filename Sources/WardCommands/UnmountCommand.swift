@@ -79,8 +79,8 @@ struct UnmountCommand: ParsableCommand {
         do throws(ControlError) {
             try connection.client.unmount(force: force)
         } catch {
-            // It ends before it can answer where the kernel takes long for what programs have used:
-            // `waitUntilGone` tells.
+            // The daemon may end before it answers, if the kernel takes long to free what programs
+            // used. Then `waitUntilGone` decides.
             if error.code == .connectionLost { return }
             var failure = CommandFailure(UnmountCommand.what, status.mountpoint, error)
             if case .volume(.busy) = error.code {
@@ -98,7 +98,7 @@ struct UnmountCommand: ParsableCommand {
         }
     }
 
-    /// "in use by sleep (pid 4711, /home/ada/papers/notes.txt)", at most five of them.
+    /// "in use by sleep (pid 4711, /home/ada/papers/notes.txt)", with at most five programs.
     private static func describe(_ users: [ProcessTable.User]) -> String {
         let shown = users.prefix(5).map { user in
             "\(Text.printable(user.program)) (pid \(user.pid), \(Text.printable(user.path)))"
@@ -107,8 +107,8 @@ struct UnmountCommand: ParsableCommand {
         return "in use by " + shown.joined(separator: ", ") + rest
     }
 
-    /// What was not stored yet is stored first, so this can take as long as the backing store
-    /// takes.
+    /// Waits for the end of mount and daemon. Pending data is stored first, which takes as long as
+    /// the backing store needs.
     private func waitUntilGone(
         _ mountPoint: String, _ pid: Int, _ volume: String, _ console: Console
     ) throws(CommandFailure) {
@@ -136,8 +136,8 @@ struct UnmountCommand: ParsableCommand {
 
     // MARK: Without the daemon's help
 
-    /// The daemon can't be reached by its socket: the volume is locked through its mount, and the
-    /// kernel takes the mount away, which ends the daemon.
+    /// Unmounts where the daemon's socket can't be used. Locks the volume through its mount; then
+    /// the kernel removes the mount, which ends the daemon.
     private func unmountByKernel(
         _ mount: VolumeMount, _ reason: CommandFailure, _ console: Console
     ) throws(CommandFailure) {
@@ -158,7 +158,7 @@ struct UnmountCommand: ParsableCommand {
         switch outcome {
         case .done, .cutOff: result = "it was locked through the mount, and unmounted by the kernel"
         case .failed:
-            // The mount is gone, and the keys are not.
+            // The mount is gone, but the keys are still in memory.
             let killed = force ? killDaemon(of: mount.volume) : nil
             if let killed {
                 try waitUntilGone(mount.mountPoint, Int(killed), mount.volume, console)
@@ -174,7 +174,8 @@ struct UnmountCommand: ParsableCommand {
         report(mount.mountPoint, note: "\(reason.why): \(result)", console)
     }
 
-    /// Only the process that holds the volume's lock; nil where there is none that may be killed.
+    /// Kills the process that holds the volume's lock. Returns nil where there is none or it can't
+    /// be killed.
     private func killDaemon(of volume: String) -> Int32? {
         guard let daemon = VolumeHold.holder(of: volume), kill(daemon, SIGKILL) == 0 else {
             return nil
@@ -182,9 +183,9 @@ struct UnmountCommand: ParsableCommand {
         return daemon
     }
 
-    /// A daemon whose mount is gone ends by itself, unless another mount namespace (a container,
-    /// unshare(1)) has a copy of the mount. Then a signal ends it; only the process that holds the
-    /// volume's lock gets it.
+    /// Ends the daemon after its mount is gone. It ends by itself unless another mount namespace (a
+    /// container, unshare(1)) has a copy of the mount. Then a signal ends it, sent only to the
+    /// process that holds the volume's lock.
     private func endDaemon(_ status: VolumeStatus) {
         let pid = Int32(truncatingIfNeeded: status.pid)
         let deadline = SystemClock.monotonic() + .seconds(2)
@@ -197,7 +198,7 @@ struct UnmountCommand: ParsableCommand {
         }
     }
 
-    /// Takes a mount out of the mount table; `lazily`: also while programs use it.
+    /// Removes a mount from the mount table. `lazily`: even while programs use it.
     private func detach(_ mountPoint: String, lazily: Bool) throws(CommandFailure) {
         let flags: Int32 = 8 /* UMOUNT_NOFOLLOW */ | (lazily ? 2 /* MNT_DETACH */ : 0)
         if umount2(mountPoint, flags) == 0 { return }

@@ -69,8 +69,8 @@ public struct WardCommand: ParsableCommand {
 
     public init() {}
 
-    /// Before anything else: this process is called ward, however it was started (`/proc/self/exe`
-    /// makes it `exe`), and a helper of a daemon's lets nobody look into it.
+    /// Call this first. Names the process ward, because `/proc/self/exe` makes it `exe`, and
+    /// protects helpers of a daemon from other processes.
     public static func prepareProcess() {
         "ward".withCString { _ = ward_prctl(PR_SET_NAME, UInt(bitPattern: $0)) }
         let helpers = [
@@ -84,7 +84,7 @@ public struct WardCommand: ParsableCommand {
         }
     }
 
-    /// Runs what the command line says, and ends the process with its exit code.
+    /// Runs the command line and ends the process with its exit code.
     public static func runToExit() -> Never {
         occupyStandardStreams()
         do {
@@ -105,9 +105,9 @@ public struct WardCommand: ParsableCommand {
         }
     }
 
-    /// A standard stream that is closed is opened the wrong way round, so that using it still
-    /// fails: else the next file opened, perhaps /dev/fuse or a keybag, would take its number and
-    /// get what is meant for people.
+    /// Opens a closed standard stream in the wrong direction, so that its use still fails.
+    /// Otherwise the next opened file, perhaps /dev/fuse or a keybag, would get its number and the
+    /// output.
     private static func occupyStandardStreams() {
         for (descriptor, flags) in [(Int32(0), O_WRONLY), (1, O_RDONLY), (2, O_RDONLY)]
         where fcntl(descriptor, F_GETFD) == -1 {
@@ -115,15 +115,15 @@ public struct WardCommand: ParsableCommand {
         }
     }
 
-    /// Help, versions and completion scripts go to stdout; mistakes in the command line become two
-    /// lines.
+    /// Prints help, versions and completion scripts to stdout, and mistakes in the command line as
+    /// two lines.
     private static func reportParsing(_ error: any Error) -> Int32 {
         let full = fullMessage(for: error)
         guard exitCode(for: error) != .success else {
             Console.write(full + "\n", to: 1)
             return ExitStatus.success.rawValue
         }
-        // "  See 'ward mount --help' for more information."
+        // For example "  See 'ward mount --help' for more information."
         var help = "ward --help"
         if let start = full.range(of: "See '"), let end = full.range(of: "' for more", after: start)
         {

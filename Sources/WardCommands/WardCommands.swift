@@ -1,6 +1,6 @@
-// WardCommands: the command line, one file per verb, named after it.
+// WardCommands: the command line, with one file for each command, named after it.
 //
-// `WardCommand` is the root and turns every failure into the two lines of `CommandFailure` and an
-// exit code (`ExitStatus`). A verb that talks to a mounted volume finds it through `MountedVolume`;
-// secrets come in through `SecretSource`. What is printed where is decided by `Console`. Read
-// `WardCommand` and `StatusCommand` first.
+// `WardCommand` is the root. It turns every failure into the two lines of `CommandFailure` and an
+// exit code (`ExitStatus`). A command finds a mounted volume with `VolumeConnection` and reads
+// secrets with `SecretInput`. All output goes through `Console`. Read `WardCommand` and
+// `StatusCommand` first.

@@ -4,8 +4,8 @@ import Glibc
 import WardSystem
 import WardVolume
 
-/// Started by the daemon, never by a person. Holds no FUSE device, so it can't be stuck where a
-/// killed daemon is.
+/// Internal command, started by the daemon. It holds no FUSE device, so it can't hang where a
+/// killed daemon hangs.
 struct WatchdogCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "watchdog", abstract: "Abort a mount whose daemon died.", shouldDisplay: false)
@@ -18,18 +18,17 @@ struct WatchdogCommand: ParsableCommand {
     @Option(help: "The connection's abort file, open for writing.") var abortFd: Int32?
 
     func run() throws {
-        // Opened now: somebody may lower this process's limits later.
+        // Opened now, because the limits of this process may be lowered later.
         waitForTheEnd((try? Syscall.open("/proc/\(daemon)/status", O_RDONLY)) ?? -1)
         if let abortFd {
-            // An open abort file keeps to its connection, whether or not it is still mounted
-            // anywhere. The mount, if any, stays and answers with errors, so that no program writes
-            // plaintext into the bare mount point.
+            // An open abort file belongs to its connection, mounted or not. The mount stays and
+            // answers with errors, so no program writes plaintext into the bare mount point.
             _ = write(abortFd, "1", 1)
             return
         }
-        // Without the control file system there is only the mount point. Numbers of connections
-        // come back: whatever is mounted there now must be what the dead daemon left, and not
-        // another volume's, nor this one's served by a successor.
+        // Without the control file system there is only the mount point, and connection numbers are
+        // reused. So make sure that the mount is the dead daemon's, and not another volume's or a
+        // successor's.
         var lock: VolumeHold?
         guard isOrphaned(&lock) else { return }
         let entry = MountTable.now.entries.last {
@@ -37,14 +36,16 @@ struct WatchdogCommand: ParsableCommand {
                 && $0.source == volume
         }
         if entry != nil { cutOff() }
-        // The lock is held until here: no successor mounts while the remains are taken away.
+        // The lock is held until here, so that no successor mounts during the clean-up.
         lock = nil
     }
 
-    /// Returns when the daemon is dying. The pipe closes with its last thread; where one of them is
-    /// stuck in its own mount that never comes, but the death of the thread that started this
-    /// process is told, PR_SET_PDEATHSIG(2const). Where that thread is the one that is stuck,
-    /// SIGKILL is pending for ever: looked for once a second.
+    /// Returns when the daemon is dying. It shows in one of three ways:
+    ///
+    /// - The pipe closes with the daemon's last thread. This fails where a thread hangs in the
+    ///   daemon's own mount.
+    /// - The thread that started this process dies, PR_SET_PDEATHSIG(2const).
+    /// - That thread itself hangs, and SIGKILL stays pending: checked once a second.
     private func waitForTheEnd(_ status: Int32) {
         var set = sigset_t()
         sigemptyset(&set)
@@ -65,8 +66,8 @@ struct WatchdogCommand: ParsableCommand {
         }
     }
 
-    /// Whether the daemon was killed and can't end: its first thread is a zombie, or has SIGKILL
-    /// pending. `status` is its file of proc_pid_status(5), or negative.
+    /// Whether the daemon was killed and can't end: its first thread is a zombie or has SIGKILL
+    /// pending. The descriptor `status` has its proc_pid_status(5) open, or is negative.
     private func isDying(_ status: Int32) -> Bool {
         let text: String
         do throws(Errno) {
@@ -78,14 +79,14 @@ struct WatchdogCommand: ParsableCommand {
                 text = try FileReading.text(of: "/proc/\(daemon)/status", limit: 1 << 16)
             }
         } catch {
-            // No descriptor or no memory to be had for a moment says nothing about the daemon.
+            // A temporary lack of descriptors or memory says nothing about the daemon.
             return error == .noSuchFileOrDirectory || error == .noSuchProcess
         }
         for line in text.split(separator: "\n") {
             if line.hasPrefix("State:") {
                 let state = line.dropFirst(6).first { $0 != "\t" && $0 != " " }
-                // Stopped, by a program of the same user or by ^Z at its terminal: a lock must not
-                // wait for that.
+                // A program of the same user or ^Z stopped the daemon. A lock must not wait for
+                // that, so continue it.
                 if state == "T", getppid() == daemon { kill(daemon, SIGCONT) }
                 if state == "Z" || state == "X" { return true }
             } else if line.hasPrefix("SigPnd:") || line.hasPrefix("ShdPnd:") {
@@ -96,8 +97,8 @@ struct WatchdogCommand: ParsableCommand {
         return false
     }
 
-    /// Whether nobody serves the volume any more. `lock`, the volume's, keeps a successor away; it
-    /// stays nil where the dying daemon still holds it because it can't end.
+    /// Whether no daemon serves the volume any more. Takes the volume's lock, which keeps a
+    /// successor away. It stays nil where the dying daemon can't end and still holds it.
     private func isOrphaned(_ lock: inout VolumeHold?) -> Bool {
         for _ in 0..<100 {
             do throws(Errno) {
@@ -106,20 +107,20 @@ struct WatchdogCommand: ParsableCommand {
             } catch {
                 if error != .wouldBlock { return true }
             }
-            // The daemon is gone and somebody else has the lock: a successor.
+            // The daemon is gone and another process has the lock: a successor.
             if kill(daemon, 0) != 0 { return false }
             usleep(20_000)
         }
-        // Two seconds after its death it is still there, and nobody else can have the lock.
+        // After two seconds the daemon still exists, so no other process has the lock.
         return isDying(-1)
     }
 
-    /// Root aborts the connection by trying to unmount, umount2(2) MNT_FORCE; the mount is kept
-    /// busy meanwhile, so that it stays in its place, dead. Anybody else can only take it out of
-    /// everybody's way, and the bare mount point shows; the kernel's request time-out does the
-    /// rest.
+    /// Cuts the mount off. Root aborts the connection with umount2(2) MNT_FORCE while this process
+    /// keeps the mount busy, so that the dead mount stays in place. Another user can only detach
+    /// the mount, which uncovers the bare mount point. The kernel's request time-out then ends the
+    /// waiting requests.
     private func cutOff() {
-        // O_PATH asks the dead daemon nothing.
+        // O_PATH sends no request to the dead daemon.
         let pin = try? OwnedDescriptor(opening: mountPoint, Int32(0o10000000) | O_DIRECTORY)
         if umount2(mountPoint, Int32(MNT_FORCE) | 8 /* UMOUNT_NOFOLLOW */) == 0 || errno == EBUSY {
             _ = consume pin

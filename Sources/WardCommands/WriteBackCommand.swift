@@ -3,8 +3,8 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Started by the daemon at a lock, never by a person: has the kernel write the mount's dirty
-/// mapped pages back. In a process of its own, because it waits for the daemon.
+/// Internal command, started by the daemon at a lock: makes the kernel write back the mount's dirty
+/// mapped pages. A separate process, because it waits for the daemon.
 struct WriteBackCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "write-back", abstract: "Write the mapped pages of a mount back.",
@@ -15,7 +15,7 @@ struct WriteBackCommand: ParsableCommand {
 
     func run() throws {
         let root = try OwnedDescriptor(opening: mountPoint, O_RDONLY | O_DIRECTORY)
-        // Something else may be mounted over it.
+        // Another file system may be mounted over it.
         guard ward_makedev_minor(try Syscall.fstat(root.rawValue).st_dev) == connection else {
             return
         }

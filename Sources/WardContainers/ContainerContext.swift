@@ -1,24 +1,25 @@
 import Glibc
 import Synchronization
 
-/// Which container this program, or this part of it, runs in.
+/// Tells which container this program, or one task of it, runs in.
 public enum ContainerContext {
     /// Set by `ward container run`: the container's root, absolute.
     public static let variable = "WARD_CONTAINER"
 
-    /// For a test that plays an app: as the variable, for the current task and those it starts.
+    /// Stands for the variable in a test that plays an app: in the current task and the tasks that
+    /// it starts.
     @TaskLocal public static var assumedRoot: String?
 
-    /// The state that a process has of simulated devices.
+    /// The simulated devices of this process.
     private struct Simulation {
         var devices = 0
-        /// The containers that the process is in as a whole, each as often as it was entered.
+        /// The containers that the whole process is in, with the number of `enter` calls for each.
         var entered: [String: Int] = [:]
     }
 
     private static let simulation = Mutex(Simulation())
 
-    /// The root of the container, absolute, without a slash at its end; nil outside of any.
+    /// The container's root, absolute, without a slash at its end; nil outside of a container.
     public static var root: String? {
         if let assumedRoot { return trimmed(assumedRoot) }
         let entered = simulation.withLock { Array($0.entered.keys) }
@@ -27,12 +28,13 @@ public enum ContainerContext {
         return trimmed(String(cString: value))
     }
 
-    /// For a test that plays an app: as the variable, for all threads of this process, until
-    /// `leave` was called as often.
+    /// Stands for the variable in a test that plays an app: in all threads of this process. Ends
+    /// after as many calls of `leave`.
     public static func enter(_ root: String) {
         simulation.withLock { $0.entered[root, default: 0] += 1 }
     }
 
+    /// Undoes one call of `enter`.
     public static func leave(_ root: String) {
         simulation.withLock { simulation in
             let left = simulation.entered[root, default: 1] - 1
@@ -40,14 +42,15 @@ public enum ContainerContext {
         }
     }
 
-    /// This process has made a simulated device, or, by -1, has removed one.
+    /// Counts the simulated devices of this process: `change` is 1 for a device that was made, -1
+    /// for one that was removed.
     public static func countDevices(_ change: Int) {
         simulation.withLock { $0.devices += change }
     }
 
-    /// Why whoever is in no container must not have the directories of the person who runs this
-    /// process: an app that plays on a simulated device would write into them, unprotected. Nil
-    /// where there is no such reason, or another home was chosen.
+    /// The reason why code outside of a container must not get the user's own directories; nil
+    /// without a reason, or where another home was chosen. An app that plays on a simulated device
+    /// would write into them, unprotected.
     public static var refusal: String? {
         guard root == nil else { return nil }
         let (devices, entered) = simulation.withLock { ($0.devices, $0.entered.count) }
@@ -63,7 +66,7 @@ public enum ContainerContext {
     }
 
     /// The variables that make a program run in the container at `root`. Foundation on Linux takes
-    /// the home directory from `CFFIXED_USER_HOME`, other programs from `HOME`.
+    /// the home directory from `CFFIXED_USER_HOME`, other programs take it from `HOME`.
     public static func environment(root: String) -> [(name: String, value: String)] {
         let support = root + "/" + ContainerLayout.applicationSupport
         return [

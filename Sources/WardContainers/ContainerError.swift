@@ -1,11 +1,11 @@
 import WardSystem
 
-/// Why something can't be done with containers: what it is about, and why not.
+/// A failure with containers: its subject and its reason.
 public struct ContainerError: Error, Equatable, Sendable, CustomStringConvertible {
     public enum Code: Equatable, Sendable {
         /// No container has this ID.
         case notFound
-        /// The place is taken by something that is no container, or by one of another kind.
+        /// The place holds something that is no container, or a container of another kind.
         case occupied
         /// The container or group belongs to another team.
         case otherTeam
@@ -13,9 +13,9 @@ public struct ContainerError: Error, Equatable, Sendable, CustomStringConvertibl
         case inUse
         /// Another program makes or removes containers.
         case busy
-        /// What was agreed to is not what is there.
+        /// The container or its groups changed since the user agreed to the removal.
         case changed
-        /// The record does not go into an attribute.
+        /// The record does not fit into an attribute.
         case tooLarge
         /// A system call failed.
         case system(Errno)

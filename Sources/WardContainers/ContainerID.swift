@@ -1,14 +1,14 @@
-/// The name of a container, which is also the name of its directory: an app's or extension's bundle
-/// identifier, or that of a group of apps. Letters, digits, `.`, `-` and `_`, with no empty part
-/// between dots; at most 155 bytes.
+/// The name of a container and of its directory: the bundle identifier of an app or extension, or
+/// the identifier of a group of apps. Letters, digits, `.`, `-` and `_`, with no empty part between
+/// dots; at most 155 bytes.
 public struct ContainerID: Hashable, Sendable, CustomStringConvertible {
-    /// The most that Apple takes for a bundle identifier, bytes; the most that is stored as a name
-    /// of its own on any backing file system is more.
+    /// The longest bundle identifier that Apple takes, bytes. Any backing file system stores such a
+    /// name as a name of its own.
     public static let maximumBytes = 155
 
     public let text: String
 
-    /// Throws where the text is no such name: with the reason.
+    /// Throws the reason where the text is no container ID.
     public init(_ text: String) throws(Invalid) {
         if let reason = ContainerID.fault(of: text) { throw Invalid(text: text, reason: reason) }
         self.text = text
@@ -16,7 +16,7 @@ public struct ContainerID: Hashable, Sendable, CustomStringConvertible {
 
     public var description: String { text }
 
-    /// Why a text is no ID.
+    /// The reason why a text is no ID.
     public struct Invalid: Error, Equatable, Sendable {
         public let text: String
         /// "it has a slash in it"

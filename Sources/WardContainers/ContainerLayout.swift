@@ -1,11 +1,11 @@
-/// What a container is for.
+/// The purpose of a container.
 public enum ContainerKind: String, CaseIterable, Sendable {
     case application, `extension`, group
 
-    /// Where containers of this kind lie, inside the volume.
+    /// The directory of all containers of this kind, inside the volume.
     public var directory: String { directoryNames.joined(separator: "/") }
 
-    /// The same, one name after another.
+    /// The names in `directory`, one after another.
     public var directoryNames: [String] {
         switch self {
         case .application: ["Containers", "Data", "Application"]
@@ -14,8 +14,8 @@ public enum ContainerKind: String, CaseIterable, Sendable {
         }
     }
 
-    /// The directories that a new container has, each after the one it lies in; relative to the
-    /// container.
+    /// The directories of a new container, relative to it. Each comes after the directory that it
+    /// lies in.
     public var contents: [String] {
         let library = [
             "Library", ContainerLayout.applicationSupport, ContainerLayout.caches,
@@ -26,7 +26,7 @@ public enum ContainerKind: String, CaseIterable, Sendable {
     }
 }
 
-/// Where things lie in a volume's containers.
+/// The places of containers in a volume.
 public enum ContainerLayout {
     public static let top = "Containers"
     public static let documents = "Documents"
@@ -36,13 +36,13 @@ public enum ContainerLayout {
     public static let preferences = "Library/Preferences"
     public static let temporary = "tmp"
 
-    /// Inside the volume, without a slash in front.
+    /// The container's path inside the volume, without a slash in front.
     public static func path(_ kind: ContainerKind, _ id: ContainerID) -> String {
         kind.directory + "/" + id.text
     }
 
-    /// What a path that ends in a container's names is about: `…/Containers/Data/Application/ID`;
-    /// nil for others. `volume`: the part in front.
+    /// Splits a path that ends in a container's names, `…/Containers/Data/Application/ID`; nil for
+    /// other paths. `volume` is the part in front of these names.
     public static func parse(
         containerPath path: String
     ) -> (volume: String, kind: ContainerKind, id: ContainerID)? {
@@ -57,9 +57,9 @@ public enum ContainerLayout {
         return nil
     }
 
-    /// Being made: not a container yet. A crash leaves it; the next `create` or `remove` takes it
-    /// away.
+    /// Prefix of a container that is being made. A crash leaves it; the next `create` or `remove`
+    /// takes it away.
     static let stagePrefix = ".ward-new-"
-    /// Being removed: a container no more, from the moment it has this name.
+    /// Prefix of a container that is being removed. With this name it is no container.
     static let removedPrefix = ".ward-gone-"
 }

@@ -1,12 +1,13 @@
 import WardControl
 
-/// What makes a directory a container: an extended attribute of its root, encrypted in the volume
-/// as all attributes are.
+/// The record that makes a directory a container: an extended attribute of its root, encrypted in
+/// the volume as all attributes are.
 ///
-/// It tells what is there and guards nothing: whoever may write to the container may change it.
-/// Copying tools take it along (`cp -a`, `rsync -X`, `tar --xattrs`); it counts only where the
-/// directory has the record's name and lies in the place of its kind, so that a copy elsewhere is a
-/// plain directory, and one that is copied back is the container again.
+/// The record describes the container and protects nothing: a program that may write to the
+/// container may change it. Copying tools take it along (`cp -a`, `rsync -X`, `tar --xattrs`). The
+/// record counts only in a directory that has its ID as name and lies in the place of its kind. So
+/// a copy elsewhere is a plain directory, and a copy that returns to the place is the container
+/// again.
 ///
 /// JSON, on one line:
 /// ```
@@ -17,8 +18,8 @@ import WardControl
 public struct ContainerRecord: Equatable, Sendable {
     /// The attribute's name.
     public static let attribute = "user.ward.container"
-    /// The most that is written and read, bytes: attributes of one file share a block of 4,096 on
-    /// ext4, ciphertext overhead included.
+    /// Longest value that is written and read, bytes. On ext4, all attributes of one file share a
+    /// block of 4,096 bytes, and ward's ciphertext needs a part of it.
     public static let maximumBytes = 3072
     public static let version = 1
 
@@ -26,17 +27,17 @@ public struct ContainerRecord: Equatable, Sendable {
     public var kind: ContainerKind
     /// The root's class when it was made: Apple's string.
     public var classAtCreation: String
-    /// What the app's entitlement says now, `com.apple.developer.default-data-protection`: Apple's
-    /// string; nil without one.
+    /// The class that the app's entitlement names now,
+    /// `com.apple.developer.default-data-protection`: Apple's string; nil without one.
     public var entitlement: String?
     /// The group containers that its app may use, sorted.
     public var groups: [ContainerID]
-    /// When the app runs in the background: what its Info.plist has under `UIBackgroundModes`,
-    /// sorted; empty where it runs in front alone. An entitlement does not say it.
+    /// The app's background modes, sorted: `UIBackgroundModes` of its Info.plist. Empty for an app
+    /// that runs in the foreground alone. Entitlements do not have them.
     public var backgroundModes: [String]
-    /// Of the app; of a group: of the first app that named it.
+    /// The team of the app; for a group, the team of the first app that named it.
     public var team: String?
-    /// When it was made, RFC 3339, UTC.
+    /// When the container was made: RFC 3339, UTC.
     public var created: String
 
     public init(
@@ -69,8 +70,8 @@ public struct ContainerRecord: Equatable, Sendable {
         ]).bytes
     }
 
-    /// Whether a text can be a background mode: `audio`, `bluetooth-central`, `fetch`,
-    /// `processing`, …
+    /// Whether a text can be a background mode, such as `audio`, `bluetooth-central`, `fetch` or
+    /// `processing`.
     public static func isBackgroundMode(_ text: String) -> Bool {
         (1...64).contains(text.utf8.count)
             && text.utf8.allSatisfy { byte in
@@ -79,14 +80,14 @@ public struct ContainerRecord: Equatable, Sendable {
             }
     }
 
-    /// What is wrong with an attribute's value.
+    /// The fault of an attribute's value.
     public struct Damage: Error, Equatable, Sendable {
         /// "the record is no JSON"
         public let reason: String
     }
 
-    /// Parses the attribute's value. What later versions add is passed over; a version that is not
-    /// 1 is refused.
+    /// Parses the attribute's value. Fields that later versions add are ignored; a version other
+    /// than 1 is refused.
     public init(parsing bytes: [UInt8]) throws(Damage) {
         guard bytes.count <= ContainerRecord.maximumBytes else {
             throw Damage(reason: "the record is too long")
@@ -133,7 +134,7 @@ public struct ContainerRecord: Equatable, Sendable {
         else { throw Damage(reason: "the record has an impossible class or team") }
     }
 
-    /// Nothing that could do something to a terminal: a program may write what it likes into its
+    /// Lets no control character through to a terminal: a program may write anything into its
     /// container's record.
     private static func isTime(_ text: String) -> Bool {
         (1...40).contains(text.utf8.count)

@@ -2,16 +2,17 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// What lies in a container: how many files of which class, and how large they are.
+/// The files in a container: number and size for each class.
 public struct ContainerUsage: Equatable, Sendable {
+    /// The number and the size of files.
     public struct Files: Equatable, Sendable {
         public var count = 0
         public var sizeBytes = 0
     }
 
-    /// By class, Apple's string. A file with several names counts once.
+    /// The key is the class, Apple's string. A file with several names counts once.
     public private(set) var byClass: [String: Files] = [:]
-    /// What could not be looked at.
+    /// The number of files and directories that could not be examined.
     public private(set) var unreadable = 0
 
     public var count: Int { byClass.values.reduce(0) { $0 + $1.count } }

@@ -2,8 +2,8 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Directories of a mounted volume, step by step and never through a symbolic link: what lies in a
-/// container is its app's doing.
+/// Opens and changes directories of a mounted volume, step by step and never through a symbolic
+/// link: an app may put links into its container.
 enum Directories {
     private static let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW
     /// include/uapi/asm-generic/fcntl.h, `O_PATH`: names a node without opening it.
@@ -13,12 +13,12 @@ enum Directories {
         do throws(Errno) {
             return OwnedDescriptor(adopting: try Syscall.openat(parent, name, flags))
         } catch {
-            // What open(2) says of a symbolic link.
+            // The error of open(2) for a symbolic link.
             throw error == .tooManySymbolicLinkLevels ? .notDirectory : error
         }
     }
 
-    /// One after another; nil where one is missing.
+    /// Opens each name inside the one before; nil where one is missing.
     static func openIfThere(
         _ names: some Sequence<String>, in root: Int32
     ) throws(Errno) -> OwnedDescriptor? {
@@ -34,7 +34,7 @@ enum Directories {
         return here
     }
 
-    /// Opens the directory, and makes it where it is missing. `mode`: before the umask.
+    /// Opens the directory; makes it where it is missing. `mode` is before the umask.
     static func openOrMake(
         _ name: String, in parent: Int32, mode: mode_t
     ) throws(Errno) -> OwnedDescriptor {
@@ -47,7 +47,8 @@ enum Directories {
         return try open(name, in: parent)
     }
 
-    /// Sorted, without "." and ".."; names that are no UTF-8 are left out, no container has any.
+    /// The names in a directory, sorted, without "." and "..". Names that are not UTF-8 are left
+    /// out: no container has such a name.
     static func names(in directory: Int32) throws(Errno) -> [String] {
         try DirectoryReading.names(in: directory).compactMap {
             String(validating: $0, as: UTF8.self)
@@ -59,13 +60,13 @@ enum Directories {
     /// Longest value that is read, bytes.
     private static let maximumAttributeBytes = 4096
 
-    /// Of what a descriptor is open on, also one that only names it (`O_PATH`); nil where there is
-    /// no such attribute.
+    /// The attribute of an open file or directory; nil where it has none. The descriptor may be an
+    /// `O_PATH` one.
     static func attribute(_ name: String, of node: Int32) throws(Errno) -> [UInt8]? {
         try attribute(name, at: "/proc/self/fd/\(node)")
     }
 
-    /// Follows symbolic links.
+    /// The attribute of the node at `path`; follows symbolic links.
     static func attribute(_ name: String, at path: String) throws(Errno) -> [UInt8]? {
         var buffer = [UInt8](repeating: 0, count: maximumAttributeBytes)
         do throws(Errno) {
@@ -83,7 +84,7 @@ enum Directories {
         }
     }
 
-    /// The class as the volume tells it, Apple's string; nil for what has none.
+    /// The class that the volume says, Apple's string; nil where the node has none.
     static func protectionClass(of node: Int32) throws(Errno) -> String? {
         try attribute("user.ward.class", of: node).map { String(decoding: $0, as: UTF8.self) }
     }
@@ -94,12 +95,12 @@ enum Directories {
 
     // MARK: Removing
 
-    /// A directory below is not entered, but moved up and entered from there: each that is entered
-    /// takes a descriptor.
+    /// A deeper directory is moved up to the top before it is emptied: each open level takes a
+    /// descriptor.
     private static let maximumDepth = 64
 
-    /// Removes a directory with all that is in it; leaves what is mounted in it, also where that is
-    /// of the same volume. Throws what the last thing that could not be removed met.
+    /// Removes a directory with all that is in it. Mounts inside it stay, also those of the same
+    /// volume. Throws the error of the last node that could not be removed.
     static func removeTree(
         _ name: [UInt8], in parent: Int32, onlyDirectories: Bool = false
     ) throws(Errno) {
@@ -114,7 +115,7 @@ enum Directories {
         }
     }
 
-    /// `hasMoved`: set where something is in `top` that was deep below it.
+    /// Sets `hasMoved` after it moved a deep directory up into `top`.
     private static func empty(
         _ directory: Int32, _ top: Int32, _ depth: Int, _ onlyDirectories: Bool,
         _ hasMoved: inout Bool
@@ -126,7 +127,7 @@ enum Directories {
                     try Syscall.fstatat(directory, name).st_mode & S_IFMT == S_IFDIR
                 }
                 if isDirectory, depth >= maximumDepth {
-                    // To be moved it has to be open to its owner, too.
+                    // The owner needs all rights to a directory that is moved.
                     _ = try openToEmpty(name, in: directory)
                     let moved = ContainerLayout.removedPrefix + VolumeContainers.randomName()
                     try NodeName(bytes: name).withCString { name throws(Errno) in
@@ -152,8 +153,8 @@ enum Directories {
         if let failure { throw failure }
     }
 
-    /// The directory itself: no link, nothing that is mounted there. Its owner may have taken away
-    /// the right to look into it.
+    /// Opens the directory itself: no link, and no mount point. Adds the owner's rights where they
+    /// were taken away.
     private static func openToEmpty(
         _ name: [UInt8], in parent: Int32
     ) throws(Errno) -> OwnedDescriptor {
@@ -161,17 +162,18 @@ enum Directories {
             adopting: try NodeName(bytes: name).withCString { name throws(Errno) in
                 try Syscall.openat(parent, name, pathOnly | O_DIRECTORY | O_NOFOLLOW)
             })
-        // A part of the volume that is mounted there has the same device number.
+        // A bind mount of a part of the volume has the same device number, so mount IDs are
+        // compared.
         guard try mount(of: node.rawValue) == mount(of: parent) else { throw .resourceBusy }
         let mode = try Syscall.fstat(node.rawValue).st_mode & 0o7777
         if mode & 0o700 != 0o700 {
-            // By the descriptor: the name may be a link by now.
+            // Goes by the descriptor, because the name may be a link by now.
             try? Syscall.fchmodat(AT_FDCWD, "/proc/self/fd/\(node.rawValue)", mode | 0o700)
         }
         return OwnedDescriptor(adopting: try Syscall.openat(node.rawValue, ".", flags))
     }
 
-    /// The mount that a descriptor leads into, by its number: proc_pid_fdinfo(5).
+    /// The number of the mount that a descriptor leads into: proc_pid_fdinfo(5).
     private static func mount(of node: Int32) throws(Errno) -> String {
         let name = "mnt_id:"
         let file = try OwnedDescriptor(opening: "/proc/self/fdinfo/\(node)", O_RDONLY)
@@ -184,13 +186,13 @@ enum Directories {
         return line.dropFirst(name.count).filter { !$0.isWhitespace }
     }
 
-    /// Removes a directory and those in it, where nothing but directories is in any of them.
+    /// Removes a directory and the directories below it, where no file is in any of them.
     static func removeIfWithoutFiles(_ name: String, in parent: Int32) {
         guard holdsOnlyDirectories(Array(name.utf8), in: parent, depth: 1) else { return }
         try? removeTree(Array(name.utf8), in: parent, onlyDirectories: true)
     }
 
-    /// What is deeper than anything ward makes is somebody's.
+    /// A tree deeper than ward makes is a program's, and stays.
     private static func holdsOnlyDirectories(
         _ name: [UInt8], in parent: Int32, depth: Int
     ) -> Bool {

@@ -1,29 +1,27 @@
 import FoundationEssentials
 
-/// What an app is entitled to, as far as containers go: from the property list that Xcode writes.
+/// An app's entitlements, as far as containers need them: from the property list that Xcode writes.
+/// It has these keys; others are ignored.
 ///
-/// | key | |
-/// | --- | --- |
-/// | `com.apple.developer.default-data-protection` | class of the app's container |
-/// | `com.apple.security.application-groups` | groups whose containers the app may use |
-/// | `com.apple.developer.team-identifier`, else the part of `application-identifier` before its first dot | the team |
-///
-/// Other keys are passed over.
+/// - `com.apple.developer.default-data-protection`: the class of the app's container
+/// - `com.apple.security.application-groups`: the groups whose containers the app may use
+/// - `com.apple.developer.team-identifier`, else the part of `application-identifier` before its
+///   first dot: the team
 public struct Entitlements: Equatable, Sendable {
     /// The largest file that is read, bytes. Xcode's have a few kilobytes.
     public static let maximumBytes = 256 << 10
-    /// More groups do not go into a container's record.
+    /// The largest number of groups, so that the names fit into a container's record.
     public static let maximumGroups = 32
 
-    /// Apple's string, in its present spelling; nil: the volume's default.
+    /// Apple's string, in its present spelling; nil for the volume's default.
     public var dataProtection: String?
-    /// Sorted, each once.
+    /// Sorted, without duplicates.
     public var groups: [ContainerID]
-    /// Nil where nobody signed the app.
+    /// Nil where the app is not signed.
     public var team: String?
 
-    /// Throws where a class is none, or none that an entitlement may give, and where a group's name
-    /// or a team's is impossible.
+    /// Throws for an unknown class, for a class that an entitlement may not give, and for an
+    /// invalid name of a group or a team.
     public init(
         dataProtection: String? = nil, groups: [String] = [], team: String? = nil
     ) throws(EntitlementsError) {
@@ -54,7 +52,7 @@ public struct Entitlements: Equatable, Sendable {
         self.team = team
     }
 
-    /// A property list, XML or binary, of at most `maximumBytes`.
+    /// Parses a property list, XML or binary, of at most `maximumBytes`.
     public init(propertyList: [UInt8]) throws(EntitlementsError) {
         try PropertyListLimits.check(propertyList)
         let values: Values
@@ -73,7 +71,7 @@ public struct Entitlements: Equatable, Sendable {
         static let dataProtection = "com.apple.developer.default-data-protection"
         static let groups = "com.apple.security.application-groups"
         static let team = "com.apple.developer.team-identifier"
-        /// iOS, then macOS.
+        /// The keys of iOS, then of macOS.
         static let identifiers = ["application-identifier", "com.apple.application-identifier"]
     }
 
@@ -87,7 +85,7 @@ public struct Entitlements: Equatable, Sendable {
         "NSFileProtectionCompleteUntilFirstUserAuthentication",
         "NSFileProtectionCompleteWhenUserInactive", none,
     ]
-    /// Those of long ago, and what they are called now.
+    /// Old spellings, and the present one of each.
     private static let legacy = [
         "NSFileProtectionWriteOnly": "NSFileProtectionCompleteUnlessOpen",
         "NSFileProtectionCompleteUntilUserAuthentication":
@@ -125,7 +123,8 @@ public struct Entitlements: Equatable, Sendable {
     }
 }
 
-/// What of the property list is looked at. Keys of other types are refused here, with their names.
+/// The keys of the property list that ward reads. A value of a wrong type throws an error that
+/// names its key.
 private struct Values: Decodable {
     var dataProtection: String?
     var groups: [String]?
@@ -167,18 +166,18 @@ private struct Values: Decodable {
         }
     }
 
-    /// Xcode fills `$(AppIdentifierPrefix)` in when it signs the app; before, nobody's team is
-    /// known.
+    /// Nil for a text with a variable: Xcode fills in `$(AppIdentifierPrefix)` only when it signs
+    /// the app.
     private static func unlessVariable(_ text: String) -> String? {
         text.contains("$(") ? nil : text
     }
 }
 
-/// Why a file can't be taken for entitlements.
+/// The reason why a file is no entitlements file.
 public struct EntitlementsError: Error, Equatable, Sendable, CustomStringConvertible {
     /// "it is neither an XML nor a binary property list"
     public let reason: String
-    /// The next step, where there is one that is not obvious.
+    /// The next step for the user, where it is not obvious.
     public let advice: String?
 
     init(_ reason: String, advice: String? = nil) {
@@ -191,7 +190,7 @@ public struct EntitlementsError: Error, Equatable, Sendable, CustomStringConvert
     static let signedAdvice =
         "take those of the signed app: codesign -d --entitlements - --xml NAME.app >FILE"
 
-    /// Foundation's reason is two levels down.
+    /// Takes Foundation's reason from two levels down.
     init(describing error: any Error) {
         guard let error = error as? DecodingError else {
             self.init("it is no property list")

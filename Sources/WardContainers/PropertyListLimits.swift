@@ -1,14 +1,14 @@
-/// Looks at a property list before Foundation does, which goes as deep as the list says: 20,000
-/// nested arrays in XML end the program (swift-foundation in Swift 6.3), and a binary list may
+/// Checks a property list before Foundation reads it. Foundation recurses as deep as the list says:
+/// 20,000 nested arrays in XML end the program (swift-foundation in Swift 6.3). A binary list may
 /// refer to itself.
 enum PropertyListLimits {
     /// Xcode's entitlements have three levels.
     static let maximumDepth = 32
-    /// What a list may hold, counted as often as it is referred to.
+    /// The largest number of values; a value counts once for each reference to it.
     static let maximumValues = 20_000
 
-    /// Throws for what is too large, too deep or no property list at all. What passes may still be
-    /// malformed; reading it costs little.
+    /// Throws where the list is too large or too deep, or is no property list. A list that passes
+    /// may still be malformed, but parsing it costs little.
     static func check(_ bytes: [UInt8]) throws(EntitlementsError) {
         guard bytes.count <= Entitlements.maximumBytes else {
             throw EntitlementsError(
@@ -45,8 +45,8 @@ enum PropertyListLimits {
         try checkDepth(begins)
     }
 
-    /// Elements that are open at once. Comments, CDATA and instructions hold none; an entity of
-    /// one's own is refused.
+    /// Counts the elements that are open at once. Comments, CDATA and instructions hold none;
+    /// declared entities are refused.
     private static func checkDepth(_ text: ArraySlice<UInt8>) throws(EntitlementsError) {
         var depth = 0
         var count = 0
@@ -58,7 +58,7 @@ enum PropertyListLimits {
             } else if rest.starts(with: "<![CDATA[".utf8) {
                 rest = try after("]]>", in: rest.dropFirst(9))
             } else if rest.starts(with: "<?".utf8) {
-                // "<?>" is a whole one for Foundation.
+                // Foundation takes "<?>" for a complete instruction.
                 rest = try after("?>", in: rest.dropFirst())
             } else if rest.starts(with: "<!".utf8) {
                 let end = try after(">", in: rest)
@@ -103,11 +103,13 @@ enum PropertyListLimits {
     }
 }
 
-/// The skeleton of a binary property list:
+/// Checks the structure of a binary property list:
 /// ```
-/// "bplist00" ‖ objects ‖ table of their offsets ‖ 6 zero bytes ‖ bytes of an offset 1 ‖ bytes of a reference 1 ‖
-///     objects 8 ‖ top object 8 ‖ offset of the table 8                                             (all big-endian)
-/// object: marker 1 (kind 4 bits, count 4 bits; count 15: an integer object with the count follows) ‖ content
+/// "bplist00" ‖ objects ‖ table of their offsets ‖ trailer
+/// trailer: 6 zero bytes ‖ bytes of an offset 1 ‖ bytes of a reference 1 ‖ objects 8 ‖
+///     top object 8 ‖ offset of the table 8          (all big-endian)
+/// object: marker 1 (kind 4 bits, count 4 bits) ‖ content
+///     (count 15: an integer object with the count comes before the content)
 /// ```
 private struct BinaryPropertyList {
     private let bytes: [UInt8]
@@ -121,7 +123,7 @@ private struct BinaryPropertyList {
 
     init(_ bytes: [UInt8]) { self.bytes = bytes }
 
-    /// Walks all values from the top one, as a reader does.
+    /// Visits all values from the top one, as a parser does.
     mutating func check() throws(EntitlementsError) {
         guard bytes.count >= 40, bytes.starts(with: "bplist0".utf8) else {
             throw BinaryPropertyList.malformed
@@ -171,7 +173,7 @@ private struct BinaryPropertyList {
         }
     }
 
-    /// The count of a marker whose low bits are given, and where the content begins.
+    /// The count of a marker whose low bits are `low`, and where the content begins.
     private func count(_ low: Int, at: Int) throws(EntitlementsError) -> (count: Int, content: Int)
     {
         guard low == 15 else { return (low, at) }
@@ -197,7 +199,7 @@ private struct BinaryPropertyList {
             throw BinaryPropertyList.malformed
         }
         let value = bytes[at..<(at + width)].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
-        // No object is further away than the list is long.
+        // No offset or count can be larger than the largest list.
         guard value <= UInt64(Entitlements.maximumBytes) else { throw BinaryPropertyList.malformed }
         return Int(value)
     }

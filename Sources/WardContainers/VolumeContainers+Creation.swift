@@ -3,32 +3,32 @@ import WardControl
 import WardSystem
 
 extension VolumeContainers {
-    /// What `create` did.
+    /// The result of `create`.
     public struct Creation: Sendable {
         public var container: Container
-        /// False: it was there, and nothing of it was changed but what its record says of the app's
-        /// entitlements.
+        /// False where the container existed; then at most its record was changed.
         public var isNew: Bool
         /// Group containers that were made.
         public var madeGroups: [ContainerID] = []
         /// Groups that the app named before and does not now; their containers stay.
         public var droppedGroups: [ContainerID] = []
-        /// The class that the container would be made with now, Apple's string, where it is not the
-        /// container's: the entitlement changed, or somebody set another one.
+        /// The class that a new container would get now, Apple's string; nil where this container
+        /// has it. Another one means that the entitlement changed, or that a program set another
+        /// class.
         public var differingClass: String?
     }
 
-    /// Makes the container of an app or extension, and those of its groups that are not there.
+    /// Makes the container of an app or extension, and the missing containers of its groups.
     ///
-    /// The class of the entitlement, or without one the volume's default, is set on the new
-    /// container's root, and on nothing else: files have it by inheritance (rows I1 and I3). Group
-    /// containers get the volume's default. Where the container is there already only its record is
-    /// brought up to date, with `entitlements` (nil: not even that).
+    /// The new container's root, and nothing else, gets the class of the entitlement, or without
+    /// one the volume's default. Files inherit the class (rows I1 and I3). Group containers get the
+    /// volume's default. Where the container exists, only its record is updated from
+    /// `entitlements`; nil leaves the record.
     ///
-    /// `backgroundModes`: of the app's Info.plist; nil leaves what the record says.
+    /// `backgroundModes` are those of the app's Info.plist; nil leaves those of the record.
     ///
-    /// Throws before anything is changed where the ID is taken by another kind, or belongs to
-    /// another team, or a group does.
+    /// Throws before any change where the ID is taken by another kind, or where the container or a
+    /// group belongs to another team.
     public func create(
         _ id: ContainerID, _ kind: ContainerKind, _ entitlements: Entitlements?,
         backgroundModes: [String]? = nil
@@ -116,7 +116,7 @@ extension VolumeContainers {
         }
     }
 
-    /// "of team ABCDE12345"
+    /// Such as "of team ABCDE12345".
     static func owned(by team: String?) -> String { team.map { "of team \($0)" } ?? "of no team" }
 
     private func checkGroups(
@@ -165,9 +165,9 @@ extension VolumeContainers {
         return made
     }
 
-    /// Builds the container under another name, whole and durable, and renames it: it is there, or
-    /// it is not. `beforeItIsThere`: what has to be there when it is; a crash in it is undone by
-    /// what the built container's record says.
+    /// Builds the container under another name, whole and durable, and then renames it, so that a
+    /// crash leaves all of it or nothing. The closure `prepare` makes what must exist before the
+    /// container; after a crash the record of the stage tells how to undo that.
     private func make(
         _ record: ContainerRecord,
         beforeItIsThere prepare: () throws(ContainerError) -> Void = {}
@@ -203,7 +203,7 @@ extension VolumeContainers {
     ) throws(Errno) {
         try Syscall.mkdirat(parent, stage, 0o700)
         let root = try Directories.open(stage, in: parent)
-        // First of all: what is made in it inherits it.
+        // First, because the directories made below inherit it.
         try Directories.setProtectionClass(record.classAtCreation, of: root.rawValue)
         try Directories.setAttribute(ContainerRecord.attribute, record.bytes, of: root.rawValue)
         for name in record.kind.contents {
@@ -232,8 +232,8 @@ extension VolumeContainers {
         SystemRandom.bytes(8).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
 
-    /// Takes back a creation that was cut short: what it made holds no file, and what holds one is
-    /// left alone.
+    /// Undoes a creation that was cut short. The new directories hold no files; a directory with
+    /// files in it is left alone.
     func undoCreation(_ stage: String, in directory: Int32) {
         if let record = record(of: stage, in: directory), !record.groups.isEmpty,
             let listing = try? list(), let volume = try? openRoot(),

@@ -2,17 +2,17 @@ import Glibc
 import WardSystem
 
 extension VolumeContainers {
-    /// What goes when a container goes.
+    /// The containers that go when one container is removed.
     public struct Removal: Sendable {
         public var container: Container
-        /// Group containers that nothing else names: they go, too.
+        /// Group containers that no other app names; they are removed, too.
         public var groups: [Container] = []
-        /// Group containers that others name: they stay.
+        /// Group containers that other apps name; they stay.
         public var keptGroups: [Container] = []
     }
 
-    /// What `remove` would take away now. Throws where there is no such container, or it is a group
-    /// that apps name.
+    /// The containers that `remove` would take away now. Throws where no container has the ID, or
+    /// where it is a group that apps name.
     public func removal(of id: ContainerID) throws(ContainerError) -> Removal {
         try removal(of: id, list())
     }
@@ -43,12 +43,12 @@ extension VolumeContainers {
         return removal
     }
 
-    /// Removes a container with all that is in it, and the groups that nothing else names. From the
-    /// first rename on it is gone; what was left when this was cut short goes with the next change.
-    /// Returns what went.
+    /// Removes a container with all that is in it, and the groups that no other app names. After
+    /// the first rename the container is gone; the next change removes what a crash left. Returns
+    /// the removed containers.
     ///
-    /// `announced`: what somebody was told goes. Where more would go by now, or it is another
-    /// container, throws, and nothing changes.
+    /// `announced` is the removal that the user agreed to. Throws, with nothing changed, where more
+    /// containers would go now, or where the ID is another container's by now.
     @discardableResult
     public func remove(
         _ id: ContainerID, announced: Removal? = nil
@@ -65,7 +65,7 @@ extension VolumeContainers {
         return removal
     }
 
-    /// Renames the container, durably, to what says that it goes; then takes it away.
+    /// Renames the container, durably, to a name with the prefix of removed ones; then removes it.
     private func setAsideAndRemove(_ container: Container) throws(ContainerError) {
         let name = ContainerLayout.removedPrefix + VolumeContainers.randomName()
         let directory = try wrapping(container.path) { () throws(Errno) in
@@ -95,15 +95,15 @@ extension VolumeContainers {
         }
     }
 
-    /// The record in the renamed container says which groups go with it; its root goes last, and so
-    /// does the record.
+    /// Removes a renamed container. Its record names the groups that go with it, so the root goes
+    /// last.
     func finishRemoval(_ name: String, in directory: Int32) throws(ContainerError) {
-        // Nothing but a container that was renamed here has this name and a record.
+        // Only a container that was renamed has this prefix and a record.
         guard let record = record(of: name, in: directory) else { return }
         if record.kind != .group, !record.groups.isEmpty {
             try removeGroups(record)
-            // Once: where the rest can't go now, a group of that name that is there later has
-            // nothing to do with this.
+            // The record forgets the groups now. Where the rest can't be removed yet, a later group
+            // of the same name must not go with it.
             forgetGroups(record, name, in: directory)
         }
         let path = path(record.kind) + "/" + name
@@ -120,7 +120,7 @@ extension VolumeContainers {
             let node = try Directories.open(name, in: directory)
             try Directories.setAttribute(ContainerRecord.attribute, record.bytes, of: node.rawValue)
         } catch {
-            // On a full disk; it goes all the same.
+            // The disk may be full; the container is removed without this.
         }
     }
 

@@ -2,15 +2,15 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// The containers of one mounted volume, seen and changed through its mount.
+/// The containers of one mounted volume, read and changed through its mount.
 ///
-/// Creating and removing hold a lock (flock(2) on `Containers`), so that one at a time happens;
-/// each is done, or not begun, whenever it is cut short: what was half made or half removed has a
-/// name of its own, and the next change takes it away.
+/// Creating and removing hold a lock (flock(2) on `Containers`), so changes run one at a time. Each
+/// change is complete or undone after a crash: half-made and half-removed containers have special
+/// names, and the next change takes them away.
 public struct VolumeContainers: Sendable {
     /// The mount point: the volume's root.
     public let root: String
-    /// How long another program's change is waited for.
+    /// How long to wait for another program's change.
     private let patience: Duration
 
     public init(root: String) { self.init(root: root, patience: .seconds(20)) }
@@ -32,16 +32,16 @@ public struct VolumeContainers: Sendable {
         public var kind: ContainerKind { record.kind }
     }
 
-    /// A directory among the containers that is none.
+    /// A directory among the containers that is no container.
     public struct Oddity: Equatable, Sendable {
         public enum Kind: String, Sendable {
-            /// No record: made by something else.
+            /// The directory has no record: another program made it.
             case noContainer
-            /// The record is another container's: a copy, or renamed.
+            /// The record is another container's: the directory is a copy, or was renamed.
             case copy
             /// The record can't be read.
             case damaged
-            /// Left by a `create` or `remove` that was cut short; the next one takes it away.
+            /// A `create` or `remove` that was cut short left it; the next one takes it away.
             case leftover
         }
         public let kind: Kind
@@ -51,22 +51,23 @@ public struct VolumeContainers: Sendable {
         public let reason: String
     }
 
+    /// All containers of a volume, and the other directories among them.
     public struct Listing: Sendable {
-        /// Applications, extensions, groups; each sorted.
+        /// Sorted by kind (applications, extensions, groups), then by ID.
         public var containers: [Container] = []
         public var oddities: [Oddity] = []
 
-        /// The applications and extensions that name a group.
+        /// The applications and extensions that name the group.
         public func users(of group: ContainerID) -> [Container] {
             containers.filter { $0.kind != .group && $0.record.groups.contains(group) }
         }
 
-        /// An application or extension of this ID, else a group.
+        /// The application or extension with this ID, else the group.
         public func container(_ id: ContainerID) -> Container? {
             containers.first { $0.id == id }
         }
 
-        /// The same; throws where there is none, with what is there instead.
+        /// The container with this ID. Throws where there is none, and says what else has the name.
         public func required(_ id: ContainerID) throws(ContainerError) -> Container {
             if let container = container(id) { return container }
             if let odd = oddities.first(where: { $0.path.hasSuffix("/" + id.text) }) {
@@ -79,7 +80,7 @@ public struct VolumeContainers: Sendable {
 
     // MARK: Seeing
 
-    /// All containers, and what lies beside them. Needs no lock and changes nothing.
+    /// All containers, and the other directories among them. Needs no lock and changes nothing.
     public func list() throws(ContainerError) -> Listing {
         try wrapping(root) { () throws(Errno) in
             let top = try openRoot()
@@ -109,7 +110,7 @@ public struct VolumeContainers: Sendable {
         return Container(record: record, path: path, protectionClass: protectionClass)
     }
 
-    /// The class of what nothing else says it for: that of the volume's root, Apple's string.
+    /// The class of the volume's root, Apple's string: it holds where no other class is set.
     public func defaultClass() throws(ContainerError) -> String {
         try wrapping(root) { () throws(Errno) in
             let volume = try openRoot()
@@ -156,7 +157,7 @@ public struct VolumeContainers: Sendable {
             listing.containers.append(
                 Container(record: record, path: path, protectionClass: found ?? ""))
         } catch {
-            // Gone meanwhile is no oddity.
+            // A directory that was removed meanwhile is no oddity.
             if error == .noSuchFileOrDirectory { return }
             odd(error == .notDirectory ? .noContainer : .damaged, "\(error)")
         }
@@ -186,8 +187,8 @@ public struct VolumeContainers: Sendable {
 
     // MARK: Changing
 
-    /// Makes those directories of a container again that its program has taken away; what can't be
-    /// made, is missing. Never through a link that the program left.
+    /// Makes a container's standard directories again where its program removed them. Never goes
+    /// through a link that the program left; ignores errors.
     public func restoreDirectories(of container: Container) {
         let place = container.kind.directoryNames + [container.id.text]
         for path in container.kind.contents {
@@ -205,7 +206,8 @@ public struct VolumeContainers: Sendable {
         }
     }
 
-    /// `Containers`, held so that nobody else makes or removes one; free when the descriptor goes.
+    /// Opens and locks `Containers`, so that no other program makes or removes containers. The lock
+    /// ends with the descriptor. Throws `busy` after `patience`.
     func lock() throws(ContainerError) -> OwnedDescriptor {
         let top = try wrapping(root) { () throws(Errno) in
             let volume = try openRoot()
@@ -228,7 +230,7 @@ public struct VolumeContainers: Sendable {
         return top
     }
 
-    /// Takes away what changes that were cut short have left. Only while the lock is held.
+    /// Takes away the remains of changes that were cut short. The caller holds `lock()`.
     func sweep() throws(ContainerError) {
         let leftovers = try list().oddities.filter { $0.kind == .leftover }
         guard !leftovers.isEmpty else { return }
@@ -250,7 +252,7 @@ public struct VolumeContainers: Sendable {
         }
     }
 
-    /// The record of a directory that is no container yet, or no more.
+    /// The record of a directory with a special name: no container yet, or no longer one.
     func record(of name: String, in directory: Int32) -> ContainerRecord? {
         guard let node = try? Directories.open(name, in: directory),
             let value = try? Directories.attribute(ContainerRecord.attribute, of: node.rawValue)

@@ -1,6 +1,6 @@
-// Containers: the directories of apps, their extensions and the groups they share, below
-// `Containers/` of a mounted volume. A container is a directory with a class; `ContainerRecord` is
-// what makes it one, `ContainerLayout` says where it lies, `VolumeContainers` makes, lists and
-// removes them through the mount, as any program could. Nothing here holds a key, and nothing needs
-// one: it works in every lock state. Classes are Apple's strings, as the attribute
-// `user.ward.class` has them.
+// Containers: the directories of apps, their extensions and the groups that they share, below
+// `Containers/` of a mounted volume. A container is a directory with a class and a record, the type
+// `ContainerRecord`; the type `ContainerLayout` says where it lies. The type `VolumeContainers`
+// makes, lists and removes containers through the mount, as any program could. This code holds no
+// keys and needs none: it works in every lock state. Classes are Apple's strings, as in the
+// attribute `user.ward.class`.

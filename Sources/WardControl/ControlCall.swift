@@ -1,13 +1,13 @@
 import WardSystem
 
-/// One call of a method of `org.ward.Volume`, to be answered now or later, from any thread.
+/// One call of a method of `org.ward.Volume`. Any thread may answer it, now or later.
 public final class ControlCall: Sendable {
-    /// Without the interface's name: `Lock`.
+    /// The method without the interface's name: `Lock`.
     public let method: String
     /// An object; secrets in it are `JSONValue.secret`.
     public let parameters: JSONValue
     public let peer: PeerCredentials
-    /// Whether the client takes more than one answer.
+    /// Whether the client takes several answers.
     public let wantsMore: Bool
 
     private let client: UInt64
@@ -27,15 +27,15 @@ public final class ControlCall: Sendable {
         self.outbox = outbox
     }
 
-    /// The same call for who answers it again and again: without its parameters, which may be
-    /// secrets.
+    /// The same call without its parameters, which may be secrets: for code that answers it many
+    /// times.
     public var withoutParameters: ControlCall {
         ControlCall(
             method: method, parameters: .object([]), peer: peer, wantsMore: wantsMore,
             isOneway: isOneway, client: client, outbox: outbox)
     }
 
-    /// Answers. `continues` says that more answers follow. False where the client is gone.
+    /// Answers. `continues` says that more answers follow. Returns false where the client is gone.
     @discardableResult
     public func reply(_ parameters: JSONValue = .object([]), continues: Bool = false) -> Bool {
         let message = JSONValue.object(
@@ -57,15 +57,15 @@ public final class ControlCall: Sendable {
         )
     }
 
-    /// What the client has left unread: whoever answers much waits for it to become less, or the
-    /// client is dropped.
+    /// Bytes that the client has not read yet. Code that answers much waits until they become
+    /// fewer: the server drops a client with too many.
     public var backlogBytes: Int { outbox.backlogBytes(client) }
 
     /// Whether the client is still there.
     public var isAlive: Bool { outbox.isLive(client) }
 
-    /// Runs `body` once, when the client is gone, on the server's thread, where it must not block;
-    /// now, where it is gone.
+    /// Runs `body` once after the client is gone, on the server's thread, where it must not block.
+    /// Runs it now where the client is gone already.
     public func whenGone(_ body: @escaping @Sendable () -> Void) { outbox.whenGone(client, body) }
 
     func fail(_ name: String, _ parameters: JSONValue = .object([])) {
@@ -78,15 +78,16 @@ public final class ControlCall: Sendable {
     }
 }
 
-/// What answers calls.
+/// Answers the calls of a control server.
 public protocol ControlHandler: AnyObject, Sendable {
-    /// Called on the server's only thread: must not block, but hand over what takes time. Every
-    /// call is to be answered.
+    /// Called on the server's only thread. Must not block: work that takes time goes to another
+    /// thread. Must answer every call.
     func handle(_ call: ControlCall)
-    /// A method of `HelperInterface`, called by the daemon's own helper. The same holds.
+    /// Called for a method of `HelperInterface`, by the daemon's own helper. The same rules hold.
     func handleHelper(_ call: ControlCall)
-    /// A client could not be taken in for want of descriptors or memory: whoever wants to lock may
-    /// not get through. Called on the server's thread, again and again while it goes on.
+    /// Called when a client could not be accepted for lack of descriptors or memory: a client that
+    /// wants to lock may not get through. Called on the server's thread, repeatedly while the
+    /// shortage lasts.
     func cannotAccept(_ reason: Errno)
 }
 

@@ -4,7 +4,7 @@ import WardSystem
 
 /// Trusted hosts.
 extension ControlClient {
-    /// Has the host `hostID` trusted under `name`; `secret` is what it will present.
+    /// Trusts the host `hostID` under `name` from now on; the host will present `secret`.
     public func trustAdd(
         name: String, hostID: [UInt8], secret: borrowing SecretBytes,
         passcode: borrowing SecretBytes
@@ -15,6 +15,7 @@ extension ControlClient {
             beside: .object([("name", .string(name)), ("host", .string(HexSecret.text(hostID)))]))
     }
 
+    /// Every host that is trusted, or was until its trust expired.
     public func trustList() throws(ControlError) -> [HostStatus] {
         guard let hosts = try call("TrustList")["hosts"]?.arrayValue else {
             throw violation("no hosts in the answer")
@@ -22,22 +23,22 @@ extension ControlClient {
         return hosts.compactMap(HostStatus.init(json:))
     }
 
-    /// Returns when the host's connections are ended, and with the lock where that was held up by
-    /// them.
+    /// Removes a trusted host. Returns after its connections have ended, and after the lock where
+    /// only they delayed it.
     public func trustRemove(name: String) throws(ControlError) {
         _ = try call("TrustRemove", .object([("name", .string(name))]))
     }
 
-    /// What the daemon says on the connection of a host.
+    /// A message of the daemon on a host's connection.
     public enum HostNotice: Equatable, Sendable {
-        /// A and B are open from now on.
+        /// Classes A and B are open from now on.
         case connected(name: String, state: String)
-        /// The daemon has ended it: why.
+        /// The daemon ended the connection.
         case ended(reason: String)
     }
 
-    /// Presents a host's secret. A and B stay open while this connection stands; afterwards use
-    /// `hostNotice`.
+    /// Presents a host's secret. Classes A and B stay open while this connection lasts; later
+    /// messages come from `hostNotice`.
     public func trustConnect(
         hostID: [UInt8], secret: borrowing SecretBytes
     ) throws(ControlError) -> HostNotice {
@@ -51,7 +52,7 @@ extension ControlClient {
         return try hostNotice()
     }
 
-    /// Waits for what the daemon says next. Throws `connectionLost` where the daemon ends.
+    /// Waits for the daemon's next message. Throws `connectionLost` where the daemon ends.
     public func hostNotice() throws(ControlError) -> HostNotice {
         let answer = try readAnswer()
         if let reason = answer.parameters["ended"]?.stringValue { return .ended(reason: reason) }
@@ -61,13 +62,13 @@ extension ControlClient {
         return .connected(name: name, state: state)
     }
 
-    /// An answer is here already, and poll(2) will not tell of it.
+    /// Whether an answer was received already; poll(2) does not report it.
     public var hasUnreadAnswer: Bool { received.contains(0) }
 
-    /// Readable, poll(2), where `hostNotice` will not wait, or not for long.
+    /// Readable for poll(2) when `hostNotice` will not wait, or not for long.
     public var pollDescriptor: Int32 { socket.rawValue }
 
-    /// Ends the connection now; it is of no use afterwards.
+    /// Ends the connection now. The client can't be used afterwards.
     public func hangUp() { _ = shutdown(socket.rawValue, Int32(SHUT_RDWR)) }
 
     private func hex(_ secret: borrowing SecretBytes) throws(ControlError) -> SecretBytes {

@@ -2,9 +2,9 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Calls the daemon of one mounted volume; every call blocks until the answer is there.
+/// Calls the daemon of one mounted volume. Every call blocks until its answer is there.
 ///
-/// Not for use by two threads at once: one call at a time crosses the connection.
+/// Only one thread at a time may use a client: a connection carries one call at a time.
 public final class ControlClient {
     /// Longest answer taken, bytes.
     static let maximumAnswerBytes = 1 << 20
@@ -12,13 +12,13 @@ public final class ControlClient {
     public let socketPath: String
     let socket: OwnedDescriptor
     var received: [UInt8] = []
-    /// Calls whose answer was not read to its end: more than one after a call that has timed out.
-    /// Answers have no number, and come in the order of the calls.
+    /// The number of calls whose last answer was not read. More than one after a call that timed
+    /// out. Answers have no number and come in the order of the calls.
     private var owed = 0
 
-    /// Connects to a socket that is known to be a volume's. `timeout` bounds the wait for each
-    /// answer (nil: for ever). Throws `noSocket`, `refused` (the daemon died), `permission`, also
-    /// where the daemon is neither this user's nor root's.
+    /// Connects to the socket of a volume. `timeout` limits the wait for each answer; nil waits for
+    /// ever. Throws `noSocket`, `refused` (the daemon died), and `permission`, also where the
+    /// daemon is neither this user's nor root's.
     public convenience init(
         socketPath: String, timeout: Duration? = .seconds(120)
     ) throws(ControlError) {
@@ -27,8 +27,8 @@ public final class ControlClient {
         }
     }
 
-    /// Connects to the daemon of one mount: to no other's, nor to a program that has taken its
-    /// socket's place. Throws as above, and `replaced`, `mountOfAnother`.
+    /// Connects to the daemon of this mount and to no other program, even where another socket has
+    /// the name. Throws the errors above, `replaced` and `mountOfAnother`.
     public convenience init(
         mount: VolumeMount, timeout: Duration? = .seconds(120)
     ) throws(ControlError) {
@@ -39,7 +39,7 @@ public final class ControlClient {
         }
     }
 
-    /// A daemon makes a socket again that is gone: it is given two seconds.
+    /// Tries for two seconds, because a daemon makes a lost socket again.
     private static func connect(
         to mount: VolumeMount
     ) throws(ControlError) -> (path: String, descriptor: Int32) {
@@ -59,7 +59,7 @@ public final class ControlClient {
         }
     }
 
-    /// Connects to the daemon of the mount that `path` lies in. Throws `notInMount` off ward
+    /// Connects to the daemon of the mount that holds `path`. Throws `notInMount` outside of ward
     /// volumes.
     public convenience init(
         volumeAt path: String, timeout: Duration? = .seconds(120)
@@ -71,7 +71,7 @@ public final class ControlClient {
     }
 
     /// Connects to the daemon that wrote a record: through its mount, where this mount namespace
-    /// has it, else to the very process that the record names.
+    /// has it, else to the process that the record names.
     public convenience init(
         record: MountedVolume, timeout: Duration? = .seconds(120)
     ) throws(ControlError) {
@@ -80,7 +80,7 @@ public final class ControlClient {
         } else {
             let socket = try ControlSocket.connect(to: record.socket)
             try self.init(record.socket, socket, timeout) { peer in
-                // 0: a process of another PID namespace.
+                // The kernel gives 0 for a process of another PID namespace.
                 peer.uid == geteuid() && (Int(peer.pid) == record.pid || peer.pid == 0)
             }
         }
@@ -106,8 +106,8 @@ public final class ControlClient {
         }
     }
 
-    /// Goes by a connection that stands already: one end of a socketpair(2) whose other end the
-    /// daemon has. `name` stands in errors for the path.
+    /// Uses a connection that exists already: one end of a socketpair(2), whose other end the
+    /// daemon has. `name` takes the path's place in errors.
     public init(
         adopting descriptor: consuming OwnedDescriptor, name: String, timeout: Duration?
     ) throws(ControlError) {
@@ -118,6 +118,7 @@ public final class ControlClient {
 
     // MARK: Methods of org.ward.Volume
 
+    /// Asks for the status (`Status` of the interface).
     public func status() throws(ControlError) -> VolumeStatus {
         let answer = try call("Status")
         guard let json = answer["status"], let status = VolumeStatus(json: json) else {
@@ -126,9 +127,9 @@ public final class ControlClient {
         return status
     }
 
-    /// Locks after the grace period, or `now`: then it returns when class A is gone, unless trusted
-    /// hosts hold it open. `endingHosts`: not even then. `reason`: why, for those who look at the
-    /// events. Returns the state.
+    /// Locks after the grace period. With `now` it locks at once, and returns when class A is
+    /// closed; trusted hosts can keep it open. If `endingHosts`, their connections are ended first.
+    /// The events show the `reason`. Returns the state.
     public func lock(
         now: Bool = false, reason: String? = nil, endingHosts: Bool = false
     ) throws(ControlError) -> String {
@@ -139,8 +140,8 @@ public final class ControlClient {
         return try state(call("Lock", parameters))
     }
 
-    /// Waits for the answer to a `lock` that has timed out and was the last call, for as long as
-    /// the connection's time-out. Returns the state.
+    /// Waits for the answer to a `lock` that timed out and was the last call; the connection's
+    /// time-out limits this wait, too. Returns the state.
     public func lateLock() throws(ControlError) -> String { try state(readAnswer().parameters) }
 
     /// Returns the state.
@@ -151,6 +152,7 @@ public final class ControlClient {
     /// Returns the state.
     public func reboot() throws(ControlError) -> String { try state(call("Reboot")) }
 
+    /// Sets the first passcode. Throws `passcodeAlreadySet` of `VolumeError`.
     public func setPasscode(_ passcode: borrowing SecretBytes) throws(ControlError) {
         _ = try call("SetPasscode", secrets: "passcode", passcode)
     }
@@ -171,7 +173,7 @@ public final class ControlClient {
         return answer["hostsRemoved"]?.arrayValue?.compactMap(\.stringValue) ?? []
     }
 
-    /// What is nil stays as it is; the passcode where one is set.
+    /// Changes the settings that are not nil. `current` is needed where a passcode is set.
     public func setPolicy(
         graceSeconds: Double?, userInactiveSeconds: Double?, eraseAfterTries: Bool?,
         current: borrowing SecretBytes?
@@ -188,43 +190,43 @@ public final class ControlClient {
         }
     }
 
-    /// Destroys the effaceable key of the volume `uuid` and ends its mount; returns when the key is
+    /// Destroys the effaceable key of the volume `uuid` and ends its mount. Returns when the key is
     /// gone.
     public func erase(uuid: String, passcode: borrowing SecretBytes) throws(ControlError) {
         _ = try call(
             "Erase", secrets: "passcode", passcode, beside: .object([("uuid", .string(uuid))]))
     }
 
-    /// The same without the passcode: locks the volume, and returns the seconds after which the key
-    /// goes, unless that is taken back; nil where it is gone already.
+    /// Announces an erase without the passcode: locks the volume at once. Returns the seconds until
+    /// the key is destroyed; nil where it is gone already. Until then `cancelErase` stops it.
     public func announceErase(uuid: String) throws(ControlError) -> Double? {
         try call("Erase", .object([("uuid", .string(uuid))]))["eraseInSeconds"]?.doubleValue
     }
 
-    /// Takes an announced erase back; whether there was one.
+    /// Cancels an announced erase. Returns whether there was one.
     public func cancelErase() throws(ControlError) -> Bool {
         try call("CancelErase")["cancelled"]?.boolValue ?? false
     }
 
-    /// Has the daemon read again which recovery kits there are.
+    /// Makes the daemon read the list of recovery kits again.
     public func readRecovery() throws(ControlError) { _ = try call("ReadRecovery") }
 
-    /// Moves a manual clock; returns the state when everything that fell due is done.
+    /// Moves a manual clock. Returns the state after all timers that came due were handled.
     public func advance(seconds: Double) throws(ControlError) -> String {
         try state(call("Advance", .object([("seconds", .double(seconds))])))
     }
 
-    /// Has a volume with a manual clock run out of space, or get it back.
+    /// Makes a volume with a manual clock run out of space, or gives the space back.
     public func setFull(_ isFull: Bool) throws(ControlError) {
         _ = try call("SetFull", .object([("full", .bool(isFull))]))
     }
 
-    /// Returns when the daemon has agreed; `waitForEnd` when it is gone.
+    /// Returns when the daemon has agreed; `waitForEnd` returns when it has ended.
     public func unmount(force: Bool = false) throws(ControlError) {
         _ = try call("Unmount", force ? .object([("force", .bool(true))]) : .object([]))
     }
 
-    /// Blocks until the daemon closes the connection, which it does when the mount has ended.
+    /// Blocks until the daemon closes the connection: it does so when the mount has ended.
     public func waitForEnd() throws(ControlError) {
         do throws(ControlError) {
             while true { _ = try readMessage() }
@@ -233,7 +235,7 @@ public final class ControlClient {
         }
     }
 
-    /// Who has files open, of all classes or the one with this letter.
+    /// The processes that have files open: of all classes, or of the class with this letter.
     public func holders(protectionClass: String? = nil) throws(ControlError) -> HolderReport {
         let answer = try call(
             "Holders",
@@ -244,16 +246,16 @@ public final class ControlClient {
         return report
     }
 
-    /// What `monitor` gives.
+    /// A message that `monitor` passes on.
     public enum Notice: Equatable, Sendable {
-        /// The first, where it was asked for.
+        /// The first message, where `status` was set.
         case status(VolumeStatus)
         case event(ControlEvent)
     }
 
-    /// Gives the last `last` events, then, with `follow`, each as it happens, until `body` returns
-    /// false or the mount ends. `signals`, `protectionClass` and `status` as the interface says.
-    /// Without `follow` each wait is bounded by the connection's time-out.
+    /// Passes on the last `last` events, then, with `follow`, each new one, until `body` returns
+    /// false or the mount ends. The interface describes `signals`, `protectionClass` and `status`.
+    /// Without `follow` the connection's time-out limits each wait.
     public func monitor(
         last: Int = 0, follow: Bool = true, signals: Bool = false, protectionClass: String? = nil,
         status: Bool = false, _ body: (Notice) -> Bool
@@ -291,21 +293,22 @@ public final class ControlClient {
         }
     }
 
-    /// Begins a backup: returns when everything written so far is durable. What it holds is held as
-    /// long as this client lives, which is of no other use from then on.
+    /// Begins a backup. Returns when everything written so far is durable. As long as this client
+    /// lives, the daemon holds the epoch and delays changes of the keybag. The client can't be used
+    /// for other calls.
     public func beginBackup() throws(ControlError) {
-        // A store may take its time.
+        // A slow backing store takes minutes for this.
         try setTimeout(.seconds(600))
         try send(VolumeInterface.qualified("Backup"), .object([]), more: true)
         _ = try readAnswer()
     }
 
-    /// Checks the volume, with `repair` puts right what it finds. `body` gets what the daemon
-    /// answers, the last time the report.
+    /// Checks the volume; with `repair`, repairs it. Passes each answer of the daemon to `body`;
+    /// the last one is the report.
     public func check(
         repair: Bool, _ body: (JSONValue) -> Void
     ) throws(ControlError) {
-        // A page of a large file may take as long as a disk does.
+        // A page of a large file may take as long as the disk needs.
         try setTimeout(.seconds(600))
         try send(
             VolumeInterface.qualified("Check"),
@@ -317,21 +320,21 @@ public final class ControlClient {
         }
     }
 
-    /// Whether the daemon has not hung up.
+    /// Whether the connection is still open at the daemon's end.
     public var isConnected: Bool {
         var byte: UInt8 = 0
         let count = recv(socket.rawValue, &byte, 1, Int32(MSG_PEEK | MSG_DONTWAIT))
         return count > 0 || (count < 0 && errno == EAGAIN)
     }
 
-    /// What ends this connection from another thread.
+    /// Makes an object that ends this connection from another thread.
     public func interrupter() throws(ControlError) -> ControlInterrupter {
         let copy = ward_fcntl_int(socket.rawValue, F_DUPFD_CLOEXEC, 0)
         guard copy >= 0 else { throw failure(errno) }
         return ControlInterrupter(OwnedDescriptor(adopting: copy))
     }
 
-    /// Calls any method by its full name; the answer's parameters.
+    /// Calls any method by its full name; returns the answer's parameters.
     public func call(
         qualified method: String, _ parameters: JSONValue = .object([])
     ) throws(ControlError) -> JSONValue {
@@ -413,7 +416,7 @@ public final class ControlClient {
 
     // MARK: Receiving
 
-    /// The answer to the last call; late ones to calls before are passed over. Throws `timedOut`.
+    /// The answer to the last call. Late answers to earlier calls are skipped. Throws `timedOut`.
     func readAnswer() throws(ControlError) -> (parameters: JSONValue, continues: Bool) {
         var json = try readJSON()
         while owed > 1 {
@@ -489,7 +492,7 @@ public final class ControlClient {
         ControlError(.protocolViolation, path: socketPath, reason)
     }
 
-    /// The time limit of each wait for an answer, and for room to send; nil: for ever.
+    /// Sets the limit of each wait for an answer and for room to send; nil waits for ever.
     public func setTimeout(_ timeout: Duration?) throws(ControlError) {
         var value = timeval()
         if let timeout {

@@ -5,20 +5,20 @@ import WardSystem
 /// One client of the control server. Belongs to the server's thread.
 final class ControlConnection {
     let peer: PeerCredentials
-    /// It was adopted (`ControlServer.adopt`): the daemon's own helper is at the other end.
+    /// Whether the daemon's own helper is at the other end (`ControlServer.adopt`).
     let isOwn: Bool
     var input = ReceiveBuffer()
     /// A call is under way.
     var isBusy = false
     /// The call under way streams events.
     var isMonitor = false
-    /// The call under way is a trusted host's, and lasts as long as its connection.
+    /// The call under way is a trusted host's. It lasts as long as its connection.
     var isHost = false
     /// The client closed its end while a call is under way.
     var hasHungUp = false
-    /// There is more in `input` than the message that was dispatched last.
+    /// The buffer `input` holds more than the last message that was dispatched.
     var hasUnseenInput = false
-    /// When it connected, sent its last call or got its last answer.
+    /// The time of the connect, of the last call or of the last answer.
     var lastActivity = SystemClock.monotonic()
 
     private let socket: OwnedDescriptor
@@ -33,15 +33,15 @@ final class ControlConnection {
 
     var descriptor: Int32 { socket.rawValue }
 
-    /// Not yet sent.
+    /// Bytes that are not sent yet.
     var outputBytes: Int { output.count - sentBytes }
 
-    /// The next message waits until the answer to the last one is on its way.
+    /// The next message waits until the answer to the last one has been sent.
     var mayReceive: Bool { !isBusy && outputBytes == 0 }
 
     var pollRequest: pollfd {
-        // poll(2) reports POLLHUP unasked, again and again: a client that hung up is left out until
-        // its call is done.
+        // Without an event asked for, poll(2) still reports POLLHUP, again and again. So a client
+        // that hung up is left out until its call is done.
         if hasHungUp, isBusy { return pollfd(fd: -1, events: 0, revents: 0) }
         var events: Int32 = 0
         if mayReceive { events |= POLLIN }
@@ -59,7 +59,7 @@ final class ControlConnection {
         }
     }
 
-    /// Sends what the socket takes; false where the client is gone.
+    /// Sends as much as the socket takes; false where the client is gone.
     func send() -> Bool {
         while outputBytes > 0 {
             let sent = output.withUnsafeBytes {

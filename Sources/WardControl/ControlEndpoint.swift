@@ -1,8 +1,8 @@
 import Glibc
 import WardSystem
 
-/// Where a daemon listens, and what tells its socket from any other: the socket's file, which
-/// nobody can make again while the daemon has it bound, whatever becomes of its name.
+/// The daemon's socket: its path, and the identity of its file. While the daemon has it bound, no
+/// program can make that inode again, even if another file takes the name.
 public struct ControlEndpoint: Equatable, Sendable {
     public var socketPath: String
     /// `st_dev` and `st_ino` of the socket's file.
@@ -35,8 +35,8 @@ public struct ControlEndpoint: Equatable, Sendable {
 /// The two sockets of a mount's daemon.
 public struct ControlEndpoints: Equatable, Sendable {
     public var control: ControlEndpoint
-    /// The one that tells the lock state alone (`StateInterface`); a sandbox has it in the place of
-    /// the other. Nil where the daemon does not listen there now.
+    /// The socket that tells the lock state alone (`StateInterface`); in a sandbox it has the
+    /// control socket's name. Nil where the daemon does not listen there now.
     public var state: ControlEndpoint?
 
     public init(control: ControlEndpoint, state: ControlEndpoint?) {
@@ -56,12 +56,12 @@ public struct ControlEndpoints: Equatable, Sendable {
 }
 
 extension ControlSocket {
-    /// `O_PATH` of open(2), which Glibc's module leaves out.
+    /// Names a file without opening it: `O_PATH` of open(2), which the Glibc module lacks.
     static let namingOnly: Int32 = 0o10000000
 
-    /// Connects to the daemon's very socket under the control socket's name: in a sandbox that is
-    /// the one that tells the state alone. Throws `noSocket` where nothing is there, `replaced`
-    /// where something else is.
+    /// Connects to the daemon's own socket under the control socket's name; in a sandbox this is
+    /// the state socket. Throws `noSocket` where no file has the name, `replaced` where another
+    /// file has it.
     static func connect(to endpoints: ControlEndpoints) throws(ControlError) -> OwnedDescriptor {
         let path = endpoints.control.socketPath
         let named = try NamedFile(path)
@@ -72,12 +72,12 @@ extension ControlSocket {
         guard isOwn else {
             throw ControlError(.replaced, path: path, "it is not the socket of the mount's daemon")
         }
-        // By the descriptor: the name may lead elsewhere by now.
+        // Goes by the descriptor, because the name may lead to another file by now.
         return try connect(to: "/proc/self/fd/\(named.file.rawValue)", calledAs: path)
     }
 
-    /// The endpoint that `path` is now, where this process is the one who listens there. Throws
-    /// `replaced` where it is not.
+    /// The endpoint of `path`, where this process listens there. Throws `replaced` where another
+    /// process does.
     static func ownEndpoint(at path: String) throws(ControlError) -> ControlEndpoint {
         let named = try NamedFile(path)
         let socket = try connect(to: "/proc/self/fd/\(named.file.rawValue)", calledAs: path)
@@ -94,12 +94,12 @@ extension ControlSocket {
     }
 }
 
-/// The file that has a name now, held by a descriptor that names it alone.
+/// The file that has a name now, kept by an `O_PATH` descriptor.
 struct NamedFile: ~Copyable {
     let file: OwnedDescriptor
     let endpoint: ControlEndpoint
 
-    /// Throws `noSocket` where there is nothing of that name.
+    /// Throws `noSocket` where no file has that name.
     init(_ path: String) throws(ControlError) {
         let opened = try NamedFile.open(path)
         endpoint = opened.endpoint

@@ -1,17 +1,17 @@
 import WardSystem
 
-/// Why a call to a volume's daemon did not work.
+/// A failed call to a volume's daemon.
 public struct ControlError: Error, Sendable, CustomStringConvertible {
     public enum Code: Sendable, Equatable {
-        /// No socket there: the volume is not mounted.
+        /// There is no socket: the volume is not mounted.
         case noSocket
-        /// A socket, and nobody behind it: the daemon died.
+        /// The socket is there, but no process listens: the daemon died.
         case refused
-        /// The daemon belongs to somebody else.
+        /// The daemon belongs to another user.
         case permission
         /// The program that listens there is not the mount's daemon.
         case replaced
-        /// The mount was made by another user, who alone may enter.
+        /// Another user made the mount, and only that user may enter.
         case mountOfAnother
         /// The path is not inside a mounted volume.
         case notInMount
@@ -23,19 +23,19 @@ public struct ControlError: Error, Sendable, CustomStringConvertible {
         case volume(VolumeError)
         /// The daemon answered with another Varlink error.
         case varlink(name: String, parameters: JSONValue)
-        /// What came back is not an answer.
+        /// The bytes that came back are no answer.
         case protocolViolation
         /// The connection ended before the answer: the daemon stopped.
         case connectionLost
-        /// No answer in time.
+        /// The answer did not come in time.
         case timedOut
         case system(Errno)
     }
 
     public let code: Code
-    /// The socket, directory or file it is about.
+    /// The socket, directory or file that the error is about.
     public let path: String
-    /// What is wrong, in a few words.
+    /// The fault, in a few words.
     public let reason: String
 
     public init(_ code: Code, path: String, _ reason: String) {

@@ -1,59 +1,62 @@
-/// Something that happened to a mounted volume; what `Monitor` streams (`Event` of the interface).
+/// Something that happened to a mounted volume: `Event` of the interface, streamed by `Monitor`.
 public struct ControlEvent: Equatable, Sendable {
     /// Names as they cross the socket.
     public enum Kind: String, CaseIterable, Sendable {
         case willBecomeUnavailable, locked, didBecomeAvailable, firstUnlock, reboot
-        /// Of one class: at a lock, a reboot, and when CX expires.
+        /// One class became unavailable: at a lock, a reboot, or the expiry of CX.
         case didBecomeUnavailable
         /// A file was deleted or replaced while it could not be read.
         case removedUnread
-        /// A file has a weaker class, as `detail` says, than `protectionClass`: that was asked for
-        /// and could not be had, or the file had it whose name it took.
+        /// The file's class is weaker than `protectionClass`; `detail` names it. A program asked
+        /// for the stronger class in vain, or the file took the name of a file with that class.
         case weakened
-        /// A class above C was to be set or created in a synchronised directory; `detail` says
-        /// which. And: a file of such a class was moved or linked into one (`files` of them, with a
-        /// directory).
+        /// Events of synchronised directories. Refused: a program wanted to set or create a class
+        /// above C; `detail` says which. Exposed: a file of such a class was moved or linked into
+        /// one; with a directory, `files` counts them.
         case syncRefused, syncExposed
         case denied, integrityFailure, healed, lost, foreignFile, passcodeChanged, mounted
         case unmounting, note
-        /// Of a trusted host: `operation` is `add`, `connect`, `end`, `remove`, `expire` or `hold`
-        /// (A and B stay open).
+        /// A trusted host: `operation` is `add`, `connect`, `end`, `remove`, `expire` or `hold` (A
+        /// and B stay open).
         case trustedHost
     }
 
-    /// Counts up by one with each event of a mount; 0 for a signal of one class, which is not
-    /// remembered.
+    /// Counts up by one with each event of a mount; 0 for a signal of one class, which is not kept.
     public var sequence = 0
-    /// RFC 3339, UTC; of a denial that was repeated, the first time.
+    /// RFC 3339, UTC; for a repeated denial, the first time.
     public var time: String
     /// A `Kind`'s name; later versions may know more.
     public var kind: String
-    /// The lock state at the time (after the event, where it is one of the state).
+    /// The lock state at the time; for a change of the state, the state after it.
     public var state: String?
-    /// Inside the volume.
+    /// The path inside the volume.
     public var path: String?
     /// A, B, C, D or CX.
     public var protectionClass: String?
-    /// The operation that was denied: `open`, `read`, …; how a file was removed unread: `unlink`,
-    /// `rename`; how one came to be weaker: `setClass`, `rename`; what was refused in a
-    /// synchronised directory, or how a file got there: `setClass`, `create`, `link`, `rename`;
-    /// what a trusted host did.
+    /// The operation of the event:
+    ///
+    /// - denied: `open`, `read`, …
+    /// - removed unread: `unlink`, `rename`
+    /// - became weaker: `setClass`, `rename`
+    /// - refused in a synchronised directory, or came into one: `setClass`, `create`, `link`,
+    ///   `rename`
+    /// - trusted host: its action
     public var operation: String?
     public var pid: Int?
     public var uid: Int?
     /// The command name of the process.
     public var program: String?
-    /// How often, where the same denial came again; else nil.
+    /// The number of times that the same denial came, where it came again; else nil.
     public var count: Int?
-    /// When it came last, where it came again.
+    /// The last time of a repeated denial.
     public var lastTime: String?
-    /// Until class A goes.
+    /// Seconds until class A is closed.
     public var secondsLeft: Double?
-    /// How long it took: a lock from the end of the grace period, an unlock from the passcode's
-    /// arrival.
+    /// The duration in seconds: of a lock from the end of the grace period, of an unlock from the
+    /// passcode's arrival.
     public var seconds: Double?
-    /// Whose cached pages a lock has dropped; those that came into a synchronised directory with
-    /// one.
+    /// The number of files whose cached pages a lock dropped, or that came into a synchronised
+    /// directory with their directory.
     public var files: Int?
     public var detail: String?
 

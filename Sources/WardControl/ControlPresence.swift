@@ -3,21 +3,22 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// The means by which a daemon is found by name: its runtime directory, its socket and its record.
-/// They are watched, inotify(7), and made again where they go. The second socket, of the state, has
-/// a presence of its own.
+/// Keeps the files by which clients find a daemon: runtime directory, socket and record. They are
+/// watched with inotify(7), and made again when they are gone. The state socket has a presence of
+/// its own.
 ///
-/// Concurrency: `state` has a lock of its own, which no call to the file system holds. `begin`,
-/// `look` and `end` may wait for the file system for ever, and belong to one thread at a time
-/// (`PresenceKeeper`); the rest is any thread's.
+/// Concurrency: `state` has a mutex, which is not held during file system calls. The methods
+/// `begin`, `look` and `end` may wait for the file system for ever; one thread at a time may call
+/// them (`PresenceKeeper`). Any thread may use the rest.
 public final class ControlPresence: Sendable {
-    /// The change that came over it.
+    /// A change of the presence.
     public enum Change: Sendable, Equatable {
-        /// It was gone, and is there again, in this directory.
+        /// The files were gone, and are there again, in this directory.
         case restored(directory: String)
-        /// Something else had taken the socket's name; `isRestored`: the socket has it again.
+        /// Another file had taken the socket's name; `isRestored` says that the socket has it
+        /// again.
         case replaced(isRestored: Bool)
-        /// It is gone and can't be made again.
+        /// The files are gone and can't be made again.
         case lost(reason: String)
     }
 
@@ -28,7 +29,7 @@ public final class ControlPresence: Sendable {
         var isLost = false
     }
 
-    /// Which socket of the daemon's it is about.
+    /// The daemon's socket that this presence keeps.
     public enum Kind: Sendable {
         /// The control socket, and the record that names it.
         case control
@@ -42,8 +43,8 @@ public final class ControlPresence: Sendable {
     private let changed: @Sendable (Change) -> Void
     private let state: Mutex<State>
 
-    /// `record`: what the record says; its socket's path is put in here. `changed` is called on any
-    /// thread, and must not wait.
+    /// `record` is the record's content; the socket's path in it is filled in here. `changed` is
+    /// called on any thread and must not wait.
     public init(
         _ kind: Kind = .control, in directory: RuntimeDirectory, record: MountedVolume,
         changed: @escaping @Sendable (Change) -> Void
@@ -55,7 +56,7 @@ public final class ControlPresence: Sendable {
         state = Mutex(State(directory: directory))
     }
 
-    /// Where the daemon listens now; nil where it does not.
+    /// The socket where the daemon listens now; nil where it does not listen.
     public var endpoint: ControlEndpoint? { state.withLock { $0.endpoint } }
 
     public var socketPath: String { socketPath(in: state.withLock { $0.directory }) }
@@ -65,7 +66,8 @@ public final class ControlPresence: Sendable {
         return kind == .control ? control : StateInterface.socketPath(besides: control)
     }
 
-    /// inotify(7), -1 where there is none: then changes are found at the next regular look.
+    /// The inotify(7) descriptor; -1 where there is none. Without it only the next regular look
+    /// finds changes.
     var watchDescriptor: Int32 { state.withLock { $0.watch?.rawValue ?? -1 } }
 
     // MARK: What may wait
@@ -75,14 +77,14 @@ public final class ControlPresence: Sendable {
         try listen(in: preferred)
     }
 
-    /// Looks whether all of it is as it was; else makes it again and says what happened. Returns
-    /// the new listener where there is one.
+    /// Checks directory, socket and record; makes them again where they are gone, and reports the
+    /// change. Returns the new listener, where there is one.
     func look() -> OwnedDescriptor? {
         let (directory, expected) = state.withLock { ($0.directory, $0.endpoint) }
         let standing = ControlPresence.standing(of: expected)
         if standing == .intact {
             state.withLock { $0.isLost = false }
-            // Without a descriptor to be had nothing can be said of the record.
+            // A failure to read the record, as without free descriptors, is no reason to write it.
             if let isRight = hasRecord(directory), !isRight { try? writeRecord(directory) }
             return nil
         }
@@ -105,7 +107,7 @@ public final class ControlPresence: Sendable {
         }
     }
 
-    /// Tells of a loss, once. Does not wait.
+    /// Reports a loss, once. Does not wait.
     func lose(_ change: Change) {
         let wasLost = state.withLock { state in
             defer { state.isLost = true }
@@ -114,7 +116,7 @@ public final class ControlPresence: Sendable {
         if !wasLost { changed(change) }
     }
 
-    /// Whether something else has the socket's name.
+    /// Whether another file has the socket's name.
     var isReplaced: Bool { ControlPresence.standing(of: endpoint) == .replaced }
 
     /// Removes socket and record.
@@ -157,7 +159,7 @@ public final class ControlPresence: Sendable {
         try directory.record(written(in: directory))
     }
 
-    /// Nil where it can't be read now.
+    /// Whether the right record is there; nil where it can't be read now.
     private func hasRecord(_ directory: RuntimeDirectory) -> Bool? {
         guard kind == .control else { return true }
         do throws(Errno) {
@@ -190,7 +192,7 @@ public final class ControlPresence: Sendable {
         return descriptor
     }
 
-    /// Takes what inotify(7) has to tell: each look sees the whole.
+    /// Discards the notices of inotify(7): each look checks everything.
     func forgetChanges() {
         state.withLock { state in
             guard let watch = state.watch?.rawValue else { return }

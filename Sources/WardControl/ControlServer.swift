@@ -5,36 +5,38 @@ import WardSystem
 
 /// Serves the control socket of one volume: one thread and poll(2) for all clients.
 ///
-/// Nothing that a client does or leaves undone delays another: messages, answers and the number of
-/// clients are bounded, a client has one call under way at a time and is not read from meanwhile
-/// (so answers come in order), each has one message dispatched before the next client's turn, and
-/// one that does not read is dropped. Where the table is full, a client of the process that has
-/// most connections makes room, the one whose last call is longest ago, unless it turns out to have
-/// sent one. The last places are for locks: other calls are answered `Busy` there.
+/// No client can delay another. Messages, answers and the number of clients are limited. A client
+/// has one call under way at a time; the server reads no more from it meanwhile, so answers come in
+/// order. Each client has one message dispatched before the next client's turn. A client that does
+/// not read its answers is dropped.
 ///
-/// Where no descriptor is left for a client, one that was kept for that is given up for it, and the
-/// handler is told: it is the last way by which somebody can lock. A helper of the daemon's has a
-/// connection that was there from its start (`adopt`): it needs no accept(2), counts for no limit,
-/// and gives its place to nobody.
+/// Where the table is full, an idle client is dropped: of the process with the most connections,
+/// the client with the oldest last call. If that client has just sent a call, the call is served
+/// instead. The last places are for locks: other calls get `Busy` there.
+///
+/// Where no descriptor is left for a new client, the server closes a reserve descriptor and tells
+/// the handler. The control socket is the last way to lock. A helper of the daemon has its
+/// connection from the start (`adopt`). It needs no accept(2), counts for no limit and is never
+/// dropped for a new client.
 public final class ControlServer: @unchecked Sendable {
     // Sendable: `clients`, `nextID`, `reserve` and `listener` belong to the server's thread; the
     // rest is constant or synchronised.
     static let maximumClients = 64
-    /// Of those, clients that stream events.
+    /// The most clients that stream events.
     static let maximumMonitors = 32
-    /// And trusted hosts.
+    /// The most trusted hosts.
     static let maximumHosts = 8
-    /// With this many calls under way only `Lock` is still begun, so that a place is left for who
-    /// wants to lock.
+    /// The number of calls under way at which only `Lock` is still begun, so that a lock always
+    /// finds a place.
     static let maximumBusy = 56
-    /// Values in one message, many more than any call has.
+    /// The most values in one message; no call has nearly as many.
     static let maximumValues = 100
     /// Locked memory for receive buffers of more than the initial size, all clients together.
     static let maximumBufferBytes = 1 << 20
-    /// New clients taken in before those who are there have their turn.
+    /// The most new clients accepted before the other clients have their turn.
     static let acceptedInOneTurn = 64
 
-    /// Where it began to listen. A presence may have moved it since.
+    /// The first socket path. A presence may have moved the socket since.
     public let socketPath: String
     private let presence: ControlPresence?
     private let presenceKeeper: PresenceKeeper?
@@ -52,16 +54,15 @@ public final class ControlServer: @unchecked Sendable {
     private var nextID: UInt64 = 0
     /// Set while no descriptor is left for another client.
     private var isAcceptingPaused = false
-    /// A spare descriptor, of no use but to be closed where a client needs one; nil while a client
-    /// has its place.
+    /// A spare descriptor that is closed when a client needs one; nil while a client has its place.
     private var reserve: OwnedDescriptor?
     /// Connections that wait for the server's thread to take them in.
     private let adopted = Mutex<[Int32]>([])
 
-    /// Listens at `socketPath` (mode 0600), replacing what is there, and serves `methods` of
-    /// `org.ward.Volume` from now on. The handler is not retained. `reserve`: kept for when no
-    /// descriptor is left. The lower its number, the further `RLIMIT_NOFILE` can be lowered without
-    /// keeping everybody out; nil: any.
+    /// Listens at `socketPath` (mode 0600), replacing the file there, and serves `methods` of
+    /// `org.ward.Volume` from now on. The handler is not retained. `reserve` is the spare
+    /// descriptor; nil opens one. A low number helps: with it, clients can connect even at a lower
+    /// `RLIMIT_NOFILE`.
     public convenience init(
         socketPath: String, version: String, methods: Set<String> = VolumeInterface.methods,
         handler: any ControlHandler, reserve: Int32? = nil
@@ -70,7 +71,7 @@ public final class ControlServer: @unchecked Sendable {
             socketPath, nil, version: version, methods: methods, handler: handler, reserve: reserve)
     }
 
-    /// The same where `presence` says, and keeps it there.
+    /// Listens where `presence` says, and keeps the socket there.
     public convenience init(
         presence: ControlPresence, version: String,
         methods: Set<String> = VolumeInterface.methods, handler: any ControlHandler,
@@ -109,29 +110,29 @@ public final class ControlServer: @unchecked Sendable {
         thread = SystemThread.start("ward-control") { [unowned self] in serve() }
     }
 
-    /// Sends what is ready to be sent, closes all connections and removes the socket.
+    /// Sends the answers that are ready, closes all connections and removes the socket.
     public func stop() {
         guard !isStopping.exchange(true, ordering: .relaxed) else { return }
         outbox.signal()
         thread?.join()
         thread = nil
         if presence == nil { unlink(socketPath) }
-        // Clients that were not accepted yet learn of the end by this alone.
+        // Clients that were not accepted yet learn of the end only by this.
         Syscall.close(listener)
     }
 
     deinit { stop() }
 
-    /// Has socket and record looked after soon: once in a while, where inotify(7) can't be had or
-    /// does not see it.
+    /// Has socket and record checked soon. Called at times, because inotify(7) may be missing or
+    /// not see a change.
     public func lookAfterPresence() {
         presenceKeeper?.request()
-        // The server's thread takes the time of the look.
+        // Wakes the server's thread, which measures the time of the look.
         outbox.signal()
     }
 
-    /// Takes in one end of a socketpair(2), whose other end a helper of this daemon inherits. It
-    /// may call what any client may, and `HelperInterface`. Any thread.
+    /// Takes one end of a socketpair(2), whose other end a helper of this daemon inherits. The
+    /// helper may call all methods of clients, and `HelperInterface`. Any thread.
     public func adopt(_ socket: consuming OwnedDescriptor) {
         let number = socket.release()
         adopted.withLock { $0.append(number) }
@@ -140,7 +141,7 @@ public final class ControlServer: @unchecked Sendable {
 
     // MARK: The server's thread
 
-    /// Has a socket that is gone or was replaced made again, and listens there.
+    /// Has a lost or replaced socket made again, and listens there.
     private func keepPresence(_ changed: Bool) {
         guard let presence, let presenceKeeper else { return }
         if changed {
@@ -149,7 +150,7 @@ public final class ControlServer: @unchecked Sendable {
         }
         presenceKeeper.giveUpIfOverdue()
         guard let renewed = presenceKeeper.takeListener() else { return }
-        // Clients that wait at the old one find the new one when it is asked again.
+        // Clients that wait at the old socket will find the new one when they connect again.
         Syscall.close(listener)
         listener = renewed.release()
     }
@@ -182,21 +183,21 @@ public final class ControlServer: @unchecked Sendable {
             polled.append(
                 pollfd(
                     fd: presence?.watchDescriptor ?? -1, events: Int16(POLLIN), revents: 0))
-            // What is in a buffer already, poll(2) does not see.
+            // The bytes in our own buffers are not seen by poll(2).
             let isWaiting = clients.values.contains { $0.hasUnseenInput && $0.mayReceive }
             let timeout: Int32 =
                 isWaiting
                 ? 0 : isAcceptingPaused || presenceKeeper?.isLooking == true ? 100 : -1
             renewReserve()
-            // Passcodes were moved through registers: not while this thread sleeps.
+            // Passcodes went through registers and stack: wipe them before this thread sleeps.
             ward_scrub_thread()
             let ready = polled.withUnsafeMutableBufferPointer {
                 try? Syscall.poll($0, timeoutMilliseconds: timeout)
             }
             isAcceptingPaused = false
             if ready == nil {
-                // poll(2) takes no more descriptors than RLIMIT_NOFILE allows, which another
-                // program can lower: then each is tried, and none of them blocks.
+                // Another program lowered RLIMIT_NOFILE, and poll(2) takes no more descriptors than
+                // that. So try every descriptor; all are non-blocking.
                 for index in polled.indices { polled[index].revents = Int16(POLLIN) }
                 usleep(10_000)
             }
@@ -206,7 +207,7 @@ public final class ControlServer: @unchecked Sendable {
             if polled[1].revents != 0 { accept() }
             keepPresence(polled[polled.count - 1].revents != 0)
         }
-        // Before clients learn of the end: then nothing is left of it.
+        // Before the clients learn of the end, so that then no files are left.
         presenceKeeper?.end()
         takeAdopted()
         for (id, connection) in clients {
@@ -218,10 +219,10 @@ public final class ControlServer: @unchecked Sendable {
     }
 
     private func accept() {
-        // A bounded number of turns: newcomers must not starve those who are there.
+        // The limit keeps new clients from starving the others.
         for _ in 0..<ControlServer.acceptedInOneTurn {
             var number = Glibc.accept(listener, nil, nil)
-            // accept(2) wants a descriptor before it looks whether anybody waits.
+            // At accept(2) the kernel wants a free descriptor before it looks for a waiting client.
             if number < 0, ControlServer.isScarcity(errno), isAnybodyWaiting() {
                 handler?.cannotAccept(Errno(rawValue: errno))
                 freeReserve()
@@ -247,12 +248,12 @@ public final class ControlServer: @unchecked Sendable {
             outbox.open(nextID)
             let connection = ControlConnection(socket: socket, peer: peer)
             clients[nextID] = connection
-            // Whoever waited to be taken in has mostly sent its call by now.
+            // A client that waited to be accepted has usually sent its call by now.
             receive(nextID, connection)
         }
     }
 
-    /// Nothing was left to take a client in with, accept(2).
+    /// Whether accept(2) failed because descriptors or memory ran out.
     private static func isScarcity(_ number: Int32) -> Bool {
         [EMFILE, ENFILE, ENOMEM, ENOBUFS].contains(number)
     }
@@ -264,8 +265,8 @@ public final class ControlServer: @unchecked Sendable {
         return ward_poll(&waiting, 1, 0) > 0
     }
 
-    /// Closes one descriptor, so that a client can be taken in: the reserve, or an idle client's,
-    /// who has its place.
+    /// Closes one descriptor, so that a client can be accepted: the reserve, or that of an idle
+    /// client, which is dropped.
     private func freeReserve() {
         if reserve != nil {
             reserve = nil
@@ -274,24 +275,24 @@ public final class ControlServer: @unchecked Sendable {
         }
     }
 
-    /// Opens the reserve again where it was given up and there is a descriptor to be had.
+    /// Opens the reserve again after it was given up, where a descriptor is free.
     private func renewReserve() {
         if reserve == nil { reserve = try? OwnedDescriptor(opening: "/dev/null", O_RDONLY) }
     }
 
-    /// False where all places are taken by clients with calls under way.
+    /// Makes a place for one client. False where calls are under way in all places.
     private func makeRoom() -> Bool {
         while clients.values.count(where: { !$0.isOwn }) >= ControlServer.maximumClients {
             guard let id = leastDeserving(), let connection = clients[id] else { return false }
-            // A call that was sent is served, however crowded it is.
+            // A call that was sent already is served first.
             receive(id, connection)
             if clients[id]?.isBusy == false { drop(id) }
         }
         return true
     }
 
-    /// Among idle clients, of the process with the most of all connections, the one whose last call
-    /// is longest ago. What was sent and is no whole message yet does not count as activity.
+    /// The idle client to drop first: of the process with the most connections, the client with the
+    /// oldest last call. An incomplete message does not count as activity.
     private func leastDeserving() -> UInt64? {
         var connectionsOf: [Int32: Int] = [:]
         for connection in clients.values { connectionsOf[connection.peer.pid, default: 0] += 1 }
@@ -308,7 +309,7 @@ public final class ControlServer: @unchecked Sendable {
         outbox.close(id)
     }
 
-    /// Moves one client on: answers out, messages in.
+    /// Sends one client's answers and takes its next message.
     private func advance(_ id: UInt64, _ events: Int16) {
         guard let connection = clients[id] else { return }
         let pending = outbox.take(id)
@@ -321,8 +322,8 @@ public final class ControlServer: @unchecked Sendable {
         outbox.noteUnsent(connection.outputBytes, for: id)
         let hungUp = events & Int16(POLLHUP | POLLERR | POLLNVAL) != 0
         if hungUp, connection.isBusy {
-            // What is under way is finished, what was sent before hanging up is still done; nobody
-            // reads events, though.
+            // The call under way is finished, and calls sent before the hang-up are still done.
+            // Only a stream of events or a host's call ends now.
             if connection.isMonitor || connection.isHost {
                 drop(id)
             } else {
@@ -352,8 +353,8 @@ public final class ControlServer: @unchecked Sendable {
         dispatchMessage(id, connection)
     }
 
-    /// Everybody has the initial size. For more than that, whoever holds most goes, be it this one;
-    /// false then.
+    /// Whether the input buffer may grow. Every client may have the initial size. Beyond that, the
+    /// client with the largest buffer is dropped; false where that is this client.
     private func hasRoomForInput(of connection: ControlConnection) -> Bool {
         while connection.input.isFull, let capacity = connection.input.nextCapacityBytes,
             capacity > ReceiveBuffer.initialBytes
@@ -375,8 +376,8 @@ public final class ControlServer: @unchecked Sendable {
         return true
     }
 
-    /// Does what the next whole message asks; the one after it waits for the answer, and for
-    /// everybody else's turn.
+    /// Handles the next whole message. The message after it waits for the answer, and for the other
+    /// clients' turns.
     private func dispatchMessage(_ id: UInt64, _ connection: ControlConnection) {
         let parsed = connection.input.takeMessage { bytes in
             try? JSONParser.parse(
@@ -385,7 +386,7 @@ public final class ControlServer: @unchecked Sendable {
         }
         connection.hasUnseenInput = parsed != nil && !connection.input.isEmpty
         guard let parsed else { return }
-        // What is not JSON can't be answered: Varlink has no error for it.
+        // Varlink has no error for a message that is not JSON.
         guard let message = parsed, let method = message["method"]?.stringValue else {
             drop(id)
             return
@@ -444,7 +445,7 @@ public final class ControlServer: @unchecked Sendable {
         }
     }
 
-    /// False where the call was answered: it goes on until the client hangs up, and can't.
+    /// Checks a call that lasts until the client hangs up. False where it was refused and answered.
     private func admit(_ call: ControlCall, _ connection: ControlConnection) -> Bool {
         let isHost = call.method == VolumeInterface.hostMethod
         guard isHost || VolumeInterface.lastingMethods.contains(call.method) else { return true }

@@ -7,15 +7,15 @@ enum ControlSocket {
     /// Longest wait for a place in the listener's queue, seconds.
     static let connectTimeoutSeconds = 10
 
-    /// Connects; waits for at most `connectTimeoutSeconds` while the listener's queue is full.
-    /// Throws `timedOut` then, at once unless it `waits`: for who wants to know whether somebody
-    /// listens. `name`: the socket's name in errors, where `place` is another way to it.
+    /// Connects; waits at most `connectTimeoutSeconds` while the listener's queue is full, then
+    /// throws `timedOut`. Without `waits` it throws at once, which shows whether a process listens.
+    /// Errors call the socket `name`, where `place` is another way to it.
     static func connect(
         to place: String, calledAs name: String? = nil, waits: Bool = true
     ) throws(ControlError) -> OwnedDescriptor {
         let path = name ?? place
         let socket = try make(path, flags: waits ? 0 : Int32(SOCK_NONBLOCK.rawValue))
-        // connect(2) of a Unix socket waits as long as a send may, unix(7).
+        // At a Unix socket connect(2) waits as long as a send may, unix(7).
         var limit = timeval(tv_sec: connectTimeoutSeconds, tv_usec: 0)
         _ = setsockopt(
             socket.rawValue, SOL_SOCKET, SO_SNDTIMEO, &limit,
@@ -41,13 +41,12 @@ enum ControlSocket {
         return socket
     }
 
-    /// Binds and listens, mode 0600. The name is this listener's alone: what is there is replaced.
+    /// Binds and listens, mode 0600. A file that has the name is replaced.
     static func listen(at path: String) throws(ControlError) -> OwnedDescriptor {
         let socket = try make(path, flags: Int32(SOCK_NONBLOCK.rawValue))
         do throws(Errno) {
             if unlink(path) != 0, errno == EISDIR || errno == EPERM { rmdir(path) }
-            // bind(2) gives the file the socket's own mode: no moment, and no other thread, sees
-            // another one.
+            // The file gets the socket's own mode at bind(2), so it never has another mode.
             try Syscall.fchmod(socket.rawValue, 0o600)
             try withAddress(of: path) { (address, length) throws(Errno) in
                 _ = try Syscall.check { bind(socket.rawValue, address, length) }
@@ -59,10 +58,10 @@ enum ControlSocket {
         return socket
     }
 
-    /// Who is at the other end, `SO_PEERCRED`: as of connect(2), or of listen(2) where asked by a
-    /// client.
+    /// The process at the other end, `SO_PEERCRED`: for a server the one that called connect(2),
+    /// for a client the one that called listen(2).
     static func peer(of socket: Int32) throws(Errno) -> PeerCredentials {
-        // struct ucred, which glibc declares only under _GNU_SOURCE: pid, uid, gid.
+        // A `struct ucred`, which glibc declares only under _GNU_SOURCE: pid, uid, gid.
         var credentials: (Int32, UInt32, UInt32) = (0, 0, 0)
         var length = socklen_t(MemoryLayout.size(ofValue: credentials))
         _ = try Syscall.check {
@@ -83,8 +82,8 @@ enum ControlSocket {
         return OwnedDescriptor(adopting: number)
     }
 
-    /// `struct sockaddr_un` of `path`. Longer paths than it holds (107 bytes) go by way of their
-    /// directory's descriptor.
+    /// Makes the `struct sockaddr_un` of `path`. For a path of more than 107 bytes it uses the
+    /// descriptor of the path's directory.
     private static func withAddress(
         of path: String,
         _ body: (UnsafePointer<sockaddr>, socklen_t) throws(Errno) -> Void

@@ -1,6 +1,6 @@
 import WardSystem
 
-/// Bytes as hexadecimal digits, for secrets in messages: nothing leaves locked memory.
+/// Hexadecimal digits for secrets in messages. The secrets stay in locked memory.
 public enum HexSecret {
     /// Two lower-case digits for each byte. Throws `ENOMEM`.
     public static func encode(_ secret: borrowing SecretBytes) throws(Errno) -> SecretBytes {
@@ -16,7 +16,7 @@ public enum HexSecret {
         return text
     }
 
-    /// Nil where it is not an even number of digits. Throws `ENOMEM`.
+    /// Nil where the text is not an even number of hexadecimal digits. Throws `ENOMEM`.
     public static func decode(_ text: borrowing SecretBytes) throws(Errno) -> SecretBytes? {
         guard text.count % 2 == 0 else { return nil }
         var secret = try SecretBytes(zeroed: text.count / 2)
@@ -35,11 +35,12 @@ public enum HexSecret {
         return nil
     }
 
-    /// The same for what is no secret.
+    /// Two lower-case digits for each byte, for bytes that are no secret.
     public static func text(_ bytes: [UInt8]) -> String {
         String(decoding: bytes.flatMap { [digit($0 >> 4), digit($0 & 15)] }, as: UTF8.self)
     }
 
+    /// The bytes of hexadecimal digits, for bytes that are no secret; nil for other text.
     public static func bytes(_ text: String) -> [UInt8]? {
         let digits = text.utf8.map { value($0) }
         guard digits.count % 2 == 0, !digits.contains(nil) else { return nil }

@@ -3,7 +3,7 @@ public struct Holder: Hashable, Sendable {
     /// Names as they cross the socket.
     public enum Use: String, CaseIterable, Sendable {
         case read, write, readWrite
-        /// A descriptor that can only name (`O_PATH`).
+        /// A descriptor opened with `O_PATH`, which only names the file.
         case path
         case mapped, mappedForWriting, workingDirectory, rootDirectory
     }
@@ -12,10 +12,10 @@ public struct Holder: Hashable, Sendable {
     public var uid: Int
     /// The command name, as `/proc/PID/comm` has it.
     public var program: String
-    /// Inside the volume.
+    /// The path inside the volume.
     public var path: String
-    /// A, B, C, D or CX: of a file its class, of a directory that of new files in it; nil where it
-    /// is not known.
+    /// A, B, C, D or CX: a file's class, or for a directory the class of new files in it. Nil where
+    /// it is not known.
     public var protectionClass: String?
     /// A `Use`'s name.
     public var use: String
@@ -52,17 +52,17 @@ public struct Holder: Hashable, Sendable {
     }
 }
 
-/// What `Holders` answers.
+/// The answer of `Holders`.
 public struct HolderReport: Equatable, Sendable {
-    /// Class A first, then by process.
+    /// Sorted by class, A first, then by process.
     public var holders: [Holder] = []
-    /// Processes that the daemon may not look at.
+    /// The number of processes that the daemon may not examine.
     public var unreadable = 0
-    /// Open files for which no process was found.
+    /// The number of open files for which no process was found.
     public var unattributed = 0
-    /// Whether everything could be looked at in time.
+    /// Whether the search was finished in time.
     public var isComplete = true
-    /// Holders that did not fit into the answer.
+    /// The number of holders that did not fit into the answer.
     public var leftOut = 0
 
     public init() {}

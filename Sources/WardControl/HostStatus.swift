@@ -1,13 +1,13 @@
-/// A host that is trusted, or was until it expired (`TrustedHost` of the interface).
+/// A trusted host, or one whose trust expired (`TrustedHost` of the interface).
 public struct HostStatus: Equatable, Sendable {
     public var name: String
     /// RFC 3339, UTC.
     public var made: String
     public var lastUsed: String
-    /// When it expires unless it is used before; in the past where it has.
+    /// When the trust expires unless the host connects before; in the past where it has expired.
     public var expires: String
     public var expired: Bool
-    /// Connections that stand now.
+    /// The number of its connections now.
     public var connected: Int
 
     public init(

@@ -1,10 +1,10 @@
 import Glibc
 import WardSystem
 
-/// Why bytes are not JSON, or not JSON that ward takes. Never says what the bytes were: they may
+/// The reason why bytes are not JSON, or not JSON that ward takes. Never quotes the bytes: they may
 /// hold a secret.
 public struct JSONError: Error, Equatable, Sendable, CustomStringConvertible {
-    /// Where, bytes from the beginning.
+    /// Bytes from the beginning of the text.
     public let offset: Int
     public let description: String
 }
@@ -12,8 +12,8 @@ public struct JSONError: Error, Equatable, Sendable, CustomStringConvertible {
 /// Parses one JSON text in place, RFC 8259, strictly: UTF-8, no duplicate members, at most 32
 /// levels.
 ///
-/// The strings of members named in `secretMembers` are unescaped where they lie, copied into locked
-/// memory and wiped from the text before anything else is looked at; they never become a `String`.
+/// Strings of the members in `secretMembers` are unescaped in place, copied into locked memory and
+/// wiped from the text before the parser goes on. They never become a `String`.
 public struct JSONParser: ~Copyable {
     static let maximumDepth = 32
     /// Longest name of a member, bytes.
@@ -25,8 +25,8 @@ public struct JSONParser: ~Copyable {
     private var valuesLeft: Int
     private var at = 0
 
-    /// Parses all of `text`, which is the caller's to wipe afterwards. `maximumValues`: more,
-    /// nested ones included, are refused, so that a hostile text costs little.
+    /// Parses all of `text`; the caller wipes it afterwards. Refuses more than `maximumValues`
+    /// values, nested ones included, so that a hostile text costs little.
     public static func parse(
         _ text: UnsafeMutableRawBufferPointer, secretMembers: Set<String> = [],
         maximumValues: Int = .max
@@ -111,7 +111,8 @@ public struct JSONParser: ~Copyable {
     private mutating func parseObject(depth: Int) throws(JSONError) -> JSONValue {
         at += 1
         var members: [(key: String, value: JSONValue)] = []
-        // A set: comparing each name with each would take seconds for a message full of them.
+        // A set, because comparing all names with each other would take seconds for a message full
+        // of them.
         var names: Set<String> = []
         skipSpace()
         if take(UInt8(ascii: "}")) { return .object(members) }
@@ -149,8 +150,8 @@ public struct JSONParser: ~Copyable {
         }
     }
 
-    /// A string into locked memory, or null; anything else is refused unread, since parts of it
-    /// might be the secret.
+    /// Parses a string into locked memory, or null. Other values are refused unread, since they
+    /// might contain the secret.
     private mutating func parseSecret() throws(JSONError) -> JSONValue {
         skipSpace()
         if next == UInt8(ascii: "n") { return try parseWord("null", .null) }
@@ -178,8 +179,7 @@ public struct JSONParser: ~Copyable {
         return text
     }
 
-    /// Unescapes the string that begins here where it lies (it never gets longer) and moves past
-    /// it.
+    /// Unescapes in place the string that begins here, which never gets longer, and moves past it.
     private mutating func unescapeString() throws(JSONError) -> Range<Int> {
         at += 1
         let start = at
@@ -188,7 +188,7 @@ public struct JSONParser: ~Copyable {
             switch byte {
             case UInt8(ascii: "\""):
                 at += 1
-                // What the unescaping freed still holds characters of the string.
+                // The bytes freed by unescaping still hold characters of the string.
                 explicit_bzero(base + out, at - 1 - out)
                 return start..<out
             case 0..<0x20: throw error("a control character in a string")
@@ -236,7 +236,7 @@ public struct JSONParser: ~Copyable {
         } else if scalar & 0xFC00 == 0xDC00 {
             throw error("half a surrogate pair")
         }
-        // Three bytes at most for six characters, four for twelve: `out` stays behind `at`.
+        // Six characters become at most three bytes, twelve become four: `out` stays behind `at`.
         switch scalar {
         case 0..<0x80: put(UInt8(scalar), &out)
         case 0x80..<0x800:

@@ -2,8 +2,7 @@ import WardSystem
 
 /// A JSON value, RFC 8259. Members of objects keep their order.
 ///
-/// A parser of one's own, because strings that are secrets must never become a `String`
-/// (`JSONParser`).
+/// ward has its own parser (`JSONParser`) because secret strings must never become a `String`.
 public enum JSONValue: Sendable {
     case null
     case bool(Bool)
@@ -12,7 +11,7 @@ public enum JSONValue: Sendable {
     case string(String)
     case array([JSONValue])
     case object([(key: String, value: JSONValue)])
-    /// A string that stayed in locked memory; only what `JSONParser` was told to keep there.
+    /// A string that stayed in locked memory: a member that `JSONParser` was told to keep there.
     case secret(Secret)
 
     /// Holds secret bytes so that a value can be copied without copying them.
@@ -39,7 +38,7 @@ public enum JSONValue: Sendable {
         if case .int(let value) = self { Int(value) } else { nil }
     }
 
-    /// Any number.
+    /// The value of any number.
     public var doubleValue: Double? {
         switch self {
         case .int(let value): Double(value)
@@ -56,12 +55,12 @@ public enum JSONValue: Sendable {
         if case .secret(let value) = self { value } else { nil }
     }
 
-    /// An object of the members that are there.
+    /// An object of the members whose values are not nil.
     public static func object(present members: [(key: String, value: JSONValue?)]) -> JSONValue {
         .object(members.compactMap { member in member.value.map { (member.key, $0) } })
     }
 
-    /// The text; `pretty` breaks lines and indents by two spaces. A secret is written as null.
+    /// The JSON text; `pretty` breaks lines and indents by two spaces. A secret is written as null.
     public func text(pretty: Bool = false) -> String {
         var out: [UInt8] = []
         append(to: &out, indent: pretty ? 0 : nil)
@@ -121,7 +120,7 @@ public enum JSONValue: Sendable {
         var lead: UInt8 = 0
         for byte in text.utf8 {
             if lead == 0xC2, byte < 0xA0 {
-                // U+0080 to U+009F, which terminals obey as they do ESC.
+                // U+0080 to U+009F: control characters to a terminal, as ESC is.
                 out.removeLast()
                 appendUnicodeEscape(byte) { out.append($0) }
             } else {
@@ -132,7 +131,7 @@ public enum JSONValue: Sendable {
         out.append(UInt8(ascii: "\""))
     }
 
-    /// Gives the bytes that stand for `byte` inside a JSON string.
+    /// Passes on the bytes that stand for `byte` inside a JSON string.
     static func appendEscaped(_ byte: UInt8, _ put: (UInt8) -> Void) {
         switch byte {
         case UInt8(ascii: "\""), UInt8(ascii: "\\"):
@@ -143,7 +142,7 @@ public enum JSONValue: Sendable {
         }
     }
 
-    /// `\u00XX`
+    /// Passes on `\u00XX`.
     private static func appendUnicodeEscape(_ scalar: UInt8, _ put: (UInt8) -> Void) {
         for digit in "\\u00".utf8 { put(digit) }
         for nibble in [scalar >> 4, scalar & 15] {

@@ -1,4 +1,4 @@
-/// Something that locks a volume by itself, or was to: one entry of `VolumeStatus.locksAt`.
+/// An event that locks a volume by itself, or was wanted to: one entry of `VolumeStatus.locksAt`.
 public struct LockTrigger: Equatable, Sendable {
     /// Names as they cross the socket.
     public enum Kind: String, CaseIterable, Sendable {
@@ -7,10 +7,10 @@ public struct LockTrigger: Equatable, Sendable {
 
     /// A `Kind`'s name; later versions may know more.
     public var kind: String
-    /// Whether it locks the volume when it comes.
+    /// Whether the event locks the volume.
     public var armed: Bool
-    /// Not armed: the reason. Armed: what is missing all the same (the machine does not wait for
-    /// the lock).
+    /// Where not armed, the reason. Where armed, a limitation (the machine does not wait for the
+    /// lock).
     public var why: String?
 
     public init(kind: Kind, armed: Bool, why: String? = nil) {

@@ -3,13 +3,14 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Answers on their way from any thread to the server's.
+/// Carries answers from any thread to the server's thread.
 ///
-/// Concurrency: any thread; `state` is guarded by its mutex, held for a copy at most.
+/// Concurrency: any thread; the mutex of `state` is held for a copy at most.
 final class Outbox: Sendable {
-    /// A client that leaves this much unread is dropped.
+    /// A client with more unread bytes than this is dropped.
     static let maximumBytes = 256 * 1024
 
+    /// Bytes and marks for one client that the server has not taken yet.
     struct Pending {
         var bytes: [UInt8] = []
         /// The call under way was answered.
@@ -18,11 +19,11 @@ final class Outbox: Sendable {
     }
 
     private struct State {
-        /// By live client.
+        /// The key is a live client.
         var pending: [UInt64: Pending] = [:]
-        /// Of each live client: taken by the server, and not sent yet.
+        /// For each live client: bytes that the server took and has not sent yet.
         var unsentBytes: [UInt64: Int] = [:]
-        /// What is to be done when a client is gone.
+        /// The closures to run when clients are gone.
         var endings: [UInt64: @Sendable () -> Void] = [:]
     }
 
@@ -46,7 +47,8 @@ final class Outbox: Sendable {
         ending?()
     }
 
-    /// Runs `body` once, when the client is gone: now, where it is. Replaces an earlier one.
+    /// Runs `body` once the client is gone; at once where it is gone already. Replaces an earlier
+    /// closure.
     func whenGone(_ client: UInt64, _ body: @escaping @Sendable () -> Void) {
         let isLive = state.withLock { state in
             guard state.pending[client] != nil else { return false }
@@ -58,7 +60,7 @@ final class Outbox: Sendable {
 
     func isLive(_ client: UInt64) -> Bool { state.withLock { $0.pending[client] != nil } }
 
-    /// False where the client is gone or reads nothing.
+    /// Adds bytes of an answer. False where the client is gone or has too much unread.
     func add(_ bytes: [UInt8], for client: UInt64, isLast: Bool) -> Bool {
         let isTaken = state.withLock { state -> Bool in
             guard var pending = state.pending.removeValue(forKey: client) else { return false }
@@ -75,7 +77,7 @@ final class Outbox: Sendable {
         return isTaken
     }
 
-    /// What came since the last time.
+    /// Takes the bytes and marks added since the last call.
     func take(_ client: UInt64) -> Pending {
         state.withLock { state in
             guard let pending = state.pending[client] else { return Pending() }
@@ -85,14 +87,14 @@ final class Outbox: Sendable {
         }
     }
 
-    /// The server has sent what the socket took.
+    /// Notes the number of bytes that the socket did not take.
     func noteUnsent(_ bytes: Int, for client: UInt64) {
         state.withLock { state in
             if state.pending[client] != nil { state.unsentBytes[client] = bytes }
         }
     }
 
-    /// What a client has not read, as far as the socket did not take it.
+    /// The bytes that the client has not read and the socket did not take.
     func backlogBytes(_ client: UInt64) -> Int {
         state.withLock {
             ($0.pending[client]?.bytes.count ?? 0) + ($0.unsentBytes[client] ?? 0)

@@ -1,29 +1,30 @@
 import Synchronization
 import WardSystem
 
-/// Looks after a presence on a thread of its own: the runtime directory may lie on a file system
-/// that never answers, and the server's thread must not wait for it. A look that takes too long
-/// counts as a loss.
+/// Keeps a presence on a thread of its own. The runtime directory may lie on a file system that
+/// never answers, and the server's thread must not wait for it. A look that takes too long counts
+/// as a loss.
 ///
-/// Concurrency: `work` guards what the two threads share; the methods are the server's thread's,
-/// but for `request`, which is any thread's.
+/// Concurrency: the mutex `work` guards what both threads share. The server's thread calls the
+/// methods; any thread may call `request`.
 final class PresenceKeeper: Sendable {
-    /// From a change to the look at it: a program that removes a directory with all that is in it
-    /// comes to the end first.
+    /// Time between a change and the look: a program that removes a whole directory should finish
+    /// first.
     static let settling = Duration.milliseconds(300)
-    /// Longest look.
+    /// The longest look before it counts as a loss.
     static let patience = Duration.seconds(5)
-    /// Longest wait for the end.
+    /// The longest wait for the keeper's end.
     static let endPatience = Duration.seconds(2)
 
     private struct Work {
         var isWanted = false
         var isEnding = false
-        /// Since when a look is owed, `SystemClock.monotonic`; nil where none is.
+        /// The time of the first request without a finished look, `SystemClock.monotonic`; nil
+        /// without one.
         var owed: Duration?
-        /// Set where the look under way has taken too long.
+        /// The look under way has taken too long.
         var isGivenUp = false
-        /// A listener that was made again, which the server's thread has not taken yet.
+        /// A new listener that the server's thread has not taken yet.
         var listener: Int32?
     }
 
@@ -31,17 +32,17 @@ final class PresenceKeeper: Sendable {
     private let work = Mutex(Work())
     private let wake = WakeWord()
     private let ended = WakeWord()
-    /// Called when a look has come to its end, on this thread.
+    /// Called after each look, on the keeper's thread.
     private let looked: @Sendable () -> Void
 
-    /// The presence has begun already.
+    /// Starts the keeper. The presence has begun already.
     init(_ presence: ControlPresence, looked: @escaping @Sendable () -> Void) {
         self.presence = presence
         self.looked = looked
         SystemThread.startDetached("ward-presence") { [self] in serve() }
     }
 
-    /// Wants a look, however many are wanted already.
+    /// Asks for one look; several requests before it make one.
     func request() {
         work.withLock { work in
             work.isWanted = true
@@ -50,8 +51,7 @@ final class PresenceKeeper: Sendable {
         wake.signal()
     }
 
-    /// Whether the time of the look under way is being taken: then `giveUpIfOverdue` has to be
-    /// called now and then.
+    /// Whether a look is being timed: then the server calls `giveUpIfOverdue` now and then.
     var isLooking: Bool { work.withLock { $0.owed != nil && !$0.isGivenUp } }
 
     func giveUpIfOverdue() {
@@ -65,7 +65,7 @@ final class PresenceKeeper: Sendable {
         if isOverdue { presence.lose(.lost(reason: "its directory does not answer")) }
     }
 
-    /// The listener that takes the old one's place; nil where the old one stays.
+    /// The listener that replaces the old one; nil where the old one stays.
     func takeListener() -> OwnedDescriptor? {
         let number = work.withLock { work in
             defer { work.listener = nil }
@@ -74,7 +74,8 @@ final class PresenceKeeper: Sendable {
         return number.map { OwnedDescriptor(adopting: $0) }
     }
 
-    /// Removes socket and record, and ends the thread. A directory that does not answer keeps them.
+    /// Removes socket and record, and ends the thread. Leaves them where their directory does not
+    /// answer.
     func end() {
         work.withLock { $0.isEnding = true }
         wake.signal()
@@ -113,13 +114,13 @@ final class PresenceKeeper: Sendable {
                 if let older = work.listener { Syscall.close(older) }
                 work.listener = listener
             }
-            // For the signals that `settle` took.
+            // Signals again, because `settle` may have taken these signals.
             if work.isWanted || work.isEnding { wake.signal() }
         }
     }
 
-    /// Waits until a change has come to its end. A socket whose place was taken is made again
-    /// without a wait.
+    /// Waits until the changes have stopped. A socket whose name another file took is made again at
+    /// once.
     private func settle() {
         let end = SystemClock.monotonic() + PresenceKeeper.settling
         while !presence.isReplaced, !work.withLock({ $0.isEnding }) {

@@ -2,20 +2,21 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// What a client sent and was not looked at yet, in locked memory because it may hold a passcode.
+/// Bytes that a client sent and the server has not handled yet, in locked memory because they may
+/// hold a passcode.
 ///
-/// Holds no memory while it is empty, so that idle clients cost nothing of `RLIMIT_MEMLOCK`.
+/// An empty buffer holds no memory, so idle clients use nothing of `RLIMIT_MEMLOCK`.
 struct ReceiveBuffer: ~Copyable {
     static let initialBytes = 4096
-    /// Longest message with its zero byte.
+    /// The longest message with its zero byte.
     static let maximumBytes = 65536
 
     private var storage: SecretBytes?
     private var filledBytes = 0
-    /// No zero byte before this.
+    /// The bytes before this contain no zero byte.
     private var scannedBytes = 0
 
-    /// Locked memory held now.
+    /// The locked memory held now, bytes.
     var capacityBytes: Int {
         switch storage {
         case .some(let storage): storage.count
@@ -23,7 +24,7 @@ struct ReceiveBuffer: ~Copyable {
         }
     }
 
-    /// Locked memory held beyond what everybody may have.
+    /// The locked memory of a buffer above the initial size, bytes; 0 for others.
     var grownBytes: Int { capacityBytes > ReceiveBuffer.initialBytes ? capacityBytes : 0 }
 
     var isEmpty: Bool { filledBytes == 0 }
@@ -31,7 +32,7 @@ struct ReceiveBuffer: ~Copyable {
     /// Whether another `receive` has to grow the buffer.
     var isFull: Bool { filledBytes == capacityBytes }
 
-    /// What it would hold after growing; nil where it is at its limit.
+    /// The size after growing, bytes; nil at the limit.
     var nextCapacityBytes: Int? {
         switch capacityBytes {
         case 0: ReceiveBuffer.initialBytes
@@ -40,9 +41,9 @@ struct ReceiveBuffer: ~Copyable {
         }
     }
 
-    /// Takes what is there, without waiting: the number of bytes, 0 at the end of the stream.
-    /// Throws `EMSGSIZE` where a message is too long, `EAGAIN` where nothing is there, `ENOMEM`
-    /// where no more memory can be locked.
+    /// Takes the bytes that are there, without waiting. Returns their number, 0 at the end of the
+    /// stream. Throws `EMSGSIZE` for a message that is too long, `EAGAIN` where no byte is there,
+    /// and `ENOMEM` where no more memory can be locked.
     mutating func receive(from socket: Int32) throws(Errno) -> Int {
         if isFull { try grow() }
         let at = filledBytes
@@ -104,7 +105,7 @@ struct ReceiveBuffer: ~Copyable {
         return result
     }
 
-    /// All of its memory, for tests.
+    /// Lends all of its memory, for tests.
     func withStorage<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R? {
         switch storage {
         case .some(let storage): storage.withUnsafeBytes { body($0) }

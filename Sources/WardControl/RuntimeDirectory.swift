@@ -2,13 +2,13 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// A mounted volume as its record in the runtime directory (`<name>.json`) tells it.
+/// A mounted volume as its record in the runtime directory (`<name>.json`) describes it.
 public struct MountedVolume: Equatable, Sendable {
     public var uuid: String
     /// The backing directory, absolute.
     public var volume: String
     public var mountpoint: String
-    /// The daemon's.
+    /// The process number of the daemon.
     public var pid: Int
     /// Minor number of the mount's `st_dev`.
     public var device: UInt32
@@ -26,16 +26,18 @@ public struct MountedVolume: Equatable, Sendable {
         self.socket = socket
     }
 
-    /// How its files in the runtime directory are called: as no other daemon's, be it of a copy of
-    /// the volume.
+    /// The name of the daemon's files in the runtime directory. No other daemon has it, not even
+    /// that of a copy of the volume.
     public var name: String { MountedVolume.name(uuid: uuid, device: device, pid: pid) }
 
+    /// The name of a daemon's files, without an ending.
     public static func name(uuid: String, device: UInt32, pid: Int) -> String {
-        // A socket's path has 107 bytes, unix(7), and the directory takes some: not the whole UUID.
+        // A socket's path has 107 bytes, unix(7), and the directory takes some. So only a part of
+        // the UUID.
         "\(uuid.prefix(8))-\(device)-\(pid)"
     }
 
-    /// Its mount, where this mount namespace shows it.
+    /// The record's mount, where this mount namespace shows it.
     public var mount: VolumeMount? {
         VolumeMount.all(ownedBy: geteuid()).first {
             $0.deviceMinor == device && PathBytes.isSame($0.volume, volume)
@@ -64,10 +66,10 @@ public struct MountedVolume: Equatable, Sendable {
     }
 }
 
-/// Where sockets and records of mounted volumes are: `$XDG_RUNTIME_DIR/ward`; where that is unset
-/// `/run/ward` for root, `/run/user/UID/ward` for whoever has such a directory, else
-/// `/tmp/ward-UID`, or a directory beside it that has a name of its own where somebody else has
-/// taken that one.
+/// The directory of sockets and records: `$XDG_RUNTIME_DIR/ward`, where that is set. Else
+/// `/run/ward` for root, `/run/user/UID/ward` for a user with such a directory, and `/tmp/ward-UID`
+/// for others. Where another user has taken the last name, a directory in `/tmp` with a longer
+/// name.
 public struct RuntimeDirectory: Sendable {
     public let path: String
 
@@ -75,6 +77,7 @@ public struct RuntimeDirectory: Sendable {
         self.path = path
     }
 
+    /// The path of this user's runtime directory, which may be missing.
     public static func defaultPath() -> String {
         if let base = namedBase { return base + "/ward" }
         if geteuid() == 0 { return "/run/ward" }
@@ -95,7 +98,7 @@ public struct RuntimeDirectory: Sendable {
         return String(cString: base)
     }
 
-    /// Whether it was made for want of the usual one, and goes when the last daemon in it ends.
+    /// Whether the usual directory was not to be had: such a one goes when its last daemon ends.
     var isMakeshift: Bool { path.hasPrefix(RuntimeDirectory.temporaryPath) }
 
     private static var temporaryPath: String { "/tmp/ward-\(geteuid())" }
@@ -105,9 +108,9 @@ public struct RuntimeDirectory: Sendable {
 
     // MARK: Making
 
-    /// The directory at `path`, made where it is not there. `elsewhere`: where it can't be had, one
-    /// in `/tmp`, which clients find through the mount. Without it that is done only where nobody
-    /// chose `path` (`XDG_RUNTIME_DIR` is unset).
+    /// Makes the directory at `path` where it is missing. With `elsewhere`, a directory in `/tmp`
+    /// takes its place where it can't be made; clients find that through the mount. Without
+    /// `elsewhere` this is done only where `path` is the default and `XDG_RUNTIME_DIR` is unset.
     public static func make(
         at path: String = RuntimeDirectory.defaultPath(), elsewhere: Bool = false
     ) throws(ControlError) -> RuntimeDirectory {
@@ -126,8 +129,8 @@ public struct RuntimeDirectory: Sendable {
         }
     }
 
-    /// Makes the directory (mode 0700) if it is not there; refuses one that others can write to or
-    /// own, or could take away.
+    /// Makes the directory (mode 0700) where it is missing. Refuses one that another user owns, may
+    /// write to, or could replace.
     public func create() throws(ControlError) {
         try checkParent()
         if mkdir(path, 0o700) != 0, errno != EEXIST {
@@ -137,7 +140,8 @@ public struct RuntimeDirectory: Sendable {
         try checkOwner()
     }
 
-    /// A user who owns the directory above, or may write to it, can put another one in its place.
+    /// A user who owns the parent directory, or may write to it, can put another directory in its
+    /// place.
     private func checkParent() throws(ControlError) {
         let parent = PathBytes.parent(path)
         var status = FileStatus()
@@ -153,7 +157,7 @@ public struct RuntimeDirectory: Sendable {
         }
     }
 
-    /// A directory in /tmp may have been put there by somebody else.
+    /// Another user may have made this directory in /tmp.
     private func checkOwner() throws(ControlError) {
         var status = FileStatus()
         guard lstat(path, &status) == 0 else {
@@ -178,8 +182,8 @@ public struct RuntimeDirectory: Sendable {
         let final = recordPath(mounted.name)
         let temporary = final + ".new"
         do throws(Errno) {
-            // Another program of this user may have put anything there, a FIFO too, which would be
-            // waited for.
+            // Another program of this user may have put anything there, even a FIFO, where opening
+            // would wait.
             unlink(temporary)
             let file = try OwnedDescriptor(
                 opening: temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode: 0o600)
@@ -194,15 +198,15 @@ public struct RuntimeDirectory: Sendable {
         }
     }
 
-    /// Removes record and sockets of one daemon.
+    /// Removes the record and the sockets of one daemon.
     public func forget(_ mounted: MountedVolume) {
         unlink(recordPath(mounted.name))
         unlink(socketPath(mounted.name))
         unlink(StateInterface.socketPath(besides: socketPath(mounted.name)))
     }
 
-    /// A record, whether its daemon lives or not; nil where it is none, or was written under
-    /// another name.
+    /// Reads a record, whether its daemon lives or not. Nil where the file is no record, or belongs
+    /// under another name.
     public func recorded(_ name: String) -> MountedVolume? {
         guard let bytes = readSmallFile(recordPath(name)),
             let json = try? JSONParser.parse(bytes), let mounted = MountedVolume(json: json),
@@ -211,9 +215,9 @@ public struct RuntimeDirectory: Sendable {
         return mounted
     }
 
-    /// The volumes whose daemons live, by their records and by mount point. Removes what dead
-    /// daemons left behind. A daemon that lost this user's usual directory keeps its record in
-    /// `/tmp`.
+    /// The volumes with a live daemon, by their records, sorted by mount point. Removes the files
+    /// of dead daemons. Also reads the records in `/tmp`, where a daemon that lost the usual
+    /// directory keeps its own.
     public func mounted() -> [MountedVolume] {
         let temporary = RuntimeDirectory.temporaryPath
         let elsewhere =
@@ -223,7 +227,7 @@ public struct RuntimeDirectory: Sendable {
             .sorted { ($0.mountpoint, $0.device) < ($1.mountpoint, $1.device) }
     }
 
-    /// Removes what dead daemons left behind.
+    /// Removes the files of dead daemons.
     public func sweep() { _ = records() }
 
     private func records() -> [MountedVolume] {
@@ -248,12 +252,12 @@ public struct RuntimeDirectory: Sendable {
 
     private enum Standing { case alive, dead, unknown }
 
-    /// Alive: somebody listens at its socket. Dead: nobody listens any more, or there is neither
-    /// socket, process nor mount. A process number alone says nothing: it may be of another PID
-    /// namespace, and numbers come back.
+    /// The state of a record's daemon. Alive: a process listens at its socket. Dead: no process
+    /// listens any more, or socket, process and mount are all gone. A process number alone proves
+    /// nothing: it may be of another PID namespace, and numbers are used again.
     private func standing(of mounted: MountedVolume) -> Standing {
         do throws(ControlError) {
-            // A full queue is one of somebody who lives.
+            // A full queue also means that the daemon lives.
             _ = try ControlSocket.connect(to: mounted.socket, waits: false)
             return .alive
         } catch {
@@ -269,13 +273,13 @@ public struct RuntimeDirectory: Sendable {
 
     // MARK: Finding
 
-    /// The record of this mount's daemon; nil where there is none, or the mount is another user's.
+    /// The record of this mount's daemon; nil where there is none, or another user owns the mount.
     public func record(of mount: VolumeMount) -> MountedVolume? {
         mount.owner == geteuid() ? mounted().first { $0.isOf(mount) } : nil
     }
 
-    /// This user's mounted volumes, by mount point: those in the mount table, dead or alive, and
-    /// those that only a record tells of (in another mount namespace, or detached).
+    /// This user's mounted volumes, sorted by mount point. They are the mounts in the mount table,
+    /// dead or alive, and those that only a record shows (in another mount namespace, or detached).
     public func volumes() -> [FoundVolume] {
         let mounts = VolumeMount.all(ownedBy: geteuid())
         let records = mounted()
@@ -287,16 +291,15 @@ public struct RuntimeDirectory: Sendable {
             .sorted { $0.mountPoint < $1.mountPoint }
     }
 
-    /// The volume that `path` is about (a mount point, any path inside one, a backing directory or
-    /// a UUID); without a path the only one. Throws `notInMount`, `noneMounted`, `severalMounted`.
+    /// Finds the volume of `path`: a mount point, a path inside one, a backing directory or a UUID.
+    /// Without a path, finds the only volume. Throws `notInMount`, `noneMounted`, `severalMounted`.
     public func find(_ path: String?) throws(ControlError) -> FoundVolume {
         guard let path else {
             return try only(
                 volumes(),
                 otherwise: ControlError(.noneMounted, path: self.path, "no volume is mounted"))
         }
-        // Without a look at the records, which another program of this user may have filled with
-        // anything.
+        // Goes without the records: another program of this user may have written anything there.
         if let mount = VolumeMount.covering(path) { return FoundVolume(mount: mount, record: nil) }
         if let record = detached(path) { return FoundVolume(mount: nil, record: record) }
         let resolved = RuntimeDirectory.resolve(path)
@@ -304,7 +307,7 @@ public struct RuntimeDirectory: Sendable {
         var matches = volumes().filter {
             $0.mountPoint == resolved || $0.volume == resolved || $0.record?.uuid == path
         }
-        // The remains of a daemon that died are no mount of the volume's directory.
+        // A dead daemon's mount does not count as the mount of its backing directory.
         matches.removeAll { $0.mountPoint != resolved && $0.mount?.isServed == false }
         if matches.isEmpty, geteuid() == 0, let resolved {
             matches = VolumeMount.all().filter { PathBytes.isSame($0.volume, resolved) }
@@ -317,8 +320,8 @@ public struct RuntimeDirectory: Sendable {
                 : ControlError(.notInMount, path: path, "not inside a mounted ward volume"))
     }
 
-    /// The mount of this user's whose backing directory is exactly `directory`, absolute and
-    /// without links; nil where nobody serves it.
+    /// This user's mount whose backing directory is exactly `directory`, absolute and without
+    /// links. Nil where no daemon serves it.
     public func serving(_ directory: String) -> FoundVolume? {
         volumes().first {
             PathBytes.isSame($0.volume, directory) && $0.mount?.isServed != false
@@ -333,8 +336,8 @@ public struct RuntimeDirectory: Sendable {
         throw ControlError(.severalMounted(found), path: path, "\(found.count) volumes are mounted")
     }
 
-    /// The record of a mount that was detached from the mount table and is still used, by its
-    /// device.
+    /// The record of a mount that was detached from the mount table and is still in use, found by
+    /// its device number.
     private func detached(_ path: String) -> MountedVolume? {
         guard let file = try? OwnedDescriptor(opening: path, ControlSocket.namingOnly),
             let table = try? MountTable(), (try? table.entry(holding: file.rawValue)) == nil,
@@ -344,7 +347,7 @@ public struct RuntimeDirectory: Sendable {
         return mounted().first { $0.device == minor }
     }
 
-    /// realpath(3); nil with `errno` where the path can't be followed.
+    /// Calls realpath(3); nil with `errno` where the path can't be followed.
     static func resolve(_ path: String) -> String? {
         guard let resolved = realpath(path, nil) else { return nil }
         defer { free(resolved) }
@@ -366,17 +369,17 @@ public struct RuntimeDirectory: Sendable {
 }
 
 extension MountedVolume {
-    /// Whether it is the record of this mount's daemon.
+    /// Whether this is the record of the mount's daemon.
     func isOf(_ mount: VolumeMount) -> Bool {
         device == mount.deviceMinor && PathBytes.isSame(volume, mount.volume)
     }
 }
 
-/// A volume that is mounted, by what is known of it.
+/// A mounted volume: its mount, its record or both.
 public struct FoundVolume: Equatable, Sendable {
-    /// Nil where this mount namespace does not show it.
+    /// Nil where this mount namespace does not show the mount.
     public var mount: VolumeMount?
-    /// Nil where its daemon keeps it elsewhere, or has died.
+    /// Nil where the daemon keeps its record elsewhere, or died.
     public var record: MountedVolume?
 
     public init(mount: VolumeMount?, record: MountedVolume?) {
@@ -387,7 +390,7 @@ public struct FoundVolume: Equatable, Sendable {
     public var mountPoint: String { mount?.mountPoint ?? record?.mountpoint ?? "" }
     public var volume: String { mount?.volume ?? record?.volume ?? "" }
 
-    /// Connects to its daemon, and to no other.
+    /// Connects to the volume's daemon, and to no other program.
     public func connect(timeout: Duration? = .seconds(120)) throws(ControlError) -> ControlClient {
         if let mount { return try ControlClient(mount: mount, timeout: timeout) }
         guard let record else {

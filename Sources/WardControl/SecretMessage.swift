@@ -1,18 +1,18 @@
 import WardSystem
 
-/// A call whose parameters are secrets, written into locked memory and wiped with it.
+/// A call with secret parameters, written into locked memory and wiped with it.
 struct SecretMessage: ~Copyable {
     private var buffer: SecretBytes
     private var count = 0
     private var isFirst = true
 
-    /// `capacity`: bytes of the secrets together, before escaping. `plain`: an object with the
-    /// parameters that are no secrets, which come first. `more`: the call takes several answers.
+    /// Begins the message. The secrets together have `capacity` bytes, before escaping. The other
+    /// parameters, the object `plain`, come first. If `more`, the call takes several answers.
     init(
         method: String, capacity: Int, plain: JSONValue = .object([]), more: Bool = false,
         path: String
     ) throws(ControlError) {
-        // Without its braces.
+        // The members without the object's braces.
         let members = String(decoding: plain.bytes.dropFirst().dropLast(), as: UTF8.self)
         do throws(Errno) {
             buffer = try SecretBytes(

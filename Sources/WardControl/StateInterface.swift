@@ -1,22 +1,22 @@
 /// The second control socket of a mount, for programs in a sandbox: it tells the lock state and
 /// takes no orders.
 ///
-/// It speaks `org.ward.Volume`, with two methods of it: `Status`, and `Monitor` without events of
-/// the past. Their answers are narrowed: nothing of other programs and their files, of the volume's
-/// directory, of passcodes or hosts.
+/// It has two methods of `org.ward.Volume`: `Status`, and `Monitor` without past events. Their
+/// answers leave out other programs and their files, the volume's directory, passcodes and hosts.
 public enum StateInterface {
-    /// Methods of `org.ward.Volume` that it answers; all others are `MethodNotImplemented`.
+    /// The methods of `org.ward.Volume` that this socket answers; all others get
+    /// `MethodNotImplemented`.
     public static let methods: Set<String> = ["Status", "Monitor"]
 
-    /// Where it listens: beside the control socket.
+    /// The path of this socket: beside the control socket.
     public static func socketPath(besides controlSocket: String) -> String {
         controlSocket + ".state"
     }
 }
 
 extension VolumeStatus {
-    /// The lock state alone. Members that every status has are there: `uuid` and `volume` empty,
-    /// `pid` 0.
+    /// The lock state alone. The members that every status has are kept: `uuid` and `volume` are
+    /// empty, `pid` is 0.
     public var narrowed: VolumeStatus {
         var told = VolumeStatus(
             uuid: "", volume: "", mountpoint: mountpoint, state: state, since: since,
@@ -34,7 +34,7 @@ extension VolumeStatus {
 }
 
 extension ControlEvent {
-    /// The part of it about the lock state, without its number; nil where it is about something
+    /// The event's part about the lock state, without its number; nil for an event about something
     /// else.
     public var narrowed: ControlEvent? {
         guard let kind = Kind(rawValue: kind) else { return nil }

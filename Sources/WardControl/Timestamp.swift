@@ -9,7 +9,7 @@ public enum Timestamp {
     /// A time since 1970 as RFC 3339 with milliseconds, UTC.
     public static func text(_ sinceEpoch: Duration) -> String {
         var (whole, attoseconds) = sinceEpoch.components
-        // Before 1970 both are negative.
+        // Before 1970 both parts are negative.
         if attoseconds < 0 {
             whole -= 1
             attoseconds += 1_000_000_000_000_000_000

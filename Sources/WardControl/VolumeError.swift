@@ -1,9 +1,9 @@
 /// The errors of the interface `org.ward.Volume`.
 public enum VolumeError: Error, Equatable, Sendable {
-    /// `triesLeft`: until the volume is disabled; nil where there is no limit.
+    /// `triesLeft` is the number of tries before the volume is disabled; nil without a limit.
     case wrongPasscode(triesLeft: Int?)
     case tryLater(seconds: Int)
-    /// Too many wrong passcodes; only a recovery kit opens the volume.
+    /// Too many wrong passcodes were given; only a recovery kit opens the volume.
     case disabled
     case noPasscodeSet
     case passcodeAlreadySet
@@ -14,22 +14,22 @@ public enum VolumeError: Error, Equatable, Sendable {
     case clockNotManual
     /// Another program is in the way.
     case busy(reason: String)
-    /// Empty, too long, not UTF-8.
+    /// The passcode is empty, too long or not UTF-8.
     case invalidPasscode(reason: String)
     case failed(what: String, why: String)
-    /// Only while unlocked.
+    /// The call works only while the volume is unlocked.
     case locked
-    /// No trusted host opens anything before the first unlock.
+    /// A trusted host opens no class before the first unlock.
     case beforeFirstUnlock
     /// The host is not trusted: it never was, or it was removed.
     case hostUnknown
-    /// It was not used for 30 days.
+    /// The host did not connect for 30 days.
     case hostExpired
-    /// One of that name is trusted already.
+    /// A host of that name is trusted already.
     case hostExists
     case tooManyHosts
 
-    /// Without the interface's name.
+    /// The error's name without the interface's name.
     public var name: String {
         switch self {
         case .wrongPasscode: "WrongPasscode"
@@ -67,7 +67,7 @@ public enum VolumeError: Error, Equatable, Sendable {
         }
     }
 
-    /// Nil where the name is not one of this interface's.
+    /// Nil where the name is not an error of this interface.
     public init?(qualifiedName: String, parameters: JSONValue) {
         guard qualifiedName.hasPrefix(VolumeInterface.name + ".") else { return nil }
         let reason = parameters["reason"]?.stringValue ?? ""

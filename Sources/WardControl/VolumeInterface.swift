@@ -1,5 +1,4 @@
-/// The Varlink interface of a mounted volume: its text, which clients in any language read, and its
-/// names.
+/// The Varlink interface of a mounted volume: its names, and its text for clients in any language.
 public enum VolumeInterface {
     public static let name = "org.ward.Volume"
 
@@ -11,19 +10,19 @@ public enum VolumeInterface {
         "TrustAdd", "TrustConnect", "TrustList", "TrustRemove",
     ]
 
-    /// Needs "more", and is a trusted host's connection until it hangs up.
+    /// The method of a trusted host. It needs "more" and lasts until its connection ends.
     static let hostMethod = "TrustConnect"
 
-    /// The others that need "more", and go on until the client hangs up.
+    /// The other methods that need "more" and last until the client hangs up.
     public static let lastingMethods: Set<String> = ["Monitor", "Backup", "Check"]
 
     /// The name of a method or error of this interface as it crosses the socket.
     public static func qualified(_ member: String) -> String { name + "." + member }
 
-    /// Members whose strings stay in locked memory.
+    /// The members whose strings stay in locked memory.
     public static let secretMembers: Set<String> = ["passcode", "current", "secret"]
 
-    /// What `org.varlink.service.GetInterfaceDescription` answers.
+    /// The answer to `org.varlink.service.GetInterfaceDescription`.
     public static let description = """
         # The lock state of one mounted ward volume. Class and state names are those of docs/semantics.md.
         #

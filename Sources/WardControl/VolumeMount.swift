@@ -2,19 +2,19 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// One ward mount as the kernel has it. Finding it asks its daemon nothing, so a daemon that hangs
-/// hangs nobody.
+/// One ward mount as the kernel shows it. Finding it asks no daemon, so a daemon that hangs delays
+/// no caller.
 public struct VolumeMount: Equatable, Sendable {
     public var mountPoint: String
-    /// Minor number of `st_dev`: of two copies of a volume each has its own.
+    /// Minor number of `st_dev`; mounts of two copies of a volume have different ones.
     public var deviceMinor: UInt32
-    /// The backing directory, as the daemon has told the kernel.
+    /// The backing directory, as the daemon told the kernel.
     public var volume: String
-    /// The user and the group who mounted it.
+    /// The user and the group that mounted it.
     public var owner: UInt32
     public var group: UInt32
 
-    /// Longest value of an attribute, bytes: XATTR_SIZE_MAX, xattr(7).
+    /// The longest value of an attribute, bytes: XATTR_SIZE_MAX, xattr(7).
     private static let maximumBytes = 65536
 
     public init(
@@ -27,7 +27,7 @@ public struct VolumeMount: Equatable, Sendable {
         self.group = group
     }
 
-    /// Nil for a mount of something else.
+    /// Nil for a mount that is not ward's.
     init?(_ entry: MountTable.Entry) {
         guard entry.isWard, let owner = entry.ownerID, let group = entry.groupID else { return nil }
         self.init(
@@ -37,13 +37,13 @@ public struct VolumeMount: Equatable, Sendable {
 
     // MARK: Finding
 
-    /// All that this mount namespace shows, each once, in the order of their mount points; `owner`:
-    /// one user's.
+    /// The ward mounts of this mount namespace, each once, sorted by mount point; with `owner`,
+    /// only those of that user.
     public static func all(ownedBy owner: UInt32? = nil) -> [VolumeMount] {
         guard let table = try? MountTable() else { return [] }
         var found: [UInt32: MountTable.Entry] = [:]
         for entry in table.entries where entry.isWard {
-            // The whole mount rather than a bind mount of a part.
+            // Prefer the whole mount to a bind mount of a part.
             if found[entry.deviceMinor].map({ $0.root != "/" && entry.root == "/" }) ?? true {
                 found[entry.deviceMinor] = entry
             }
@@ -52,14 +52,15 @@ public struct VolumeMount: Equatable, Sendable {
             .sorted { $0.mountPoint < $1.mountPoint }
     }
 
-    /// The mount that `path` lies in, dead or alive; nil off ward volumes.
+    /// The mount that holds `path`, whether its daemon lives or not; nil outside of ward volumes.
     public static func covering(_ path: String) -> VolumeMount? {
         guard let table = try? MountTable() else { return nil }
         do throws(Errno) {
             let file = try OwnedDescriptor(opening: path, ControlSocket.namingOnly)
             return try table.entry(holding: file.rawValue).flatMap(VolumeMount.init)
         } catch {
-            // A dead mount can't be entered, nor can another user's: then the name has to do.
+            // A dead mount can't be entered, nor can another user's mount: then the path alone
+            // decides.
             guard [ENOTCONN, ECONNABORTED, EACCES, EPERM].contains(error.rawValue) else {
                 return nil
             }
@@ -67,7 +68,7 @@ public struct VolumeMount: Equatable, Sendable {
         }
     }
 
-    /// Absolute, with links resolved as far as the path can be followed.
+    /// The absolute path, with links resolved as far as the path can be followed.
     private static func canonical(_ path: String) -> String? {
         var rest: [String] = []
         var head = path
@@ -84,22 +85,22 @@ public struct VolumeMount: Equatable, Sendable {
         }
     }
 
-    /// The state of a mount's daemon, as a look from outside shows it.
+    /// The state of a mount's daemon, as seen from outside.
     public enum Standing: Sendable {
-        /// It answers; another user's mount counts as one that does.
+        /// The daemon answers; another user's mount counts as one that answers.
         case served
-        /// It died: the mount answers with errors, until it is unmounted.
+        /// The daemon died: the mount answers with errors until it is unmounted.
         case dead
-        /// It has not answered in `standingPatience`.
+        /// The daemon did not answer within `standingPatience`.
         case silent
     }
 
-    /// Longest wait for an answer to the look.
+    /// The longest wait for an answer of the daemon.
     private static let standingPatience = Duration.seconds(3)
 
-    /// Asks the daemon, and waits for three seconds at most.
+    /// Asks the daemon; waits at most `standingPatience`.
     public var standing: Standing {
-        // Not stat(2), which the kernel may answer from memory.
+        // The kernel may answer stat(2) from its cache, so this is statfs(2).
         let limit = Int32(VolumeMount.standingPatience / .milliseconds(1))
         if ward_statfs_within(mountPoint, limit) == 0 { return .served }
         return switch ward_errno() {
@@ -109,19 +110,22 @@ public struct VolumeMount: Equatable, Sendable {
         }
     }
 
-    /// False where its daemon died.
+    /// False where the mount's daemon died.
     public var isServed: Bool { standing != .dead }
 
     // MARK: Asking
 
-    /// Longest wait for an attribute, where the caller does not wait for ever.
+    /// The longest wait for an attribute, for callers with a limit.
     private static let patience = Duration.seconds(10)
 
-    /// The value of an attribute of the mount's root (`MountAttribute`), from the daemon of this
-    /// mount and no other. `patience`: nil waits for ever, and then nothing ends the process but
-    /// the answer or the end of the mount. Throws ESTALE where something else is mounted over it,
-    /// ENOTCONN or ECONNABORTED where its daemon died, EACCES where only its owner may ask,
-    /// ETIMEDOUT after `patience`.
+    /// The value of an attribute of the mount's root (`MountAttribute`), from this mount's daemon
+    /// and no other. A nil `patience` waits for ever; then only the answer or the end of the mount
+    /// ends the wait, and no signal does. Errors:
+    ///
+    /// - ESTALE: another file system is mounted over the mount
+    /// - ENOTCONN, ECONNABORTED: its daemon died
+    /// - EACCES: only its owner may ask
+    /// - ETIMEDOUT: no answer within `patience`
     func attribute(_ name: String, patience: Duration?) throws(Errno) -> [UInt8] {
         let root = try OwnedDescriptor(opening: mountPoint, ControlSocket.namingOnly)
         let entry = try MountTable().entry(holding: root.rawValue)
@@ -140,7 +144,7 @@ public struct VolumeMount: Equatable, Sendable {
         return Array(value[0..<count])
     }
 
-    /// Where the daemon of this mount listens. Throws `refused` where it died, `mountOfAnother`.
+    /// The sockets of this mount's daemon. Throws `refused` where it died, `mountOfAnother`.
     public func endpoints() throws(ControlError) -> ControlEndpoints {
         let json = try answer(MountAttribute.control)
         guard let endpoints = ControlEndpoints(json: json) else {
@@ -150,7 +154,7 @@ public struct VolumeMount: Equatable, Sendable {
         return endpoints
     }
 
-    /// The state, asked through the mount. Paths and hosts are left out.
+    /// The status, asked through the mount, without paths and hosts.
     public func status() throws(ControlError) -> VolumeStatus {
         guard let status = VolumeStatus(json: try answer(MountAttribute.status)) else {
             throw ControlError(.protocolViolation, path: mountPoint, "no status in the answer")
@@ -172,7 +176,7 @@ public struct VolumeMount: Equatable, Sendable {
         }
     }
 
-    /// The meaning of a failure of `attribute`.
+    /// The control error for a failure of `attribute`.
     public func failure(_ error: Errno) -> ControlError {
         switch error.rawValue {
         case ENOTCONN, ECONNABORTED:
@@ -201,12 +205,11 @@ public struct VolumeMount: Equatable, Sendable {
 
     // MARK: Locking
 
-    /// Locks through the mount: it needs no socket. The result is the word of this mount's daemon
-    /// once the lock has come to its end, or its grace period has begun. The wait for an answer to
-    /// each question has no limit; the wait for the end of the lock has one, `deadline`
-    /// (`SystemClock.monotonic`). Throws ETIMEDOUT after it, else as `attribute`. `asked` is called
-    /// when the daemon has begun the lock.
-    /// - Returns: The state's name.
+    /// Locks through the mount, without a socket. Returns the state's name, when this mount's
+    /// daemon says that the lock has ended or its grace period has begun. The daemon has begun the
+    /// lock when `asked` is called. The wait for each single answer has no limit. The wait for the
+    /// lock's end ends at `deadline` (`SystemClock.monotonic`): throws ETIMEDOUT then. Throws the
+    /// errors of `attribute`, too.
     public func lock(
         now: Bool, endingHosts: Bool, asked: () -> Void = {}, until deadline: Duration
     ) throws(Errno) -> String {
@@ -241,16 +244,16 @@ public struct VolumeMount: Equatable, Sendable {
     }
 }
 
-/// Whose daemon may be believed.
+/// Decides whether a daemon belongs to a mount.
 enum DaemonOwner {
-    /// Whether a peer of the user `peer` can be the daemon of a mount that `owner` made. Numbers in
-    /// the mount table are those of the user namespace that mounted: in one of its own a program
-    /// sees its user by another number.
+    /// Whether a process of the user `peer` can be the daemon of a mount that `owner` made. The
+    /// mount table has numbers of the user namespace that mounted. In a user namespace of its own,
+    /// a program sees its user by another number.
     static func isRight(peer: UInt32, of owner: UInt32) -> Bool {
         peer == owner || (peer == geteuid() && !isInInitialNamespace)
     }
 
-    /// user_namespaces(7): the initial namespace maps every number to itself.
+    /// In the initial namespace the map of user_namespaces(7) maps every number to itself.
     private static let isInInitialNamespace: Bool = {
         guard let map = try? FileReading.text(of: "/proc/self/uid_map", limit: 4096) else {
             return true

@@ -31,9 +31,9 @@ public struct ClassStatus: Equatable, Sendable {
     }
 }
 
-/// How often the kernel has sent one kind of request since the mount.
+/// The number of requests of one kind that the kernel sent since the mount.
 public struct RequestCount: Equatable, Sendable {
-    /// As linux/fuse.h has it: LOOKUP, READ.
+    /// The name in linux/fuse.h: LOOKUP, READ.
     public var name: String
     public var count: Int
 
@@ -55,7 +55,7 @@ public struct RequestCount: Equatable, Sendable {
     }
 }
 
-/// What `Status` answers.
+/// The answer of `Status`.
 public struct VolumeStatus: Equatable, Sendable {
     public var uuid: String
     /// The backing directory, absolute.
@@ -69,53 +69,56 @@ public struct VolumeStatus: Equatable, Sendable {
     /// Row L8: false exactly while files of class A and B can't be opened.
     public var protectedDataAvailable = false
     public var firstUnlockHappened = false
+    /// The grace period of locks now.
     public var graceSeconds: Double
-    /// In state `locking`: seconds until class A goes.
+    /// In state `locking`: seconds until class A is closed.
     public var graceRemainingSeconds: Double?
-    /// Until class CX goes, unless an unlock renews it; nil where it has gone or never does.
+    /// Seconds until class CX is closed, unless an unlock comes first; nil where it is closed or
+    /// never will be.
     public var userInactiveRemainingSeconds: Double?
-    /// Wrong passcodes before the volume is disabled, or erased; nil without a passcode.
+    /// The number of wrong passcodes before the volume is disabled or erased; nil without a
+    /// passcode.
     public var triesLeft: Int?
-    /// Until the next passcode may be tried; nil where it may be now.
+    /// Seconds until the next passcode may be tried; nil where it may be tried now.
     public var retrySeconds: Double?
-    /// The last wrong passcode erases the volume instead of disabling it.
+    /// Whether the last wrong passcode erases the volume instead of disabling it.
     public var eraseAfterTries = false
-    /// Of recovery kits: `none` (none is known), `unverified` (none was made or opened for a year)
-    /// or `current`; nil where the daemon does not say.
+    /// The state of recovery kits: `none` (no kit is known), `unverified` (no kit was made or
+    /// opened for a year) or `current`. Nil where the daemon does not say.
     public var recoveryKit: String?
-    /// When the last kit was made and when one was last opened to see whether it can be, RFC 3339,
-    /// UTC.
+    /// When the last kit was made, and when a kit was last opened as a test: RFC 3339, UTC.
     public var recoveryKitMade: String?
     public var recoveryKitVerified: String?
     /// In the order A, B, C, D, CX.
     public var classes: [ClassStatus]
-    /// Written to the backing files and not yet durable; nil where that is not known.
+    /// Bytes written to the backing files and not yet durable; nil where that is not known.
     public var unsyncedBytes: Int?
-    /// Accepted from programs and not yet with the backing files; nil where that is not known.
+    /// Bytes accepted from programs and not yet in the backing files; nil where that is not known.
     public var pendingStoreBytes: Int?
-    /// `lost` events since the mount, and the paths of the last few.
+    /// The number of `lost` events since the mount, and the paths of the last few.
     public var lost = 0
     public var lostPaths: [String] = []
     public var integrityFailures = 0
-    /// Refusals since the mount.
+    /// The number of refusals since the mount.
     public var denied = 0
-    /// That of the last event.
+    /// The number of the last event.
     public var sequence = 0
-    /// Names of trusted hosts that are connected, once for each connection.
+    /// The names of connected trusted hosts, once for each connection.
     public var hosts: [String] = []
-    /// Of the kernel, since the mount.
+    /// The kernel's requests since the mount.
     public var requests: [RequestCount] = []
-    /// What these come by: `device` or `io-uring`; nil where the daemon does not tell.
+    /// The transport of these requests: `device` or `io-uring`; nil where the daemon does not say.
     public var transport: String?
-    /// The daemon's.
+    /// The process number of the daemon.
     public var pid: Int
     public var version: String
     public var readOnly: Bool
+    /// Whether the clock moves only by `Advance`.
     public var manualClock: Bool
-    /// The triggers that lock the volume by themselves, as far as they were wanted; nil where the
-    /// daemon does not tell.
+    /// The events that lock the volume by themselves, as far as they were wanted; nil where the
+    /// daemon does not say.
     public var locksAt: [LockTrigger]?
-    /// Until the volume is erased, unless that is taken back; nil where nobody has asked for it.
+    /// Seconds until an announced erase, which can be cancelled; nil where none is announced.
     public var eraseInSeconds: Double?
 
     public init(
@@ -170,8 +173,8 @@ public struct VolumeStatus: Equatable, Sendable {
         ])
     }
 
-    /// Nil where a member that every version has is missing or of another type; what later versions
-    /// added may be absent.
+    /// Nil where a member that every version has is missing or of another type. Members of later
+    /// versions may be absent.
     public init?(json: JSONValue) {
         guard let uuid = json["uuid"]?.stringValue, let volume = json["volume"]?.stringValue,
             let mountpoint = json["mountpoint"]?.stringValue,

@@ -2,16 +2,16 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// An AEAD with an expanded key, reusable for any number of messages; the expanded key lives in
-/// locked memory and is wiped with its owner. No call leaves round keys in registers. Not for use
-/// by two threads while it is being created or destroyed; sealing and opening are read-only on the
-/// context.
+/// An AEAD with an expanded key, for any number of messages. The expanded key lives in locked
+/// memory and is wiped with its owner. No call leaves round keys in registers.
 ///
-/// AES-256-GCM: NIST SP 800-38D. AES-256-GCM-SIV: RFC 8452. Key 32, nonce 12, tag 16 bytes.
+/// Two threads must not use it while it is being created or destroyed. Sealing and opening only
+/// read the context. AES-256-GCM: NIST SP 800-38D. AES-256-GCM-SIV: RFC 8452. Key 32, nonce 12, tag
+/// 16 bytes.
 public struct AEADContext: ~Copyable, @unchecked Sendable {
     public enum Algorithm: Sendable {
         case aes256GCM
-        /// Misuse-resistant: with a fixed nonce it is deterministic encryption, which names need.
+        /// Misuse-resistant: with a fixed nonce the encryption is deterministic, which names need.
         case aes256GCMSIV
     }
 
@@ -21,6 +21,7 @@ public struct AEADContext: ~Copyable, @unchecked Sendable {
 
     private let context: UnsafeMutablePointer<ward_aead_ctx>
 
+    /// Expands `key`, 32 bytes. Throws `outOfLockedMemory`.
     public init(_ algorithm: Algorithm, key: borrowing SecretBytes) throws(CryptoError) {
         precondition(key.count == AEADContext.keyBytes, "AES-256 keys have 32 bytes")
         guard let memory = try? SecretHeap.shared.allocate(MemoryLayout<ward_aead_ctx>.size) else {
@@ -40,8 +41,8 @@ public struct AEADContext: ~Copyable, @unchecked Sendable {
         precondition(ok == 1, "BoringSSL takes every 32-byte key")
     }
 
-    /// Encrypts `count` bytes from `plaintext` to `ciphertext` (the same place is allowed) and
-    /// writes 16 bytes to `tag`.
+    /// Encrypts `count` bytes from `plaintext` to `ciphertext` (the same place is allowed). Writes
+    /// 16 bytes to `tag`.
     @inline(__always)
     public borrowing func seal(
         _ plaintext: UnsafeRawPointer, count: Int, to ciphertext: UnsafeMutableRawPointer,
@@ -59,8 +60,8 @@ public struct AEADContext: ~Copyable, @unchecked Sendable {
         precondition(ok == 1 && tagBytes == AEADContext.tagBytes, "sealing can't fail")
     }
 
-    /// Decrypts `count` bytes from `ciphertext` to `plaintext` (the same place is allowed): false,
-    /// and nothing written that may be used, where the tag does not match.
+    /// Decrypts `count` bytes from `ciphertext` to `plaintext` (the same place is allowed). False
+    /// where the tag does not match: then the bytes at `plaintext` must not be used.
     @inline(__always)
     public borrowing func open(
         _ ciphertext: UnsafeRawPointer, count: Int, to plaintext: UnsafeMutableRawPointer,
@@ -84,14 +85,14 @@ public struct AEADContext: ~Copyable, @unchecked Sendable {
 }
 
 extension AEADContext {
-    /// Seals a secret: nonce 12 (random) ‖ ciphertext ‖ tag 16. For slots and other small things.
+    /// Seals a secret: nonce 12 (random) ‖ ciphertext ‖ tag 16. For slots and other small data.
     public borrowing func sealSecret(
         _ secret: borrowing SecretBytes, associatedData: [UInt8]
     ) -> [UInt8] {
         secret.withUnsafeBytes { sealCombined($0, associatedData: associatedData) }
     }
 
-    /// nonce 12 (random) ‖ ciphertext ‖ tag 16.
+    /// Seals bytes: nonce 12 (random) ‖ ciphertext ‖ tag 16.
     public borrowing func sealCombined(
         _ plaintext: UnsafeRawBufferPointer, associatedData: [UInt8]
     ) -> [UInt8] {
@@ -109,7 +110,8 @@ extension AEADContext {
         return result
     }
 
-    /// Opens what `sealSecret` or `sealCombined` made.
+    /// Opens the result of `sealSecret` or `sealCombined`. Throws `authenticationFailed` or
+    /// `outOfLockedMemory`.
     public borrowing func openSecret(
         _ combined: [UInt8], associatedData: [UInt8]
     ) throws(CryptoError) -> SecretBytes {

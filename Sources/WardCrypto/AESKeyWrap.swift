@@ -4,7 +4,7 @@ import WardSystem
 
 /// AES key wrap with the default initial value, RFC 3394 (NIST SP 800-38F KW).
 public enum AESKeyWrap {
-    /// Bytes by which a wrapped key is longer than the key.
+    /// The bytes by which a wrapped key is longer than the key.
     public static let overheadBytes = 8
 
     /// Wraps `key` (a multiple of 8 bytes, at least 16) under the 32-byte `kek`.
@@ -30,7 +30,8 @@ public enum AESKeyWrap {
         return wrapped
     }
 
-    /// Unwraps what `wrap` made; `authenticationFailed` where the key or the bytes are wrong.
+    /// Unwraps the result of `wrap`. Throws `authenticationFailed` where the key or the bytes are
+    /// wrong, and `outOfLockedMemory`.
     public static func unwrap(
         _ wrapped: UnsafeRawBufferPointer, using kek: borrowing SecretBytes
     ) throws(CryptoError) -> SecretBytes {
@@ -54,9 +55,9 @@ public enum AESKeyWrap {
         return key
     }
 
-    /// Room for an expanded key: in the secret heap where that has room; else on the ordinary heap,
-    /// for a microsecond, and wiped all the same. Failing here would lose a write for want of 256
-    /// locked bytes.
+    /// Returns room for an expanded key in the secret heap. If that is full, the room is on the
+    /// ordinary heap for a microsecond, and is wiped, too. An error would lose a write because 256
+    /// locked bytes are missing.
     private static func schedule() -> Schedule {
         if let locked = try? SecretHeap.shared.allocate(MemoryLayout<ward_aes_key>.size) {
             return Schedule(memory: locked, isLocked: true)

@@ -6,6 +6,7 @@ import WardSystem
 public enum SHA256Digest {
     public static let bytes = 32
 
+    /// Returns the 32-byte digest.
     public static func hash(_ data: UnsafeRawBufferPointer) -> [UInt8] {
         var digest = [UInt8](repeating: 0, count: bytes)
         digest.withUnsafeMutableBufferPointer {
@@ -22,7 +23,7 @@ public enum SHA256Digest {
 public enum HMACSHA256 {
     public static let bytes = 32
 
-    /// The 32-byte tag of a message that is not secret, written to `tag`.
+    /// Writes the 32-byte tag of a message that is not secret to `tag`.
     public static func authenticate(
         _ message: UnsafeRawBufferPointer, key: borrowing SecretBytes,
         to tag: UnsafeMutableRawPointer
@@ -47,7 +48,7 @@ public enum HMACSHA256 {
         return tag
     }
 
-    /// Whether `tag` (the whole tag, or its first half) is that of `message`; in constant time.
+    /// Whether `tag` (the whole tag, or its first half) belongs to `message`; in constant time.
     public static func verify(
         _ tag: Slice<UnsafeRawBufferPointer>, of message: UnsafeRawBufferPointer,
         key: borrowing SecretBytes
@@ -62,7 +63,7 @@ public enum HMACSHA256 {
         }
     }
 
-    /// HMAC as a key derivation: the message and the result are secret.
+    /// Derives a key by HMAC: the message and the result are secret. Throws `outOfLockedMemory`.
     public static func derive(
         _ message: borrowing SecretBytes, key: borrowing SecretBytes
     ) throws(CryptoError) -> SecretBytes {
@@ -77,6 +78,8 @@ public enum HMACSHA256 {
 
 /// HKDF-SHA-256, RFC 5869.
 public enum KeyDerivation {
+    /// Derives `count` bytes. Throws `outOfLockedMemory`, and `invalidParameters` for too large a
+    /// `count`.
     public static func derive(
         from secret: borrowing SecretBytes, salt: [UInt8] = [], info: String, count: Int = 32
     ) throws(CryptoError) -> SecretBytes {
@@ -103,7 +106,7 @@ public enum KeyDerivation {
 
 /// scrypt, RFC 7914.
 public enum Scrypt {
-    /// `n` a power of two; memory needed is 128 · n · r bytes.
+    /// `n` is a power of two. The derivation needs 128 · n · r bytes of memory.
     public struct Parameters: Equatable, Sendable {
         public var n: UInt64
         public var r: UInt64
@@ -116,6 +119,8 @@ public enum Scrypt {
         }
     }
 
+    /// Derives `count` bytes. Throws `outOfLockedMemory`, and `invalidParameters` for costs that
+    /// the library refuses.
     public static func derive(
         from passcode: borrowing SecretBytes, salt: [UInt8], parameters: Parameters, count: Int = 32
     ) throws(CryptoError) -> SecretBytes {

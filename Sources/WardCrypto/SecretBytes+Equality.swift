@@ -1,8 +1,8 @@
 import CWardLinux
 import WardSystem
 
-// Here and not beside the type: WardSystem is linked into programs that use DataProtection, and
-// those have no BoringSSL.
+// This is not beside the type because WardSystem is linked into programs that use DataProtection,
+// and those have no BoringSSL.
 extension SecretBytes {
     /// Whether both hold the same bytes, in time that depends only on their lengths.
     public static func == (left: borrowing SecretBytes, right: borrowing SecretBytes) -> Bool {

@@ -1,10 +1,10 @@
 import WardSystem
 
-/// A primitive that does not give the published answer.
+/// The failure of a primitive that does not give the published answer.
 public struct SelfTestError: Error, Equatable, Sendable, CustomStringConvertible {
     /// The primitive and the vector's source.
     public let test: String
-    /// It could not be computed at all: no memory could be locked for its keys.
+    /// The test could not run: no memory could be locked for its keys.
     public let lacksLockedMemory: Bool
 
     public var description: String {
@@ -14,13 +14,13 @@ public struct SelfTestError: Error, Equatable, Sendable, CustomStringConvertible
     }
 }
 
-/// Known-answer tests over every primitive that ward uses, by the same calls; a millisecond, before
-/// any key is touched.
+/// Known-answer tests for every primitive that ward uses, by the same calls. They take a
+/// millisecond and run before any key is touched.
 ///
-/// BoringSSL is reached by names that are not swift-crypto's public interface, so that another
-/// version behind them would be found here and not by losing data. Published vectors only.
+/// ward calls BoringSSL by names that are not swift-crypto's public interface. So another version
+/// behind them is found here, and not by losing data. All vectors are published ones.
 public enum SelfTest {
-    /// Runs all; throws with the first that fails.
+    /// Runs all tests; throws at the first that fails.
     public static func run() throws(SelfTestError) {
         try check("AES-256-GCM, NIST GCM specification case 16", aesGCM)
         try check("AES-256-GCM-SIV, RFC 8452 C.2", aesGCMSIV)
@@ -66,7 +66,7 @@ public enum SelfTest {
             sealed: "1de22967237a813291213f267e3b452f02d01ae33e4ec854")
     }
 
-    /// Seals, compares, opens again, and has a changed tag refused.
+    /// Seals, compares, opens again, and checks that a changed tag is refused.
     private static func aead(
         _ algorithm: AEADContext.Algorithm, key: String, nonce: String, plaintext: String,
         associatedData: String, sealed: String

@@ -1,5 +1,5 @@
-// WardCrypto: the primitives ward is built from, each a thin call into a well-kept library
-// (BoringSSL inside swift-crypto). Nothing here is an algorithm of ours.
+// WardCrypto: the primitives of ward, each a thin call into a well-kept library (BoringSSL inside
+// swift-crypto). None of the algorithms is ward's own.
 //
 // `AEADContext` seals and opens, `AESKeyWrap` wraps file keys, `KeyDerivation` and `Scrypt` derive,
 // `X25519` and `OnePassDiffieHellman` serve class B. Secrets come and go as `SecretBytes`.
@@ -8,7 +8,7 @@
 
 import Crypto  // links BoringSSL's objects; see CWardLinux/ward_boringssl.h
 
-/// What can go wrong with a key or a ciphertext. Which part failed inside is never told.
+/// A failure with a key or a ciphertext. It never tells which inner part failed.
 public enum CryptoError: Error, Equatable, Sendable {
     /// The tag does not match: wrong key, wrong associated data, or changed ciphertext.
     case authenticationFailed

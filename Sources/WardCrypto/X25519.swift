@@ -18,7 +18,7 @@ public enum X25519 {
         return publicKey
     }
 
-    /// The shared secret; an all-zero one (a public key of small order) is refused.
+    /// The shared secret. An all-zero one (a public key of small order) is refused.
     public static func sharedSecret(
         _ privateKey: borrowing SecretBytes, _ publicKey: [UInt8]
     ) throws(CryptoError) -> SecretBytes {

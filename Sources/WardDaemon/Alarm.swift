@@ -1,10 +1,9 @@
 import Synchronization
 
-/// Somebody is at work against the lock: raised by those who look after this process and its
-/// helpers, and answered by whoever can lock. An alarm that is raised before there is anybody to
-/// answer is kept.
+/// Reports that a program works against the lock. Guards of this process and its helpers raise it;
+/// the part that can lock answers. An alarm raised before that part is connected is kept.
 ///
-/// Concurrency: any thread; `answer` is called on the thread that raises, and must not wait.
+/// Concurrency: any thread. `answer` is called on the thread that raises, and must not wait.
 final class Alarm: Sendable {
     private struct State {
         var waiting: [String] = []
@@ -13,7 +12,7 @@ final class Alarm: Sendable {
 
     private let state = Mutex(State())
 
-    /// `why`: what was seen, for the log and the events.
+    /// `why` is the observation, for the log and the events.
     func raise(_ why: String) {
         let answer = state.withLock { state in
             if state.answer == nil { state.waiting.append(why) }

@@ -5,27 +5,24 @@ import WardControl
 import WardSystem
 import WardVolume
 
-/// What a volume holds still while backups of it are made: its epoch, and changes of the keybag,
-/// which wait their turn.
+/// Holds a volume's epoch, and delays changes of its keybag, while backups are made.
 ///
-/// A hold lasts as long as its client's connection. Nothing waits for ever: after `longestWait` a
-/// change of the keybag goes on, after `longestEpochHold` the epoch does, whether the backup is at
-/// its end or not, and however many follow each other without a gap. Locks, unlocks and erasing
-/// never come here.
+/// A hold lasts as long as its client's connection, but has limits, also over consecutive backups.
+/// After `longestWait` a change of the keybag goes on. After `longestEpochHold` the epoch does,
+/// even during a backup. Locks, unlocks and erasing never wait here.
 ///
-/// Concurrency: any thread; `state` is guarded by its mutex, held for moments.
+/// Concurrency: any thread; the mutex of `state` is held for moments.
 final class BackupHolds: Sendable {
     static let maximum = 4
-    /// A passcode that somebody has seen is to be changed now rather than after a backup of two
-    /// hours.
+    /// A passcode that another person saw must be changed soon, not after a backup of two hours.
     static let longestWait = Duration.seconds(30)
     static let longestEpochHold = Duration.seconds(3600)
-    /// How soon the end of a client is seen.
+    /// How often clients are checked for their end.
     private static let interval = Duration.milliseconds(50)
 
     private struct Hold {
         var call: ControlCall
-        /// On the clock that grace periods run on.
+        /// The time on the clock of grace periods.
         var began: Duration
     }
 
@@ -37,7 +34,7 @@ final class BackupHolds: Sendable {
     private struct State {
         var holds: [Hold] = []
         var waiting: [Waiting] = []
-        /// Since when the epoch stays, without having gone on in between.
+        /// Since when the epoch has been held without a break.
         var epochHeld: Duration?
         var thread: SystemThread?
         var isRunning = false
@@ -58,7 +55,7 @@ final class BackupHolds: Sendable {
         self.hub = hub
     }
 
-    /// Answers `call` once everything is durable and held; then it holds until the client is gone.
+    /// Answers `call` once everything is durable and held, and holds it until the client is gone.
     func begin(_ call: ControlCall) {
         let began = time.now
         let refusal = state.withLock { state -> VolumeError? in
@@ -96,7 +93,7 @@ final class BackupHolds: Sendable {
         }
     }
 
-    /// Runs `body` when no backup is being made, or has made it wait long enough.
+    /// Runs `body` when no backup is being made, or when it has waited `longestWait`.
     func whenFree(_ body: @escaping @Sendable () -> Void) {
         let now = time.now
         let waits = state.withLock { state in
@@ -107,7 +104,7 @@ final class BackupHolds: Sendable {
         if !waits { body() }
     }
 
-    /// Lets everything go.
+    /// Ends all holds.
     func stop() {
         let thread = state.withLock { state in
             state.isStopping = true
@@ -146,15 +143,15 @@ final class BackupHolds: Sendable {
             for waiting in due { waiting.body() }
             for _ in 0..<ended { hub.emit(ControlEvent(kind: .note, detail: "a backup ended")) }
             if isOver {
-                // The epoch that was held goes on.
+                // Lets the held epoch go on.
                 maintenance.makeDurable()
                 return
             }
         }
     }
 
-    /// One that begins when the epoch was held long enough by others has had it go on first, for
-    /// everything was made durable then.
+    /// Holds the epoch. After others held it for `longestEpochHold`, the time begins anew:
+    /// `makeDurable` has moved the epoch on just before.
     private func holdEpoch(_ state: inout State, now: Duration) {
         let isOver = state.epochHeld.map { now - $0 >= BackupHolds.longestEpochHold } ?? true
         if isOver { state.epochHeld = now }

@@ -2,7 +2,7 @@ import WardControl
 import WardFormat
 import WardVolume
 
-// Findings and reports as they cross the control socket, and as `ward check --json` prints them.
+// Findings and reports as the control socket carries them, and as `ward check --json` prints them.
 extension CheckFinding {
     private static let longestList = 500
 
@@ -84,7 +84,7 @@ extension CheckProgress {
 extension CheckReport {
     private static let longestList = 100
 
-    /// Without the findings, each of which was told.
+    /// The report without its findings: each of them was sent before.
     public var json: JSONValue {
         let unread = ProtectionClass.allCases.compactMap { protectionClass -> JSONValue? in
             guard let count = self.unread[protectionClass] else { return nil }

@@ -4,14 +4,14 @@ import WardControl
 import WardSystem
 import WardVolume
 
-/// Checks of a mounted volume, one at a time, on a thread of their own: `Check` of the control
+/// Runs checks of a mounted volume, one at a time, on a thread of their own: `Check` of the control
 /// socket.
 ///
 /// Concurrency: any thread. A check ends with its client, and before the volume is closed.
 final class CheckRunner: Sendable {
-    /// Between two answers that only tell of progress.
+    /// The time between two answers with progress alone.
     private static let interval = Duration.milliseconds(200)
-    /// What a client may leave unread before it is waited for.
+    /// The check waits for its client while more bytes than this are unread.
     private static let maximumBacklog = 64 * 1024
 
     private let volume: Volume
@@ -43,7 +43,7 @@ final class CheckRunner: Sendable {
         }
     }
 
-    /// Returns when none is under way any more.
+    /// Ends a check under way; returns after its end.
     func stop() {
         isStopping.store(true, ordering: .sequentiallyConsistent)
         queue.stop()
@@ -81,8 +81,8 @@ final class CheckRunner: Sendable {
         call.reply(.object([("report", report.json)]))
     }
 
-    /// On the check's own thread, which holds nothing at that time: a client that reads slowly is
-    /// waited for.
+    /// Sends the findings, and waits for a slow client. Called on the check's own thread, which
+    /// holds no lock then.
     private func tell(
         _ found: FoundFindings, _ call: ControlCall, _ shouldStop: () -> Bool
     ) {
@@ -92,7 +92,8 @@ final class CheckRunner: Sendable {
         }
     }
 
-    /// What the check's threads found, which may hold locks of the volume: they wait for no client.
+    /// Findings of the check's threads. These may hold locks of the volume, so they do not wait for
+    /// the client.
     private final class FoundFindings: Sendable {
         private let findings = Mutex<[CheckFinding]>([])
 
@@ -106,13 +107,13 @@ final class CheckRunner: Sendable {
         }
     }
 
-    /// Now, as part of a file's name.
+    /// The present time, as part of a file's name.
     static func name() -> String {
         String(Timestamp.now().prefix(19).map { $0 == ":" ? "." : $0 }) + "Z"
     }
 }
 
 extension VolumeCheck {
-    /// What a check that begins now is called.
+    /// The name of a check that begins now.
     public static func nameOfNow() -> String { CheckRunner.name() }
 }

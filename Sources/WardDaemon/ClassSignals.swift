@@ -1,23 +1,22 @@
 import WardControl
 import WardFormat
 
-/// What followers of one class were told last, and what they are to be told next. Pure.
+/// Decides which signals the followers of one class get. Pure.
 ///
-/// The signals of a class come from what can be opened, not from what was asked for: so a reboot,
-/// the expiry of CX, a lock that was cancelled and a passcode that was removed are told like any
-/// lock and unlock.
+/// Signals come from the classes that can be opened, not from requests. So a reboot, the expiry of
+/// CX, a cancelled lock and a removed passcode are signalled as any lock and unlock is.
 struct ClassSignals {
     private enum Phase {
         case available
-        /// It can be opened, and the end of that was announced.
+        /// The class is open, and its end was announced.
         case closing
         case unavailable
     }
 
     private var phases: [ProtectionClass: Phase] = [:]
 
-    /// The signals that lead from what was told to this. `closing` of `available` goes in
-    /// `secondsLeft`. The first time there are none: nobody was told anything.
+    /// The signals that lead from the last known state to this one. Classes in both `closing` and
+    /// `available` will be closed in `secondsLeft`. The first call returns no signals.
     mutating func update(
         available: ProtectionClassSet, closing: ProtectionClassSet, secondsLeft: Double?,
         state: String

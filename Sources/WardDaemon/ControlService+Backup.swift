@@ -1,7 +1,7 @@
 import WardControl
 
 extension ControlService {
-    /// `Backup`: the answer comes when everything is durable and held; the hold lasts as long as
-    /// the connection.
+    /// `Backup`: answers when everything is durable and held. The hold lasts as long as the
+    /// connection.
     func backup(_ call: ControlCall) { backups.begin(call) }
 }

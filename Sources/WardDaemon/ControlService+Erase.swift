@@ -3,20 +3,19 @@ import WardControl
 import WardKeys
 import WardSystem
 
-/// `Erase`, and what follows from it.
+/// `Erase` and the actions that follow.
 extension ControlService {
-    /// From an announcement without the passcode to the erase.
+    /// The time from an announcement without the passcode to the erase.
     static let eraseDelay = Duration.seconds(60)
 
     func erase(_ call: ControlCall) {
-        // A call that was meant for another volume, or was made by mistake, must not be what does
-        // it.
+        // A call for another volume, or a mistaken one, must not erase this volume.
         guard call.parameters["uuid"]?.stringValue == store.parameters.uuidString else {
             call.failInvalidParameter("uuid")
             return
         }
-        // A tenth wrong passcode beside this process, or somebody with the state directory, has
-        // done it already.
+        // The key is gone already: by a tenth wrong passcode in another process, or by a program
+        // with access to the state directory.
         if store.isErased { return carryOutErase(call) }
         guard call.parameters["passcode"]?.secretValue != nil else { return announceErase(call) }
         withPasscodes(call, ["passcode"]) { [self] in
@@ -42,7 +41,7 @@ extension ControlService {
         call.reply(.object([("cancelled", .bool(wasAnnounced))]))
     }
 
-    /// Whether one was announced.
+    /// Cancels an announced erase. Returns whether there was one.
     @discardableResult
     func takeEraseBack(_ how: String) -> Bool {
         let wasAnnounced = eraseDeadline.withLock { deadline in
@@ -57,8 +56,8 @@ extension ControlService {
         return true
     }
 
-    /// Without the passcode: whoever reaches the socket may ask, and the owner has time to say no.
-    /// The first announcement counts.
+    /// Announces an erase without the passcode. Every program that reaches the socket may ask, so
+    /// the user gets time to cancel. A second announcement does not change the deadline.
     private func announceErase(_ call: ControlCall) {
         let delay = ControlService.eraseDelay
         let deadline = eraseDeadline.withLock { deadline -> (due: Duration, isNew: Bool) in
@@ -79,7 +78,7 @@ extension ControlService {
         call.reply(.object([("eraseInSeconds", .double(left))]))
     }
 
-    /// Waits for the deadline on a thread of its own; a manual clock wakes it when it is moved.
+    /// Waits for the deadline on a thread of its own. A manual clock wakes it when it is moved.
     private func startEraseTimer() {
         let thread = try? SystemThread("ward-erase") { [self] in
             while let deadline = eraseDeadline.withLock({ $0 }) {
@@ -100,13 +99,13 @@ extension ControlService {
         thread.detach()
     }
 
-    /// The mount ends: an announced erase ends with it.
+    /// Cancels an announced erase at the end of the mount.
     func stopEraseTimer() { takeEraseBack("by the end of the mount") }
 
     private func carryOutErase(_ call: ControlCall?) {
         eraseDeadline.withLock { $0 = nil }
         eraseWake.signal()
-        // Not in the queue of the passcodes, where it would wait for them.
+        // Runs outside of the queue of passcodes, so that it does not wait for them.
         let isTaken = ending.add(always: true) { [self] in
             do throws(KeybagError) {
                 try store.erase()
@@ -131,7 +130,7 @@ extension ControlService {
         if !isTaken { call?.fail(.busy(reason: "the volume is being unmounted")) }
     }
 
-    /// Wipes every key that is still in memory, whatever the state, and ends the mount.
+    /// Wipes every key in memory, in any state, and ends the mount.
     func endErased() {
         let unmount = unmount
         let keeper = keeper

@@ -4,28 +4,28 @@ import WardControl
 import WardSystem
 import WardVolume
 
-/// Locks that were asked for through the mount: numbered as they come, and they end in that order.
+/// The locks requested through the mount. They have numbers and end in that order.
 ///
 /// Concurrency: any thread; guarded by its mutex.
 final class MountLocks: Sendable {
-    /// The maximum of locks of either kind that are under way at once: a program that asks for
-    /// locks without end fills no queue. Locks without a grace period are counted apart, so that
-    /// they are never behind others.
+    /// The most locks of one kind under way at once, so that a program that asks for endless locks
+    /// fills no queue. Locks without a grace period are counted apart: no other locks can keep them
+    /// out.
     private static let maximumUnderWay = 64
 
     private struct State {
         var asked: UInt64 = 0
         var ended: UInt64 = 0
-        /// With a grace period, and without.
+        /// The locks under way: with a grace period, and without.
         var underWay = (0, 0)
-        /// The state's name when the last of them ended.
+        /// The state's name when the last lock ended.
         var state = ""
     }
 
     private let state = Mutex(State())
 
-    /// The next lock's number; `post` begins it with the order of the numbers kept. Nil where too
-    /// many are under way.
+    /// Returns the next lock's number; `post` begins the lock, in the order of numbers. Nil where
+    /// too many are under way.
     func begin(now: Bool, _ post: (UInt64) -> Void) -> UInt64? {
         state.withLock { state in
             let count = now ? state.underWay.1 : state.underWay.0
@@ -46,20 +46,20 @@ final class MountLocks: Sendable {
         }
     }
 
-    /// The last one that ended, and the state then.
+    /// The number of the last lock that ended, and the state then.
     func last(else name: String) -> String {
         state.withLock { "\($0.ended) \($0.state.isEmpty ? name : $0.state)" }
     }
 }
 
-/// The answers of a mount for itself, `MountAttribute`.
+/// The mount's answers about itself, `MountAttribute`.
 extension ControlService {
-    /// Longest answer, bytes: XATTR_SIZE_MAX, xattr(7).
+    /// The longest answer, bytes: XATTR_SIZE_MAX, xattr(7).
     private static let maximumAnswerBytes = 65536
 
-    /// Called on threads that serve requests: waits for nothing. `endpoints`: where the daemon
-    /// listens now. `isRoot`: asked of the mount's root: a program that is shown a part of the
-    /// mount (a sandbox) locks nothing, and is told the lock state alone.
+    /// Called on workers, so it must not wait. `endpoints` is where the daemon listens now.
+    /// `isRoot` says that the mount's root was asked. A program that sees only a part of the mount
+    /// (a sandbox) can't lock, and gets the lock state alone.
     func mountAttribute(
         _ name: String, _ caller: Caller, isRoot: Bool, _ endpoints: ControlEndpoints?
     ) throws(Errno) -> [UInt8] {
@@ -86,7 +86,7 @@ extension ControlService {
         }
     }
 
-    /// Throws EAGAIN where too many are under way.
+    /// Throws EAGAIN where too many locks are under way.
     private func beginLock(now: Bool, endingHosts: Bool) throws(Errno) -> [UInt8] {
         let number = mountLocks.begin(now: now) { number in
             lock(now: now, endingHosts: endingHosts) { [mountLocks] state in

@@ -3,7 +3,7 @@ import WardKeys
 import WardSystem
 
 extension ControlService {
-    /// `SetPolicy`: stored, and in force at once.
+    /// `SetPolicy`: stores the policy and applies it at once.
     func setPolicy(_ call: ControlCall) {
         var change = PolicyChange()
         change.erasesAfterTenWrongPasscodes = call.parameters["eraseAfterTries"]?.boolValue
@@ -26,7 +26,7 @@ extension ControlService {
             do throws(KeybagError) {
                 try store.changePolicy(wanted, passcode: current)
             } catch {
-                // It may hold although the last step of the change failed.
+                // The change may have taken effect, although its last step failed.
                 keeper.post(.userInactivePeriodChanged(store.policy.userInactivePeriod))
                 fail(call, "change the policy of", error)
                 return

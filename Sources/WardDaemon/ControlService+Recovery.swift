@@ -3,7 +3,7 @@ import WardKeys
 import WardSystem
 
 extension ControlService {
-    /// `ReadRecovery`: another process made a kit, or opened one.
+    /// `ReadRecovery`: another process made or opened a kit.
     func readRecovery(_ call: ControlCall) {
         withPasscodes(call, []) { [store] in
             store.reloadRecovery()
@@ -11,7 +11,7 @@ extension ControlService {
         }
     }
 
-    /// `advanced`: how far a manual clock was moved; wall clock time goes with it.
+    /// `advanced` is how far a manual clock was moved; it is added to the wall clock.
     func describeRecovery(in status: inout VolumeStatus, advanced: Duration) {
         let history = store.recovery
         status.recoveryKit =

@@ -7,18 +7,19 @@ import WardVolume
 
 /// Trusted hosts: `TrustAdd`, `TrustConnect`, `TrustList`, `TrustRemove`.
 ///
-/// All of them wait for the state directory, so they have a queue of their own (`TrustAdd`, which
-/// judges a passcode, that of the passcodes). What opens and closes classes happens on the lock
+/// These methods wait for the state directory, so they have a queue of their own. Only `TrustAdd`,
+/// which judges a passcode, uses the queue of passcodes. Classes are opened and closed on the lock
 /// thread, which waits for none of this.
 extension ControlService {
-    /// What is trusted for days is told the time this often, seconds.
+    /// How often the time and the connected hosts are written down, seconds.
     static let hostNoteInterval: UInt64 = 3600
-    /// For this long after a lock that ended all hosts none opens anything, unless the volume is
-    /// unlocked. A host that connects again and again must not be back before the machine sleeps:
+    /// For this long after a lock that ended all hosts, no host opens a class, unless the volume is
+    /// unlocked. A host that reconnects all the time must not be back before the machine sleeps;
     /// the login manager gives that some seconds.
     static let hostPause = Duration.seconds(30)
 
-    /// Seconds since 1970 that never run backwards. On a manual clock days pass as that says.
+    /// Seconds since 1970 that never run backwards. With a manual clock, days pass by that clock
+    /// alone.
     func hostTime() -> UInt64 {
         let sinceBoot = time.now
         let wall = time is ManualTime ? nil : SteadyTime.wallClock()
@@ -32,7 +33,7 @@ extension ControlService {
         }
         guard let hostID = hostID(of: call) else { return }
         withPasscodes(call, ["passcode", "secret"]) { [self] in
-            // Not after a passcode was spent on it.
+            // Checked before the passcode, so that a refused call costs no attempt.
             guard store.hasPasscode else { return call.fail(.noPasscodeSet) }
             guard keeper.stateName == "unlocked" else { return call.fail(.locked) }
             noteHostUse(always: false)
@@ -72,7 +73,7 @@ extension ControlService {
         if !isTaken { call.fail(.busy(reason: "too many hosts connect at once")) }
     }
 
-    /// The keys that the host's slot holds; nil where the call was refused.
+    /// The keys in the host's slot, with the host's name; nil where the call was refused.
     private func open(_ call: ControlCall, _ hostID: [UInt8]) -> (ClassKeyring, String)? {
         guard store.hasPasscode else {
             call.fail(.noPasscodeSet)
@@ -106,14 +107,15 @@ extension ControlService {
         _ call: ControlCall, _ hostID: [UInt8], _ name: String, _ keys: ClassKeyring,
         _ endingsBefore: Int
     ) {
-        // What stays must not keep the secret.
+        // The call is kept for the connection, and must not keep the secret.
         let call = call.withoutParameters
         let connection = HostConnections.Connection(hostID: hostID, name: name, call: call)
         let keyring = volume.keyring
         keeper.post(
             .hostConnected,
             refuse: { [self] in
-                // On the lock thread: nothing changes the state between this and what follows.
+                // On the lock thread, so the state can't change between this check and the next
+                // steps.
                 guard let refusal = refusal(of: connection, endingsBefore) else { return false }
                 keys.evict(.all)
                 call.fail(refusal)
@@ -125,7 +127,7 @@ extension ControlService {
                 keys.move(to: keyring)
             },
             done: { [self] state in
-                // Where a cut-off mount takes no keys.
+                // A mount that was cut off takes no keys.
                 guard connection.counts.load(ordering: .sequentiallyConsistent) else {
                     keys.evict(.all)
                     return call.fail(.busy(reason: "the mount ends"))
@@ -135,11 +137,11 @@ extension ControlService {
                     .object([("name", .string(name)), ("state", .string(state))]), continues: true)
                 noteUse(of: [hostID])
             })
-        // Behind the event above, whenever it comes.
+        // A disconnect always comes after the event posted above.
         call.whenGone { [weak self] in self?.disconnect(connection, "its connection ended") }
     }
 
-    /// Why the host's keys are not to be used after all.
+    /// The reason to refuse the host, although its slot was opened.
     private func refusal(
         of connection: HostConnections.Connection, _ endingsBefore: Int
     ) -> VolumeError? {
@@ -159,8 +161,8 @@ extension ControlService {
         return nil
     }
 
-    /// The connection is over: the lock that it held up happens now. `done` afterwards, also where
-    /// it was over before.
+    /// Ends the connection, and runs the lock that it delayed. Calls `done` afterwards, also where
+    /// the connection had ended before.
     private func disconnect(
         _ connection: HostConnections.Connection, _ why: String,
         done: (@Sendable () -> Void)? = nil
@@ -208,11 +210,11 @@ extension ControlService {
                 fail(call, "remove a trusted host of", error)
                 return
             }
-            // Whoever is connecting with it was too early.
+            // Refuses hosts that are connecting with the removed record now.
             hostEndings.add(1, ordering: .sequentiallyConsistent)
             tell("remove", name, "is not trusted any more")
             let isTaken = keeper.perform { [self] in
-                // On the lock thread none is half connected.
+                // On the lock thread no host is half connected.
                 let connections = connections.all(of: hostID)
                 guard let last = connections.last else {
                     call.reply()
@@ -228,7 +230,8 @@ extension ControlService {
         if !isTaken { call.fail(.busy(reason: "the mount ends")) }
     }
 
-    /// No host is trusted any more: their connections end, and the lock that they held up happens.
+    /// Ends the connections of all hosts, which lost their trust, and runs the lock that they
+    /// delayed.
     func revokeHosts(_ names: [String], _ why: String, done: @escaping @Sendable () -> Void) {
         hostEndings.add(1, ordering: .sequentiallyConsistent)
         for name in names { tell("remove", name, why) }
@@ -237,9 +240,8 @@ extension ControlService {
 
     // MARK: Time
 
-    /// Tells the store the time, and that connected hosts are in use: with `always` now, else where
-    /// it was not told for a while. What can't be written down makes a host expire sooner, never
-    /// later.
+    /// Writes down the time and the connected hosts: with `always` now, else after
+    /// `hostNoteInterval`. A failure makes a host expire sooner, never later.
     func noteHostUse(always: Bool) {
         let now = hostTime()
         let isDue = lastHostNote.withLock { last in
@@ -252,10 +254,10 @@ extension ControlService {
         }
     }
 
-    /// The same in the queue: for who must not wait for the state directory.
+    /// Writes them down in the queue, for callers that must not wait for the state directory.
     func noteHostUseLater() { trust.add { [self] in noteHostUse(always: false) } }
 
-    /// Of hosts whose connection has just ended; in the queue.
+    /// Writes down, in the queue, the use of hosts whose connection began or ended just now.
     func noteUse(of hostIDs: [[UInt8]]) {
         trust.add { [self] in
             try? store.noteHostUse(hostIDs, keyring: volume.keyring, at: hostTime())
@@ -290,10 +292,10 @@ extension ControlService {
 }
 
 extension HostStatus {
-    /// As it is told to clients.
+    /// The status as clients get it.
     public init(_ host: TrustedHost, connected: Int) {
         func text(_ seconds: UInt64) -> String {
-            // What a clock of nonsense wrote down must not stop anybody.
+            // A time that a nonsense clock wrote down must not stop the daemon.
             Timestamp.text(.seconds(Int64(clamping: min(seconds, 253_402_300_799))))
         }
         self.init(

@@ -8,13 +8,13 @@ import WardVolume
 
 /// Answers the control socket of a mounted volume.
 ///
-/// Concurrency: `handle` runs on the server's thread and waits for nothing. Passcodes are stretched
-/// on `passcodes`, one after the other; a lock goes past them, to the lock thread.
+/// Concurrency: `handle` runs on the server's thread and does not wait. Passcodes are stretched in
+/// the queue `passcodes`, one after the other. A lock bypasses them and goes to the lock thread.
 final class ControlService: ControlHandler {
-    /// Unlocks and passcode changes waiting for their turn.
+    /// The most unlocks and passcode changes that wait in the queue.
     static let maximumWaiting = 16
-    /// What is kept of the reason that a client gives for a lock, in scalars: a character may have
-    /// any number of those.
+    /// The longest reason for a lock that is kept, in scalars: one character may have any number of
+    /// them.
     static let maximumReasonScalars = 200
 
     let options: MountOptions
@@ -23,41 +23,41 @@ final class ControlService: ControlHandler {
     let volume: Volume
     let keeper: LockKeeper
     let time: any TimeSource
-    /// Where the clock is manual: the store, which can be told to be full.
+    /// The backing store that can be made full, where the clock is manual.
     private let fillable: FillableStorage?
     let hub: EventHub
     private let passcodes = WorkQueue("ward-passcode", limit: ControlService.maximumWaiting)
     let ending = WorkQueue("ward-end", limit: 4)
     private let searches = WorkQueue("ward-search", limit: 4)
     private let holders: HolderSearch
-    /// What waits for the file of trusted hosts.
+    /// The work that waits for the file of trusted hosts.
     let trust = WorkQueue("ward-trust", limit: ControlService.maximumWaiting)
     let connections: HostConnections
     let steadyTime: Mutex<SteadyTime>
-    /// When the store was told the time last, seconds since 1970.
+    /// When the store was last told the time, seconds since 1970.
     let lastHostNote = Mutex(UInt64(0))
-    /// How often all hosts, or those of one record, were ended. Whoever began to connect before is
-    /// refused.
+    /// Counts how often all hosts, or those of one record, were ended. A host that began to connect
+    /// before the last change is refused.
     let hostEndings = Atomic(0)
-    /// When a lock ended all hosts last, on the clock that grace periods run on.
+    /// When a lock last ended all hosts, on the clock of grace periods.
     let hostsEnded = Mutex<Duration?>(nil)
     let backups: BackupHolds
-    /// When an announced erase is due, on the clock that grace periods run on.
+    /// When an announced erase is due, on the clock of grace periods.
     let eraseDeadline = Mutex<Duration?>(nil)
-    /// Signalled when that changes.
+    /// Signalled when `eraseDeadline` changes.
     let eraseWake = WakeWord()
-    /// The process that locks the volume by itself.
+    /// The process that locks the volume by itself, at sleep and similar events.
     private let sessionWatch = Mutex<SessionWatchProcess?>(nil)
     private let checks: CheckRunner
-    /// Locks and reboots asked for so far. An unlock that was asked for before one of them does not
-    /// undo it.
+    /// Counts the requested locks and reboots. An unlock requested before one of them does not undo
+    /// it.
     private let locks = Atomic(0)
     let mountLocks = MountLocks()
-    /// The start of a new delay after a reboot waits in `passcodes`.
+    /// A restart of the passcode delay, after a reboot, waits in `passcodes`.
     private let isRestartingDelay = Atomic(false)
-    /// Adds what is known of the kernel's requests.
+    /// Adds the numbers of the kernel's requests.
     private let describeConnection: @Sendable (inout VolumeStatus) -> Void
-    /// Unmounts; returns why it can't, or nil.
+    /// Unmounts. Returns the reason why it can't, or nil.
     let unmount: @Sendable (_ force: Bool) -> String?
 
     init(
@@ -87,7 +87,7 @@ final class ControlService: ControlHandler {
         backups = BackupHolds(volume: volume, maintenance: maintenance, time: time, hub: hub)
     }
 
-    /// As the command line of the mount says, else as the volume does now.
+    /// The grace period of the mount's command line, else the volume's present one.
     private var grace: Duration {
         let policy = store.policy.gracePeriod
         guard let asked = options.graceSeconds.map({ Duration.seconds($0) }) else { return policy }
@@ -95,13 +95,13 @@ final class ControlService: ControlHandler {
         return store.isForTests ? asked : min(asked, policy)
     }
 
-    /// Tells `Status` what locks the volume by itself.
+    /// Lets `Status` report the events that lock the volume by themselves.
     func watch(_ process: SessionWatchProcess) { sessionWatch.withLock { $0 = process } }
 
-    /// Ends a check that is under way. Before the volume is closed.
+    /// Ends a check under way. Called before the volume is closed.
     func stopChecks() { checks.stop() }
 
-    /// Finishes what was begun; passcodes that wait for their turn are not tried any more.
+    /// Finishes the work begun. Passcodes that still wait are not tried.
     func stop() {
         trust.discardWaiting()
         trust.add(always: true) { [self] in noteHostUse(always: true) }
@@ -154,8 +154,8 @@ final class ControlService: ControlHandler {
         lockNow("a client of the control socket could not be taken in: \(reason)")
     }
 
-    /// Locks without a grace period and without trusted hosts: something is wrong with the ways by
-    /// which others lock. Returns at once; `why` is told where there is anything to lock.
+    /// Locks without a grace period and without trusted hosts, because the usual ways to lock may
+    /// fail. Returns at once. Reports `why` where there is something to lock.
     func lockNow(_ why: String) {
         locks.add(1, ordering: .relaxed)
         hostEndings.add(1, ordering: .sequentiallyConsistent)
@@ -168,7 +168,7 @@ final class ControlService: ControlHandler {
             keeper.post(.lock(grace: .zero, endingHosts: true))
         case .noPasscode:
             hub.emit(ControlEvent(kind: .note, state: state.rawName, detail: why))
-        // An unlock that is on its way is undone, too.
+        // Also undoes an unlock under way.
         case .beforeFirstUnlock, .locked: keeper.post(.lock(grace: .zero, endingHosts: true))
         }
     }
@@ -178,7 +178,7 @@ final class ControlService: ControlHandler {
     /// The answer of `Status` now.
     func currentStatus() -> VolumeStatus { status(hub.counts) }
 
-    /// `narrowed`: for a program in a sandbox.
+    /// `narrowed` is for a program in a sandbox.
     func tellStatus(_ call: ControlCall, narrowed: Bool = false) {
         let status = currentStatus()
         call.reply(.object([("status", (narrowed ? status.narrowed : status).json)]))
@@ -228,7 +228,7 @@ final class ControlService: ControlHandler {
         return status
     }
 
-    /// `narrowed`: for a program in a sandbox, which is told of the lock state from now on.
+    /// `narrowed` is for a program in a sandbox: it gets only the lock state, from now on.
     func monitor(_ call: ControlCall, narrowed: Bool = false) {
         let parameters = call.parameters
         var request = EventHub.Request()
@@ -256,8 +256,8 @@ final class ControlService: ControlHandler {
         }
     }
 
-    /// Lends the parameter `protectionClass`, in any spelling, nil where it is absent; answers the
-    /// call itself where it is not one.
+    /// Passes the parameter `protectionClass`, in any spelling, to `body`; nil where it is absent.
+    /// Answers the call where the parameter is not a class.
     private func withProtectionClass(_ call: ControlCall, _ body: (ProtectionClass?) -> Void) {
         guard let value = call.parameters["protectionClass"], value != .null else {
             return body(nil)
@@ -285,7 +285,7 @@ final class ControlService: ControlHandler {
         lock(now: now, endingHosts: endingHosts) { call.reply(ControlService.state($0)) }
     }
 
-    /// Begins a lock; `done` is told the state's name when it has come to its end, or its grace
+    /// Begins a lock. Passes the state's name to `done` when the lock has ended, or its grace
     /// period has begun.
     func lock(now: Bool, endingHosts: Bool, done: @escaping @Sendable (String) -> Void) {
         locks.add(1, ordering: .relaxed)
@@ -297,11 +297,11 @@ final class ControlService: ControlHandler {
     }
 
     private func reboot(_ call: ControlCall) {
-        // Behind the passcodes that are being tried, ahead of those to come, and never on the lock
-        // thread: the store waits for the disk and for other processes, a lock does not.
+        // In the queue, so after the passcodes being tried and before later ones. Never on the lock
+        // thread: the store waits for the disk and for other processes.
         locks.add(1, ordering: .relaxed)
         hostEndings.add(1, ordering: .sequentiallyConsistent)
-        // One that waits stands for all: whoever reboots in a loop fills no queue.
+        // One waiting restart is enough, so a program that reboots in a loop fills no queue.
         if !isRestartingDelay.exchange(true, ordering: .relaxed) {
             passcodes.add(always: true) { [self] in
                 isRestartingDelay.store(false, ordering: .relaxed)
@@ -390,8 +390,8 @@ final class ControlService: ControlHandler {
             do throws(KeybagError) {
                 try store.setPasscode(passcode)
             } catch {
-                // It may hold although the last step of the change failed: then locks must not be
-                // ignored any more.
+                // The change may have taken effect, although its last step failed: then locks must
+                // not be ignored any more.
                 if store.hasPasscode != hadPasscode { keeper.post(.passcodeSet) }
                 fail(call, "set the passcode of", error)
                 return
@@ -410,7 +410,7 @@ final class ControlService: ControlHandler {
             do throws(KeybagError) {
                 removed = try store.changePasscode(current, to: passcode)
             } catch {
-                // It may hold although the last step of the change failed.
+                // The change may have taken effect, although its last step failed.
                 if !before.isEmpty, store.trustedHosts(at: 0).isEmpty {
                     revokeHosts(before, "the passcode was changed") {}
                 }
@@ -439,8 +439,8 @@ final class ControlService: ControlHandler {
                 fail(call, "remove the passcode of", failure)
                 return
             }
-            // Gone, even if the last step of the change failed: no unlock will bring the keys any
-            // more.
+            // The passcode is gone, even if the last step of the change failed: no unlock will
+            // bring the keys.
             let keys = ClassKeyring(classBPublicKey: store.classBPublicKey)
             do throws(KeybagError) {
                 _ = try store.openDeviceSlot(into: keys)
@@ -466,8 +466,8 @@ final class ControlService: ControlHandler {
         .object([("hostsRemoved", .array(names.map { .string($0) }))])
     }
 
-    /// Runs `body` in the queue of passcodes where the secrets it needs are there. What changes the
-    /// keybag waits, outside of the queue, while a backup is being made.
+    /// Runs `body` in the queue of passcodes, where the call has the secrets that it needs. A
+    /// change of the keybag waits, outside of the queue, while a backup is made.
     func withPasscodes(
         _ call: ControlCall, _ names: [String], changesKeybag: Bool = false,
         _ body: @escaping @Sendable () -> Void
@@ -526,8 +526,8 @@ final class ControlService: ControlHandler {
         case .hostExists: call.fail(.hostExists)
         case .tooManyHosts: call.fail(.tooManyHosts)
         case .erased:
-            // By the tenth wrong passcode just now, or by somebody else: nothing opens it again, so
-            // nothing stays open.
+            // The tenth wrong passcode just erased it, or another process did. No secret opens the
+            // volume again, so no class stays open.
             endErased()
             call.fail(.erased)
         default:

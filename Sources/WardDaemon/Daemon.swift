@@ -11,12 +11,12 @@ import WardVolume
 
 /// The process that serves one volume.
 public enum Daemon {
-    /// Mounts and serves until the volume is unmounted, by whatever means; `ready` is called once
-    /// the mount answers.
+    /// Mounts and serves until the volume is unmounted in any way. Calls `ready` once the mount
+    /// answers.
     ///
-    /// SIGTERM, SIGINT and SIGHUP unmount. Changes the process as a whole (limits, umask, working
-    /// directory, signal mask), so it is the last thing a process does. Throws `DaemonError` where
-    /// it could not begin.
+    /// SIGTERM, SIGINT and SIGHUP unmount. This changes the whole process (limits, umask, working
+    /// directory, signal mask), so it is the last thing that a process does. Throws `DaemonError`
+    /// where it could not begin.
     public static func run(
         _ options: MountOptions, ready: (MountedInfo) -> Void
     ) throws(DaemonError) {
@@ -50,12 +50,12 @@ public enum Daemon {
             throw failure
         }
         ready(service.info)
-        // This thread opened the device slot, and does nothing from here on but wait.
+        // This thread opened the device slot; from here on it only waits.
         ward_scrub_thread()
         service.serve()
         service.finish()
         SecretHeap.shared.wipeEverything()
-        // Until here no other daemon may begin.
+        // No other daemon may begin before this.
         _ = consume lock
     }
 
@@ -70,8 +70,8 @@ public enum Daemon {
         return String(cString: directory) + "/" + path
     }
 
-    /// A program that attached before this process was closed to it (`PR_SET_DUMPABLE`) would see
-    /// every key. Root may look.
+    /// A program that attached before this process was protected (`PR_SET_DUMPABLE`) would see
+    /// every key. Root may attach.
     private static func refuseTracer() throws(DaemonError) {
         guard geteuid() != 0, ProcessHardening.isTraced() else { return }
         throw DaemonError(
@@ -80,7 +80,7 @@ public enum Daemon {
             exitCode: DaemonError.Exit.noPermission)
     }
 
-    /// Before any key is touched.
+    /// Runs before any key is touched.
     private static func selfTest() throws(DaemonError) {
         do throws(SelfTestError) {
             try SelfTest.run()
@@ -95,7 +95,8 @@ public enum Daemon {
         }
     }
 
-    /// Below this a mount has hardly any for files beside those that locking must never lack.
+    /// The least number of descriptors: with fewer, hardly any are left for files, beside those
+    /// reserved for locking.
     private static let descriptorsNeeded = 160
 
     private static func tryDescriptors() throws(DaemonError) {
@@ -109,13 +110,12 @@ public enum Daemon {
             exitCode: DaemonError.Exit.temporaryFailure)
     }
 
-    /// Threads that a mount can't do without, with some to spare.
+    /// The threads that a mount needs, with a reserve.
     private static let threadsNeeded = 24
     private static let threadsWait = Mutex(())
 
-    /// Whether that many threads can be had (`ulimit -u`, cgroups), before there is anything to
-    /// leave half done: the threads of a mount start one by one, some of them when it answers
-    /// already.
+    /// Tries whether that many threads can be started (`ulimit -u`, cgroups), before anything is
+    /// half done. A mount starts its threads one by one, some only after it answers.
     private static func tryThreads() throws(DaemonError) {
         var threads: [SystemThread] = []
         var reason: Errno?
@@ -147,12 +147,13 @@ public enum Daemon {
     }
 }
 
-/// Signals that end the mount or lock it, signal(7): blocked in every thread, waited for by one.
+/// Signals that end the mount or lock it, signal(7). They are blocked in every thread; one thread
+/// waits for them.
 enum Signals {
     private static let endings = [SIGTERM, SIGINT, SIGHUP]
-    /// SIGUSR1 comes from the session watch where this process does not answer it (and may come
-    /// from anybody who could lock by other means); SIGXCPU where somebody has lowered `RLIMIT_CPU`
-    /// (prlimit(2)), and SIGKILL comes next.
+    /// The session watch sends SIGUSR1 where this process does not answer it; other senders could
+    /// lock by other means, too. SIGXCPU means that a program lowered `RLIMIT_CPU` (prlimit(2));
+    /// the next signal is SIGKILL.
     private static let locks = [SIGUSR1, SIGXCPU]
 
     private static func set() -> sigset_t {
@@ -162,7 +163,7 @@ enum Signals {
         return set
     }
 
-    /// Before the first thread is started, which inherits it.
+    /// Called before the first thread is started, because threads inherit the mask.
     static func block() {
         var set = set()
         pthread_sigmask(SIG_BLOCK, &set, nil)

@@ -5,16 +5,17 @@ import WardKeys
 import WardSystem
 import WardVolume
 
-/// Why a volume can't be mounted: for `ward: error: what, on what, why` and `ward: hint: …`.
+/// The reason why a volume can't be mounted, for `ward: error: what, on what, why` and
+/// `ward: hint: …`.
 public struct DaemonError: Error, Sendable, CustomStringConvertible {
-    /// What was attempted: `mount`.
+    /// The action that was attempted: `mount`.
     public let what: String
-    /// The path it is about.
+    /// The path that the error is about.
     public let path: String
     public let why: String
-    /// The next command, or nil.
+    /// The next command for the user, or nil.
     public let hint: String?
-    /// As `sysexits.h` and `ward help` list them.
+    /// The exit code, as `sysexits.h` and `ward help` list them.
     public let exitCode: Int32
 
     public init(_ what: String, _ path: String, _ why: String, hint: String?, exitCode: Int32) {
@@ -27,7 +28,7 @@ public struct DaemonError: Error, Sendable, CustomStringConvertible {
 
     public var description: String { "\(what) \(path): \(why)" }
 
-    /// The exit codes in use here.
+    /// The exit codes of the daemon.
     enum Exit {
         static let notAVolume: Int32 = 10
         static let locked: Int32 = 11
@@ -58,7 +59,7 @@ public struct DaemonError: Error, Sendable, CustomStringConvertible {
 }
 
 extension DaemonError {
-    /// What to do about a system call's failure on the volume.
+    /// The advice for a system call's failure on the volume.
     static func advice(_ error: Errno, volumePath: String) -> String? {
         switch error.rawValue {
         case EROFS: "ward mount --read-only \(volumePath) MOUNTPOINT changes nothing on disk"

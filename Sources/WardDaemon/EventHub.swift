@@ -4,25 +4,25 @@ import WardFormat
 import WardSystem
 import WardVolume
 
-/// Remembers the last events, streams them to `Monitor` clients and logs them.
+/// Keeps the last events, streams them to `Monitor` clients and logs them.
 ///
-/// Concurrency: any thread; never waits for a client or the disk. `state` is guarded by its mutex.
+/// Concurrency: any thread; never waits for a client or the disk. A mutex guards `state`.
 final class EventHub: VolumeObserver {
-    /// Answers that a client has not read yet may not come to more than 256 KiB, or it is dropped;
-    /// half of that is left for what happens meanwhile.
+    /// A client with more than 256 KiB of unread answers is dropped; half of that is left for later
+    /// events.
     static let maximumReplayBytes = 128 << 10
-    /// `{"parameters":…,"continues":true}` and the zero byte.
+    /// The rest of an answer: `{"parameters":…,"continues":true}` and the zero byte.
     static let answerOverheadBytes = 36
 
-    /// What a client of `Monitor` wants.
+    /// The wishes of a `Monitor` client.
     struct Request {
         var last = 0
         var follow = true
         var signals = false
-        /// A letter.
+        /// The letter of the class.
         var protectionClass: String?
         var wantsStatus = false
-        /// The lock state alone: for a program in a sandbox.
+        /// The lock state alone, for a program in a sandbox.
         var isNarrowed = false
     }
 
@@ -30,10 +30,11 @@ final class EventHub: VolumeObserver {
         var call: ControlCall
         var request: Request
 
-        /// Whether an event is what it asked for.
+        /// Whether the client asked for this event.
         func wants(_ event: ControlEvent, isSignal: Bool) -> Bool {
             if isSignal, !request.signals { return false }
-            // CX's end is an event of the volume too.
+            // The expiry of CX is an event of the volume, too: skip it for a client that gets the
+            // signal.
             if !isSignal, request.signals,
                 event.kind == ControlEvent.Kind.didBecomeUnavailable.rawValue
             {
@@ -51,7 +52,7 @@ final class EventHub: VolumeObserver {
     private struct State {
         var journal = EventJournal()
         var signals = ClassSignals()
-        /// The lock state, for denials.
+        /// The lock state that denials are reported with.
         var lockState: String?
         var subscribers: [Subscriber] = []
 
@@ -73,7 +74,7 @@ final class EventHub: VolumeObserver {
     private let log: LogWriter?
     private let programs = ProgramNames()
 
-    /// Without a log events are only remembered and streamed.
+    /// Without a log, events are only kept and streamed.
     init(log: LogWriter?) { self.log = log }
 
     func emit(_ event: ControlEvent) {
@@ -92,10 +93,10 @@ final class EventHub: VolumeObserver {
         if let new { log?.write(EventHub.level(of: new), EventHub.line(for: new)) }
     }
 
-    /// The state that denials from now on are in.
+    /// Sets the state that later denials are reported with.
     func enter(_ lockState: String) { state.withLock { $0.lockState = lockState } }
 
-    /// Tells the followers of each class what changed for it.
+    /// Tells the followers of each class about changes of it.
     func signal(
         available: ProtectionClassSet, closing: ProtectionClassSet, secondsLeft: Double?,
         state name: String
@@ -107,11 +108,11 @@ final class EventHub: VolumeObserver {
         }
     }
 
-    /// How many events of each kind there were.
+    /// The number of events of each kind.
     var counts: EventJournal.Counts { state.withLock { $0.journal.counts } }
 
-    /// Answers `Monitor`: the status where asked for, the last events, or the latest of them that
-    /// fit, then each as it happens. `status` is called while nothing can happen unheard.
+    /// Answers `Monitor`: the status where asked for, the last events as far as they fit, then each
+    /// new event. No event can be missed between `status` and the stream.
     func subscribe(
         _ call: ControlCall, _ request: Request, status: (EventJournal.Counts) -> JSONValue
     ) {
@@ -191,7 +192,7 @@ final class EventHub: VolumeObserver {
         }
     }
 
-    /// What a program did, or was refused, to a file.
+    /// The event for a program's operation on a file, done or refused.
     private func fileEvent(
         _ kind: ControlEvent.Kind, _ path: String, _ protectionClass: ProtectionClass,
         _ operation: String, _ caller: Caller

@@ -1,48 +1,48 @@
 import WardControl
 import WardSystem
 
-/// The last events of a mount, and how many of each there were. Pure: times are given.
+/// The last events of a mount, and their numbers by kind. Pure: callers pass the time.
 ///
-/// Denials, files removed unread or weakened, and what concerns synchronised directories have rings
-/// of their own, so that programs that are refused again and again push no lock, no removal and no
-/// integrity failure out; the same denial within a while is one event with a count; and where
-/// different ones come faster than anybody could read, the rest of them is one event as well. So
-/// neither memory, nor the log, nor a client's socket is filled by a program in a loop.
+/// Events that a program can cause in a loop have rings of their own: denials, files removed unread
+/// or weakened, and events in synchronised directories. So they push no lock and no integrity
+/// failure out. The same denial within a while is one event with a count. Where different ones come
+/// too fast, the rest of them is one event as well. So a program in a loop fills neither memory,
+/// nor the log, nor a client's socket.
 struct EventJournal {
-    /// Denials remembered, as many removals, and as many events of each other ring.
+    /// The number of events in each ring.
     static let capacity = 512
     /// The same denial within this time after the last one counts as one event.
     static let mergeInterval = Duration.seconds(10)
-    /// A repeated denial is told again this often.
+    /// A repeated denial is sent again this often.
     static let repeatInterval = Duration.seconds(1)
-    /// Different denials told one by one in a burst, and each second.
+    /// The number of different denials sent one by one: in a burst, and each second.
     static let burst = 128.0
     static let perSecond = 32.0
-    /// Lost files whose names are kept for the status.
+    /// The number of lost files whose names are kept for the status.
     static let lostPathsKept = 5
 
-    /// What is to be done about an event.
+    /// The handling of an event.
     enum Outcome {
-        /// Tell and log it.
+        /// Send and log it.
         case new(ControlEvent)
-        /// Tell it again, under its sequence.
+        /// Send it again, under its earlier number.
         case again(ControlEvent)
-        /// It is counted.
+        /// It was only counted.
         case counted
     }
 
-    /// Since the mount.
+    /// The numbers of events since the mount.
     struct Counts: Equatable {
         var denied = 0
         var integrityFailures = 0
         var lost = 0
         var lostPaths: [String] = []
-        /// That of the last event.
+        /// The number of the last event.
         var sequence = 0
     }
 
-    /// Denials that are the same to a person. Not the process: a loop in a shell has a new one each
-    /// time.
+    /// Denials that look the same to a user. Without the process number: a shell's loop has a new
+    /// one each time.
     private struct Key: Hashable {
         var kind: String
         var program: String?
@@ -56,18 +56,18 @@ struct EventJournal {
     private struct Entry {
         var event: ControlEvent
         var key: Key?
-        /// Monotonic.
+        /// Monotonic time.
         var lastAt: Duration
         var toldAt: Duration
     }
 
-    /// Slots that are written round and round; a position counts all that were ever written.
+    /// A ring buffer of entries. A position counts all entries ever written.
     private struct Ring {
         var entries: [Entry] = []
         var written = 0
-        /// Where an event is that may come again.
+        /// The position of an event that may be repeated.
         var positions: [Key: Int] = [:]
-        /// What may be told one by one.
+        /// The number of events that may be sent one by one now.
         private var budget = EventJournal.burst
         private var budgetAt = Duration.zero
 
@@ -78,7 +78,7 @@ struct EventJournal {
 
         func holds(_ position: Int) -> Bool { position >= written - entries.count }
 
-        /// Returns what had to go.
+        /// Adds an entry. Returns the entry that it replaced.
         mutating func append(_ entry: Entry) -> Entry? {
             defer { written += 1 }
             if entries.count < EventJournal.capacity {
@@ -90,7 +90,7 @@ struct EventJournal {
             return old
         }
 
-        /// Takes from what may be told one by one; false where it is used up.
+        /// Takes one from the budget; false where it is used up.
         mutating func spend(_ now: Duration) -> Bool {
             let earned = max(0, (now - budgetAt).inSeconds) * EventJournal.perSecond
             budget = min(EventJournal.burst, budget + earned)
@@ -105,7 +105,7 @@ struct EventJournal {
     private var denials = Ring()
     private var removals = Ring()
     private var weakenings = Ring()
-    /// What concerns synchronised directories.
+    /// Events of synchronised directories.
     private var synchronised = Ring()
     private var others = Ring()
     mutating func record(_ event: ControlEvent, now: Duration) -> Outcome {
@@ -146,7 +146,7 @@ struct EventJournal {
         return numbered
     }
 
-    /// What a program in a loop can cause as often as it likes.
+    /// Records an event that a program can cause in a loop.
     private mutating func record(
         _ event: ControlEvent, _ now: Duration, in ring: WritableKeyPath<EventJournal, Ring>
     ) -> Outcome {
@@ -156,7 +156,7 @@ struct EventJournal {
             state: event.state)
         if let outcome = merge(event, key, now, in: ring) { return outcome }
         if self[keyPath: ring].spend(now) { return append(event, key, now, in: ring) }
-        // Too many different ones: from here on they are one event, until it is quieter.
+        // Too many different ones: until fewer come, the rest is one event.
         var rest = ControlEvent(time: event.time, kind: .denied, state: event.state)
         rest.kind = event.kind
         rest.detail = "many more, of other files or programs"
@@ -180,7 +180,7 @@ struct EventJournal {
         return .new(numbered)
     }
 
-    /// Counts an event that is remembered already.
+    /// Counts an event into the same earlier one; nil where there is none.
     private mutating func merge(
         _ event: ControlEvent, _ key: Key, _ now: Duration,
         in ring: WritableKeyPath<EventJournal, Ring>

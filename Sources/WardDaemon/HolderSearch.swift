@@ -6,22 +6,22 @@ import WardSystem
 import WardVolume
 
 /// Finds the processes that use a mount, through /proc alone: the daemon must never ask its own
-/// mount for anything.
+/// mount.
 ///
-/// Concurrency: `find` is called on one thread that may wait. What looks at processes runs on a
-/// thread of its own for each call and is waited for until a deadline: reading a process's mappings
-/// waits for its address space, which may hang in a page fault for as long as it likes. Such a
-/// thread is left behind, and its process is left out until it comes back.
+/// Concurrency: `find` is called on a thread that may wait. Each call examines the processes on a
+/// thread of its own, and waits for it until a deadline. Reading a process's mappings waits for its
+/// address space, where a page fault may hang for ever. Such a thread is left behind; its process
+/// is skipped until the thread comes back.
 final class HolderSearch: Sendable {
     static let deadline = Duration.seconds(5)
-    /// Threads left behind before mappings are not looked at any more.
+    /// With this many threads left behind, mappings are not examined any more.
     static let maximumThreads = 4
-    /// An answer takes 256 KiB.
+    /// Half of the 256 KiB that an answer may have.
     static let maximumAnswerBytes = 128 << 10
 
     private struct State {
         var threads = 0
-        /// Processes whose mappings a thread waits for.
+        /// The processes whose mappings a thread waits for.
         var stuck: Set<Int32> = []
     }
 
@@ -29,14 +29,14 @@ final class HolderSearch: Sendable {
     private let deviceMinor: UInt32
     private let state = Mutex(State())
 
-    /// `deviceMinor`: of `st_dev` of the mount.
+    /// `deviceMinor` is the minor number of the mount's `st_dev`.
     init(volume: Volume, deviceMinor: UInt32) {
         self.volume = volume
         self.deviceMinor = deviceMinor
     }
 
-    /// Everybody who uses the mount, or files of one class; returns within the deadline with what
-    /// is known then.
+    /// The processes that use the mount, or files of one class. Returns within the deadline, with
+    /// the results so far.
     func find(_ protectionClass: ProtectionClass?) -> HolderReport {
         let scan = HolderScan(volume: volume, deviceMinor: deviceMinor)
         let mayWait = state.withLock { state in
@@ -56,7 +56,7 @@ final class HolderSearch: Sendable {
         if let thread {
             thread.detach()
         } else {
-            // No thread to be had, and this one must not wait for a process.
+            // No thread can be started, and this one must not wait for a process.
             state.withLock { $0.threads -= 1 }
             scan.leaveOut()
             scan.finish()
@@ -94,18 +94,18 @@ final class HolderSearch: Sendable {
     }
 }
 
-/// One look at all processes. Filled by its thread, read by whoever waits for it.
+/// One search of all processes. Its thread fills it, and the caller that waits reads it.
 final class HolderScan: Sendable {
     struct Found: Sendable {
         var holders: Set<Holder> = []
-        /// Of files that some process was found for.
+        /// The inodes of files for which a process was found.
         var inodes: Set<UInt64> = []
-        /// Processes that could not be looked at.
+        /// The processes that could not be examined.
         var unreadable: Set<Int32> = []
         var isComplete = true
     }
 
-    /// What a process uses, as far as it is known.
+    /// One use of a file by a process, as far as it is known.
     private struct Usage {
         var pid: Int32
         var inode: UInt64?
@@ -124,7 +124,7 @@ final class HolderScan: Sendable {
         self.deviceMinor = deviceMinor
     }
 
-    /// What was found, all of it or what there is after `timeout`.
+    /// All results, or those found until `timeout`.
     func wait(until timeout: Duration) -> Found {
         let isDone = done.wait(timeout: timeout)
         isCancelled.store(true, ordering: .relaxed)
@@ -136,15 +136,16 @@ final class HolderScan: Sendable {
 
     func finish() { done.signal() }
 
-    /// Says that not everything was looked at.
+    /// Notes that the search is incomplete.
     func leaveOut() { found.withLock { $0.isComplete = false } }
 
     private var isWanted: Bool { !isCancelled.load(ordering: .relaxed) }
 
     // MARK: The scan's thread
 
-    /// Looks at all processes; where `mappings` are not looked at, says so. `guarded` runs the look
-    /// at the mappings of one process, or returns false where that would wait behind another.
+    /// Examines all processes. Without `mappings` the search counts as incomplete. The closure
+    /// `guarded` examines the mappings of one process, or returns false where another thread is
+    /// stuck there.
     func look(mappings: Bool, guarded: (Int32, () -> Void) -> Bool) {
         var tables: [String: MountTable] = [:]
         lookAtAll { process, use in findDescriptors(of: process, &tables, use) }
@@ -152,9 +153,9 @@ final class HolderScan: Sendable {
         lookAtAll { process, use in findMappings(of: process, guarded, use) }
     }
 
-    /// What a process uses is told at once, but for one that was just forked: it has every file of
-    /// its parent open until it runs a program of its own, and is looked at again once it has, or
-    /// is no longer new.
+    /// Examines all processes with `find`, and adds their uses at once. A new fork is examined
+    /// later: until it runs a program of its own, it has all files of its parent open. It is
+    /// examined again once it runs one, or is not new any more.
     private func lookAtAll(_ find: (ProcessDirectory, (Usage) -> Void) -> Void) {
         var seen: Set<Int32> = [getpid()]
         var forks: [Fork] = []
@@ -174,12 +175,13 @@ final class HolderScan: Sendable {
         let end = SystemClock.monotonic() + ProcessDirectory.newFor
         while !forks.isEmpty, isWanted, SystemClock.monotonic() < end {
             usleep(10_000)
-            // Once more after it is none: what closes with a new program is closed shortly after.
+            // Wait one more round: a new program closes inherited descriptors shortly after its
+            // start.
             let settled = forks.filter(\.isSettled)
             forks.removeAll(where: \.isSettled)
             for index in forks.indices { forks[index].isSettled = !forks[index].process.isNewFork }
             for fork in settled { find(fork.process, add) }
-            // It may have left its files to a child of its own.
+            // The ended process may have left its files to a child.
             if settled.contains(where: { $0.process.hasEnded }) { lookAtUnseen() }
         }
         for fork in forks {
@@ -189,13 +191,13 @@ final class HolderScan: Sendable {
 
     private struct Fork {
         var process: ProcessDirectory
-        /// As long as it has run no program of its own.
+        /// Its uses while it has run no program of its own.
         var usages: [Usage]
         var isSettled = false
     }
 
-    /// Descriptors, working and root directories: none of it waits for a process. `tables`: of
-    /// mount namespaces seen already.
+    /// Finds descriptors, working and root directories; none of these reads waits for a process.
+    /// `tables` are those of the mount namespaces seen so far.
     private func findDescriptors(
         of process: ProcessDirectory, _ tables: inout [String: MountTable], _ use: (Usage) -> Void
     ) {
@@ -203,7 +205,7 @@ final class HolderScan: Sendable {
             found.withLock { _ = $0.unreadable.insert(process.pid) }
             return
         }
-        // One that has ended, and waits to be noticed, has none any more.
+        // A zombie has no descriptors any more.
         guard let space = process.link("ns/mnt") else { return }
         guard let table = tables[space] ?? process.mounts() else { return }
         tables[space] = table
@@ -218,7 +220,7 @@ final class HolderScan: Sendable {
         }
         for number in descriptors {
             guard isWanted else { return }
-            // Sockets, pipes and the like have no path; this is asked first because it costs least.
+            // Sockets, pipes and the like have no path. This is read first because it costs least.
             guard let target = process.target(ofDescriptor: number), target.hasPrefix("/"),
                 target != "/dev/null", let descriptor = process.descriptor(number),
                 mounts.contains(descriptor.mountID)
@@ -248,7 +250,7 @@ final class HolderScan: Sendable {
         entry.deviceMinor == deviceMinor && entry.isWard
     }
 
-    /// A path of a process as one inside the volume; nil where it lies elsewhere.
+    /// A process's path as a path inside the volume; nil where it lies elsewhere.
     private func inside(_ path: String, _ table: MountTable) -> String? {
         guard path.hasPrefix("/"), let mount = table.covering(path), isOurs(mount) else {
             return nil

@@ -4,15 +4,15 @@ import WardFormat
 
 /// The trusted hosts that are connected now.
 ///
-/// Concurrency: any thread; `state` is guarded by its mutex. Whether a connection counts towards
-/// the lock state is decided on the lock thread alone, where it begins to and where it ceases to.
+/// Concurrency: any thread; a mutex guards `state`. Only the lock thread decides when a connection
+/// begins and ceases to count for the lock state.
 final class HostConnections: Sendable {
-    /// One connection: of the socket's client, which is the host's program.
+    /// One connection of a host's program to the control socket.
     final class Connection: Sendable {
         let hostID: [UInt8]
         let name: String
         let call: ControlCall
-        /// The lock state machine has it in its count.
+        /// Whether the lock state machine counts it.
         let counts = Atomic(false)
 
         init(hostID: [UInt8], name: String, call: ControlCall) {
@@ -21,7 +21,7 @@ final class HostConnections: Sendable {
             self.call = call
         }
 
-        /// The last word to the host's program.
+        /// Sends the last message to the host's program.
         func end(_ reason: String) { call.reply(.object([("ended", .string(reason))])) }
     }
 
@@ -33,14 +33,15 @@ final class HostConnections: Sendable {
         state.withLock { state in state.removeAll { $0 === connection } }
     }
 
-    /// Those that count.
+    /// The connections that count.
     var all: [Connection] {
         state.withLock { state in state.filter { $0.counts.load(ordering: .acquiring) } }
     }
 
     func all(of hostID: [UInt8]) -> [Connection] { all.filter { $0.hostID == hostID } }
 
-    /// Ends all of them; none counts any more. Returns those that did. On the lock thread.
+    /// Ends all connections, so that none counts any more. Returns those that counted. On the lock
+    /// thread.
     func endAll(_ reason: String) -> [Connection] {
         let ended = state.withLock { state in
             defer { state = [] }

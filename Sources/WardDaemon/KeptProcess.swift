@@ -3,28 +3,28 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// A helper process that is wanted as long as the mount lives: a program of the same user may stop,
-/// trace or kill it, and is not to get rid of a lock that way. A helper that was stopped goes on; a
-/// helper that was killed, is traced, or had its limits lowered, is replaced, and that is an alarm.
+/// Keeps a helper process as long as the mount lives. A program of the same user may stop, trace or
+/// kill a helper, but must not prevent a lock that way. A stopped helper is continued. A helper
+/// that was killed or traced, or had its limits lowered, is replaced, and an alarm is raised.
 final class KeptProcess: Sendable {
-    /// Between two of them that end at once.
+    /// The pause before a new process, where the last one ended at once.
     private static let pause = Duration.seconds(1)
-    /// Stops within a second that are taken for an attack.
+    /// More stops than this within a second count as an attack.
     private static let stopsTolerated = 3
 
     private struct State {
         var pid: pid_t
         var isStopping = false
         var thread: SystemThread?
-        /// When the last one was started, monotonic.
+        /// When the present process was started, monotonic.
         var started = SystemClock.monotonic()
         var limits: ProcessLimits?
-        /// Monotonic times of stops, not older than a second.
+        /// Monotonic times of stops within the last second.
         var stops: [Duration] = []
-        /// Killed while somebody traced them: they can't be waited for before their tracer lets go.
+        /// Processes killed while traced: they can be waited for only after their tracer detached.
         var abandoned: [pid_t] = []
 
-        /// Does without the present one, whose end its tracer keeps to itself.
+        /// Gives up the present process: only its tracer learns of its end.
         mutating func abandon() {
             kill(pid, SIGKILL)
             abandoned.append(pid)
@@ -39,14 +39,17 @@ final class KeptProcess: Sendable {
     private let alarm: Alarm
     private let state: Mutex<State>
     private let stops = WakeWord()
-    /// Kept open as long as this process lives, and nothing is ever written: by its end the helper
-    /// learns of our death.
+    /// Stays open as long as this process lives, and carries no data. Its end tells the helper that
+    /// the daemon died.
     private let pipe: (reading: Int32, writing: Int32)
 
-    /// `start` gives the number of a new process, nil where there can be none; it gets the
-    /// descriptor to read from that ends with this process. `report` is told what happened to a
-    /// process. The first is started by the calling thread, others by a thread that lives as long.
-    /// Nil where the first can't be started. `what`: its name in messages.
+    /// Starts the first helper on the calling thread, and later ones on a thread that lives as long
+    /// as this object. Nil where the first can't be started.
+    ///
+    /// - `start` returns the number of a new process, or nil. It gets the descriptor to read from,
+    ///   which ends with this process.
+    /// - `report` gets the events of a process.
+    /// - `what` is the helper's name in messages.
     init?(
         _ name: String, _ what: String, alarm: Alarm,
         start: @escaping @Sendable (Int32) -> pid_t?,
@@ -65,12 +68,12 @@ final class KeptProcess: Sendable {
         self.report = report
         self.alarm = alarm
         state = Mutex(State(pid: pid, limits: ProcessLimits(of: pid)))
-        // Without a thread it is not kept, and works all the same.
+        // Without a thread the helper is not replaced, but it works.
         let thread = try? SystemThread(name, { [self] in keep() })
         state.withLock { $0.thread = thread }
     }
 
-    /// Ends it, before the number of its connection can belong to another mount.
+    /// Ends the helper, before another mount can get the number of its connection.
     func stop() {
         let (thread, pid) = state.withLock { state in
             state.isStopping = true
@@ -78,7 +81,7 @@ final class KeptProcess: Sendable {
             return (state.thread.take(), state.pid)
         }
         stops.signal()
-        // The end of a process that is traced is told to nobody but its tracer.
+        // Only its tracer learns of a traced process's end.
         if pid > 0, KeptProcess.tracer(of: pid) != nil {
             thread?.detach()
             return
@@ -90,8 +93,8 @@ final class KeptProcess: Sendable {
         Syscall.close(pipe.writing)
     }
 
-    /// Kills it where it is traced or its limits were lowered; then it is replaced. For the guard's
-    /// thread.
+    /// Kills the helper where it is traced or its limits were lowered; then it is replaced. For the
+    /// guard's thread.
     func inspect() {
         let why = state.withLock { state -> String? in
             state.abandoned.removeAll { waitpid($0, nil, WNOHANG) != 0 }
@@ -99,7 +102,7 @@ final class KeptProcess: Sendable {
             let pid = state.pid
             if let tracer = KeptProcess.tracer(of: pid) {
                 state.abandon()
-                // The present thread waits for that one's end.
+                // The present thread waits for the end of the traced process.
                 state.thread?.detach()
                 state.thread = try? SystemThread(name, { [self] in keep() })
                 return "process \(pid) is traced by process \(tracer)"
@@ -113,8 +116,8 @@ final class KeptProcess: Sendable {
         if let why { alarm.raise("\(what): \(why)") }
     }
 
-    /// The process that traces another, `TracerPid` of proc_pid_status(5); nil where there is none
-    /// or that can't be read.
+    /// The process that traces another, `TracerPid` of proc_pid_status(5); nil where there is none,
+    /// or the file can't be read.
     private static func tracer(of pid: pid_t) -> Int? {
         guard let text = try? FileReading.text(of: "/proc/\(pid)/status", limit: 1 << 16) else {
             return nil
@@ -134,17 +137,17 @@ final class KeptProcess: Sendable {
                     return
                 }
             } else if hasEnded(pid) {
-                // Its number stays taken until the state says that it is gone: `stop` may be about
-                // to kill it.
+                // The process stays a zombie, and keeps its number, until `state` has dropped it:
+                // `stop` may be about to kill it.
                 let lived = state.withLock { state -> Duration? in
-                    // It was given up meanwhile, and another thread looks after the next one.
+                    // It was given up meanwhile, and another thread keeps the next one.
                     if state.isStopping || state.pid != pid { return nil }
                     OwnProgram.wait(for: pid)
                     state.pid = 0
                     return SystemClock.monotonic() - state.started
                 }
                 guard let lived else { return }
-                // At once, but for those that end at once.
+                // Replaced at once, except where it ended right after its start.
                 if lived < KeptProcess.pause, stops.wait(timeout: KeptProcess.pause) { return }
                 replace()
                 report("process \(pid) has ended; another is started")
@@ -163,8 +166,8 @@ final class KeptProcess: Sendable {
         }
     }
 
-    /// Waits until something happens to it: it ended, and is a zombie still; or it was stopped, and
-    /// goes on.
+    /// Waits for a change of the helper. True where it ended (it is still a zombie); false where it
+    /// was stopped, and was continued.
     private func hasEnded(_ pid: pid_t) -> Bool {
         var information = siginfo_t()
         let found = waitid(P_PID, id_t(pid), &information, WEXITED | WSTOPPED | WNOWAIT)
@@ -179,7 +182,7 @@ final class KeptProcess: Sendable {
             return state.stops.count > KeptProcess.stopsTolerated
         }
         if KeptProcess.tracer(of: pid) != nil {
-            // SIGCONT does nothing for it.
+            // A traced process ignores SIGCONT.
             let isMine = state.withLock { state in
                 if state.isStopping || state.pid != pid { return false }
                 state.abandon()
@@ -187,7 +190,7 @@ final class KeptProcess: Sendable {
             }
             if isMine { alarm.raise("\(what): process \(pid) is traced") }
         } else {
-            // A process that is stopped without end never gets to its work.
+            // A process that is stopped all the time would never do its work.
             kill(pid, isTooOften ? SIGKILL : SIGCONT)
         }
         return false

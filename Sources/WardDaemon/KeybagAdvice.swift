@@ -1,12 +1,11 @@
 import WardKeys
 import WardSystem
 
-/// What a keybag's error means to a person: the one table of exit codes and next steps, for the
-/// daemon and the commands.
+/// The exit code and the advice for a keybag's error: one table for the daemon and the commands.
 public struct KeybagAdvice: Equatable, Sendable {
-    /// As `sysexits.h` and `ward help` list them.
+    /// The exit code, as `sysexits.h` and `ward help` list them.
     public let exitCode: Int32
-    /// The next command, or a short piece of advice.
+    /// The next command, or short advice.
     public let hint: String?
 
     /// - Parameters:
@@ -96,7 +95,7 @@ public struct KeybagAdvice: Equatable, Sendable {
             }
     }
 
-    /// "3 min", "8 h": rounded up, so that who waits as long is not refused again.
+    /// "3 min", "8 h": rounded up, so that a user who waits that long is not refused again.
     static func duration(_ wait: Duration) -> String {
         let (whole, rest) = wait.components
         let seconds = whole + (rest > 0 ? 1 : 0)

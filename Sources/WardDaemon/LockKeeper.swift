@@ -8,16 +8,16 @@ import WardKeys
 import WardSystem
 import WardVolume
 
-/// Owns the lock state of a mounted volume and does what the state machine asks for, on a thread of
-/// its own.
+/// Owns the lock state of a mounted volume. Performs the effects of the state machine on a thread
+/// of its own.
 ///
-/// Concurrency: events are handled and effects performed on the lock thread alone, one after the
-/// other, so an unlock that arrives during an eviction takes effect after it and no key is wiped
-/// that was just installed. `status` can be read from anywhere and never waits for the thread.
+/// Concurrency: only the lock thread handles events and performs effects, one after the other. So
+/// an unlock that arrives during an eviction takes effect after it, and no new key is wiped. Any
+/// thread can read `status`, and never waits for the lock thread.
 final class LockKeeper: @unchecked Sendable {
-    // Sendable: what is not constant is in mutexes.
+    // Sendable: mutexes guard the variables, except for those of the lock thread.
 
-    /// Past this the connection is aborted and the keys are wiped all the same.
+    /// After this time the connection is aborted and the keys are wiped anyway.
     static let evictionDeadline = Duration.seconds(5)
 
     struct Status {
@@ -38,22 +38,22 @@ final class LockKeeper: @unchecked Sendable {
     private let hub: EventHub
     private let maintenance: Maintenance
     private let connections: HostConnections
-    /// Nil where no helper process is to be started.
+    /// Nil where no helper process is wanted.
     private let flusher: PageFlusher?
-    /// The connection was aborted by a lock that could not end otherwise: the mount is dead and the
-    /// daemon ends.
+    /// A lock that could not end otherwise aborted the connection: the mount is dead and the daemon
+    /// ends.
     private let isCutOff = Atomic(false)
-    /// The mount ends for good: nothing brings keys back any more.
+    /// The mount ends: no event brings keys back any more.
     private let isLeaving = Atomic(false)
     private let current: Mutex<Status>
     private let jobs = Mutex(Jobs())
     private let wake = WakeDescriptor()
-    /// What evictions run on, so that one that hangs does not hold the lock thread.
+    /// The thread of evictions, so that a hanging one does not stop the lock thread.
     private let recipes = StandbyThread("ward-recipe")
-    /// How long the last eviction took, from the moment it was due, and the files it dropped. The
-    /// lock thread's.
+    /// The duration of the last eviction since it was due, and the files that it dropped. Used by
+    /// the lock thread.
     private var lastEviction: (duration: Duration, files: Int)?
-    /// When the passcode of the unlock under way arrived, monotonic. The lock thread's.
+    /// When the passcode of the unlock under way arrived, monotonic. Used by the lock thread.
     private var passcodeArrival: Duration?
 
     init(
@@ -84,14 +84,17 @@ final class LockKeeper: @unchecked Sendable {
         current.withLock { $0.machine.graceRemaining(now: time.now) }
     }
 
-    /// Handles an event on the lock thread; `prepare` runs there just before, `done` after every
-    /// effect, with the state's name. `arrival`: when the passcode of an unlock came in, monotonic.
-    /// `refuse` is asked there first, behind everything that was posted before: where it says true,
-    /// that was all.
+    /// Handles an event on the lock thread, after everything posted before. Returns false where the
+    /// mount has ended.
     ///
-    /// Once the connection was aborted, or the mount is at its end, nothing brings keys back: there
-    /// is no mount they could serve. Where it could not be aborted the mount lives, with its gate
-    /// closed, and an unlock is as good as ever.
+    /// - `refuse` is called first: where it returns true, the event is dropped.
+    /// - `prepare` is called just before the event.
+    /// - `done` is called after all effects, with the state's name.
+    /// - `arrival` is when the passcode of an unlock came in, monotonic.
+    ///
+    /// After the connection was aborted, or at the mount's end, keys are not brought back: no mount
+    /// could use them. Where the abort failed, the mount lives on with its gate closed, and an
+    /// unlock works.
     @discardableResult
     func post(
         _ event: LockStateMachine.Event, arrival: Duration? = nil,
@@ -113,11 +116,12 @@ final class LockKeeper: @unchecked Sendable {
         }
     }
 
-    /// Runs `body`, which waits for nothing, on the lock thread behind everything that was posted
-    /// before. False where the mount has ended.
+    /// Runs `body`, which must not wait, on the lock thread after everything posted before. False
+    /// where the mount has ended.
     func perform(_ body: @escaping @Sendable () -> Void) -> Bool { add(body) }
 
-    /// Moves a manual clock by `seconds`; `done` after every effect of timers that fell due.
+    /// Moves a manual clock by `seconds`. Calls `done` after all effects of the timers that came
+    /// due.
     func advance(
         _ manual: ManualTime, by seconds: Duration, done: @escaping @Sendable (String) -> Void
     ) {
@@ -128,11 +132,10 @@ final class LockKeeper: @unchecked Sendable {
         }
     }
 
-    /// The mount ends, whatever comes: an unlock that was being tried, or a host that connects, is
-    /// too late.
+    /// The mount ends: from now on an unlock under way, or a connecting host, is too late.
     func leaveForGood() { isLeaving.store(true, ordering: .sequentiallyConsistent) }
 
-    /// Evicts every class, whatever the state: the mount ends. Returns when that is done.
+    /// Evicts every class, in any state, because the mount ends. Returns when that is done.
     func evictEverything() {
         leaveForGood()
         let done = WakeWord()
@@ -143,7 +146,7 @@ final class LockKeeper: @unchecked Sendable {
         if isTaken { done.wait(timeout: LockKeeper.evictionDeadline * 3) }
     }
 
-    /// Handles an event and waits for its effects; not on the lock thread.
+    /// Handles an event and waits for its effects. Must not be called on the lock thread.
     func perform(_ event: LockStateMachine.Event) {
         let done = WakeWord()
         if post(event, done: { _ in done.signal() }) {
@@ -151,7 +154,7 @@ final class LockKeeper: @unchecked Sendable {
         }
     }
 
-    /// Before an unmount: no helper process is to be in its way.
+    /// Ends the helper process before an unmount, which it would block.
     func leaveMount() {
         flusher?.end()
         flusher?.waitUntilIdle()
@@ -167,7 +170,7 @@ final class LockKeeper: @unchecked Sendable {
         recipes.stop()
     }
 
-    /// False where the mount has ended.
+    /// Adds a job for the lock thread. False where the mount has ended.
     @discardableResult
     private func add(_ job: @escaping @Sendable () -> Void) -> Bool {
         let isTaken = jobs.withLock { jobs in
@@ -211,9 +214,10 @@ final class LockKeeper: @unchecked Sendable {
         }
     }
 
-    /// Says that a class can't be opened before that is so, and that it can only once it is so.
+    /// Handles an event. The published state says that a class is closed before it is, and that it
+    /// is open only after it is.
     private func handle(_ event: LockStateMachine.Event) {
-        // Nobody else changes it.
+        // No other thread changes it.
         var next = status.machine
         let effects = next.handle(event, now: time.now)
         for case .admit(let classes) in effects {
@@ -238,13 +242,12 @@ final class LockKeeper: @unchecked Sendable {
             case .announce(let announcement): announce(announcement)
             }
         }
-        // Harmless where it was not the eviction at the end of a grace period.
+        // Harmless where this was not the eviction at a grace period's end.
         if evicted { handle(.evicted) }
         signalClasses()
     }
 
-    /// The lock thread's part of ending every trusted host's connection: from here on none of them
-    /// counts.
+    /// Ends the connections of all trusted hosts; none of them counts from here on.
     private func endHosts(_ event: LockStateMachine.Event) {
         let why =
             switch event {
@@ -271,7 +274,7 @@ final class LockKeeper: @unchecked Sendable {
         lastEviction = (SystemClock.monotonic() - began + lateness, files)
     }
 
-    /// Tells the followers of each class what can be opened now.
+    /// Tells the followers of each class whether it is open now.
     private func signalClasses() {
         let machine = status.machine
         let left = machine.graceRemaining(now: time.now)
@@ -326,13 +329,15 @@ final class LockKeeper: @unchecked Sendable {
         signalClasses()
     }
 
-    /// The lock recipe, bounded twice: by the volume's own deadline, and by not waiting for a
-    /// volume that misses it. Returns how many files' pages the kernel was told to drop.
+    /// Runs the lock recipe with two limits: the volume's own deadline, and the end of the wait for
+    /// a volume that misses it. Returns the number of files whose pages the kernel was told to
+    /// drop.
     @discardableResult
     private func evict(
         _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet
     ) -> Int {
-        // A file's lock is not to be held by a worker that a program keeps from running.
+        // From here on workers do not yield the CPU to programs: a yielding one could hold a file's
+        // lock.
         connection.stopGivingWay()
         flusher?.end()
         flusher?.assist()
@@ -352,8 +357,8 @@ final class LockKeeper: @unchecked Sendable {
                     + (aborted ? "is cut off" : "could not be cut off")
                     + ", and what mapped files had not written back is lost"))
         if aborted {
-            // An aborted connection keeps the kernel's pages; now that no write-back can hang, they
-            // can be dropped.
+            // The kernel keeps the pages of an aborted connection. Now no write-back can hang, so
+            // they can be dropped.
             _ = evict(classes, keepOpenFiles: kept, deadline: .seconds(1))
         } else if report == nil {
             let volume = volume
@@ -361,7 +366,7 @@ final class LockKeeper: @unchecked Sendable {
                 volume.wipeThreads(patience: .milliseconds(500))
             }
         }
-        // A worker that waits for the disk does not wipe before it is back.
+        // A worker that waits for the disk wipes only after that.
         connection.wipeRequestBuffers(timeout: .milliseconds(200))
         return report?.invalidatedFiles ?? 0
     }
@@ -374,8 +379,8 @@ final class LockKeeper: @unchecked Sendable {
                     + "\(bytes) bytes of ciphertext wait in memory"))
     }
 
-    /// Nil where the volume is still at it a second after the deadline, or where there is no thread
-    /// it could be at it on.
+    /// Evicts on the recipe thread. Nil where the volume has not finished a second after the
+    /// deadline, or no thread could be started.
     private func evict(
         _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet, deadline: Duration
     ) -> EvictionReport? {

@@ -6,10 +6,10 @@ import WardSystem
 
 /// The daemon's log: to a file, standard error or the systemd journal.
 ///
-/// Concurrency: any thread, never waiting for the disk: a thread of its own writes what is queued,
-/// and what does not fit is counted.
+/// Concurrency: any thread, without waiting for the disk. A thread of its own writes the queued
+/// lines; lines that do not fit are counted.
 final class LogWriter: Sendable {
-    /// As syslog(3) numbers them.
+    /// The numbers of syslog(3).
     enum Level: Int, Sendable {
         case error = 3
         case warning = 4
@@ -17,7 +17,7 @@ final class LogWriter: Sendable {
         case info = 6
     }
 
-    /// Lines waiting to be written.
+    /// The most lines that wait to be written.
     static let maximumQueuedLines = 1000
     private static let journalPath = "/run/systemd/journal/socket"
 
@@ -50,7 +50,7 @@ final class LogWriter: Sendable {
         } else {
             destination = .descriptor(try LogWriter.open(fallbackPath))
         }
-        // Owned by its thread, which may outlive everybody else (`stop`).
+        // The thread keeps this object: it may outlive all other owners (`stop`).
         let thread = SystemThread.start("ward-log") { [self] in run() }
         state.withLock { $0.thread = thread }
     }
@@ -90,13 +90,14 @@ final class LogWriter: Sendable {
         return nil
     }
 
-    /// One line; control characters, which names of files may hold, are shown as `?`.
+    /// Queues one line. Control characters, which names of files may have, are shown as `?`.
     func write(_ level: Level, _ text: String) {
         let line = String(
             String.UnicodeScalarView(
                 text.unicodeScalars.map { scalar in
                     switch scalar.value {
-                    // C1 too, which terminals obey, and what ends a line for some readers.
+                    // Also C1, which terminals obey, and characters that end a line for some
+                    // programs.
                     case 0..<0x20, 0x7F..<0xA0, 0x2028, 0x2029: "?"
                     default: scalar
                     }
@@ -111,9 +112,8 @@ final class LogWriter: Sendable {
         wake.signal()
     }
 
-    /// Writes what is queued and ends. A pipe that nobody reads, or a disk that hangs, is not
-    /// waited for longer than `patience`: the daemon would never end, and nobody could mount the
-    /// volume again.
+    /// Writes the queued lines and ends. Waits at most `patience` for a pipe without a reader, or a
+    /// disk that hangs: a daemon that never ends would prevent the next mount.
     func stop(patience: Duration = .seconds(2)) {
         let thread = state.withLock { state in
             state.isStopping = true

@@ -4,12 +4,11 @@ import WardControl
 import WardSystem
 import WardVolume
 
-/// What a mounted volume does for itself: durable points while it is used, mending after an unclean
-/// end.
+/// The volume's own work: durable points while it is used, and mending after an unclean end.
 ///
-/// Two threads, because both may wait for the disk for long, and neither may hold up a lock.
+/// Two threads, because both tasks may wait long for the disk, and neither may delay a lock.
 final class Maintenance: Sendable {
-    /// Between durable points of a volume that is written to.
+    /// The time between durable points of a volume that is written to.
     static let interval = Duration.seconds(120)
 
     private let volume: Volume
@@ -19,7 +18,7 @@ final class Maintenance: Sendable {
     private let mendWake = WakeWord()
     private let threads = Mutex<[SystemThread]>([])
     private let regular = Mutex<(@Sendable () -> Void)?>(nil)
-    /// Told when the next durable point is done, or why it is not.
+    /// Closures that get the result of the next durable point; nil for success.
     private let waiting = Mutex<[@Sendable (Errno?) -> Void]>([])
 
     init(volume: Volume, log: LogWriter) {
@@ -30,20 +29,20 @@ final class Maintenance: Sendable {
         threads.withLock { $0 = [sync, mend] }
     }
 
-    /// What is to be done once in a while, besides; it waits for nothing.
+    /// Sets the work to do at each interval; it must not wait.
     func everyInterval(_ body: @escaping @Sendable () -> Void) { regular.withLock { $0 = body } }
 
     /// Asks for a durable point now.
     func makeDurable() { syncWake.signal() }
 
-    /// The same, also where nothing has changed; `done` is told, on the thread of the durable
-    /// points.
+    /// Asks for a durable point even where nothing has changed. Calls `done` on the thread of
+    /// durable points.
     func makeDurable(_ done: @escaping @Sendable (Errno?) -> Void) {
         waiting.withLock { $0.append(done) }
         syncWake.signal()
     }
 
-    /// Asks for a pass over files in doubt, now that their classes can be opened.
+    /// Asks for a pass over files in doubt, whose classes can be opened now.
     func mend() { mendWake.signal() }
 
     func stop() {
@@ -78,7 +77,7 @@ final class Maintenance: Sendable {
                 log.write(.error, "durable point failed: \(error)")
             }
             for done in told { done(failure) }
-            // What failed half-way while the store did is looked through once it does not.
+            // Mends files whose changes failed half-way, now that the store works.
             if failure == nil, volume.needsMending { mend() }
         }
     }

@@ -2,46 +2,46 @@ import WardControl
 import WardFUSE
 import WardKeys
 
-/// How to mount a volume.
+/// The options of a mount.
 public struct MountOptions: Sendable {
     /// The backing directory.
     public var volumePath: String
     /// An empty directory.
     public var mountPoint: String
-    /// As in `StateDirectory`.
+    /// The root of `StateDirectory`.
     public var stateRoot: String
-    /// Where the control socket goes, as in `RuntimeDirectory`.
+    /// The directory of the control socket, as in `RuntimeDirectory`.
     public var runtimeDirectory: String
-    /// From lock to the loss of class A; nil: as the volume's policy says (10 s unless set
-    /// otherwise). A longer one than the policy's is refused, but for volumes of tests.
+    /// Seconds from a lock to the loss of class A; nil for the volume's policy (10 s unless set
+    /// otherwise). Refused where longer than the policy's, except for volumes of tests.
     public var graceSeconds: Double?
     /// Whether other users may use the mount.
     public var allowOther: Bool
     public var readOnly: Bool
     /// Whether a locked screen of the daemon's user locks the volume; sleep and shutdown always do.
     public var locksWithScreen: Bool
-    /// Whether the end of its user's last session locks the volume.
+    /// Whether the end of the user's last session locks the volume.
     public var locksAtLogout: Bool
-    /// The clock moves by `Advance` alone; for volumes of tests, and refused for others.
+    /// The clock moves only by `Advance`. Refused for other volumes than those of tests.
     public var manualClock: Bool
-    /// Somebody else may change the backing directory meanwhile.
+    /// Another machine or program may change the backing directory during the mount.
     public var sharedStorage: Bool
-    /// A log file; nil: standard error in the foreground, else the journal, else a file in the
+    /// The log file; nil for standard error in the foreground, else the journal, else a file in the
     /// state directory.
     public var logPath: String?
-    /// Log to standard error where there is no `logPath`.
+    /// Whether to log to standard error where there is no `logPath`.
     public var logsToStandardError: Bool
-    /// What the kernel's requests come by.
+    /// The transport of the kernel's requests.
     public var transport: TransportChoice
-    /// Threads that serve requests; nil: as many as are worth while.
+    /// The number of workers; nil chooses it.
     public var threads: Int?
-    /// Whether a watchdog process (`/proc/self/exe watchdog`) looks after the mount.
+    /// Whether a watchdog process (`/proc/self/exe watchdog`) watches the mount.
     public var usesWatchdog: Bool
-    /// An older keybag than this device remembers is taken: the volume was restored on purpose.
+    /// Accepts an older keybag than this device remembers: the volume was restored on purpose.
     public var acceptsOlderGeneration: Bool
-    /// Nothing is synced; for volumes of tests, and refused for others.
+    /// Syncs nothing. Refused for other volumes than those of tests.
     public var isVolatile: Bool
-    /// What `Status` and `GetInfo` tell.
+    /// The version in the answers of `Status` and `GetInfo`.
     public var version: String
 
     public init(
@@ -76,9 +76,9 @@ public struct MountOptions: Sendable {
     }
 }
 
-/// What the kernel's requests come by: by the words that people write.
+/// The transport of the kernel's requests, by the words of the command line.
 public enum TransportChoice: String, Sendable, CaseIterable {
-    /// The fastest that the kernel offers.
+    /// The fastest transport of this kernel.
     case auto
     case device
     case ioUring = "io-uring"
@@ -92,7 +92,7 @@ public enum TransportChoice: String, Sendable, CaseIterable {
     }
 }
 
-/// What there is to say about a mount that answers.
+/// The description of a mount that answers.
 public struct MountedInfo: Sendable {
     public var uuid: String
     /// Absolute paths.

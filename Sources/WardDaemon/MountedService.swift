@@ -8,9 +8,9 @@ import WardKeys
 import WardSystem
 import WardVolume
 
-/// Everything that belongs to one mount, put together in `init` and taken apart in `finish`.
+/// All parts of one mount: `init` puts them together, `finish` takes them apart.
 final class MountedService: @unchecked Sendable {
-    // Sendable: constant after `init`, but for what the atomics say.
+    // Sendable: constant after `init`, except for the atomics.
 
     let info: MountedInfo
     private let options: MountOptions
@@ -24,7 +24,7 @@ final class MountedService: @unchecked Sendable {
     private let service: ControlService
     private let server: ControlServer
     private let stateService: StateService
-    /// For programs in a sandbox.
+    /// The server of the state socket, for programs in a sandbox.
     private let stateServer: ControlServer
     private let watchdog: WatchdogProcess?
     private let sessionWatch: SessionWatchProcess
@@ -106,7 +106,7 @@ final class MountedService: @unchecked Sendable {
             pid: Int(getpid()), device: connection.connectionID, socket: "")
         let presence = ControlPresence(
             in: runtime, record: record, changed: MountedService.tell(log, hub, keeper))
-        // Nothing is locked by it, so nobody has to hear of it.
+        // Its loss locks nothing, so it is not reported.
         let statePresence = ControlPresence(.state, in: runtime, record: record) { _ in }
         info = MountedInfo(
             uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,
@@ -138,10 +138,10 @@ final class MountedService: @unchecked Sendable {
             server?.lookAfterPresence()
             stateServer?.lookAfterPresence()
         }
-        // Last: it is a client of the server.
+        // Last, because it is a client of the server.
         sessionWatch = SessionWatchProcess(
             server: server, mountPoint: connection.mountPoint,
-            // Root's volumes are the machine's, not a session's.
+            // Root's volumes belong to the machine, not to a session.
             wishes: SessionWatchProcess.Wishes(
                 screen: options.locksWithScreen,
                 logout: options.locksAtLogout && geteuid() != 0),
@@ -169,9 +169,8 @@ final class MountedService: @unchecked Sendable {
         if machine.state == .noPasscode { maintenance.mend() }
     }
 
-    /// Says what became of the control socket. Where a program has taken its place, or no command
-    /// finds it any more, the volume is locked: whoever wants to lock it later might not come
-    /// through.
+    /// Reports changes of the control socket. Where another program has taken its place, or no
+    /// command can find it, the volume is locked: a later lock might not get through.
     private static func tell(
         _ log: LogWriter, _ hub: EventHub, _ keeper: LockKeeper
     ) -> @Sendable (ControlPresence.Change) -> Void {
@@ -198,23 +197,22 @@ final class MountedService: @unchecked Sendable {
         }
     }
 
-    /// The number of standard input, which nothing reads any more: the last one that a lowered
-    /// `RLIMIT_NOFILE` takes away.
+    /// Makes standard input, which no code reads any more, the reserve descriptor. A lowered
+    /// `RLIMIT_NOFILE` takes away number 0 last.
     private static func lowestDescriptor() -> Int32? {
         guard let null = try? OwnedDescriptor(opening: "/dev/null", O_RDONLY) else { return nil }
         return dup2(null.rawValue, 0) == 0 ? 0 : nil
     }
 
-    /// Locks at once, whatever the daemon's clients do. `why`: for the events.
+    /// Locks at once; no client of the daemon can prevent it. `why` is for the events.
     func lockNow(_ why: String) { service.lockNow(why) }
 
-    /// Longest wait for the session watch at the mount, where the mount depends on it, and where it
+    /// The longest wait for the session watch at the mount: where the mount needs it, and where it
     /// does not.
     private static let watchPatience = (needed: Duration.seconds(10), usual: Duration.seconds(2))
 
-    /// The error where a lock with the screen was asked for and can't be had. Waits for the first
-    /// report of the session watch, so that whoever asks for the status next is told what locks
-    /// this volume.
+    /// The error where the user asked for a lock with the screen and it can't be had. Waits for the
+    /// first report of the session watch, so that the next `Status` knows what locks this volume.
     func missingScreenLock() -> DaemonError? {
         let hasReported = sessionWatch.awaitReport(
             options.locksWithScreen
@@ -229,13 +227,13 @@ final class MountedService: @unchecked Sendable {
             exitCode: DaemonError.Exit.unavailable)
     }
 
-    /// Breaks the circle between the service that is asked to end and the calls that ask.
+    /// Breaks the reference cycle between this object and the calls that end it.
     private final class Ending: @unchecked Sendable {
         // Sendable: written once, before the mount answers calls that use it.
         weak var owner: MountedService?
     }
 
-    /// Returns when the kernel has ended the connection.
+    /// Serves requests; returns when the kernel has ended the connection.
     func serve() {
         connection.serve(volume, threads: options.threads ?? FUSEConnection.usualThreads)
         if let error = connection.servingError {
@@ -250,8 +248,8 @@ final class MountedService: @unchecked Sendable {
 
     // MARK: Ending
 
-    /// Unmounts, so that `serve` returns. Without `force` only where nothing is in use; else the
-    /// reason is returned.
+    /// Unmounts, so that `serve` returns. Without `force`, fails where the mount is in use, and
+    /// returns the reason.
     @discardableResult
     func end(force: Bool) -> String? {
         if !force {
@@ -274,10 +272,10 @@ final class MountedService: @unchecked Sendable {
         return nil
     }
 
-    /// Ends the connection where the kernel has not after `grace`, although the mount is gone from
-    /// the mount table: programs have files open, or another mount namespace (a container,
-    /// unshare(1)) has a copy of the mount, which umount(2) neither sees nor takes away. What they
-    /// mapped is written back first.
+    /// Ends the connection where it still stands after `grace`, although the mount is gone from the
+    /// mount table. Then programs have files open, or another mount namespace (a container,
+    /// unshare(1)) has a copy of the mount, which umount(2) neither sees nor removes. Pages that
+    /// they mapped are written back first.
     private func cutOff(after grace: Duration) {
         guard !isCuttingOff.exchange(true, ordering: .relaxed) else { return }
         let body: @Sendable () -> Void = { [self] in
@@ -289,24 +287,26 @@ final class MountedService: @unchecked Sendable {
                         + "cut off"))
             keeper.evictEverything()
             if connection.abort(), served.wait(timeout: .seconds(5)) { return }
-            // No way to abort: the kernel does it when the last descriptor of the device closes.
+            // Without a way to abort, the kernel ends the connection when the last descriptor of
+            // the device closes.
             finish()
             _exit(0)
         }
-        // Without a thread to be had the caller waits.
+        // Where no thread can be started, the caller waits.
         if let thread = try? SystemThread("ward-cut", body) { thread.detach() } else { body() }
     }
 
-    /// After the last request: makes everything durable, wipes the keys, removes socket and record.
+    /// Called after the last request: makes everything durable, wipes the keys, removes socket and
+    /// record.
     func finish() {
         guard !isFinished.exchange(true, ordering: .relaxed) else {
-            // Another thread is at it and ends the process.
+            // Another thread runs this and ends the process.
             while true { pause() }
         }
         if !isEnding.load(ordering: .relaxed) {
             hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
         }
-        // First of all: what follows may wait for a store that hangs.
+        // Wiped first, because the next steps may wait for a hanging store.
         volume.keyring.evict(.all)
         processGuard.stop()
         watchdog?.stop()
@@ -320,7 +320,7 @@ final class MountedService: @unchecked Sendable {
             log.write(.error, "the volume could not be closed cleanly: \(error)")
         }
         volume.keyring.evict(.all)
-        // A mount that was aborted is still in the table, dead.
+        // An aborted mount is still in the table, dead.
         try? connection.unmount(lazy: true)
         stopService()
         server.stop()
@@ -331,9 +331,9 @@ final class MountedService: @unchecked Sendable {
 }
 
 extension MountedService {
-    /// Ends the queues of passcodes and calls. A passcode that is being tried may wait for the
-    /// state directory, which another process has locked or which lies on a store that hangs; the
-    /// keys are gone, so nothing is waited for long.
+    /// Ends the queues of passcodes and calls. A passcode being tried may wait for the state
+    /// directory: another process locks it, or it is on a hanging store. The keys are gone already,
+    /// so the wait is short.
     private func stopService() {
         let service = service
         let done = WakeWord()
@@ -352,16 +352,16 @@ extension MountedService {
     }
 }
 
-/// The keybag, and what the device slot gave.
+/// The keybag, and the keys of the device slot.
 private struct OpenedKeys: ~Copyable {
     let store: KeybagStore
     let keyring: ClassKeyring
     let volumeKey: SecretBytes
-    /// What was put right on the way.
+    /// Repairs made on opening.
     let notes: [String]
 
-    /// Options that keep protected files open longer than the policy says, which only the passcode
-    /// changes.
+    /// Refuses options that keep protected files open longer than the policy: only the passcode may
+    /// change that.
     private static func refuseWeaker(
         _ options: MountOptions, _ store: KeybagStore
     ) throws(DaemonError) {
@@ -382,14 +382,15 @@ private struct OpenedKeys: ~Copyable {
         }
     }
 
-    /// `manualClock`: for the delays after wrong passcodes; the volume is one for tests then.
+    /// `manualClock` is the clock for delays after wrong passcodes; only a volume for tests has
+    /// one.
     static func open(
         _ options: MountOptions, _ placement: Placement, manualClock: DeviceClock?
     ) throws(DaemonError) -> OpenedKeys {
         var store = try openStore(options, placement, .system)
         if options.isVolatile {
-            // A power cut must not take back the count of wrong passcodes, nor a class that was
-            // made stronger (rows L5, I7).
+            // A power cut must not undo the count of wrong passcodes, or the change to a stronger
+            // class (rows L5, I7).
             guard store.isForTests else {
                 throw DaemonError(
                     "mount", options.volumePath, "--volatile is for volumes of tests only",

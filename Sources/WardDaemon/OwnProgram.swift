@@ -2,17 +2,16 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Starts this program once more, `/proc/self/exe`, as a helper that must not share the daemon's
-/// fate or its descriptors.
+/// Starts this program again, `/proc/self/exe`, as a helper that shares neither the daemon's fate
+/// nor its descriptors.
 enum OwnProgram {
-    /// Nil where it can't be started. `descriptors` become 3, 4 and so on of the helper; it has no
-    /// others but /dev/null. `variables` go with it where they are set here; nothing else of the
-    /// environment does but `PATH`.
+    /// Starts a helper; nil where that fails. `descriptors` become its numbers 3, 4 and so on; 0 to
+    /// 2 are /dev/null. Its environment is `PATH` and those of `variables` that are set here.
     static func start(
         _ words: [String], descriptors: [Int32], ownSession: Bool, variables names: [String] = []
     ) -> pid_t? {
-        // What a shell or a service manager left open for a daemon in the foreground is not for
-        // this to keep open.
+        // The helper must not inherit descriptors that a shell or a service manager left open in
+        // the daemon.
         _ = ward_close_range(3, UInt32.max, 4 /* CLOSE_RANGE_CLOEXEC */)
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
@@ -20,8 +19,8 @@ enum OwnProgram {
         for descriptor in 0...2 {
             posix_spawn_file_actions_addopen(&actions, Int32(descriptor), "/dev/null", O_RDWR, 0)
         }
-        // First out of the way of the numbers they are to get. Onto itself dup2 clears FD_CLOEXEC
-        // (posix_spawn_file_actions_adddup2(3), glibc 2.29).
+        // Move the descriptors away from their final numbers first: dup2 onto itself clears
+        // FD_CLOEXEC (posix_spawn_file_actions_adddup2(3), glibc 2.29).
         for (index, descriptor) in descriptors.enumerated() {
             posix_spawn_file_actions_adddup2(&actions, descriptor, Int32(100 + index))
         }
@@ -53,13 +52,13 @@ enum OwnProgram {
         getenv(name).map { String(cString: $0) }
     }
 
-    /// Waits until a helper has ended, and leaves its number taken.
+    /// Waits until a helper has ended, and leaves it a zombie, so that its number stays taken.
     static func awaitEnd(of pid: pid_t) {
         var information = siginfo_t()
         while waitid(P_PID, id_t(pid), &information, WEXITED | WNOWAIT) < 0, errno == EINTR {}
     }
 
-    /// Waits until a helper has ended.
+    /// Waits until a helper has ended, and reaps it.
     static func wait(for pid: pid_t) {
         var status: Int32 = 0
         while waitpid(pid, &status, 0) < 0, errno == EINTR {}

@@ -5,19 +5,18 @@ import WardFormat
 import WardSystem
 import WardVolume
 
-/// Has the kernel write dirty mapped pages back during the grace period, so that the lock at its
-/// end finds little to do.
+/// Makes the kernel write dirty mapped pages back during the grace period, so that the lock at its
+/// end has little to do.
 ///
-/// A helper process calls syncfs(2) on the mount (decision 0011): the kernel writes in large
-/// requests and running programs keep their pages, where an invalidation would write page by page
-/// and take the pages away. This process never touches its own mount; the helper may hang there
-/// without harm.
+/// A helper process calls syncfs(2) on the mount (decision 0011). The kernel then writes in large
+/// requests, and programs keep their pages. An invalidation would write page by page and take the
+/// pages away. The daemon never touches its own mount; the helper may hang there without harm.
 ///
-/// Concurrency: any thread; nothing here waits for a pass, which runs on a thread of its own, one
-/// at a time.
+/// Concurrency: any thread. A pass runs on a thread of its own, one at a time, and no method waits
+/// for it but `waitUntilIdle`.
 final class PageFlusher: Sendable {
-    /// A pass that begins this shortly before the end would be in the way of the lock, which does
-    /// the same.
+    /// A pass that begins less than this before the end would only hinder the lock, which does the
+    /// same.
     private static let shortestWait = Duration.milliseconds(250)
 
     /// One grace period.
@@ -29,7 +28,7 @@ final class PageFlusher: Sendable {
     private let volume: Volume
     private let connection: FUSEConnection
     private let isFlushing = Atomic(false)
-    /// The helper that is in the mount; not reaped while it is here.
+    /// The helper that works in the mount; not reaped while its number is here.
     private let helper = Mutex<pid_t?>(nil)
     private let current = Mutex<Run?>(nil)
 
@@ -38,11 +37,11 @@ final class PageFlusher: Sendable {
         self.connection = connection
     }
 
-    /// The grace period has begun: a pass now, one at half of what is left, and so on. `remaining`
-    /// tells what is left, nil where the lock was taken back.
+    /// Begins the passes of a grace period: one now, one at half of the remaining time, and so on.
+    /// The closure `remaining` returns that time; nil where the lock was cancelled.
     func begin(_ remaining: @escaping @Sendable () -> Duration?) {
         end()
-        // One from an earlier lock is stuck: stopped by somebody, or on a store that hangs.
+        // A helper of an earlier lock is stuck: a program stopped it, or the store hangs.
         killHelper()
         let run = Run()
         current.withLock { $0 = run }
@@ -57,7 +56,7 @@ final class PageFlusher: Sendable {
         }
     }
 
-    /// The grace period is over, or the lock was taken back.
+    /// Ends the passes: the grace period has ended, or the lock was cancelled.
     func end() {
         let run = current.withLock { current in
             defer { current = nil }
@@ -67,15 +66,15 @@ final class PageFlusher: Sendable {
         run?.end.signal()
     }
 
-    /// One pass beside the eviction, which goes page by page.
+    /// Runs one pass beside the eviction, which goes page by page.
     func assist() {
         start { [self] in pass() }
     }
 
-    /// Waits, not for long, until no helper is in the mount: it would make an unmount fail.
+    /// Waits a short time until no helper is in the mount, where it would make an unmount fail.
     func waitUntilIdle() {
         for round in 0..<1000 where isFlushing.load(ordering: .relaxed) {
-            // A program of the same user can stop it.
+            // A program of the same user may have stopped it.
             if round == 500 { killHelper() }
             usleep(2000)
         }
@@ -87,7 +86,7 @@ final class PageFlusher: Sendable {
         }
     }
 
-    /// Without a thread to be had there is the eviction alone.
+    /// Where no thread can be started, the eviction does all the work.
     private func start(_ body: @escaping @Sendable () -> Void) {
         (try? SystemThread("ward-flush", body))?.detach()
     }

@@ -4,14 +4,15 @@ import WardControl
 import WardKeys
 import WardSystem
 
-/// Where a mount's directories lie, absolute, and whether they get in each other's way.
+/// The absolute paths of a mount's directories, checked against each other.
 struct Placement {
     let volumePath: String
     let mountPoint: String
     let stateRoot: String
     let runtimeDirectory: String
 
-    /// Throws `DaemonError` where a directory is missing, or one lies inside another that must not.
+    /// Throws `DaemonError` where a directory is missing, or lies inside another one where it must
+    /// not.
     init(_ options: MountOptions) throws(DaemonError) {
         volumePath = try Placement.existing(
             options.volumePath, hint: "ward init \(options.volumePath)")
@@ -21,8 +22,8 @@ struct Placement {
             ? Placement.resolvingParents(options.mountPoint)
             : try Placement.existing(options.mountPoint, hint: "mkdir -p \(options.mountPoint)")
         stateRoot = Placement.resolvingParents(options.stateRoot)
-        // Its last component may be a link that somebody else put there: then it is refused, and
-        // not followed.
+        // The last component may be a link that another user made: it is refused later, and not
+        // followed here.
         runtimeDirectory =
             Placement.resolvingParents(PathBytes.parent(options.runtimeDirectory)) + "/"
             + PathBytes.lastComponent(options.runtimeDirectory)
@@ -60,13 +61,13 @@ struct Placement {
     }
 
     private static func isDeadMount(_ path: String) -> Bool {
-        // Not stat(2), which the kernel may answer from memory.
+        // The kernel may answer stat(2) from its cache, so this asks for the file system's type.
         guard ward_file_system_type(path) == -1 else { return false }
         let reason = ward_errno()
         return reason == ENOTCONN || reason == ECONNABORTED
     }
 
-    /// Absolute, with links resolved as far as the path exists.
+    /// The absolute path, with links resolved as far as the path exists.
     private static func resolvingParents(_ path: String) -> String {
         var rest: [String] = []
         var parts = PathBytes.components(path)

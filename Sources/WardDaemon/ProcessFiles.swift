@@ -2,22 +2,21 @@ import Glibc
 import WardControl
 import WardSystem
 
-// What /proc tells about the files of other processes without a look at those files.
+// Reads from /proc the files that other processes use, without opening those files.
 
-/// A descriptor, proc_pid_fdinfo(5).
+/// An open descriptor of a process, proc_pid_fdinfo(5).
 struct DescriptorInformation: Equatable {
     var mountID: UInt32
-    /// Linux 5.14 and later.
+    /// From Linux 5.14 on.
     var inode: UInt64?
     var use: Holder.Use
 
-    /// `O_PATH`, which Glibc's Swift module leaves out.
+    /// The flag `O_PATH`, which Glibc's Swift module lacks.
     private static let namingOnly: Int32 = 0o10000000
 
-    /// Nil where the lines `mnt_id` and `flags` are not there.
+    /// Nil where the line `mnt_id` or `flags` is missing.
     init?(parsing text: [UInt8]) {
-        // Of 10,000 processes with 100 descriptors each this runs a million times: no line becomes
-        // a String.
+        // Runs once for each descriptor on the machine, so no line becomes a String.
         let text = [UInt8(ascii: "\n")] + text + [0]
         func value(_ name: StaticString, base: Int32) -> UInt64? {
             text.withUnsafeBytes { text in
@@ -48,11 +47,11 @@ struct MappingInformation: Hashable {
     var inode: UInt64
     var use: Holder.Use
 
-    /// What one line says where it is a mapping of a file on the device 0:`minor`.
+    /// Parses one line; nil where it is not a mapping of a file on the device 0:`minor`.
     ///
     /// `7f3c1a000000-7f3c1a021000 rw-s 00000000 00:2f 1234567    /mnt/a`
     init?(parsing line: UnsafeRawBufferPointer, deviceMinor minor: UInt32) {
-        // Almost every line is of another device: that is seen without taking the line apart.
+        // Almost every line is of another device; this test finds that without splitting the line.
         guard MappingInformation.isOfAnonymousDevice(line) else { return nil }
         var fields = line.split(separator: UInt8(ascii: " "), maxSplits: 5)[...]
         guard fields.count >= 5 else { return nil }
@@ -71,8 +70,8 @@ struct MappingInformation: Hashable {
                 && letters[3] == UInt8(ascii: "s") ? .mappedForWriting : .mapped
     }
 
-    /// Whether the fourth field begins with "00:" and the inode after it with no zero: a file on a
-    /// device without a driver, as every FUSE mount is.
+    /// Whether the fourth field begins with "00:" and the inode after it is not zero. Such a file
+    /// is on a device without a driver, as every FUSE mount is.
     private static func isOfAnonymousDevice(_ line: UnsafeRawBufferPointer) -> Bool {
         guard let start = line.baseAddress else { return false }
         var at = start
@@ -89,15 +88,16 @@ struct MappingInformation: Hashable {
     }
 }
 
-/// How a process began, proc_pid_stat(5).
+/// The start of a process, proc_pid_stat(5).
 struct ProcessStart: Equatable {
-    /// Since boot.
+    /// The time since boot.
     var began: Duration
-    /// The kernel's `PF_FORKNOEXEC` (include/linux/sched.h).
+    /// The kernel's flag `PF_FORKNOEXEC` (include/linux/sched.h): the process has run no program of
+    /// its own.
     var isForked: Bool
 
-    /// Nil where the fields 9 (flags) and 22 (start, in ticks of the clock) are not there. The
-    /// name, field 2, is in parentheses and may have anything in it.
+    /// Nil where field 9 (flags) or 22 (start, in clock ticks) is missing. The name, field 2, is in
+    /// parentheses and may contain any characters.
     init?(parsing text: [UInt8]) {
         guard let end = text.lastIndex(of: UInt8(ascii: ")")) else { return nil }
         let fields = text[(end + 1)...].split(separator: UInt8(ascii: " "))
@@ -112,19 +112,19 @@ struct ProcessStart: Equatable {
     }
 }
 
-/// The directory of one process in /proc. Nothing here opens or asks for attributes of a file that
-/// the process uses; of links only the text is read, which the kernel makes from names it knows
-/// (d_path).
+/// The directory of one process in /proc. No file of the process is opened or asked for attributes.
+/// Links are read as text alone, which the kernel makes from names that it knows (d_path).
 struct ProcessDirectory {
     let pid: Int32
     private var path: String { "/proc/\(pid)" }
 
-    /// Every process, in no order.
+    /// All processes, unordered.
     static func all() -> [ProcessDirectory] {
         (names(in: "/proc") ?? []).compactMap { Int32($0).map(ProcessDirectory.init) }
     }
 
-    /// The numbers of its descriptors, none of one that has ended; nil where they may not be seen.
+    /// The numbers of its descriptors; empty for a process that has ended, nil where they may not
+    /// be read.
     func descriptors() -> [String]? {
         if let numbers = ProcessDirectory.names(in: path + "/fd") { return numbers }
         return errno == EACCES || errno == EPERM ? nil : []
@@ -135,10 +135,10 @@ struct ProcessDirectory {
             .flatMap(DescriptorInformation.init(parsing:))
     }
 
-    /// The path of a descriptor.
+    /// The path of a descriptor's file.
     func target(ofDescriptor number: String) -> String? { link("fd/\(number)") }
 
-    /// `cwd` or `root`, or `ns/mnt`.
+    /// The text of `cwd`, `root` or `ns/mnt`.
     func link(_ name: String) -> String? {
         withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 1) { buffer in
             guard
@@ -149,19 +149,19 @@ struct ProcessDirectory {
         }
     }
 
-    /// How long a child between fork(2) and execve(2) is waited for; who works on as a fork is soon
-    /// older.
+    /// How long a search waits for a child between fork(2) and execve(2). A process that goes on as
+    /// a fork is soon older.
     static let newFor = Duration.seconds(1)
 
-    /// Whether it was forked not long ago and has not run a program of its own since. Then its
-    /// files are its parent's, those that close with a new program (`O_CLOEXEC`) among them. False
-    /// of one that has ended.
+    /// Whether it was forked recently and has not run a program of its own. Then it has its
+    /// parent's files, including those that close with a new program (`O_CLOEXEC`). False where it
+    /// has ended.
     var isNewFork: Bool {
         guard let start, start.isForked else { return false }
         return SystemClock.sinceBoot() - start.began < ProcessDirectory.newFor
     }
 
-    /// Also of one that waits to be noticed.
+    /// Whether it has ended; true for a zombie, too.
     var hasEnded: Bool { link("ns/mnt") == nil }
 
     private var start: ProcessStart? {
@@ -170,9 +170,9 @@ struct ProcessDirectory {
 
     func mounts() -> MountTable? { try? MountTable(path: path + "/mountinfo") }
 
-    /// The files on a device that it has mapped; nil where they may not be seen. Waits for the lock
-    /// of the process's address space, which a thread of it may hold for long. `isWanted` is asked
-    /// now and then.
+    /// The files on a device that it has mapped; nil where they may not be read. Waits for the lock
+    /// of the process's address space, which one of its threads may hold for long. `isWanted` is
+    /// asked at times.
     func mappings(onDeviceMinor minor: UInt32, isWanted: () -> Bool) -> Set<MappingInformation>? {
         guard let file = try? OwnedDescriptor(opening: path + "/maps", O_RDONLY) else { return nil }
         var found: Set<MappingInformation> = []
@@ -198,8 +198,8 @@ struct ProcessDirectory {
                 }
                 start += length + 1
             }
-            // The beginning of a line moves to the front; a line fills the buffer never (a path has
-            // 4,096 bytes).
+            // Move the incomplete line to the front. No line fills the buffer: a path has at most
+            // 4,096 bytes.
             kept = end - start
             if kept == buffer.count { break }
             if kept > 0 { memmove(buffer.baseAddress!, buffer.baseAddress! + start, kept) }
@@ -210,7 +210,7 @@ struct ProcessDirectory {
     private static func contents(of path: String) -> [UInt8]? {
         guard let file = try? OwnedDescriptor(opening: path, O_RDONLY) else { return nil }
         return withUnsafeTemporaryAllocation(byteCount: 1024, alignment: 16) { buffer in
-            // What stands in the first lines is all that is wanted.
+            // Only the first lines are needed.
             let count = try? Syscall.read(file.rawValue, buffer.baseAddress!, buffer.count)
             return count.map { Array(buffer[0..<$0]) }
         }

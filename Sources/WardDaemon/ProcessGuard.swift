@@ -4,10 +4,10 @@ import Synchronization
 import WardSystem
 
 /// Looks once a second whether a program of the same user keeps this process or its helpers from
-/// locking: by limits (prlimit(2)), or by tracing a helper (ptrace(2)), which stops it without a
-/// word to its parent. Each finding is an alarm.
+/// locking. That program may lower limits (prlimit(2)), or trace a helper (ptrace(2)), which stops
+/// it without notice to its parent. Each finding raises an alarm.
 ///
-/// This process itself can't be traced by its user: it is not dumpable. Where it is stopped the
+/// This process can't be traced by its user, because it is not dumpable. Where it is stopped, the
 /// watchdog wakes it.
 final class ProcessGuard: Sendable {
     private static let interval = Duration.seconds(1)
@@ -37,7 +37,7 @@ final class ProcessGuard: Sendable {
     private func look() {
         let lowered = limits.withLock { known -> String? in
             guard let now = ProcessLimits(), let before = known else { return nil }
-            // Each is told once.
+            // Reports each lowered limit once.
             known = now
             return now.lowered(since: before)
         }

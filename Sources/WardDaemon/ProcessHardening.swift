@@ -2,22 +2,22 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Measures that the daemon's process and its helpers take on themselves before they touch
-/// anything.
+/// Protections that the daemon and its helpers apply to themselves first of all.
 public enum ProcessHardening {
-    /// For a helper process, first of all: no dumps and no debuggers of the same user
-    /// (`PR_SET_DUMPABLE`, prctl(2)). execve(2) has undone what the daemon's had of it, so there is
-    /// an instant in which somebody can attach: then this process ends, and the daemon starts
-    /// another. Signals that end a service as a whole are the daemon's: it ends its helpers last.
+    /// Protects a helper process: no dumps and no debuggers of the same user (`PR_SET_DUMPABLE`,
+    /// prctl(2)). As execve(2) resets the daemon's setting, a program can attach for an instant
+    /// before this. Then this process ends, and the daemon starts another. Signals that end a whole
+    /// service are left to the daemon, which ends its helpers last.
     public static func applyToHelper() {
         forbidLooking()
         if isTraced() { _exit(70 /* EX_SOFTWARE */) }
         for number in [SIGTERM, SIGINT, SIGHUP] { signal(number, SIG_IGN) }
     }
 
-    /// No dumps and no debuggers of the same user (`PR_SET_DUMPABLE`, prctl(2)), modes as callers
-    /// ask for them, as many descriptors and as much locked memory as allowed, and a working
-    /// directory that keeps nothing busy. A write past `RLIMIT_FSIZE` is an error, not the end.
+    /// Protects the daemon: no dumps and no debuggers of the same user (`PR_SET_DUMPABLE`,
+    /// prctl(2)). Also sets the umask to 0 and the working directory to `/`, which keeps no mount
+    /// busy. Raises the limits of descriptors and locked memory as far as allowed. A write past
+    /// `RLIMIT_FSIZE` becomes an error instead of a signal.
     static func apply() {
         forbidLooking()
         raise(__rlimit_resource_t(RLIMIT_NOFILE.rawValue))

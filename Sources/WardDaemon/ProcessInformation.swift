@@ -2,15 +2,15 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// A process as `/proc/PID/status` shows it, proc_pid_status(5). Reading it waits for nothing: no
-/// lock of the process's memory is taken.
+/// A process as `/proc/PID/status` shows it, proc_pid_status(5). Reading that takes no lock of the
+/// process's memory, so it never waits.
 struct ProcessInformation: Equatable, Sendable {
-    /// Of the thread that was asked about: that of the process it belongs to.
+    /// The process number; where a thread was asked about, that of its process.
     var pid: Int
     var program: String
     var uid: Int
 
-    /// Nil where there is no such process any more.
+    /// Nil where the process is gone.
     static func read(_ thread: Int) -> ProcessInformation? {
         guard let text = contents(of: "/proc/\(thread)/status"),
             var found = ProcessInformation(parsing: text)
@@ -31,13 +31,13 @@ struct ProcessInformation: Equatable, Sendable {
         }
     }
 
-    /// Nil where the lines Name, Tgid and Uid are not there.
+    /// Nil where the line Name, Tgid or Uid is missing.
     init?(parsing text: [UInt8]) {
         var program: String?
         var pid: Int?
         var uid: Int?
         for line in text.split(separator: UInt8(ascii: "\n")) {
-            // What is in a name is escaped: a newline in it ends no line.
+            // The kernel escapes a newline in a name, so it ends no line.
             let fields = String(decoding: line, as: UTF8.self).split(separator: "\t")
             guard fields.count > 1 else { continue }
             switch fields[0] {
@@ -54,14 +54,14 @@ struct ProcessInformation: Equatable, Sendable {
     }
 }
 
-/// Which program a thread that was refused belongs to.
+/// Finds the program of a thread that was refused.
 ///
-/// Asked on the thread that serves the request, while the program waits for the answer: later it
-/// may be gone. That costs some microseconds once a second for each thread that is refused.
+/// Called on the worker of the request, while the program waits for the answer: later it may be
+/// gone. That costs some microseconds once a second for each refused thread.
 ///
 /// Concurrency: any thread; the mutex is held for a look-up, not while `/proc` is read.
 final class ProgramNames: Sendable {
-    /// A thread may run another program after this.
+    /// After this time a thread may run another program.
     private static let lifetime = Duration.seconds(1)
     private static let capacity = 256
 
@@ -72,7 +72,7 @@ final class ProgramNames: Sendable {
 
     private let known = Mutex<[Int: Known]>([:])
 
-    /// Nil where the kernel does not say who asks (0), or it is gone.
+    /// Nil where the kernel does not name the caller (0), or the caller is gone.
     func process(of thread: Int, now: Duration) -> ProcessInformation? {
         guard thread > 0 else { return nil }
         let remembered = known.withLock { known in

@@ -14,8 +14,8 @@ struct ProcessLimits: Sendable {
     private var soft: [UInt64] = []
     private var hard: [UInt64] = []
 
-    /// The limits of this process (0) or of another one of the same user; nil where they can't be
-    /// read.
+    /// The limits of this process (0), or of another process of the same user; nil where they can't
+    /// be read.
     init?(of pid: pid_t = 0) {
         for number in ProcessLimits.names.indices {
             var (low, high) = (UInt64(0), UInt64(0))
@@ -25,7 +25,7 @@ struct ProcessLimits: Sendable {
         }
     }
 
-    /// The first that is lower than it was, in words.
+    /// The first limit that is lower than before, in words; nil where there is none.
     func lowered(since before: ProcessLimits) -> String? {
         for number in ProcessLimits.names.indices where soft[number] < before.soft[number] {
             return "\(ProcessLimits.names[number]) was lowered to \(soft[number])"

@@ -4,21 +4,20 @@ import Synchronization
 import WardControl
 import WardSystem
 
-/// The child that locks the volume before the machine sleeps or shuts down, with the screen where
-/// that is wanted, and when its user has logged out.
+/// The child that locks the volume before sleep and shutdown, with the screen where wanted, and
+/// after its user's last logout.
 ///
-/// A process of its own because it loads the system's D-Bus library, which has no business beside
-/// keys. It calls this process over one end of a socketpair(2) that it inherits, never by a
-/// socket's name: whoever puts another socket in the place of the volume's changes nothing about
-/// these locks.
+/// It is a process of its own because it loads the system's D-Bus library, which must not be in the
+/// process with keys. It calls the daemon over an inherited socketpair(2), never by a socket's
+/// name. So a program that replaces the control socket does not affect these locks.
 final class SessionWatchProcess: Sendable {
-    /// Where the system bus listens, as sd_bus_open_system(3) looks for it.
+    /// The variable with the system bus's address, as sd_bus_open_system(3) reads it.
     private static let busVariable = "DBUS_SYSTEM_BUS_ADDRESS"
     private static let busPaths = [
         "/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket",
     ]
 
-    /// The triggers that it was told to watch.
+    /// The triggers that the child is to watch.
     struct Wishes: Sendable {
         var screen: Bool
         var logout: Bool
@@ -32,12 +31,12 @@ final class SessionWatchProcess: Sendable {
         }
     }
 
-    /// The state that it has told of itself.
+    /// The child's last report.
     private struct State {
         var triggers: [LockTrigger]
         var hasReported = false
-        /// Its user was logged in at the start of the mount, or later: what replaces it goes on
-        /// from there.
+        /// Whether its user was logged in at the mount or later. A replacement of the child
+        /// continues from there.
         var watchesLogout = false
     }
 
@@ -45,15 +44,15 @@ final class SessionWatchProcess: Sendable {
     private let state: Mutex<State>
     private let reported = WakeWord()
     private let hub: EventHub
-    /// Written once, before anybody else has this object.
+    /// Written once, before other threads have this object.
     private let process = Mutex<KeptProcess?>(nil)
 
-    /// Whether there is a system bus to watch.
+    /// Whether there is a system bus.
     static var isUseful: Bool {
         getenv(busVariable) != nil || busPaths.contains { access($0, W_OK) == 0 }
     }
 
-    /// Without a system bus nothing is started, and `triggers` says so.
+    /// Starts the child. Without a system bus it starts none, and `triggers` says so.
     init(
         server: ControlServer, mountPoint: String, wishes: Wishes, hub: EventHub, alarm: Alarm,
         report: @escaping @Sendable (String) -> Void
@@ -66,8 +65,8 @@ final class SessionWatchProcess: Sendable {
         }
         state = Mutex(State(triggers: wishes.unarmed("the watch is being started")))
         let words = ["session-watch", "--mount-point", mountPoint, "--fd", "3", "--socket-fd", "4"]
-        // A session of its own: what ends the daemon by its terminal or group must not end this
-        // before its last lock.
+        // In a session of its own: signals to the daemon's terminal or process group must not end
+        // it before its last lock.
         let process = KeptProcess("ward-session", "session watch", alarm: alarm) {
             [server, unowned self] lifeline in
             start(words, lifeline, server)
@@ -103,13 +102,14 @@ final class SessionWatchProcess: Sendable {
 
     func stop() { process.withLock { $0 }?.stop() }
 
-    /// For the guard; nil where there is no such process.
+    /// The child for the guard; nil where there is none.
     var keptProcess: KeptProcess? { process.withLock { $0 } }
 
-    /// The triggers that lock the volume, as far as they were wanted.
+    /// The triggers that were wanted, and whether they lock the volume.
     var triggers: [LockTrigger] { state.withLock { $0.triggers } }
 
-    /// The child has said what it watches. A trigger that can't be had, or is lost, is an event.
+    /// Takes the child's report on its triggers. A trigger that can't be had, or is lost, is an
+    /// event.
     func take(_ triggers: [LockTrigger], isReport: Bool = true) {
         let changed = state.withLock { state -> [LockTrigger] in
             let before = state.triggers
@@ -128,7 +128,7 @@ final class SessionWatchProcess: Sendable {
         }
     }
 
-    /// The text of an event about a trigger that does not do all it should; nil where it does.
+    /// The event's text for a trigger with a fault; nil where it has none.
     private static func text(of trigger: LockTrigger) -> String? {
         guard let why = trigger.why else { return nil }
         return trigger.armed
@@ -136,7 +136,7 @@ final class SessionWatchProcess: Sendable {
             : "nothing locks at \(trigger.kind): \(why)"
     }
 
-    /// Waits for the first report; false where none has come in time.
+    /// Waits for the first report; false where none came in time.
     func awaitReport(_ patience: Duration) -> Bool {
         let end = SystemClock.monotonic() + patience
         while !state.withLock({ $0.hasReported }) {
@@ -147,7 +147,8 @@ final class SessionWatchProcess: Sendable {
         return true
     }
 
-    /// Why a locked screen does not lock the volume; nil where it does, or was not to.
+    /// The reason why a locked screen does not lock the volume; nil where it does, or was not
+    /// wanted.
     var screenFailure: String? {
         guard wishes.screen else { return nil }
         let screen = triggers.first { $0.kind == LockTrigger.Kind.screen.rawValue }

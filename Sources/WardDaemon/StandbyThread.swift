@@ -2,10 +2,10 @@ import CWardLinux
 import Synchronization
 import WardSystem
 
-/// Runs what may hang, on a thread that is there beforehand: a program that uses up all the threads
-/// or descriptors there can be must not hold up a lock.
+/// Runs work that may hang, on a thread that is started beforehand. So a program that uses up all
+/// threads or descriptors can't delay a lock.
 ///
-/// Concurrency: `run` from one thread at a time.
+/// Concurrency: one thread at a time may call `run`.
 final class StandbyThread: Sendable {
     private final class Worker: Sendable {
         let body = Mutex<(@Sendable () -> Void)?>(nil)
@@ -14,7 +14,7 @@ final class StandbyThread: Sendable {
     }
 
     private struct State: Sendable {
-        /// Has nothing to do; nil while the last one is at it, for ever perhaps.
+        /// The worker without work; nil while the last one works, possibly for ever.
         var idle: Worker?
         var isStopping = false
     }
@@ -22,7 +22,7 @@ final class StandbyThread: Sendable {
     private let name: String
     private let state = Mutex(State())
 
-    /// `name`: at most 15 bytes. Starts the first thread, which the program can't go on without.
+    /// Starts the first thread; the daemon can't go on without it. `name` has at most 15 bytes.
     init(_ name: String) {
         self.name = name
         let worker = Worker()
@@ -30,8 +30,8 @@ final class StandbyThread: Sendable {
         SystemThread.start(name) { [self] in serve(worker) }.detach()
     }
 
-    /// Runs `body`; false where it has not ended after `timeout`, or where the last one never came
-    /// back and no other thread can be started. What is late goes on behind the caller's back.
+    /// Runs `body`. False where it did not end within `timeout`, or where the last one never came
+    /// back and no other thread can be started. A late `body` goes on in the background.
     func run(timeout: Duration, _ body: @escaping @Sendable () -> Void) -> Bool {
         guard let worker = state.withLock({ $0.idle.take() }) ?? another() else { return false }
         worker.ends.clear()
@@ -40,7 +40,7 @@ final class StandbyThread: Sendable {
         return worker.ends.wait(timeout: timeout)
     }
 
-    /// The idle thread ends; one that is at it, when it comes back.
+    /// Ends the idle thread; a thread at work ends after its work.
     func stop() {
         let worker = state.withLock { state in
             state.isStopping = true

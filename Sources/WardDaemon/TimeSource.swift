@@ -3,19 +3,18 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// The clock that grace periods run on, and its one timer. `nextAlarm` is for the lock thread
-/// alone.
+/// The clock of grace periods, with its only timer. Only the lock thread uses the timer.
 protocol TimeSource: AnyObject, Sendable {
     var now: Duration { get }
-    /// Readable when the alarm is due; -1 where nothing but `Advance` moves the clock.
+    /// Readable when the alarm is due; -1 where only `Advance` moves the clock.
     var alarmDescriptor: Int32 { get }
-    /// Nil: none.
+    /// Sets the alarm; nil for none.
     func setAlarm(at time: Duration?)
-    /// Forgets that the alarm was due.
+    /// Forgets an alarm that was due.
     func clearAlarm()
 }
 
-/// `CLOCK_BOOTTIME`, which runs through suspend, and a timer on it (timerfd_create(2)).
+/// The clock `CLOCK_BOOTTIME`, which runs through suspend, with a timer (timerfd_create(2)).
 final class SystemTime: TimeSource {
     let alarmDescriptor: Int32
 
@@ -31,7 +30,7 @@ final class SystemTime: TimeSource {
     func setAlarm(at time: Duration?) {
         var setting = itimerspec()
         if let time {
-            // A value of zero would disarm it.
+            // The value zero would disarm the timer.
             let wanted = max(time, .nanoseconds(1))
             setting.it_value.tv_sec = Int(wanted.components.seconds)
             setting.it_value.tv_nsec = Int(wanted.components.attoseconds / 1_000_000_000)
@@ -45,7 +44,7 @@ final class SystemTime: TimeSource {
     }
 }
 
-/// A clock that stands still until it is advanced; for tests.
+/// A clock that moves only when it is advanced; for tests.
 final class ManualTime: TimeSource {
     private static let start = Duration.seconds(1)
 
@@ -58,12 +57,12 @@ final class ManualTime: TimeSource {
     let alarmDescriptor: Int32 = -1
 
     var now: Duration { state.withLock { $0.now } }
-    /// How far it was advanced.
+    /// How far the clock was advanced.
     var advanced: Duration { now - ManualTime.start }
     func setAlarm(at time: Duration?) { state.withLock { $0.alarm = time } }
     func clearAlarm() {}
 
-    /// Moves to `end`, or to the alarm before it: then returns true, and the alarm is cleared.
+    /// Moves to `end`, or to an earlier alarm; in that case clears the alarm and returns true.
     func advance(to end: Duration) -> Bool {
         state.withLock { state in
             if let alarm = state.alarm, alarm <= end {

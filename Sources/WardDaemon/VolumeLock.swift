@@ -3,13 +3,12 @@ import WardControl
 import WardSystem
 import WardVolume
 
-/// The exclusive lock on a backing directory: one daemon serves a volume at a time. Held as long as
-/// it lives.
+/// The exclusive lock on a backing directory, so that one daemon at a time serves a volume. Lasts
+/// as long as this value.
 struct VolumeLock: ~Copyable {
     private let hold: VolumeHold
 
-    /// Throws exit code 75, naming the mount point of the first, where the volume is mounted
-    /// already.
+    /// Throws exit code 75, with the other mount point, where the volume is mounted already.
     init(
         volumePath: String, runtimeDirectory: RuntimeDirectory, readOnly: Bool
     ) throws(DaemonError) {
@@ -19,11 +18,11 @@ struct VolumeLock: ~Copyable {
     private static func acquire(
         _ volumePath: String, _ runtimeDirectory: RuntimeDirectory, _ readOnly: Bool
     ) throws(DaemonError) -> VolumeHold {
-        // A daemon that is being replaced needs a moment to go.
+        // A daemon that is being replaced needs a moment to end.
         for _ in 0..<20 {
             do throws(Errno) {
                 let hold = try VolumeHold(volumePath, makesFile: !readOnly)
-                // A store without locks: from another machine or user nothing protects it.
+                // The file system has no locks: mounts from other machines or users go unnoticed.
                 if !hold.isWithoutLocks { return hold }
                 try requireNoOther(volumePath, runtimeDirectory)
                 return hold
@@ -52,7 +51,8 @@ struct VolumeLock: ~Copyable {
         if mounted(volumePath, runtimeDirectory) != nil { throw .wouldBlock }
     }
 
-    /// Where it is mounted: as the mount table says, or, in another mount namespace, a record.
+    /// The error with the present mount point, from the mount table or, for another mount
+    /// namespace, a record. Nil where the volume is not mounted.
     private static func mounted(
         _ volumePath: String, _ runtimeDirectory: RuntimeDirectory
     ) -> DaemonError? {
@@ -68,7 +68,7 @@ struct VolumeLock: ~Copyable {
         }
         guard let record = runtimeDirectory.mounted().first(where: { $0.volume == volumePath })
         else { return nil }
-        // Its mount point may be somebody else's by now.
+        // Another mount may have its mount point by now, so the hint names the volume.
         return mounted(record.mountpoint, volumePath)
     }
 }

@@ -18,13 +18,13 @@ final class WakeDescriptor: Sendable {
         _ = write(rawValue, &one, 8)
     }
 
-    /// Forgets signals so far.
+    /// Forgets the signals so far.
     func clear() {
         var count: UInt64 = 0
         _ = read(rawValue, &count, 8)
     }
 
-    /// Waits for a signal, and forgets it; false when `timeout` was over first.
+    /// Waits for a signal and forgets it; false where `timeout` came first.
     @discardableResult
     func wait(timeout: Duration? = nil) -> Bool {
         var request = pollfd(fd: rawValue, events: Int16(POLLIN), revents: 0)
@@ -39,7 +39,7 @@ final class WakeDescriptor: Sendable {
 }
 
 extension Duration {
-    /// Rounded up, so that a wait is never too short.
+    /// Milliseconds, rounded up so that a wait is never too short.
     var wholeMilliseconds: Int64 {
         components.seconds * 1000
             + (components.attoseconds + 999_999_999_999_999) / 1_000_000_000_000_000

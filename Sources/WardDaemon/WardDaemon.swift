@@ -1,4 +1,5 @@
-// WardDaemon: one process that serves one volume. `Daemon.run` puts keybag, volume, FUSE connection
-// and control socket together and takes them apart again; `LockKeeper` owns the lock state and
-// performs what the state machine asks for; `ControlService` answers calls; `EventHub` remembers
-// and streams what happened.
+// WardDaemon: the process that serves one volume. The function `Daemon.run` puts keybag, volume,
+// FUSE connection and control socket together, and takes them apart again.
+//
+// The type `LockKeeper` owns the lock state and performs the effects of the state machine. Calls
+// are answered by `ControlService`, and events are kept and streamed by `EventHub`.

@@ -3,7 +3,7 @@ import Synchronization
 import WardControl
 import WardSystem
 
-/// A thread that does one thing after another, a bounded number of them waiting.
+/// A thread that does one job after another; the number of waiting jobs is limited.
 final class WorkQueue: Sendable {
     private struct State {
         var work: [@Sendable () -> Void] = []
@@ -21,7 +21,7 @@ final class WorkQueue: Sendable {
         state.withLock { $0.thread = thread }
     }
 
-    /// False where too much is waiting (never so for `always`), or the queue has ended.
+    /// Adds a job. False where too many wait (not checked for `always`), or the queue has ended.
     @discardableResult
     func add(always: Bool = false, _ body: @escaping @Sendable () -> Void) -> Bool {
         let isTaken = state.withLock { state in
@@ -33,10 +33,10 @@ final class WorkQueue: Sendable {
         return isTaken
     }
 
-    /// Forgets what is waiting.
+    /// Drops all waiting jobs.
     func discardWaiting() { state.withLock { $0.work = [] } }
 
-    /// Does what is waiting and ends.
+    /// Does the waiting jobs and ends.
     func stop() {
         let thread = state.withLock { state in
             state.isStopping = true

@@ -3,14 +3,14 @@ import Synchronization
 import WardSystem
 import WardVolume
 
-/// Errors that are told a while after their request was served, so that whoever asks again at once
-/// asks less often.
+/// Sends errors some time after their request was served, so that a program that retries at once
+/// retries less often.
 ///
-/// At the device a thread of its own tells them, which begins with the first one, and no worker is
-/// held up. With a ring, whose replies are its own thread's, the worker waits itself, as long as
-/// another one waits for the requests of its CPU.
+/// At the device a thread of its own sends them, so no worker is held up; it starts with the first
+/// delayed error. With a ring only the worker's own thread may reply. The worker waits itself, for
+/// as long as another worker waits for requests of its CPU.
 final class DelayedReplies<Channel: ReplyChannel>: @unchecked Sendable {
-    // Sendable: what is not constant is behind the mutex.
+    // Sendable: all mutable state is behind the mutex.
     private struct Reply {
         let due: UInt64
         let generation: UInt64
@@ -25,9 +25,9 @@ final class DelayedReplies<Channel: ReplyChannel>: @unchecked Sendable {
         var isEnding = false
     }
 
-    /// More are answered at once: a program may have as many threads as it likes.
+    /// Further errors are sent at once: a program may have any number of threads.
     private static var mostReplies: Int { 4096 }
-    /// How long a worker with a ring may not see that it is needed.
+    /// The longest time for which a waiting ring worker does not look whether it is needed.
     private static var lookNanoseconds: UInt64 { 2_000_000 }
 
     private let refusals: Refusals
@@ -35,7 +35,7 @@ final class DelayedReplies<Channel: ReplyChannel>: @unchecked Sendable {
 
     init(_ refusals: Refusals) { self.refusals = refusals }
 
-    /// Tells the error in so many nanoseconds, or when the gate changes.
+    /// Sends the error after `nanoseconds`, or when the gate changes.
     func complete(_ unique: UInt64, error: Int32, _ channel: Channel, after nanoseconds: UInt64) {
         let generation = refusals.generation
         let due = SystemClock.nanoseconds() &+ nanoseconds
@@ -61,7 +61,7 @@ final class DelayedReplies<Channel: ReplyChannel>: @unchecked Sendable {
         refusals.wake()
     }
 
-    /// On the thread that serves.
+    /// Waits on the serving thread.
     private func wait(until due: UInt64, _ generation: UInt64, _ channel: Channel) {
         while channel.hasCompany {
             let word = refusals.word.value
@@ -91,7 +91,7 @@ final class DelayedReplies<Channel: ReplyChannel>: @unchecked Sendable {
         }
     }
 
-    /// Tells what is left, and ends the thread. Nothing may come after.
+    /// Sends the errors that are left, and ends the thread. No call of `complete` may follow.
     func end() {
         let thread = state.withLock { state in
             state.isEnding = true

@@ -5,11 +5,10 @@ import WardSystem
 /// Replies and notifications by write(2) to a descriptor of `/dev/fuse`: the one the request was
 /// read from.
 struct DeviceChannel: ReplyChannel, @unchecked Sendable {
-    // Sendable: `transport` is used on its own thread only; what goes to another one has none
-    // (`elsewhere`).
+    // Sendable: only the worker's own thread uses `transport`; `elsewhere` leaves it out.
     let descriptor: Int32
-    /// To be told before the program that waits is. Not `unowned(unsafe)`: an array of optional
-    /// ones is misread without optimisation (Swift 6.3).
+    /// Is told of a reply before it goes out. An array of optionals with `unowned(unsafe)` is
+    /// misread without optimisation (Swift 6.3).
     private let transport: Unmanaged<DeviceTransport>?
 
     let holdsUpOthers: Bool

@@ -3,23 +3,22 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// What the worker threads of one connection share.
+/// The state that the workers of one connection share.
 final class DeviceShare: Sendable {
-    /// Blocking reads: the kernel wakes one sleeper for each request.
+    /// For blocking reads: the kernel wakes one sleeping worker for each request.
     let device: Int32
-    /// Non-blocking reads, a clone of `device`; -1 where this user may not open `/dev/fuse` to make
-    /// one. Then `device` itself is non-blocking, and one thread at a time polls it for all.
+    /// For non-blocking reads: a clone of `device`. -1 where this user may not open `/dev/fuse` to
+    /// make one. Then `device` itself is non-blocking, and one worker at a time polls it for all.
     let spinningDevice: Int32
-    /// The number of threads spinning: more than one only steals time from the program that is
-    /// waited for.
+    /// The number of workers that spin: a second one only takes time from the program that waits.
     let spinners = Atomic<Int>(0)
     /// Goes up with each demand to wipe request buffers.
     let wipeDemand = Atomic<UInt64>(0)
     let pollMutex = Mutex<Void>(())
     let alone: LoneServing
-    /// Of every worker, before it has served.
+    /// The pace that every worker starts with.
     let pace: ServingPace
-    /// CPUs of this machine.
+    /// The CPUs of this machine.
     let cpus: Int
     var maySpin: Bool { cpus > 1 }
 
@@ -42,33 +41,35 @@ final class DeviceShare: Sendable {
 
 /// Requests from `/dev/fuse`: a short non-blocking spin while there is traffic, then sleep.
 ///
-/// A request that finds a spinning thread costs no wake-up, which is most of the price of a small
-/// one (measured: 1.7 times the requests). Spinning is for the worker that just served one, for
-/// some 50 µs, and only while it pays: each vain spin lowers `credit`, each request that arrives
-/// soon enough raises it, so an idle mount uses no processor time. Nor does it spin where as many
-/// programs ask as there are CPUs, which it would take one of, or after a request that took long:
-/// what a wake-up costs is little beside that.
+/// A request that finds a spinning worker costs no wake-up, and a wake-up is most of the cost of a
+/// small request. Only a worker that just served a request spins, for some 50 µs, and only while
+/// spinning pays. Each vain spin lowers `credit`, each request that comes soon enough raises it. So
+/// an idle mount uses no CPU time. A worker does not spin while as many programs ask as there are
+/// CPUs: it would take one of these. It does not spin after a slow request either: a wake-up costs
+/// little beside that.
 ///
-/// A worker that has served many requests in a row, each quickly, serves alone (`LoneServing`):
-/// others that sleep at the device would be woken for each of them. Where it may, it gives way to
-/// the program that asks, and follows it (`ProgramFollowing`): then it need not spin.
+/// A worker that served many requests in a row quickly becomes the sole worker (`LoneServing`). For
+/// each request the kernel would wake one of the other workers that sleep at the device. Where
+/// allowed, the sole worker yields to the program that asks and follows it (`ProgramFollowing`).
+/// Then it need not spin.
 ///
-/// A worker holds the content of no request but the one it serves, and none while it sleeps or
-/// waits for a sync.
+/// A worker holds the content of the request that it serves and of no other. It holds none while it
+/// sleeps or waits for a sync.
 final class DeviceTransport: RequestTransport {
     private static let spinNanoseconds: UInt64 = 50_000
     private static let highestCredit = 16
-    /// How long FORGETs are let come together. One that follows an unlink frees a node, and nobody
-    /// waits for that.
+    /// How long a worker waits after a FORGET for more of them. A FORGET after an unlink frees a
+    /// node, and no program waits for that.
     private static let gatheringMicroseconds: UInt32 = 2000
-    /// Requests after which whoever still sleeps at the device is sent away again.
+    /// After so many requests the sole worker again interrupts the workers that still sleep at the
+    /// device.
     private static let requestsBetweenReminders: UInt32 = 256
     /// A request's header and structure, and whole pages.
     static let bufferBytes = Negotiation.maximumTransferBytes + 4096
 
     let wipeProgress: WipeProgress
     private let share: DeviceShare
-    /// Which of the workers this is.
+    /// This worker's number.
     private let number: Int
     private let maySpin: Bool
     private let gathersForgets: Bool
@@ -81,32 +82,33 @@ final class DeviceTransport: RequestTransport {
     private var pace: ServingPace
     private var isAlone = false
     private var requestsAlone: UInt32 = 0
-    /// Those of them that a program waited for.
+    /// The requests among `requestsAlone` that a program waited for.
     private var requestsAwaited: UInt32 = 0
-    /// Of what is served alone.
+    /// The mix of requests since this worker became the sole worker.
     private var mix = RequestMix()
-    /// Beside the request that came before this one.
+    /// Another request was queued at the device when the previous one came.
     private var wasAnotherThere = false
-    /// Whoever asked for that one, gettid(2).
+    /// The thread that made the previous request, gettid(2).
     private var lastProgram: UInt32 = 0
     private var following = ProgramFollowing()
     private var programs = RecentPrograms()
-    /// The request that came last was answered, as far as this worker's pace goes.
+    /// The last request was answered, and `pace` knows it.
     private var wasAnswered = false
-    /// A request came since the last sleep.
+    /// A request came since this worker last slept.
     private var hasServed = false
-    /// The last one that came was FORGET.
+    /// The last request was a FORGET.
     private var hasForgotten = false
-    /// In the course of the last request.
+    /// The last request waited for a sync.
     private var hasSynced = false
-    /// Called before this worker sleeps or syncs, and on demand: leave nothing of what was served.
+    /// Called before this worker sleeps or syncs, and on demand: wipes the rest of what the worker
+    /// served.
     var willSleep: () -> Void = {}
 
     /// Throws `ENOMEM` where there is no memory for the buffer.
     ///
-    /// `maySpin`: whether small requests are to be expected; without, it sleeps for each.
-    /// `gathersForgets`: nothing comes that a program waits for, so that after a FORGET more of
-    /// them are let come together, and the thread is not woken for each.
+    /// `maySpin`: small requests are expected; without it the worker sleeps before each request.
+    /// `gathersForgets`: no program waits for the requests that come here. So after a FORGET the
+    /// worker waits for more of them, and is not woken for each.
     init(
         _ share: DeviceShare, number: Int, _ wipeProgress: WipeProgress, maySpin: Bool = true,
         gathersForgets: Bool = false
@@ -174,7 +176,7 @@ final class DeviceTransport: RequestTransport {
         wasAnswered = false
         guard isAlone else { return }
         if !share.alone.isServed(by: number) {
-            // Something took too long, and the others went back to work.
+            // A request took too long, and the other workers serve again.
             serveWithOthers()
         } else if pace.needsOthers {
             isAlone = false
@@ -185,19 +187,20 @@ final class DeviceTransport: RequestTransport {
         }
     }
 
-    /// After somebody else has ended it that this one served alone.
+    /// Another thread ended this worker's turn as sole worker.
     private func serveWithOthers() {
         isAlone = false
         pace = share.pace
         following.end()
     }
 
-    /// Before the answer goes out: the program, which goes first, is not what takes long.
+    /// Called before the answer goes out. The program runs first after that, and its time must not
+    /// count as this worker's.
     func noteAnswer() {
         guard isAlone, pace.isServing else { return }
         pace.end(SystemClock.nanoseconds())
         wasAnswered = true
-        // Where it took too long another one may serve alone by now.
+        // After a slow request another worker may be the sole one by now.
         if share.alone.isServed(by: number) { share.alone.noteBeat(isServing: false) }
     }
 
@@ -206,18 +209,19 @@ final class DeviceTransport: RequestTransport {
         var hadWaited = hadWaited
         let now = SystemClock.nanoseconds()
         programs.note(header.pid, at: now)
-        // While nothing came the watch has ended it.
+        // The watch ended this worker's turn while no request came.
         if isAlone, !share.alone.isServed(by: number) { serveWithOthers() }
         if isAlone {
-            // To one that is followed a request comes when the program is let wait for it, whoever
-            // looks: what had waited was there beside the one before.
+            // A followed program's request is always queued before the worker looks. So only a
+            // second queued request shows that one had to wait.
             let wasFollowing = following.isOn
             let hadCompany = noteCompany(header)
             if wasFollowing { hadWaited = hadCompany }
         }
-        // Of two programs one is served while the other one computes.
+        // Two programs take turns: one computes while the other is served. So a request that waited
+        // does not mean that one worker is too few.
         if programs.takesTurns { hadWaited = false }
-        // Following the program is not part of serving it.
+        // The time to follow the program does not count as serving.
         let start = isAlone ? SystemClock.nanoseconds() : now
         pace.begin(
             start, hadWaited: hadWaited, isSync: request.isSync, isLarge: request.isLarge)
@@ -237,8 +241,8 @@ final class DeviceTransport: RequestTransport {
         }
     }
 
-    /// Follows the program while requests come one after the other. Whether this one was there
-    /// beside the one before.
+    /// Follows the program while requests come one after the other. Returns whether this request
+    /// was queued already when the previous one came.
     private func noteCompany(_ header: fuse_in_header) -> Bool {
         guard share.alone.mayGiveWay.load(ordering: .relaxed) else {
             following.end()
@@ -247,13 +251,13 @@ final class DeviceTransport: RequestTransport {
         let hadCompany = wasAnotherThere
         switch fuse_opcode(rawValue: header.opcode) {
         case FUSE_RELEASE, FUSE_RELEASEDIR, FUSE_FORGET, FUSE_BATCH_FORGET, FUSE_INTERRUPT:
-            // Nobody waits for them.
+            // No program waits for these.
             wasAnotherThere = false
             return false
         default: break
         }
         let wasSerial = mix.isSerial
-        // One program may have more of them there: that is for the pace to judge.
+        // One program may have several requests queued: `pace` judges that.
         mix.note(isShared: hadCompany && header.pid != lastProgram)
         wasAnotherThere = isAnotherThere()
         lastProgram = header.pid
@@ -281,7 +285,7 @@ final class DeviceTransport: RequestTransport {
         share.alone.wantsToGiveWay.store(wants, ordering: .relaxed)
     }
 
-    /// Beside the request that has come, or is being served.
+    /// Whether another request is queued, beside the one that came or is being served.
     private func isAnotherThere() -> Bool {
         let descriptor = share.spinningDevice >= 0 ? share.spinningDevice : share.device
         var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
@@ -300,7 +304,7 @@ final class DeviceTransport: RequestTransport {
     private func receive(_ descriptor: Int32) -> Outcome {
         let count = read(descriptor, buffer, DeviceTransport.bufferBytes)
         if count > 0 {
-            // Whatever this one waits for, it waits with its own content alone.
+            // While this request waits for anything, the buffer holds only its own content.
             if dirtyBytes > count { explicit_bzero(buffer + count, dirtyBytes - count) }
             dirtyBytes = count
             guard let request = Request(UnsafeRawBufferPointer(start: buffer, count: count)) else {
@@ -316,8 +320,8 @@ final class DeviceTransport: RequestTransport {
         }
     }
 
-    /// What the protocol does not foresee is waited out, but not for ever: a daemon that serves
-    /// nothing had better end.
+    /// Handles an error that the protocol does not foresee: tries again, at most a thousand times
+    /// in a row. A daemon that serves nothing should end.
     private func strange() -> Outcome {
         strangeErrors += 1
         return strangeErrors > 1000 ? .ended : .nothing
@@ -352,11 +356,11 @@ final class DeviceTransport: RequestTransport {
             willSleep()
         }
         wipeProgress.met.store(.max, ordering: .sequentiallyConsistent)
-        // A demand made meanwhile is met when this worker comes round again.
+        // A wipe that is demanded meanwhile is done when this worker wakes up.
         defer { wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent) }
         if share.alone.isServedByOther(than: number) {
             share.alone.rest(number) { isAnotherThere() }
-            // How it kept up before says nothing any more.
+            // The old pace says nothing about the time after the rest.
             pace = share.pace
             return .nothing
         }
@@ -378,7 +382,8 @@ final class DeviceTransport: RequestTransport {
         return outcome
     }
 
-    /// poll(2) wakes everybody who waits, so only one does; the others queue behind it.
+    /// poll(2) wakes every thread that polls. So one worker polls, and the others wait for the
+    /// mutex.
     private func pollAndReceive() -> Outcome {
         share.pollMutex.withLock { _ in
             if share.alone.isServedByOther(than: number) { return }
@@ -392,7 +397,7 @@ final class DeviceTransport: RequestTransport {
 
     // MARK: Wiping
 
-    /// Within a request of which nothing in the buffer is needed any more, before it waits for a
+    /// Called within a request that needs nothing in the buffer any more, before it waits for a
     /// disk: a lock need not wait for that.
     func willSync() {
         leaveNothing()

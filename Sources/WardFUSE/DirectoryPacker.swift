@@ -1,12 +1,12 @@
 import CWardLinux
 import WardVolume
 
-/// Packs directory entries into a reply, as `fuse_dirent` or `fuse_direntplus` with the name behind
-/// it, each filled up to a multiple of eight bytes.
+/// Packs directory entries into a reply: a `fuse_dirent` or `fuse_direntplus` with the name behind
+/// it, each padded to a multiple of eight bytes.
 struct DirectoryPacker: DirectorySink {
     private let buffer: UnsafeMutableRawBufferPointer
     private let policy: CachePolicy
-    /// READDIRPLUS: each entry is preceded by its look-up.
+    /// READDIRPLUS: the result of a look-up precedes each entry.
     private let withEntries: Bool
     private(set) var count = 0
 
@@ -31,7 +31,7 @@ struct DirectoryPacker: DirectorySink {
             ino: inode, off: nextOffset, namelen: UInt32(truncatingIfNeeded: name.count), type: type
         )
         if withEntries {
-            // Node ID 0: listed, not looked up.
+            // Node ID 0: the entry is listed, not looked up.
             let entryOut = entry.map { fuse_entry_out($0, policy) } ?? fuse_entry_out()
             start.storeBytes(
                 of: fuse_direntplus(entry_out: entryOut, dirent: dirent), as: fuse_direntplus.self)

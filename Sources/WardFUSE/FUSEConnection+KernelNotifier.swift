@@ -3,9 +3,10 @@ import Glibc
 import WardSystem
 import WardVolume
 
-/// Messages that tell the kernel to forget. The kernel answers ENOENT for what it does not know
-/// (any more), which is as good; `serve` keeps running meanwhile, because the kernel may send
-/// writes before it lets go of pages.
+/// Messages that tell the kernel to forget.
+///
+/// The kernel answers ENOENT for a node or name that it does not know, which is as good. Requests
+/// must be served meanwhile: the kernel may send writes before it drops pages.
 extension FUSEConnection: KernelNotifier {
     public func invalidateContent(of node: NodeID) {
         // Offset 0, length 0: to the end.
@@ -31,14 +32,14 @@ extension FUSEConnection: KernelNotifier {
         message.append(contentsOf: name)
         message.append(0)
         _ = message.withUnsafeBytes { DeviceChannel(descriptor: share.device).send($0) }
-        // A listing may be kept although its names were never looked up.
+        // The kernel may keep a listing whose names it never looked up.
         invalidateContent(of: parent)
     }
 
     /// Kernels before 6.16 write mapped pages back from copies (fs/fuse/file.c,
-    /// `fuse_writepages_fill`): the page itself is clean at once, an invalidation drops it without
-    /// waiting, and its WRITE may still be in the kernel's queue. A WRITE that comes after the gate
-    /// is closed would be lost, so the gate waits until the kernel has no request left.
+    /// `fuse_writepages_fill`). The page itself is clean at once, and an invalidation drops it
+    /// without waiting. Its WRITE may still be in the kernel's queue. A WRITE that comes after the
+    /// gate is closed would be lost, so the gate waits until the kernel has no request left.
     public func awaitWriteBacks(until end: Duration) {
         guard negotiation.minorVersion < Negotiation.minorVersionOfWriteBackInPlace else { return }
         repeat {

@@ -5,18 +5,18 @@ import WardVolume
 
 /// Serving by FUSE over io_uring.
 extension FUSEConnection {
-    /// What requests come by; until `serve` is called, what was agreed on.
+    /// How requests come; before `serve`, how kernel and daemon agreed that they come.
     public var transport: FUSETransport { usesRing.load(ordering: .relaxed) ? .ioUring : .device }
 
-    /// What the kernel answered that the protocol does not foresee, or why there is nobody to
-    /// serve; the connection was aborted for it.
+    /// The kernel's answer that the protocol does not foresee, or why no worker could serve. The
+    /// connection was aborted for it.
     public var servingError: Errno? {
         let result = strangeResult.load(ordering: .relaxed)
         return result == 0 ? nil : Errno(rawValue: 0 &- result)
     }
 
-    /// Returns when the kernel has ended the connection, or it was cut off; false where the rings
-    /// can't be had, at once: the kernel sends requests to the device then.
+    /// Returns when the kernel has ended the connection, or it was cut off. Returns false at once
+    /// where there are no rings: the kernel then sends requests to the device.
     func serveByRing(_ volume: Volume) -> Bool {
         let refusal: RingRefusal
         do throws(Errno) {
@@ -53,7 +53,8 @@ extension FUSEConnection {
         return true
     }
 
-    /// Makes the kernel send requests to the device; as `serveByRing` where it doesn't.
+    /// Makes the kernel send requests to the device, and returns false. Where the kernel does not,
+    /// cuts the connection off and returns true.
     private func decline(_ refusal: RingRefusal) -> Bool {
         do throws(Errno) {
             try refusal.refuse(share.device)
@@ -65,14 +66,14 @@ extension FUSEConnection {
         }
     }
 
-    /// So that nobody waits for ever, the connection ends.
+    /// Ends the connection, so that no program waits for ever.
     func cutOff(_ error: Errno) {
         strangeResult.store(0 &- error.rawValue, ordering: .relaxed)
         abort()
     }
 
-    /// What still comes by the device: FORGET and INTERRUPT, and what was asked before the rings
-    /// were there.
+    /// Serves the requests that still come by the device: FORGET and INTERRUPT, and requests from
+    /// before the rings.
     private func serveAside(_ volume: Volume) {
         let syncs = SyncPool<DeviceChannel>(volume, workers: 1)
         let progress = WipeProgress()

@@ -11,21 +11,22 @@ import WardVolume
 public final class FUSEConnection: Sendable {
     /// The canonical path of the mount point.
     public let mountPoint: String
-    /// The connection's number: the directory of `/sys/fs/fuse/connections`, and the minor number
+    /// The connection's number: its directory in `/sys/fs/fuse/connections`, and the minor number
     /// of the mount's device.
     public let connectionID: UInt32
     let share: DeviceShare
     let negotiation: Negotiation
     let policy: CachePolicy
-    /// `abort` under `/sys/fs/fuse/connections`, -1 where it can't be opened. Opened while it is
-    /// sure whose it is: numbers come back, but an open file keeps to its connection
-    /// (fs/fuse/control.c). And no program can use up the descriptor that is needed when the
-    /// connection has to be cut.
+    /// `abort` under `/sys/fs/fuse/connections`; -1 where it can't be opened.
+    ///
+    /// It is opened while the number is certainly this connection's: the kernel reuses numbers, but
+    /// an open file keeps its connection (fs/fuse/control.c). So a program that uses up all
+    /// descriptors can't keep ward from cutting the connection.
     private let abortFile: Int32
     let counts = RequestCounts()
-    /// Those that read from the device.
+    /// The workers that read from the device.
     let workers = Mutex<[WipeProgress]>([])
-    /// While it is served by FUSE over io_uring.
+    /// The workers of the rings, while FUSE over io_uring serves this connection.
     let ring = Mutex<RingWorkers?>(nil)
     let usesRing: Atomic<Bool>
     let strangeResult = Atomic<Int32>(0)
@@ -50,15 +51,15 @@ public final class FUSEConnection: Sendable {
 
     // MARK: Mounting
 
-    /// Finds out whether `mount` would be refused, without touching anything. Throws what `mount`
-    /// would.
+    /// Checks whether `mount` would be refused, without touching anything. Throws what `mount`
+    /// would throw.
     public static func check(_ options: FUSEMountOptions) throws(FUSEError) {
         try Mounting.check(options)
         _ = try MountPoint(checking: options.mountPoint)
     }
 
-    /// Mounts: mount(2) as root, through `fusermount3` otherwise. A mount left by a daemon that
-    /// died is detached first; nothing is touched before everything that can be checked was.
+    /// Mounts: mount(2) as root, through `fusermount3` otherwise. First detaches a mount whose
+    /// daemon died. Makes all checks before it touches anything.
     public static func mount(_ options: FUSEMountOptions) throws(FUSEError) -> FUSEConnection {
         try Mounting.check(options)
         let point = try MountPoint(checking: options.mountPoint)
@@ -119,7 +120,7 @@ public final class FUSEConnection: Sendable {
             }
             let channel = DeviceChannel(descriptor: device)
             if offer.major > UInt32(FUSE_KERNEL_VERSION) {
-                // The kernel is to ask again in the version we speak.
+                // Tells the kernel to ask again in the version that ward speaks.
                 var reply = fuse_init_out()
                 reply.major = UInt32(FUSE_KERNEL_VERSION)
                 reply.minor = UInt32(FUSE_KERNEL_MINOR_VERSION)
@@ -151,9 +152,11 @@ public final class FUSEConnection: Sendable {
         }
     }
 
-    /// Whether the rings are to be used where the kernel offers them. What this process may not
-    /// have is not asked for: the kernel would hold back every request until it is there, and
-    /// `Mounting.check` has told who insists.
+    /// Whether to use the rings where the kernel offers them.
+    ///
+    /// If the options leave the choice, this is false where the process can't have rings. The
+    /// kernel would hold back all requests until there are some. If they demand io_uring,
+    /// `Mounting.check` has looked before.
     private static func usesRing(_ options: FUSEMountOptions) -> Bool {
         guard options.transport == nil else { return options.transport == .ioUring }
         return (try? RingTransport.check()) != nil && CPUs.read() != nil
@@ -168,8 +171,8 @@ public final class FUSEConnection: Sendable {
         _ = withUnsafeBytes(of: &message) { channel.send($0) }
     }
 
-    /// The kernel takes INIT's read-ahead as an upper bound on its own 128 KiB; only root may raise
-    /// that.
+    /// Raises the mount's read-ahead. The kernel takes that of INIT as an upper bound on its own
+    /// 128 KiB, which only root may raise.
     private static func raiseReadAhead(of minor: UInt32) {
         guard
             let file = try? OwnedDescriptor(
@@ -187,21 +190,21 @@ public final class FUSEConnection: Sendable {
             }
             Syscall.close(clone)
         }
-        // /dev/fuse is not for this user: one descriptor for both, non-blocking.
+        // This user may not open /dev/fuse: one non-blocking descriptor serves for both.
         _ = ward_fcntl_int(device, F_SETFL, ward_fcntl_int(device, F_GETFL, 0) | O_NONBLOCK)
         return DeviceShare(device: device, spinningDevice: -1)
     }
 
     // MARK: Serving
 
-    /// How many threads are worth while on this machine.
+    /// The number of worker threads that suits this machine.
     public static var usualThreads: Int {
         max(2, min(8, Int(sysconf(Int32(_SC_NPROCESSORS_ONLN))) * 2))
     }
 
-    /// Serves `volume` on `threads` threads of its own and returns when the kernel has ended the
-    /// connection: unmounted or aborted. Called once. Over io_uring there are as many threads as
-    /// the machine has CPUs for.
+    /// Serves `volume` on `threads` threads of its own. Returns when the kernel has ended the
+    /// connection: it was unmounted or aborted. To be called once. Over io_uring the number of
+    /// threads follows the number of CPUs.
     public func serve(_ volume: Volume, threads: Int) {
         if negotiation.usesRing {
             if serveByRing(volume) { return }
@@ -214,8 +217,8 @@ public final class FUSEConnection: Sendable {
         let progress = (0..<count).map { _ in WipeProgress() }
         workers.withLock { $0 = progress }
         defer { workers.withLock { $0 = [] } }
-        // The first worker has a thread of its own too: its name and its deafness to signals; if
-        // there are no threads to be had, this one serves. Its memory comes before that of the
+        // The first worker has a thread of its own, too, with its name and without signals. If no
+        // thread can be started, this one serves. The first worker gets its memory before the
         // others.
         let start = WorkerStart()
         let first = try? SystemThread("ward-fuse-0") { [self] in
@@ -272,20 +275,20 @@ public final class FUSEConnection: Sendable {
         }
     }
 
-    /// Requests of the kernel since the mount, by the names of linux/fuse.h; those that never came
-    /// are left out.
+    /// Requests of the kernel since the mount, by the names of linux/fuse.h, without those that
+    /// never came.
     public var requestCounts: [(name: String, count: Int)] { counts.all }
 
-    /// Makes ordinary threads of workers that let programs go first, for some time from now on:
-    /// before anybody waits for one of them who must not wait long.
+    /// Makes ordinary threads of the workers that yield, and keeps them so for some time. Called
+    /// before a wait for a worker that must be short.
     public func stopGivingWay() {
         share.alone.pauseGivingWay(nanoseconds: GivingWay.pauseAtLockNanoseconds)
         ring.withLock { $0 }?.stopGivingWay()
     }
 
-    /// Wipes what earlier requests left in the workers' buffers: content of files whose class was
-    /// just evicted. Workers that sleep did it before; returns false where a worker was still at
-    /// its request when `timeout` was over.
+    /// Wipes content of earlier requests from the workers' buffers: their class was just evicted. A
+    /// worker that sleeps has done so already. False: a worker was still serving a request after
+    /// `timeout`.
     @discardableResult
     public func wipeRequestBuffers(timeout: Duration = .seconds(1)) -> Bool {
         let deadline = SystemClock.monotonic() + timeout
@@ -299,9 +302,9 @@ public final class FUSEConnection: Sendable {
 
     // MARK: Ending
 
-    /// Unmounts; `serve` returns once the kernel has. `lazy`: at once, even while files are open.
-    /// Nothing happens where it is not mounted any more. From a thread that serves no requests.
-    /// Throws `.busy` while something is in use.
+    /// Unmounts; `serve` returns once the kernel has done it. `lazy`: at once, even while files are
+    /// open. Does nothing if it is not mounted any more. Call it from a thread that serves no
+    /// requests. Throws `.busy` while a program uses the mount.
     public func unmount(lazy: Bool) throws(FUSEError) {
         guard isMounted else { return }
         try Unmounting.unmount(mountPoint, lazy: lazy)
@@ -314,8 +317,8 @@ public final class FUSEConnection: Sendable {
     }
 
     /// Cuts the connection: every request, waiting or to come, fails with ECONNABORTED or ENOTCONN,
-    /// and `serve` returns. The mount stays, dead, until it is unmounted. False where there is no
-    /// way to do it: no `/sys/fs/fuse/connections` and not root.
+    /// and `serve` returns. The dead mount stays until it is unmounted. False where that is not
+    /// possible: no `/sys/fs/fuse/connections` and not root.
     @discardableResult
     public func abort() -> Bool {
         var one = UInt8(ascii: "1")
@@ -323,14 +326,14 @@ public final class FUSEConnection: Sendable {
         return geteuid() == 0 && isMounted && forceAbort()
     }
 
-    /// A descriptor to which a write cuts this connection and no other; nil where there is none.
-    /// For a helper process.
+    /// A descriptor for a helper process: a write to it cuts this connection and no other. Nil
+    /// where there is none.
     public var abortDescriptor: Int32? { abortFile >= 0 ? abortFile : nil }
 
-    /// Requests that the kernel has and that are not answered yet, those it has not handed out
-    /// included; nil where it does not tell.
+    /// The number of requests that the kernel has and that are not answered, with those that it has
+    /// not handed out. Nil where the kernel does not tell.
     var requestsWaiting: Int? {
-        // It tells a number once: opened each time.
+        // An open file tells the number once, so it is opened each time.
         guard
             let file = try? OwnedDescriptor(
                 opening: "/sys/fs/fuse/connections/\(connectionID)/waiting", O_RDONLY)
@@ -341,8 +344,8 @@ public final class FUSEConnection: Sendable {
             String(decoding: text.prefix(count).prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self))
     }
 
-    /// Where the control file system is not mounted (containers): MNT_FORCE aborts the connection
-    /// first, and where that succeeds in unmounting too, so much the better.
+    /// Aborts where the control file system is not mounted (containers). MNT_FORCE aborts the
+    /// connection first, and may then unmount it, too.
     private func forceAbort() -> Bool {
         umount2(mountPoint, Int32(MNT_FORCE) | Unmounting.umountNoFollow) == 0
             || ward_errno() == EBUSY

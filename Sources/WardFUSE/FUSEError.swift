@@ -2,6 +2,7 @@ import WardSystem
 
 /// Why a volume could not be mounted or unmounted, and what helps.
 public struct FUSEError: Error, Sendable, CustomStringConvertible {
+    /// The kind of failure.
     public enum Code: Sendable, Equatable {
         /// The kernel has no FUSE here: no `/dev/fuse`.
         case noDevice
@@ -11,20 +12,20 @@ public struct FUSEError: Error, Sendable, CustomStringConvertible {
         case mountPointMissing
         /// The mount point is not a directory.
         case notADirectory
-        /// The mount point has something in it.
+        /// The mount point is not empty.
         case notEmpty
-        /// Something is mounted there, or in use there (for unmounting: open files).
+        /// Another mount is there already, or (for unmounting) a program has files open there.
         case busy
-        /// `allow_other` is not permitted to ordinary users on this machine.
+        /// This machine does not let ordinary users set `allow_other`.
         case allowOtherForbidden
         /// The kernel's FUSE is older than 7.31 (Linux 5.4).
         case kernelTooOld
-        /// The kernel or `fusermount3` said no.
+        /// The kernel or `fusermount3` refused.
         case refused
     }
 
     public let code: Code
-    /// What was attempted: "mount", "unmount".
+    /// The attempted action: "mount on", "unmount".
     public let action: String
     public let path: String
     /// Why, in a few words.

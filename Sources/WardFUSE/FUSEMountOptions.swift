@@ -2,16 +2,16 @@
 public struct FUSEMountOptions: Sendable {
     /// An empty directory.
     public var mountPoint: String
-    /// What `/proc/self/mounts` shows as the source: the volume's path.
+    /// The source in `/proc/self/mounts`: the volume's path.
     public var fileSystemName: String
-    /// Whether users other than the one who mounts may use it (`allow_other`).
+    /// Whether users other than the one who mounts may use the mount (`allow_other`).
     public var allowOther: Bool
     public var readOnly: Bool
-    /// Whether somebody else may change the backing directory while it is mounted: then the
-    /// kernel's caches expire after a second, and pages are dropped at every open.
+    /// Whether other machines or programs may change the backing directory while it is mounted.
+    /// Then the kernel's caches expire after a second, and pages are dropped at every open.
     public var sharedStorage: Bool
-    /// What requests are to come by; mounting fails where it can't be had. Nil: the fastest there
-    /// is.
+    /// How requests are to come; mounting fails where that is not possible. Nil: the fastest way
+    /// there is.
     public var transport: FUSETransport?
 
     public init(

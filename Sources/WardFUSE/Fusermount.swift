@@ -7,7 +7,7 @@ import WardSystem
 struct Fusermount {
     let program: String
 
-    /// Nil where it is not installed.
+    /// Finds the helper; nil where it is not installed.
     static func find() -> Fusermount? {
         var directories = ["/usr/bin", "/bin", "/usr/local/bin"]
         if let path = getenv("PATH") {
@@ -21,10 +21,10 @@ struct Fusermount {
         return nil
     }
 
-    /// What it came to: nil for success, else what it complained about.
+    /// The complaint of the helper; nil for success.
     typealias Complaint = String
 
-    /// Mounts and returns the descriptor of `/dev/fuse`, which it sends over a socket
+    /// Mounts, and returns the descriptor of `/dev/fuse`, which the helper sends over a socket
     /// (`SCM_RIGHTS`).
     func mount(_ options: [String], on mountPoint: String) throws(FUSEError) -> Int32 {
         var ends: (Int32, Int32) = (-1, -1)
@@ -71,7 +71,7 @@ struct Fusermount {
 
     // MARK: Running it
 
-    /// Runs it to its end: nil, or the last line it wrote on its standard error.
+    /// Runs the helper to its end. Returns nil, or the last line of its standard error.
     private func run(_ arguments: [String], communication: Int32?) throws(Errno) -> Complaint? {
         let (reading, writing) = try Syscall.pipe()
         let output = OwnedDescriptor(adopting: reading)
@@ -80,7 +80,8 @@ struct Fusermount {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
-        // The sources lie above the targets, so that none is overwritten before it is copied.
+        // The copies have numbers above the targets, so that dup2 overwrites none before it is
+        // used.
         let errorCopy = OwnedDescriptor(
             adopting: try Syscall.check { ward_fcntl_int(writing, F_DUPFD_CLOEXEC, 10) })
         posix_spawn_file_actions_adddup2(&actions, errorCopy.rawValue, STDERR_FILENO)
@@ -92,7 +93,7 @@ struct Fusermount {
             posix_spawn_file_actions_adddup2(&actions, copy, 3)
             environment.append("_FUSE_COMMFD=3")
         }
-        // Our workers block all signals; the helper should not.
+        // The workers block all signals; the helper should not.
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }
@@ -114,7 +115,7 @@ struct Fusermount {
         let text = try Fusermount.readAll(output.rawValue)
         var status: Int32 = 0
         while waitpid(child, &status, 0) < 0 {
-            // Somebody collects all children of this process: all we know is what it wrote.
+            // Other code of this process collected the child: only its output tells how it went.
             if ward_errno() != EINTR { return text.isEmpty ? nil : Fusermount.lastLine(text) }
         }
         if ward_wifexited(status) != 0, ward_wexitstatus(status) == 0 { return nil }
@@ -132,7 +133,7 @@ struct Fusermount {
         }
     }
 
-    /// The last line, without the program's name before it.
+    /// Returns the last line, without the program's name before it.
     static func lastLine(_ text: [UInt8]) -> String {
         guard let line = text.split(separator: UInt8(ascii: "\n")).last else { return "" }
         let message = String(decoding: line, as: UTF8.self)
@@ -140,7 +141,8 @@ struct Fusermount {
         return message.hasPrefix(name) ? String(message.dropFirst(name.count)) : message
     }
 
-    /// unix(7): one descriptor beside one byte; nil where the other end closed without sending one.
+    /// Receives one descriptor beside one byte, unix(7). Nil where the other end closed without
+    /// sending one.
     private static func receiveDescriptor(_ socket: Int32) -> Int32? {
         // cmsghdr {size_t length; int level; int type}, then the descriptor;
         // CMSG_SPACE(sizeof(int)) is 24.

@@ -3,23 +3,22 @@ import Glibc
 import Synchronization
 import WardSystem
 
-// Workers of FUSE over io_uring that let every program go first (`SCHED_IDLE`, sched(7)), decision
-// 0068.
+// Workers that yield to every program (`SCHED_IDLE`, sched(7)), decision 0068.
 //
-// A program that is woken while its worker still runs is put on another CPU, where that has nothing
-// to do (`select_idle_sibling`, kernel/sched/fair.c): each answer would move it, and each move
-// costs more than the request. A CPU that runs nothing but SCHED_IDLE counts as one with nothing to
-// do, so beside such a worker the program stays where it is.
+// When a program is woken while its worker still runs, the scheduler puts it on an idle CPU
+// (`select_idle_sibling`, kernel/sched/fair.c). Each answer would move the program, and a move
+// costs more than the request. A CPU that runs only SCHED_IDLE threads counts as idle, so beside
+// such a worker the program stays where it is.
 
-/// Whether the requests of a queue come one after the other.
+/// Tells whether the requests of a queue come one after the other.
 ///
-/// Those of several programs at once had better be spread over the CPUs: a worker gives way only
-/// while they don't.
+/// Requests of several programs at once should be spread over the CPUs: a worker yields only while
+/// they come one after the other.
 struct RequestMix {
-    /// Requests after which a worker may give way, and of which so many must have had company at
-    /// most.
+    /// The window, in requests, before a worker may yield: less than `fewShared` of them may be
+    /// shared.
     private static let longWindow = 64
-    /// Those after which it does not any more, and so many of them must have had company at least.
+    /// The window while the worker yields: `fewShared` shared requests in it end that.
     private static let shortWindow = 16
     private static let fewShared = 4
 
@@ -27,7 +26,7 @@ struct RequestMix {
     private var requests = 0
     private var shared = 0
 
-    /// `isShared`: while another one of the queue is served.
+    /// `isShared`: another request of the queue is being served.
     @inline(__always)
     mutating func note(isShared: Bool) {
         requests += 1
@@ -40,19 +39,19 @@ struct RequestMix {
     }
 }
 
-/// What a thread has had of the CPUs, proc(5).
+/// A thread's use of the CPUs, proc(5).
 struct ThreadUse: Equatable {
-    /// It runs, or would if it were let.
+    /// The thread runs, or waits only for a CPU.
     var isRunnable: Bool
-    /// How long it ran, to this moment; how long it waited before it did, up to the last time that
-    /// it was let; nanoseconds. And how often it was.
+    /// The time on a CPU until now. The time waiting for a CPU, until the thread last got one; how
+    /// often it did.
     var nanoseconds: UInt64
     var waitedNanoseconds: UInt64 = 0
     var turns: UInt64
 
-    /// Of a thread of this process; nil where the system does not tell.
+    /// Reads the use of a thread of this process; nil where the system does not tell.
     static func read(ofThread thread: Int32) -> ThreadUse? {
-        // "1234 (name) R 1 …": the name may hold anything.
+        // "1234 (name) R 1 …": the name may hold any character.
         guard let status = text("/proc/self/task/\(thread)/stat"),
             let close = status.lastIndex(of: UInt8(ascii: ")")), close + 2 < status.endIndex,
             let numbers = text("/proc/self/task/\(thread)/schedstat")
@@ -69,7 +68,8 @@ struct ThreadUse: Equatable {
             waitedNanoseconds: waited, turns: turns)
     }
 
-    /// By its clock, which goes on while it runs; what proc(5) tells grows with the kernel's ticks.
+    /// Reads the thread's CPU clock, which is exact; the time in proc(5) grows with the kernel's
+    /// ticks.
     private static func nanoseconds(ofThread thread: Int32) -> UInt64? {
         // CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED of linux/posix-timers.h, as
         // pthread_getcpuclockid(3) makes them.
@@ -87,16 +87,17 @@ struct ThreadUse: Equatable {
     }
 }
 
-/// Finds workers that gave way and are hardly let run, where a program does not stop computing.
+/// Finds workers that yield and hardly get a CPU, because a program computes without a pause.
 struct Starvation {
-    /// Between two looks, nanoseconds: more than a tick of the kernel, at which it lets others run.
+    /// The time between two looks, nanoseconds: longer than a tick, at which the kernel lets other
+    /// threads run.
     static let intervalNanoseconds: Int = {
         var tick = timespec()
         clock_getres(CLOCK_MONOTONIC_COARSE, &tick)
         return max(5_000_000, tick.tv_nsec * 3 / 2)
     }()
-    /// How long nobody gives way after it was found once, and at most, nanoseconds: twice as long
-    /// each time.
+    /// How long no worker yields after the first finding, and at most, nanoseconds. The pause
+    /// doubles with each finding that follows soon.
     static let firstPauseNanoseconds: UInt64 = 100_000_000
     static let longestPauseNanoseconds: UInt64 = 64_000_000_000
 
@@ -104,11 +105,11 @@ struct Starvation {
     private var pause = Starvation.firstPauseNanoseconds
     private var lastFound: UInt64?
 
-    /// Some were found, ever.
+    /// True once a starved worker was found.
     var hasFound: Bool { lastFound != nil }
 
-    /// Those of `threads` that wanted to run from the last look to this one, and never did; that
-    /// waited for most of the time before they did; or that can't be seen.
+    /// Returns the starved ones of `threads`. A thread is starved if it was runnable at both looks
+    /// and did not run. So it is if it waited for most of the time, or can't be read.
     mutating func find(
         _ threads: [Int32], use: (Int32) -> ThreadUse? = ThreadUse.read(ofThread:)
     ) -> [Int32] {
@@ -125,7 +126,8 @@ struct Starvation {
         }
     }
 
-    /// Some were found at `now`, nanoseconds of the monotonic clock: how long to go without.
+    /// Notes that starved workers were found at `now`, nanoseconds of the monotonic clock. Returns
+    /// how long no worker may yield.
     mutating func pauseNanoseconds(at now: UInt64) -> UInt64 {
         if let lastFound, now &- lastFound < 10 &* pause {
             pause = min(2 &* pause, Starvation.longestPauseNanoseconds)
@@ -138,14 +140,14 @@ struct Starvation {
 }
 
 enum GivingWay {
-    /// How long nobody does from the beginning of a lock.
+    /// How long no worker yields after a lock begins.
     static let pauseAtLockNanoseconds: UInt64 = 100_000_000
 
-    /// Whether a thread may give way: only where it can be undone, and starvation seen. An ordinary
-    /// user may undo it where `RLIMIT_NICE` lets niceness be 0 (20, setrlimit(2)).
+    /// Tells whether a thread may yield: only where that can be undone, and starvation can be seen.
+    /// An ordinary user may undo it where `RLIMIT_NICE` allows niceness 0 (20, setrlimit(2)).
     ///
-    /// That is tried on a thread that only sleeps: one that gives way, and for which it can't be
-    /// undone, might not end for long.
+    /// A thread that only sleeps tries it: a thread that yields and can't undo it might not end for
+    /// long.
     static func isPossible() -> Bool {
         var limit = rlimit()
         guard
@@ -161,7 +163,7 @@ enum GivingWay {
             thread.detach()
         }
         let number = sleeper.begun()
-        // Who was given another class of the scheduler knows why.
+        // If the process runs in another class of the scheduler, that stays as it is.
         guard sched_getscheduler(number) == SCHED_OTHER, ward_make_give_way(number, 1) == 0,
             ward_thread_gives_way(number) != 0, ward_make_give_way(number, 0) == 0,
             let use = ThreadUse.read(ofThread: number)
@@ -181,7 +183,7 @@ enum GivingWay {
             while ending.value == 0 { ending.wait(while: 0) }
         }
 
-        /// Its number, gettid(2).
+        /// Returns the thread's number, gettid(2).
         func begun() -> Int32 {
             while beginning.value == 0 { beginning.wait(while: 0) }
             return thread.load(ordering: .sequentiallyConsistent)

@@ -3,71 +3,71 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Lets one worker serve all requests while it keeps up, and the others rest in user space.
+/// Makes one worker serve all requests while it keeps up; the other workers rest in user space.
 ///
-/// For each request the kernel wakes one of the threads that sleep in read(2) on the device, though
-/// another one polls and takes it (fs/fuse/dev.c, `fuse_dev_wake_and_unlock`): two context switches
-/// for nothing, on the CPU of the program that waits for the answer. So a worker that has answered
-/// enough requests in a row quickly takes over, and gets the others out of the kernel. One of these
-/// stays on watch: a millisecond without an answer while another request waits, and all are back at
-/// the device. When nothing comes any more they go back, too, so that an idle mount does nothing at
-/// all.
+/// For each request the kernel wakes a worker that sleeps in read(2) on the device, though another
+/// worker polls and takes it (fs/fuse/dev.c, `fuse_dev_wake_and_unlock`). That costs two context
+/// switches, on the CPU of the program that waits for the answer. So a worker that answered enough
+/// requests in a row quickly becomes the sole worker, the *owner*, and gets the others out of the
+/// kernel. One of these keeps watch. If a request waits while the owner did not answer for a
+/// millisecond, all workers go back to the device. If no more requests come they go back, too, so
+/// that an idle mount does nothing.
 ///
-/// Where that is allowed (`GivingWay`), and requests come one after the other, whoever is on watch
-/// makes the worker that serves give way to the program that asks, and an ordinary thread again,
-/// bound to no CPU, when the watch ends, whyever, or it starves. Nobody else does: a worker that
-/// gave way by itself could be kept from undoing it.
+/// Where that is allowed (`GivingWay`) and requests come one after the other, the watch makes the
+/// owner yield to the program that asks. The watch makes it an ordinary thread again, bound to no
+/// CPU, when it starves and when the watch ends for any reason. The owner does not change itself:
+/// once it yields, it may never get a CPU to undo that.
 final class LoneServing: Sendable {
-    /// Of the watch's looks, without a request.
+    /// Looks without a request, after which the watch ends the turn of the owner.
     private static let idleLooks = 16
-    /// While one request is served that nobody waits behind.
+    /// The same for looks during one request that no other request waits behind.
     private static let patientLooks = 256
-    /// How long it takes a thread at most to bind itself to a CPU, unless it is kept from running.
+    /// The longest time that a running thread needs to bind itself to a CPU.
     private static let bindingNanoseconds: UInt64 = 1_000_000
 
-    /// Odd while one serves alone: what the others wait for, futex(2).
+    /// Odd while there is an owner. The other workers wait for it to change, futex(2).
     private let state = FutexWord()
-    /// The worker that serves alone; -1: none.
+    /// The sole worker; -1: none.
     private let owner = Atomic<Int>(-1)
-    /// Of the owner: goes up when a request comes and when it is answered; odd in between.
+    /// Goes up when a request of the owner comes and when it is answered; odd in between.
     private let beat = Atomic<UInt64>(0)
     private let hasWatch = Atomic<Bool>(false)
-    /// Whether that is possible at all; set before there are workers.
+    /// Whether the owner may yield at all; set before there are workers.
     let mayGiveWay = Atomic<Bool>(false)
-    /// Of the owner: it wants to give way.
+    /// Set by the owner: it wants to yield.
     let wantsToGiveWay = Atomic<Bool>(false)
-    /// Goes up when an owner is made to give way and when it is made an ordinary thread again; odd
-    /// in between.
+    /// Goes up when an owner is made to yield and when it is made an ordinary thread again; odd in
+    /// between.
     let turn = Atomic<UInt32>(0)
     /// The owner's thread, gettid(2).
     private let ownerThread = Atomic<Int32>(0)
-    /// Nobody gives way before that, nanoseconds of the monotonic clock.
+    /// No owner yields before this time, nanoseconds of the monotonic clock.
     private let from = Atomic<UInt64>(0)
-    /// The thread that was made to give way; 0: none. The owner takes it to bind itself, and may be
-    /// kept from running then: whoever else does uses `withGiving`.
+    /// The thread that was made to yield; 0: none. The owner takes the mutex to bind itself, and
+    /// may get no CPU while it holds it. So every other thread uses `withGiving`.
     private let giving = Mutex<Int32>(0)
     private let looking = Mutex(Looking())
-    /// Those that sleep at the device, by worker.
+    /// The threads that sleep at the device, by worker.
     private let sleepers = Mutex<[pthread_t?]>([])
     private let use: @Sendable (Int32) -> ThreadUse?
     private let watchNanoseconds: Int
-    /// The owner made an ordinary thread within a request twice within that is starvation.
+    /// The owner starves if it was made an ordinary thread within a request twice in this time.
     private let freedNanoseconds: UInt64
 
-    /// Of whoever is on watch.
+    /// The state of the watch.
     private struct Looking {
         var starvation = Starvation()
-        /// Nanoseconds of the monotonic clock.
+        /// The time of the next look for starvation, nanoseconds of the monotonic clock.
         var next: UInt64 = 0
-        /// The request, a beat, that the owner was at for longer than a look, and what it had had
-        /// by then.
+        /// The request (a beat) that the owner served for longer than a look, and the owner's use
+        /// of the CPUs by then.
         var held: (request: UInt64, time: UInt64, use: ThreadUse?)?
-        /// When the owner was made an ordinary thread within a request, the last time.
+        /// When the owner was last made an ordinary thread within a request.
         var wasFreed: UInt64 = 0
     }
 
-    /// `watchNanoseconds`: from one look of the watch's to the next. `use`: what a thread of this
-    /// process has had of the CPUs.
+    /// `watchNanoseconds`: from one look of the watch to the next. `use`: reads a thread's use of
+    /// the CPUs.
     init(
         watchNanoseconds: Int = 1_000_000, freedNanoseconds: UInt64 = 20_000_000,
         use: @escaping @Sendable (Int32) -> ThreadUse? = ThreadUse.read(ofThread:)
@@ -77,7 +77,7 @@ final class LoneServing: Sendable {
         self.use = use
     }
 
-    /// Whether this worker is to leave the device alone.
+    /// Whether this worker must leave the device to the sole worker.
     @inline(__always)
     func isServedByOther(than worker: Int) -> Bool {
         let owner = owner.load(ordering: .relaxed)
@@ -89,7 +89,7 @@ final class LoneServing: Sendable {
 
     // MARK: Of the owner
 
-    /// From now on this worker serves alone. False: another one does.
+    /// Makes this worker the sole worker. False: another one is.
     func begin(_ worker: Int) -> Bool {
         guard
             owner.compareExchange(
@@ -110,9 +110,10 @@ final class LoneServing: Sendable {
         beat.store(now &+ 1, ordering: .releasing)
     }
 
-    /// Binds the owner, which calls, to a CPU while it gives way. To be undone by who ends that,
-    /// not by the owner: that may be kept from running there. So binding and the look whether it
-    /// still gives way are one step.
+    /// Binds the owner, which calls this, to a CPU while it yields.
+    ///
+    /// The thread that ends the turn undoes the binding: the owner may get no CPU there. So one
+    /// mutex covers the binding and the look whether the owner still yields.
     func bindOwner(to cpu: UInt32) -> ProgramFollowing.Binding {
         let done = giving.withLockIfAvailable { thread -> ProgramFollowing.Binding in
             guard thread == ward_gettid() else { return .notNow }
@@ -121,7 +122,7 @@ final class LoneServing: Sendable {
         return done ?? .notNow
     }
 
-    /// Before the thread of a worker ends, which calls: its number is soon another one's.
+    /// Called on the thread of a worker before it ends: the kernel may soon reuse its number.
     func workerEnds() {
         let thread = ward_gettid()
         let wasOwner = ownerThread.compareExchange(
@@ -132,8 +133,8 @@ final class LoneServing: Sendable {
         end()
     }
 
-    /// Gets those out of the kernel that still sleep there. A signal that comes before the system
-    /// call is lost: to be called again now and then.
+    /// Interrupts the other workers that still sleep in the kernel. A signal before the system call
+    /// is lost, so this is called again now and then.
     func sendOthersAway(_ worker: Int) {
         sleepers.withLock { sleepers in
             for (number, thread) in sleepers.enumerated() where number != worker {
@@ -142,7 +143,7 @@ final class LoneServing: Sendable {
         }
     }
 
-    /// Everybody serves again. Of whatever thread.
+    /// Makes all workers serve again. Any thread may call.
     func end() {
         let now = state.value
         guard now & 1 == 1, state.increment(from: now) else { return }
@@ -152,7 +153,7 @@ final class LoneServing: Sendable {
 
     // MARK: Of the others
 
-    /// Around a system call that sleeps at the device.
+    /// Runs a system call that sleeps at the device.
     func whileAtDevice<R>(_ worker: Int, _ body: () -> R) -> R {
         let thread = pthread_self()
         sleepers.withLock { sleepers in
@@ -163,8 +164,8 @@ final class LoneServing: Sendable {
         return InterruptingSignal.whileAccepting(body)
     }
 
-    /// Waits while another one serves alone, or less. `isAnotherThere`: a request waits at the
-    /// device.
+    /// Waits while there is a sole worker, and may return before. `isAnotherThere`: a request waits
+    /// at the device.
     func rest(_ worker: Int, isAnotherThere: () -> Bool) {
         let now = state.value
         guard now & 1 == 1, isServedByOther(than: worker) else { return }
@@ -197,17 +198,17 @@ final class LoneServing: Sendable {
 
     // MARK: Giving way
 
-    /// Makes the owner give way, or not any more. By whoever is on watch. `heldRequest`: the one, a
-    /// beat, that it has been at since the last look; 0: there is none.
+    /// Makes the owner yield, or an ordinary thread again. Called by the watch. `heldRequest`: the
+    /// beat of the request that the owner has served since the last look; 0: none.
     private func considerGivingWay(_ now: UInt64, heldRequest: UInt64) {
         looking.withLock { looking in
             if !wantsToGiveWay.load(ordering: .relaxed) || now < from.load(ordering: .acquiring) {
                 withGiving { stopGivingWay(&$0) }
             } else if turn.load(ordering: .relaxed) & 1 == 0 {
                 let thread = ownerThread.load(ordering: .acquiring)
-                // A request that takes long may hold what a lock waits for.
+                // A request that takes long may hold a mutex that a lock waits for.
                 guard thread != 0, heldRequest == 0 else { return }
-                // What is seen next is compared with this.
+                // The next look compares with this one.
                 _ = looking.starvation.find([thread], use: use)
                 looking.next = now &+ UInt64(Starvation.intervalNanoseconds)
                 withGiving { startGivingWay(&$0, thread) }
@@ -234,8 +235,7 @@ final class LoneServing: Sendable {
         from.max(now &+ pause, ordering: .sequentiallyConsistent)
     }
 
-    /// The owner has hardly run since the last look that found it at this request, though it would
-    /// if it were let.
+    /// The owner is runnable, but got less than 1/8 of the CPU since the last look at this request.
     private func isKeptFromRunning(
         _ looking: inout Looking, _ request: UInt64, _ now: UInt64
     ) -> Bool {
@@ -243,7 +243,7 @@ final class LoneServing: Sendable {
         defer { looking.held = (request, SystemClock.nanoseconds(), use) }
         guard let before = looking.held, before.request == request else { return false }
         guard let use, let last = before.use else { return true }
-        // One that waits for the disk, again and again, may be about to run.
+        // An owner that waits for the disk again and again may be about to run.
         let wantedTo = last.isRunnable && use.isRunnable && use.turns &- last.turns <= 1
         return wantedTo && use.nanoseconds &- last.nanoseconds < (now &- before.time) / 8
     }
@@ -267,15 +267,17 @@ final class LoneServing: Sendable {
 
     private func makeOrdinary(_ thread: Int32) {
         if ward_thread_gives_way(thread) != 0, ward_make_give_way(thread, 0) != 0 {
-            // Somebody has lowered RLIMIT_NICE (prlimit(2)) since that was tried.
+            // RLIMIT_NICE was lowered (prlimit(2)) since `GivingWay.isPossible` tried it.
             mayGiveWay.store(false, ordering: .relaxed)
         }
         _ = ward_make_leave_cpu(thread)
     }
 
-    /// Where the owner binds itself meanwhile it is soon through, or kept from running: after a
-    /// millisecond it is made an ordinary thread, bound to nothing, as often as needed, and its
-    /// turn is over. False: given up after `patience` nanoseconds.
+    /// Runs `body` with `giving` locked.
+    ///
+    /// An owner that is binding itself holds the mutex. It is soon done, unless it gets no CPU.
+    /// After a millisecond this makes it an ordinary thread, bound to no CPU, and ends its turn, as
+    /// often as needed. False: gave up after `patience` nanoseconds.
     @discardableResult
     private func withGiving(
         patience: UInt64 = .max, _ body: (inout Int32) -> Void
@@ -299,11 +301,11 @@ final class LoneServing: Sendable {
         }
     }
 
-    /// Of any thread.
+    /// Whether an owner ever starved. Any thread may ask.
     var hasStarved: Bool { looking.withLock { $0.starvation.hasFound } }
 
-    /// Nobody gives way for so long from now on. Of any thread; it waits some milliseconds at most.
-    /// False: then it gave up, and whoever is on watch sees to it.
+    /// Keeps the owner from yielding for `nanoseconds` from now on. Any thread may call; it waits a
+    /// few milliseconds at most. False: it gave up, and the watch ends the turn.
     @discardableResult
     func pauseGivingWay(nanoseconds: UInt64) -> Bool {
         from.max(SystemClock.nanoseconds() &+ nanoseconds, ordering: .sequentiallyConsistent)
@@ -311,41 +313,40 @@ final class LoneServing: Sendable {
     }
 }
 
-/// How one worker gets on with what comes: whether it could serve alone.
+/// Judges from the pace of one worker whether it could be the sole worker.
 struct ServingPace {
-    /// More requests in a row that waited already when the one before was answered are more than
-    /// one worker's.
+    /// If more requests in a row waited when the one before was answered, one worker is too few.
     static let mostWaiting = 8
-    /// `evenness` goes up by one for a request served quickly, and down by this for another.
+    /// A quick request raises `evenness` by one; any other lowers it by this.
     private static let penalty = 16
-    /// And by this for a sync. What is no more than a write and a sync in turns is not one
-    /// worker's: it would wait on the program's CPU, away from where the disk reports.
+    /// A sync lowers it by this. A program that alternates writes and syncs needs several workers.
+    /// A sole worker would wait on the program's CPU, and the disk reports on another.
     private static let syncPenalty = 4
     private static let slowNanoseconds: UInt64 = 40_000
-    /// What takes longer is not one worker's, even where it waited for nothing.
+    /// A slower request needs other workers, even if this one waited for nothing.
     private static let longNanoseconds: UInt64 = 500_000
     private static let enough = 64
     private static let highest = 128
-    /// After a slow one it is seen of so many whether they wait, and after one that did of none of
-    /// so many slow ones.
+    /// Waits are counted in so many requests after a slow one. After a slow one that did wait, so
+    /// many slow ones start no count.
     private static let watched = 64
     private static let unwatched = 16
 
-    /// What takes longer may have waited for a disk: others could have served meanwhile.
+    /// A slower request may have waited for a disk: other workers could have served meanwhile.
     private let quickNanoseconds: UInt64
-    /// How often the calling thread has waited so far.
+    /// Returns how often the calling thread has waited so far.
     private let waits: @Sendable () -> Int
     private var evenness = 0
-    /// When the request came that is served; 0: none is.
+    /// When the current request came; 0: there is none.
     private var servingSince: UInt64 = 0
     private var isSync = false
     private var isLarge = false
     private var waitingInARow = 0
-    /// Of those that come, it is seen whether they wait.
+    /// The next requests in which waits are counted.
     private var toWatch = 0
-    /// Of the slow ones that come, it is not.
+    /// The next slow requests that start no count.
     private var toLeave = 0
-    /// `waits` when the request came that is served; -1: it is not seen whether it waits.
+    /// `waits` when the current request came; -1: not counted.
     private var waitsBefore = -1
     /// The last request may have waited for a disk.
     private(set) var wasSlow = false
@@ -364,13 +365,15 @@ struct ServingPace {
     @inline(__always)
     var sufficesAlone: Bool { evenness >= ServingPace.enough }
 
-    /// One that serves alone had better not, any more.
+    /// A sole worker should end its turn.
     @inline(__always)
     var needsOthers: Bool { evenness < ServingPace.enough / 2 }
 
-    /// A request came, nanoseconds of the clock; `hadWaited`: it was there before it was asked for;
-    /// `isSync`: how long it takes says nothing of the others; `isLarge`: others could do some of
-    /// it.
+    /// Notes that a request came at `now`, nanoseconds of the clock.
+    ///
+    /// `hadWaited`: the request was queued before the worker looked. The time of a sync (`isSync`)
+    /// says nothing about other requests. Other workers could do a part of a large request
+    /// (`isLarge`).
     @inline(__always)
     mutating func begin(
         _ now: UInt64, hadWaited: Bool, isSync: Bool = false, isLarge: Bool = false
@@ -386,7 +389,7 @@ struct ServingPace {
         }
     }
 
-    /// It was answered.
+    /// Notes that the request was answered.
     @inline(__always)
     mutating func end(_ now: UInt64) {
         let took = now &- servingSince
@@ -405,7 +408,7 @@ struct ServingPace {
         }
     }
 
-    /// Whether a slow one is known to have waited for nothing: the machine is slow.
+    /// Whether a slow request is known to have waited for nothing: the machine is slow.
     private mutating func hasNotWaited() -> Bool {
         guard waitsBefore >= 0 else {
             if toLeave > 0 { toLeave &-= 1 } else { toWatch = ServingPace.watched }

@@ -2,14 +2,14 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// A directory fit to be mounted on. Everything is checked before anything is touched.
+/// A directory that a volume can be mounted on. Everything is checked before anything is touched.
 struct MountPoint {
-    /// Canonical: as the mount table spells it.
+    /// The canonical path, as in the mount table.
     let path: String
     /// Whether a mount of a daemon that died is in the way.
     let hasDeadMount: Bool
 
-    /// Throws what is wrong with it as a mount point.
+    /// Checks the directory. Throws why it can't be mounted on.
     init(checking given: String) throws(FUSEError) {
         path = try MountPoint.canonicalPath(given)
         if MountPoint.isDead(path) {
@@ -36,8 +36,8 @@ struct MountPoint {
         try MountPoint.checkEmpty(given)
     }
 
-    /// Whether a FUSE mount without a daemon is at `path`. `stat` does not tell: the kernel answers
-    /// it from memory for as long as the dead daemon allowed; opening always asks.
+    /// Whether a FUSE mount without a daemon is at `path`. For `stat` the kernel may answer from
+    /// memory for as long as the dead daemon allowed; for an open it always asks.
     private static func isDead(_ path: String) -> Bool {
         do throws(Errno) {
             Syscall.close(try Syscall.open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK))
@@ -55,7 +55,7 @@ struct MountPoint {
     func detachDeadMount() throws(FUSEError) {
         guard hasDeadMount else { return }
         try Unmounting.detach(path)
-        // What is below it has not been looked at yet.
+        // The directory below the dead mount was not checked yet.
         let below = try MountPoint(checking: path)
         guard !below.hasDeadMount else { return try below.detachDeadMount() }
     }
@@ -64,7 +64,7 @@ struct MountPoint {
         if let resolved = realpath(given) { return resolved }
         let reason = Errno(rawValue: ward_errno())
         guard isDisconnected(reason) else { throw unreachable(given, reason) }
-        // A dead mount can't be resolved itself, but what it is mounted on can.
+        // A dead mount can't be resolved itself, but its parent directory can.
         var trimmed = Substring(given)
         while trimmed.count > 1, trimmed.last == "/" { trimmed.removeLast() }
         let name = trimmed.split(separator: "/").last.map(String.init) ?? ""

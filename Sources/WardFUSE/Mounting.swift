@@ -2,10 +2,10 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Putting a mount in place: mount(2) as root, `fusermount3` for everybody else.
+/// Mounts: mount(2) as root, `fusermount3` for all other users.
 enum Mounting {
-    /// Mounts on a checked mount point; gives the descriptor of `/dev/fuse` on which the kernel now
-    /// waits for INIT.
+    /// Mounts on a checked mount point. Returns the descriptor of `/dev/fuse`, on which the kernel
+    /// now waits for INIT.
     static func mount(_ options: FUSEMountOptions, on point: MountPoint) throws(FUSEError) -> Int32
     {
         if geteuid() == 0 {
@@ -17,7 +17,7 @@ enum Mounting {
         return try helper.mount(helperOptions(options), on: point.path)
     }
 
-    /// What can be known to fail beforehand.
+    /// Throws the failures that are known beforehand.
     static func check(_ options: FUSEMountOptions) throws(FUSEError) {
         guard access("/dev/fuse", F_OK) == 0 else {
             throw FUSEError(
@@ -52,7 +52,7 @@ enum Mounting {
         }
     }
 
-    /// For `fusermount3`, which sets `nosuid,nodev` by itself.
+    /// The options for `fusermount3`, which sets `nosuid,nodev` by itself.
     static func helperOptions(_ options: FUSEMountOptions) -> [String] {
         var list = [
             "fsname=" + escape(options.fileSystemName), "subtype=ward", "default_permissions",
@@ -62,7 +62,7 @@ enum Mounting {
         return list
     }
 
-    /// A comma in an option's value is escaped, and the escape too.
+    /// Escapes commas and backslashes of an option's value.
     static func escape(_ value: String) -> String {
         var escaped = ""
         for character in value {

@@ -1,32 +1,33 @@
 import CWardLinux
 
-/// What ward and the kernel agree on in the INIT exchange.
+/// The agreement of ward and the kernel in the INIT exchange.
 struct Negotiation: Equatable {
-    /// What the kernel offers and ward wants, by FUSE_* bit.
+    /// The features that the kernel offers and ward wants, by FUSE_* bit.
     let features: UInt64
     let minorVersion: UInt32
 
-    /// Largest WRITE (and READ), bytes.
+    /// The largest WRITE and READ, bytes.
     static let maximumTransferBytes = 1 << 20
-    /// Linux 5.4. Older ones lack FUSE_EXPLICIT_INVAL_DATA and FUSE_MAX_PAGES.
+    /// Linux 5.4. Older kernels lack FUSE_EXPLICIT_INVAL_DATA and FUSE_MAX_PAGES.
     static let oldestMinorVersion: UInt32 = 31
-    /// Linux 6.16: a page stays under write-back until its WRITE was answered.
+    /// Linux 6.16: a page stays under write-back until its WRITE is answered.
     static let minorVersionOfWriteBackInPlace: UInt32 = 44
-    /// After this the kernel aborts a connection that does not answer, so that a stuck daemon can't
-    /// leave processes that can't be killed. Linux 6.15; seconds.
+    /// Seconds after which the kernel aborts a connection that does not answer (Linux 6.15). So a
+    /// stuck daemon can't leave processes that can't be killed.
     static let requestTimeoutSeconds: UInt16 = 300
 
-    /// Everything ward asks for, where the kernel offers it. Left out on purpose:
+    /// All features that ward asks for, where the kernel offers them. Left out on purpose:
     /// - WRITEBACK_CACHE: with it a lock can acknowledge a write that is never stored;
-    /// - POSIX_LOCKS, FLOCK_LOCKS: the kernel keeps locks itself, which costs no request;
-    /// - AUTO_INVAL_DATA: ward is the only writer, so the kernel's pages go only when ward says so;
+    /// - POSIX_LOCKS, FLOCK_LOCKS: the kernel keeps these locks itself, which costs no request;
+    /// - AUTO_INVAL_DATA: ward is the only writer, so the kernel drops pages only when ward says
+    ///   so;
     /// - EXPORT_SUPPORT: node IDs are addresses (NO_EXPORT_SUPPORT refuses to make file handles of
     ///   them);
     /// - OVER_IO_URING: only where it is asked for (`usesRing`);
-    /// - ASYNC_DIO: pages that a buffered read fills while an asynchronous O_DIRECT write is under
-    ///   way would stay as they are. The kernel drops them after a write that it waits for
-    ///   (`generic_file_direct_write`, mm/filemap.c), and after no other. Without it such a write
-    ///   is made as a synchronous one is (`fuse_direct_IO`, fs/fuse/file.c);
+    /// - ASYNC_DIO: pages that a buffered read fills during an asynchronous O_DIRECT write would
+    ///   stay stale. The kernel drops pages only after a write that it waits for
+    ///   (`generic_file_direct_write`, mm/filemap.c). Without ASYNC_DIO it makes such a write
+    ///   synchronously (`fuse_direct_IO`, fs/fuse/file.c);
     /// - SPLICE_*: splicing costs an encrypting daemon more than it saves.
     static func wanted(sharedStorage: Bool) -> UInt64 {
         let always =
@@ -37,16 +38,16 @@ struct Negotiation: Equatable {
         return always | (sharedStorage ? FUSE_AUTO_INVAL_DATA : FUSE_EXPLICIT_INVAL_DATA)
     }
 
-    /// The agreement on what `request` offers; nil where the kernel is too old to be served.
+    /// The agreement on the offer in `request`; nil where the kernel is too old.
     ///
-    /// `usesRing`: with FUSE over io_uring, where the kernel offers it; it then sends next to
-    /// nothing to the device.
+    /// `usesRing`: with FUSE over io_uring, where the kernel offers it. The kernel then sends next
+    /// to nothing to the device.
     init?(answering request: fuse_init_in, sharedStorage: Bool, usesRing: Bool = false) {
         guard request.major == UInt32(FUSE_KERNEL_VERSION),
             request.minor >= Negotiation.oldestMinorVersion
         else { return nil }
         var wanted = Negotiation.wanted(sharedStorage: sharedStorage)
-        // With both, Linux 6.18 takes a request that waits in a ring for one that is never
+        // With both features Linux 6.18 takes a request that waits in a ring for one that is never
         // answered.
         if usesRing, Negotiation.offersRing(request) {
             wanted = wanted & ~FUSE_REQUEST_TIMEOUT | FUSE_OVER_IO_URING
@@ -77,8 +78,8 @@ struct Negotiation: Equatable {
         out.max_readahead = UInt32(Negotiation.maximumTransferBytes)
         out.flags = UInt32(truncatingIfNeeded: features)
         out.flags2 = UInt32(truncatingIfNeeded: features >> 32)
-        // Read-ahead and asynchronous I/O in flight; the defaults (12 and 9) are from when requests
-        // were one page.
+        // The read-ahead and asynchronous I/O in flight. The kernel's defaults (12 and 9) are from
+        // times when requests were one page.
         out.max_background = 64
         out.congestion_threshold = 48
         out.max_write = UInt32(Negotiation.maximumTransferBytes)

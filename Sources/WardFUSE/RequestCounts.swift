@@ -1,10 +1,10 @@
 import CWardLinux
 import Synchronization
 
-/// How many requests of each kind the kernel has sent since the mount. Any thread; the numbers are
-/// for people and tests.
+/// Counts the requests of each kind since the mount. Any thread may call; the numbers are for
+/// people and tests.
 final class RequestCounts: @unchecked Sendable {
-    // Sendable: the place of the counters is constant, and they are atomic.
+    // Sendable: the counters never move, and they are atomic.
     private static let kinds = 64
     private let counters: UnsafeMutablePointer<Atomic<Int>>
 
@@ -20,12 +20,12 @@ final class RequestCounts: @unchecked Sendable {
 
     @inline(__always)
     func note(_ opcode: UInt32) {
-        // What is newer than this table counts as 0, which no request has.
+        // A kind that is newer than this table counts as 0, which no request has.
         let kind = opcode < UInt32(RequestCounts.kinds) ? Int(opcode) : 0
         counters[kind].wrappingAdd(1, ordering: .relaxed)
     }
 
-    /// Those that came, in the order of their numbers, by the names of linux/fuse.h.
+    /// The requests that came, in the order of their numbers, by the names of linux/fuse.h.
     var all: [(name: String, count: Int)] {
         (0..<RequestCounts.kinds).compactMap { kind in
             let count = counters[kind].load(ordering: .relaxed)

@@ -2,11 +2,11 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Takes a request apart in place, front to back. Everything it lends is valid as long as the
-/// request's buffer is.
+/// Takes a request apart in place, front to back. Each part it returns is valid as long as the
+/// request's buffer.
 ///
-/// The kernel is trusted to speak its protocol; the checks make sure that a misunderstanding
-/// becomes `EINVAL` and not a read past the end.
+/// The kernel is trusted to speak its protocol; the checks turn a misunderstanding into `EINVAL`
+/// instead of a read past the end.
 struct RequestReader {
     private(set) var rest: UnsafeRawBufferPointer
 
@@ -24,7 +24,7 @@ struct RequestReader {
         return value
     }
 
-    /// The next name, without its zero byte. Empty ones (only TMPFILE may) are allowed.
+    /// The next name, without its zero byte. A name may be empty (only TMPFILE's may).
     @inline(__always)
     mutating func takeName() throws(Errno) -> UnsafeRawBufferPointer {
         guard let base = rest.baseAddress, let end = memchr(base, 0, rest.count) else {
@@ -62,13 +62,13 @@ struct Request {
         body = RequestReader(UnsafeRawBufferPointer(rebasing: bytes.dropFirst(headerBytes)))
     }
 
-    /// One of those that are not answered and that no program waits for.
+    /// A request without an answer, which no program waits for.
     var isForget: Bool {
         header.opcode == FUSE_FORGET.rawValue || header.opcode == FUSE_BATCH_FORGET.rawValue
     }
 
-    /// One of those that may fail for want of space, and can be done once more then. WRITE sees to
-    /// that itself: a failure that it was told of must not be forgotten.
+    /// May fail because space is short; safe to do once more. WRITE is left out: it retries itself,
+    /// because a failure that the volume was told of must not be forgotten.
     var takesSpace: Bool {
         switch fuse_opcode(rawValue: header.opcode) {
         case FUSE_CREATE, FUSE_TMPFILE, FUSE_MKNOD, FUSE_MKDIR, FUSE_SYMLINK, FUSE_LINK,
@@ -78,10 +78,10 @@ struct Request {
         }
     }
 
-    /// Of a read or write that is worth another CPU.
+    /// Bytes of a read or write that are worth another CPU.
     static let largeBytes = 64 << 10
 
-    /// Reads or writes so much that others could do some of it meanwhile.
+    /// Reads or writes so much that other workers could do a part of it.
     var isLarge: Bool {
         switch fuse_opcode(rawValue: header.opcode) {
         case FUSE_WRITE: return Int(header.len) >= Request.largeBytes
@@ -93,7 +93,7 @@ struct Request {
         }
     }
 
-    /// One of those that take as long as a disk does (`SyncPool`).
+    /// May take as long as a disk does (`SyncPool`).
     var isSync: Bool {
         switch fuse_opcode(rawValue: header.opcode) {
         case FUSE_FSYNC, FUSE_FSYNCDIR, FUSE_SYNCFS: true

@@ -26,7 +26,7 @@ extension RequestServer {
         sendCreated(created, call)
     }
 
-    /// TMPFILE's request carries a name too, which means nothing.
+    /// The name in TMPFILE's request means nothing.
     func createUnnamed(_ call: inout Call<Channel>) throws(Errno) {
         let request = try call.body.take(fuse_create_in.self)
         let flags = Int32(bitPattern: request.flags)
@@ -89,9 +89,9 @@ extension RequestServer {
 
     func openDirectory(_ call: inout Call<Channel>) throws(Errno) {
         let handle = try volume.openDirectory(call.node, context)
-        // Kept only where offsets mean the same to every handle (decision 0062): who began in a
-        // listing that the kernel kept, and is sent back here when a name is removed, goes on at an
-        // offset that another handle gave.
+        // The kernel may keep a listing only where offsets mean the same to every handle (decision
+        // 0062). A program that began in a kept listing is sent back here when a name is removed.
+        // It goes on at an offset that another handle gave.
         let flags: UInt32 =
             policy.keepsContent && volume.keepsListing(of: call.node)
             ? FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE : 0
@@ -111,8 +111,8 @@ extension RequestServer {
             try volume.readDirectory(
                 request.fh, offset: request.offset, lookup: lookup, into: &packer, context)
         } catch {
-            // Look-ups that are packed already are counted: they must reach the kernel. The error
-            // comes next time.
+            // Look-ups that are packed already are counted, so they must reach the kernel. The next
+            // request gets the error.
             if packer.count == 0 { throw error }
         }
         sendReply(packer.count, call)
@@ -152,9 +152,9 @@ extension RequestServer {
     private func openReply(_ file: OpenedFile) -> fuse_open_out {
         var open: UInt32 = 0
         if file.keepCache && policy.keepsContent { open |= FOPEN_KEEP_CACHE }
-        // Writing is through: close(2) has nothing left to write, and a failed sync is told by
-        // fsync. Dirty mapped pages go when the mapping does (`fuse_vma_close`, fs/fuse/file.c).
-        // One request less for each open and close.
+        // ward writes through: close(2) has nothing left to write, and fsync tells of a failed
+        // sync. The kernel writes dirty mapped pages when the mapping ends (`fuse_vma_close`,
+        // fs/fuse/file.c). So FLUSH, a request for each close, is saved.
         if !file.tellsAtClose { open |= FOPEN_NOFLUSH }
         return fuse_open_out(fh: file.handle, open_flags: open, backing_id: 0)
     }

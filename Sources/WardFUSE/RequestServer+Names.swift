@@ -97,7 +97,7 @@ extension RequestServer {
         call.succeed()
     }
 
-    /// Replies with an entry; takes the look-up back where the kernel did not take it.
+    /// Replies with an entry. Undoes the look-up where the kernel did not take the reply.
     private func send(_ entry: Entry, _ call: Call<Channel>) {
         if !send(fuse_entry_out(entry, policy), call) { volume.forget(entry.node, lookups: 1) }
     }

@@ -14,9 +14,10 @@ final class RequestServer<Channel: ReplyChannel> {
     let hasExtendedSetxattr: Bool
     let syncs: SyncPool<Channel>
     private let counts: RequestCounts
-    /// Called before what takes as long as a disk does, and needs nothing of the request any more.
+    /// Called before work that may take as long as a disk does and needs nothing of the request's
+    /// buffers.
     var willSync: () -> Void = {}
-    /// Where replies are put together: the header, then structures or a listing.
+    /// The buffer for replies: the header, then structures or a listing.
     let reply: UnsafeMutableRawBufferPointer
 
     init(
@@ -37,7 +38,7 @@ final class RequestServer<Channel: ReplyChannel> {
         reply.deallocate()
     }
 
-    /// Serves one request; it is answered when this returns, or handed to `syncs`.
+    /// Serves one request. When this returns it is answered, or handed to `syncs`.
     func serve(_ request: Request, _ channel: Channel) {
         counts.note(request.header.opcode)
         do throws(Errno) {
@@ -58,7 +59,8 @@ final class RequestServer<Channel: ReplyChannel> {
         context.finishRequest()
     }
 
-    /// Replies with the error: to a page that is refused again and again, later each time.
+    /// Replies with the error. If a handle's reads are refused again and again, the reply comes
+    /// later each time.
     private func fail(_ request: Request, _ error: Errno, _ channel: Channel) {
         let number = Wire.errorNumber(error)
         var body = request.body
@@ -67,7 +69,7 @@ final class RequestServer<Channel: ReplyChannel> {
         else { return channel.complete(request.header.unique, error: number) }
         let delay = volume.refusedReadDelay(read.fh)
         guard delay > 0 else { return channel.complete(request.header.unique, error: number) }
-        // Nothing of it is held meanwhile, and others are there for what comes.
+        // Hold nothing of the request meanwhile, and see that other workers serve.
         context.finishRequest()
         willSync()
         syncs.delayed.complete(request.header.unique, error: number, channel, after: delay)
@@ -111,12 +113,12 @@ final class RequestServer<Channel: ReplyChannel> {
         case FUSE_STATFS: try fileSystemStatus(&call)
         case FUSE_SYNCFS: syncEverything(&call)
         case FUSE_DESTROY: call.succeed()
-        // Whatever is interrupted is answered soon, and then everybody is content.
+        // An interrupted request is answered soon anyway.
         case FUSE_INTERRUPT, FUSE_NOTIFY_REPLY: break
         case FUSE_IOCTL: call.channel.complete(call.unique, error: -ENOTTY)
-        // ACCESS (the kernel checks), POLL (always ready), STATX (GETATTR does), COPY_FILE_RANGE
-        // (the kernel copies), locks (the kernel keeps them), BMAP, mappings: ENOSYS tells the
-        // kernel not to ask again.
+        // ENOSYS tells the kernel not to ask again. It checks ACCESS, copies (COPY_FILE_RANGE) and
+        // keeps locks itself. POLL is always ready, GETATTR does for STATX, and there are no BMAP
+        // and no mappings.
         default: call.channel.complete(call.unique, error: -ENOSYS)
         }
     }
@@ -141,7 +143,7 @@ final class RequestServer<Channel: ReplyChannel> {
         return call.channel.send(UnsafeRawBufferPointer(rebasing: reply.prefix(total)))
     }
 
-    /// Replies with bytes that lie elsewhere.
+    /// Replies with bytes outside the reply buffer.
     @inline(__always)
     func send(_ bytes: UnsafeRawBufferPointer, _ call: Call<Channel>) {
         guard !bytes.isEmpty else { return call.succeed() }
@@ -155,7 +157,7 @@ final class RequestServer<Channel: ReplyChannel> {
     }
 }
 
-/// One request on its way.
+/// A request that is being served.
 struct Call<Channel: ReplyChannel> {
     let header: fuse_in_header
     var body: RequestReader
@@ -172,7 +174,7 @@ struct Call<Channel: ReplyChannel> {
     var node: NodeID { header.nodeid }
     var caller: Caller { Caller(uid: header.uid, gid: header.gid, pid: header.pid) }
 
-    /// Replies that it is done, without content.
+    /// Replies with success, without content.
     func succeed() {
         channel.complete(unique)
     }

@@ -2,13 +2,13 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// The buffers in which one request at a time lies, and then its reply: FUSE over io_uring knows
-/// them as an entry of a queue.
+/// The buffers of one request and then of its reply: an entry of a queue, in terms of FUSE over
+/// io_uring.
 ///
-/// A page for the headers, and the payload, which has a page to spare on either side: the request's
-/// headers are put in front of it, so that it is read in one piece like one from the device; and
-/// pages are decrypted right into it, whole ones, though the first and the last may not be asked
-/// for in full.
+/// They are a page for the headers, and the payload with a spare page on either side. The request's
+/// headers are put in front of the payload, so that it is read in one piece like one from the
+/// device. Whole pages are decrypted right into the payload, though the first and the last may be
+/// needed in part only.
 struct RingEntry {
     static let marginBytes = 4096
     private static let payloadOffset = 4096 + marginBytes
@@ -16,12 +16,12 @@ struct RingEntry {
     private static let structureOffset = MemoryLayout<fuse_uring_req_header>.offset(of: \.op_in)!
     private static let inHeaderBytes = MemoryLayout<fuse_in_header>.size
 
-    /// The CPU whose requests it takes.
+    /// The CPU whose requests the entry takes.
     let queue: UInt16
     private let memory: UnsafeMutableRawPointer
-    /// The kernel's name of the request that lies here; 0: none, or it is answered.
+    /// The kernel's name of the request in the entry; 0: there is none, or it is answered.
     var commitID: UInt64 = 0
-    /// How much of the payload may hold something, and whether what is before and behind that may.
+    /// How much of the payload may hold content, and whether the spare pages may.
     private var dirtyBytes = 0
     private var hasDirtyMargins = false
 
@@ -36,7 +36,7 @@ struct RingEntry {
     private var header: UnsafeMutablePointer<fuse_uring_req_header> {
         memory.assumingMemoryBound(to: fuse_uring_req_header.self)
     }
-    /// What the request that was taken last, a READ, asks for; 0 for all others.
+    /// The bytes that the last request asks for if it was a READ; 0 for all others.
     private(set) var readBytes = 0
     var payload: UnsafeMutableRawPointer { memory + RingEntry.payloadOffset }
 
@@ -48,9 +48,10 @@ struct RingEntry {
         )
     }
 
-    /// The request that the kernel has put here, in one piece; nil where it makes no sense. What is
-    /// left of earlier ones is wiped: a worker that waits for a disk holds the content of no
-    /// request but the one it serves.
+    /// Returns the request that the kernel put here, in one piece; nil where it makes no sense.
+    ///
+    /// Wipes the rest of earlier requests: a worker that waits for a disk holds the content of no
+    /// other request.
     mutating func takeRequest() -> Request? {
         let inner = header.pointee.ring_ent_in_out
         commitID = inner.commit_id
@@ -63,8 +64,7 @@ struct RingEntry {
         let structureBytes = Int(inHeader.len) - RingEntry.inHeaderBytes - payloadBytes
         guard (0...Int(FUSE_URING_OP_IN_BYTES)).contains(structureBytes) else { return nil }
         if inHeader.opcode == FUSE_READ.rawValue {
-            // Content is decrypted into the payload, and is there though the reply is an error in
-            // the end.
+            // Content is decrypted into the payload. It stays there even if the reply is an error.
             let read = UnsafeRawPointer(memory + RingEntry.structureOffset)
                 .loadUnaligned(as: fuse_read_in.self)
             readBytes = min(Int(read.size), Negotiation.maximumTransferBytes)
@@ -79,8 +79,8 @@ struct RingEntry {
         return Request(UnsafeRawBufferPointer(start: start, count: Int(inHeader.len)))
     }
 
-    /// Puts the reply where the kernel reads it. `content` may be a part of `payload` already, its
-    /// beginning.
+    /// Puts the reply where the kernel reads it. `content` may be the beginning of `payload`
+    /// already.
     mutating func putReply(_ outHeader: fuse_out_header, _ content: UnsafeRawBufferPointer) {
         var outHeader = outHeader
         var count = content.count
@@ -96,8 +96,8 @@ struct RingEntry {
         header.pointee.ring_ent_in_out.payload_sz = UInt32(truncatingIfNeeded: count)
     }
 
-    /// Leaves nothing of what was served. `keepingRequest`: the kernel has put the next one here,
-    /// which stays.
+    /// Wipes what was served. `keepingRequest`: keeps the next request, which the kernel has put
+    /// here.
     mutating func wipe(keepingRequest: Bool = false) {
         let keptBytes =
             keepingRequest

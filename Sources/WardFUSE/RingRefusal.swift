@@ -2,16 +2,16 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// The way back to the device for a connection that has agreed to io_uring: the kernel holds every
-/// request back until it has either rings or a refusal.
+/// Leads a connection that has agreed to io_uring back to the device. The kernel holds all requests
+/// back until it has either rings or a refusal.
 ///
-/// It takes a ring itself, and is made before the workers', which may use up what memory there is
-/// for rings (`RLIMIT_MEMLOCK`). Used by the thread that made it.
+/// It takes a ring itself. It is made before the workers' rings, which may use up the memory for
+/// rings (`RLIMIT_MEMLOCK`). Used by the thread that made it.
 final class RingRefusal {
     private var ring = ward_ring()
 
-    /// Throws what ward_ring_open does; waits for a second where there is no memory, as what rings
-    /// of others had comes back later than they end.
+    /// Throws the errors of ward_ring_open. Waits a second where there is no memory: that of other
+    /// rings comes back some time after they end.
     init() throws(Errno) {
         var result = ward_ring_open(&ring, 1)
         for _ in 0..<100 where result == -ENOMEM {
@@ -23,13 +23,14 @@ final class RingRefusal {
 
     deinit { ward_ring_close(&ring) }
 
-    /// Makes the kernel send requests to `device` for good: the first registration that fails does
-    /// (`fuse_uring_cmd`, fs/fuse/dev_uring.c). Throws where that can't be done.
+    /// Makes the kernel send requests to `device` for good, which it does after the first
+    /// registration that fails (`fuse_uring_cmd`, fs/fuse/dev_uring.c). Throws where the kernel
+    /// does not.
     func refuse(_ device: Int32) throws(Errno) {
         var none = (iovec(), iovec())
         var result = withUnsafeBytes(of: &none) { bytes in
             let vector = bytes.baseAddress!.assumingMemoryBound(to: iovec.self)
-            // There is no such queue.
+            // A queue with this number does not exist.
             let result = ward_ring_register(&ring, device, .max, vector, 0)
             return result == 0 ? ward_ring_submit(&ring) : result
         }
@@ -38,10 +39,10 @@ final class RingRefusal {
         var tag: UInt64 = 0
         guard ward_ring_next(&ring, &tag, &result) == 1 else { throw Errno(rawValue: EIO) }
         switch 0 &- result {
-        // FUSE's own answers: no such queue; nothing to make it in; nobody is there any more; it is
-        // off.
+        // FUSE's own answers: no such queue; no memory for it; the connection has ended, or was
+        // aborted; io_uring is off.
         case EINVAL, ENOMEM, ENOTCONN, ECONNABORTED, EOPNOTSUPP: return
-        // Somebody who was asked before it: a security module.
+        // A security module, which the kernel asks before FUSE.
         default: throw Errno(rawValue: result == 0 ? EIO : 0 &- result)
         }
     }

@@ -3,20 +3,19 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Requests by FUSE over io_uring (fs/fuse/dev_uring.c): the kernel copies a request right into a
-/// buffer of the worker that serves it, on the CPU of the program that asks, and one system call
-/// each brings an answer there and fetches what comes next.
+/// Requests by FUSE over io_uring (fs/fuse/dev_uring.c). The kernel copies a request right into a
+/// buffer of its worker, on the CPU of the program that asks. One system call brings an answer to
+/// the kernel, and one fetches the next request.
 ///
-/// A ring is its worker's alone. A worker takes one request at a time, and answers it before it
-/// asks for the next one, so whatever waits for a disk is waited for on the spot: other workers of
-/// the queue go on.
+/// A ring belongs to one worker. A worker takes one request at a time, and answers it before it
+/// asks for the next. So it waits for disks on the spot, and other workers of the queue go on.
 ///
-/// A reply is handed to the kernel within `send`, and not together with the wait for what comes
-/// next, which would save a system call: `send` runs while a lock still waits for this worker, and
-/// content that came to the kernel's pages later than that would outlive the lock.
+/// A reply goes to the kernel within `send`, not together with the wait for the next request, which
+/// would save a system call. A lock waits for this worker until `send` returns. Content that
+/// reached the kernel's pages later would outlive the lock.
 ///
-/// A worker that serves a request has no other's content in its buffers. One that waits for the
-/// next keeps what was served for a moment only (`RingWatch`), and a lock does not wait for that
+/// While a worker serves a request its buffers hold no content of others. While it waits for the
+/// next they keep the last one's for a moment only (`RingWatch`), and a lock does not wait for that
 /// (`WipeProgress`).
 final class RingTransport: RequestTransport {
     private let worker: RingWorker
@@ -25,34 +24,34 @@ final class RingTransport: RequestTransport {
     private var entries: [RingEntry] = []
     /// Entries that the kernel may still use.
     private var liveEntries = 0
-    /// The entry that was served last.
+    /// The entry of the last request.
     private var current = 0
-    /// Of the next completion.
+    /// The tag and the result of the next completion.
     private var tag: UInt64 = 0
     private var result: Int32 = 0
     private var wipesMet: UInt64 = 0
-    /// Something of what was served may be left.
+    /// The buffers may hold content of requests.
     private var hasServed = false
     private var isServing = false
-    /// When the READ came that is served, monotonic; 0: it is none, or requests don't come one
-    /// after the other.
+    /// When the current READ came, monotonic; 0: it is no READ, or requests do not come one after
+    /// the other.
     private var readArrival: UInt64 = 0
-    /// How long one took that was answered, nanoseconds.
+    /// How long the READ took that was just answered, nanoseconds.
     private var readTook: UInt64 = 0
-    /// When a request of a program came that has just come to this CPU, monotonic; 0: of none.
+    /// When the current request came, monotonic, if its program just moved to this CPU; else 0.
     private var arrival: UInt64 = 0
-    /// The kernel said something that the protocol does not foresee; the negative errno, or 0.
+    /// The negative errno of an answer that the protocol does not foresee, or 0.
     private(set) var strangeResult: Int32 = 0
-    /// The request that is served is counted among those of its queue.
+    /// The current request is counted in its queue.
     private var isCounted = false
     private var mix = RequestMix()
-    /// Where this worker runs; nil: wherever the scheduler says.
+    /// Where this worker runs; nil: the scheduler decides.
     private var placement: RingPlacement?
-    /// Called before this worker rests, and on demand: leave nothing of what was served.
+    /// Called before this worker rests, and on demand: wipes the rest of what the worker served.
     var willRest: () -> Void = {}
 
-    /// For the thread that will use it. `placement`: where that one runs. Throws what
-    /// ward_ring_open does, and `ENOMEM`.
+    /// To be called on the thread that will use the ring. `placement`: where that thread runs.
+    /// Throws the errors of ward_ring_open, and `ENOMEM`.
     init(
         _ share: RingShare, _ worker: RingWorker, _ placement: RingPlacement? = nil
     ) throws(Errno) {
@@ -72,8 +71,7 @@ final class RingTransport: RequestTransport {
         }
     }
 
-    /// Offers the entries to the kernel: from now on requests come. Throws what the kernel says to
-    /// that at once.
+    /// Offers the entries to the kernel: from now on requests come. Throws the kernel's refusal.
     func register() throws(Errno) {
         for (index, entry) in entries.enumerated() {
             var buffers = entry.buffers
@@ -93,7 +91,7 @@ final class RingTransport: RequestTransport {
         }
     }
 
-    /// Whether this process may use rings at all: a container, or the system (`io_uring_disabled`),
+    /// Checks whether this process may use rings: a container or the system (`io_uring_disabled`)
     /// may forbid it.
     static func check() throws(Errno) {
         var ring = ward_ring()
@@ -160,7 +158,8 @@ final class RingTransport: RequestTransport {
 
     // MARK: Giving way
 
-    /// Counts the request that has come, and gives way or not as the company it has says.
+    /// Counts the request that came, and makes this worker yield while requests come one after the
+    /// other.
     @inline(__always)
     private func noteCompany(_ opcode: UInt32) {
         guard opcode != FUSE_RELEASE.rawValue, opcode != FUSE_RELEASEDIR.rawValue else { return }
@@ -182,20 +181,20 @@ final class RingTransport: RequestTransport {
         worker.givesWay.store(yes, ordering: .sequentiallyConsistent)
     }
 
-    /// Before this worker rests, ends, or holds what others wait for.
+    /// Called before this worker rests, ends, or holds what other threads wait for.
     func beOrdinary() {
         mix = RequestMix()
         if ward_gives_way() != 0 { giveWay(false) }
     }
 
-    /// Before whoever waits for the answer has it.
+    /// Called before the waiting program has the answer.
     private func leaveCompany() {
         guard isCounted else { return }
         isCounted = false
         share.queues[Int(entries[current].queue)].serving.subtract(1, ordering: .relaxed)
     }
 
-    /// Why an entry is of no use any more: a negative errno.
+    /// Notes why an entry can't be used any more: a negative errno.
     private func noteEnd(_ result: Int32) {
         switch 0 &- result {
         // Unmounted or aborted; the ring ends; a reply to a request that an abort has ended
@@ -205,8 +204,8 @@ final class RingTransport: RequestTransport {
         }
     }
 
-    /// What can't be read, or was not answered, must not stay where it is: the program could not
-    /// even be killed.
+    /// Answers a request that could not be read, or got no answer: else the program could not even
+    /// be killed.
     private func answerLeftOver() {
         guard entries[current].commitID != 0 else { return }
         answer(
@@ -216,8 +215,8 @@ final class RingTransport: RequestTransport {
                 unique: entries[current].commitID), UnsafeRawBufferPointer(start: nil, count: 0))
     }
 
-    /// Hands the reply to the kernel, which has taken it when this returns. Nothing where the
-    /// request is answered already.
+    /// Hands the reply to the kernel, which has it when this returns. Does nothing if the request
+    /// is answered already.
     func answer(_ index: Int, _ header: fuse_out_header, _ content: UnsafeRawBufferPointer) {
         let commitID = entries[index].commitID
         guard commitID != 0 else { return }
@@ -225,7 +224,7 @@ final class RingTransport: RequestTransport {
         entries[index].putReply(header, content)
         leaveCompany()
         if readArrival != 0 {
-            // Before the program is woken, which goes first.
+            // The time is taken before the program is woken, which then runs first.
             readTook = SystemClock.nanoseconds() &- readArrival
             readArrival = 0
         }
@@ -235,13 +234,13 @@ final class RingTransport: RequestTransport {
         if result != 0 { fail(result) }
     }
 
-    /// The ring itself can't be used: a negative errno.
+    /// Ends the use of the ring, which fails with a negative errno.
     private func fail(_ result: Int32) {
         strangeResult = result
         liveEntries = 0
     }
 
-    /// Whether another worker waits for the requests of this queue, and no lock for this one.
+    /// Whether another worker waits for the requests of this queue, and no lock waits for this one.
     var hasCompany: Bool {
         share.wipeDemand.load(ordering: .relaxed) == wipesMet
             && share.queues[Int(entries[current].queue)].idle.load(ordering: .relaxed) > 0
@@ -258,8 +257,8 @@ final class RingTransport: RequestTransport {
             if taken < Settling.longestServiceNanoseconds, comesWhileAwake() { return }
         }
         for entry in entries { share.queues[Int(entry.queue)].idle.add(1, ordering: .relaxed) }
-        // Nothing of what was served is left: a demand that comes meanwhile is met, and this worker
-        // looks when it comes round.
+        // If the buffers are clean, a wipe that is demanded meanwhile counts as done. This worker
+        // sees the demand when it wakes up.
         if !hasServed { worker.wipeProgress.met.store(.max, ordering: .sequentiallyConsistent) }
         var signals = InterruptingSignal.others
         let result = ward_ring_wait(&ring, &signals)
@@ -291,10 +290,10 @@ final class RingTransport: RequestTransport {
         worker.wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent)
     }
 
-    /// But for requests that have come: they come within calls of this thread alone
+    /// Wipes everything except requests that came. They come only within calls of this thread
     /// (IORING_SETUP_DEFER_TASKRUN), so those that are there now are all.
     private func leaveNothing() {
-        // Nobody looks after workers that are clean.
+        // The watch does not look after clean workers, so they must not yield.
         beOrdinary()
         hasServed = false
         for index in entries.indices { entries[index].wipe(keepingRequest: hasCome(index)) }
@@ -314,9 +313,9 @@ final class RingTransport: RequestTransport {
     }
 }
 
-/// The reply to a request that lies in an entry of a ring. Used by that ring's thread.
+/// The channel for the reply to a request in an entry of a ring. Used by that ring's thread.
 struct RingChannel: ReplyChannel, @unchecked Sendable {
-    // Sendable: never handed on, as a worker with a ring does everything on the spot.
+    // Sendable: never handed to another thread, as a worker with a ring does everything itself.
     private unowned(unsafe) let transport: RingTransport
     private let index: Int
 

@@ -2,18 +2,20 @@ import CWardLinux
 import Synchronization
 import WardSystem
 
-/// Looks after the workers of the rings every 20 ms while there is something to do.
+/// Looks after the workers of the rings, every 20 ms while any of them may hold content.
 ///
-/// One that has served, and that nothing came for since the last look, is sent to rest: it wipes
-/// its buffers and its stack. To do that before each wait would cost more than a small request. And
-/// where all workers of a queue have been at the same request since the last look (the store does
-/// not answer), another one is started, so that the programs of that CPU, and a lock, go on.
-/// Workers that give way and are starved for it are looked for more often.
+/// A worker that served, and got no request since the last look, is sent to rest: it wipes its
+/// buffers and its stack. To do that before each wait would cost more than a small request.
+///
+/// If all workers of a queue serve the same request as at the last look, the backing store does not
+/// answer. Then another worker is started, so that the programs of that CPU, and a lock, go on.
+///
+/// Workers that yield and starve are looked for more often.
 final class RingWatch: Sendable {
     private static let intervalNanoseconds = 20_000_000
 
     private let share: RingShare
-    /// Those that there are now.
+    /// Returns the current workers.
     private let workers: @Sendable () -> [RingWorker]
     private let needOthers: @Sendable (_ queue: UInt16) -> Void
     private let isEnding = Atomic<Bool>(false)
@@ -27,7 +29,7 @@ final class RingWatch: Sendable {
         self.needOthers = needOthers
     }
 
-    /// Of any thread.
+    /// Ends the watch. Any thread may call.
     func end() {
         isEnding.store(true, ordering: .sequentiallyConsistent)
         share.watchWord.increment()
@@ -59,7 +61,7 @@ final class RingWatch: Sendable {
         }
     }
 
-    /// Who gave way and is not let run gives way no more.
+    /// Keeps all workers from yielding for some time if one of them starves.
     func endStarvation(_ starvation: inout Starvation, _ now: UInt64) {
         guard share.mayGiveWay.load(ordering: .relaxed) else { return }
         let all = workers()
@@ -72,7 +74,7 @@ final class RingWatch: Sendable {
         for worker in all { worker.stopGivingWay() }
     }
 
-    /// `beats`: those of the last look.
+    /// Looks at all workers once. `beats`: the beats of the last look.
     func look(_ beats: inout [ObjectIdentifier: UInt64]) {
         let all = workers()
         var stuck: [UInt16: Bool] = [:]
@@ -94,7 +96,8 @@ final class RingWatch: Sendable {
         for (queue, isStuck) in stuck where isStuck { needOthers(queue) }
         if all.allSatisfy({ $0.isClean.load(ordering: .sequentiallyConsistent) }) {
             share.isWatched.store(false, ordering: .sequentiallyConsistent)
-            // One that has come meanwhile saw that it was watched.
+            // A worker that began to serve meanwhile saw `isWatched` and did not wake this thread:
+            // look again.
             if !all.allSatisfy({ $0.isClean.load(ordering: .sequentiallyConsistent) }) {
                 share.isWatched.store(true, ordering: .sequentiallyConsistent)
             }

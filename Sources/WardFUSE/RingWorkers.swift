@@ -7,28 +7,29 @@ import WardVolume
 /// The threads that serve a connection by FUSE over io_uring: some for the queue of each CPU, which
 /// run there.
 ///
-/// The kernel gives a request to the worker of its queue that waited last, so the others sleep
-/// until that one waits for a disk. Where the last one that waits is about to, or all of them do,
-/// another is started. CPUs that may come later have queues, too, and no request before that: a
-/// thread takes many of them.
+/// The kernel gives a request to the worker of its queue that waited last. So the others sleep
+/// until that one waits for a disk. If the last waiting worker is about to wait for a disk, or all
+/// do, another one is started. CPUs that may come online later have queues, too, without requests
+/// until then: one thread takes many of them.
 final class RingWorkers: @unchecked Sendable {
-    // Sendable: what is not constant is in the mutex.
+    // Sendable: all mutable state is behind the mutex.
 
-    /// For each CPU that is there.
+    /// The first workers of each CPU that is online.
     static let firstWorkers = 2
     static let mostWorkers = 8
-    /// What one takes, with its stack and its context.
+    /// Bytes that one worker takes, with its stack and its context.
     private static let workerBytes = 6 << 20
 
-    /// Makes ready what a worker needs beside its transport, before the kernel knows that one; what
-    /// it returns serves until there are no more requests. Throws `ENOMEM`.
+    /// Prepares what a worker needs beside its transport, before the kernel knows that worker. The
+    /// returned closure serves until there are no more requests. Throws `ENOMEM`.
     typealias Work =
         @Sendable (RingTransport, _ willSync: @escaping () -> Void) throws(Errno) -> () -> Void
 
     private struct State {
         var threads: [SystemThread] = []
         var workers: [RingWorker] = []
-        /// By queue; those that could not be started are counted, so that it is not tried for ever.
+        /// Workers by queue, with those that could not be started, so that ward does not try for
+        /// ever.
         var counts: [Int]
         var isEnding = false
         var watch: RingWatch?
@@ -39,15 +40,15 @@ final class RingWorkers: @unchecked Sendable {
     private let work: Work
     private let state: Mutex<State>
 
-    /// `queues`: as many as the machine may have CPUs.
+    /// `queues`: the number of CPUs that the machine may have.
     init(device: Int32, queues: Int, work: @escaping Work) {
         share = RingShare(device: device, queues: queues)
         self.work = work
         state = Mutex(State(counts: [Int](repeating: 0, count: queues)))
     }
 
-    /// Starts what is needed before the kernel uses any of it. False where that can't be had: no
-    /// worker is left then.
+    /// Starts the workers that must be there before the kernel uses the rings. False where one
+    /// can't be started: then no worker is left.
     func start(_ cpus: CPUs) -> Bool {
         for cpu in cpus.online where !add(queues: [cpu]) { return giveUp() }
         var rest = cpus.offline[...]
@@ -64,13 +65,13 @@ final class RingWorkers: @unchecked Sendable {
         return true
     }
 
-    /// Returns when the kernel has ended the connection. After `start`.
+    /// Returns when the kernel has ended the connection. To be called after `start`.
     func join() {
         joinWorkers()
         let (watch, thread) = state.withLock { ($0.watch, $0.watchThread) }
         watch?.end()
         thread?.join()
-        // One that the watch has started meanwhile.
+        // The watch may have started workers meanwhile.
         joinWorkers()
     }
 
@@ -78,8 +79,8 @@ final class RingWorkers: @unchecked Sendable {
         while let thread = state.withLock({ $0.threads.popLast() }) { thread.join() }
     }
 
-    /// Without a thread for it buffers stay as they are until the next lock, what hangs is not made
-    /// up for, and nobody gives way.
+    /// Starts the watch. Without a thread for it buffers keep their content until the next lock, no
+    /// worker replaces one that hangs, and no worker yields.
     private func startWatch() {
         let watch = RingWatch(
             share, workers: { [unowned self] in state.withLock { $0.workers } },
@@ -107,7 +108,7 @@ final class RingWorkers: @unchecked Sendable {
 
     // MARK: Workers
 
-    /// One more worker; false where the kernel or the machine refuses.
+    /// Adds a worker; false where the kernel or the machine refuses.
     private func add(queues: [UInt16]) -> Bool {
         let worker = RingWorker(queues: queues)
         let start = WorkerStart()
@@ -135,7 +136,8 @@ final class RingWorkers: @unchecked Sendable {
             let serveRequests = try work(transport) { [unowned self, unowned transport] in
                 for queue in worker.queues
                 where share.queues[Int(queue)].idle.load(ordering: .relaxed) == 0 {
-                    // Others wait for what it holds meanwhile, the watch among them.
+                    // Starting a worker takes the mutex, for which other threads wait, the watch
+                    // among them.
                     transport.beOrdinary()
                     needOthers(queue)
                 }
@@ -146,7 +148,7 @@ final class RingWorkers: @unchecked Sendable {
             start.report(true)
             serveRequests()
         } catch {
-            // For want of memory it is tried again: there may be some later.
+            // If memory was short the worker is not counted, so that ward tries again later.
             if error == .noMemory {
                 state.withLock { for queue in worker.queues { $0.counts[Int(queue)] -= 1 } }
             }
@@ -154,7 +156,8 @@ final class RingWorkers: @unchecked Sendable {
         }
     }
 
-    /// Nobody waits for the requests of this queue any more, or is about to.
+    /// Starts a worker for the queue: none waits for its requests any more, or the last one is
+    /// about to stop waiting.
     private func needOthers(_ queue: UInt16) {
         guard state.withLock({ $0.counts[Int(queue)] }) < RingWorkers.mostWorkers,
             TransferMemory.hasRoom(for: RingWorkers.workerBytes)
@@ -183,10 +186,10 @@ final class RingWorkers: @unchecked Sendable {
 /// The CPUs of this machine, `/sys/devices/system/cpu` (Documentation/admin-guide/cputopology.rst).
 struct CPUs: Equatable {
     let online: [UInt16]
-    /// That may come online while the machine runs.
+    /// CPUs that may come online while the machine runs.
     let offline: [UInt16]
 
-    /// Nil where the kernel does not tell, or has more than the protocol can count.
+    /// Reads the CPUs. Nil where the kernel does not tell, or has more than the protocol can count.
     static func read(from directory: String = "/sys/devices/system/cpu") -> CPUs? {
         func list(_ name: String) -> [UInt16]? {
             guard let file = try? OwnedDescriptor(opening: "\(directory)/\(name)", O_RDONLY) else {
@@ -207,7 +210,7 @@ struct CPUs: Equatable {
 
     var count: Int { online.count + offline.count }
 
-    /// "0-3,8", or nil.
+    /// The numbers of a list such as "0-3,8", or nil.
     static func parse(_ text: String) -> [UInt16]? {
         var all: [UInt16] = []
         for part in text.split(whereSeparator: { $0 == "," || $0 == "\n" }) {

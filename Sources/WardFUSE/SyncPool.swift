@@ -4,15 +4,15 @@ import Synchronization
 import WardSystem
 import WardVolume
 
-/// A job that takes as long as a disk does, or waits for other requests.
+/// A job that takes as long as a disk, or waits for other requests.
 struct SyncJob<Channel: ReplyChannel>: Sendable {
     enum Kind: Sendable {
         case file(HandleID, dataOnly: Bool)
         case directory(HandleID, dataOnly: Bool)
         case everything
-        /// Changes of class without a sync of their own.
+        /// Makes changes of class durable that had no sync of their own.
         case classes(since: [UInt8])
-        /// A change of times, which waits for mapped pages (`Volume.mustWriteBack`).
+        /// Changes times, which waits for mapped pages (`Volume.mustWriteBack`).
         case attributes(NodeID, AttributeChange, Caller, CachePolicy)
     }
 
@@ -53,30 +53,31 @@ struct SyncJob<Channel: ReplyChannel>: Sendable {
 
 /// Threads for `fsync`, so that programs that sync do not hold up programs that don't.
 ///
-/// Up to half of the workers may sync on the spot, which saves a wake-up where the store is fast;
-/// the rest is queued. So is what a worker that serves alone would hold up others with. Threads are
-/// started when they are needed and stay.
+/// Up to half of the workers may sync on the spot, which saves a wake-up where the backing store is
+/// fast. All other syncs are queued, and so are those of a sole worker that other programs would
+/// wait for. Threads start when they are needed, and stay.
 final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
-    // Sendable: `signal` is made for sharing, the rest is constant, atomic or behind the mutex.
+    // Sendable: `signal` is made for sharing; everything else is constant, atomic or behind the
+    // mutex.
     private static var mostThreads: Int { 4 }
-    /// What one takes, with its stack and its context.
+    /// Bytes that one thread takes, with its stack and its context.
     private static var threadBytes: Int { 4 << 20 }
 
     private struct State {
         var queue: [SyncJob<Channel>] = []
         var busyThreads = 0
         var threads: [SystemThread] = []
-        /// Those, and what is being started.
+        /// The number of threads, with those that are being started.
         var reserved = 0
     }
 
     private let volume: Volume
-    /// Answers that are given later.
+    /// Sends errors later.
     let delayed: DelayedReplies<Channel>
     private let mostOnTheSpot: Int
     private let onTheSpot = Atomic<Int>(0)
     private let state = Mutex(State())
-    /// Counts jobs, and the end for each thread.
+    /// Counts the jobs, and the end of each thread.
     private let signal = UnsafeMutablePointer<sem_t>.allocate(capacity: 1)
 
     /// `workers`: the number of threads that serve requests.
@@ -87,7 +88,7 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
         sem_init(signal, 0, 0)
     }
 
-    /// Without threads: everything is performed where it is submitted.
+    /// Makes a pool without threads: each job runs where it is submitted.
     init(onTheSpot volume: Volume) {
         self.volume = volume
         delayed = DelayedReplies(volume.refusals)
@@ -100,19 +101,19 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
         signal.deallocate()
     }
 
-    /// Performs the job, here or on a thread of the pool; its reply is sent from there.
+    /// Performs the job, here or on a thread of the pool. The reply is sent from there.
     func submit(_ job: SyncJob<Channel>, _ context: WorkerContext) {
         let count = onTheSpot.add(1, ordering: .relaxed).newValue
         defer { onTheSpot.subtract(1, ordering: .relaxed) }
         if count <= mostOnTheSpot, !job.channel.holdsUpOthers {
             job.perform(volume, context)
         } else if !enqueue(job) {
-            // No thread to be had: better slow than not at all.
+            // No thread can be started: a slow sync is better than none.
             job.perform(volume, context)
         }
     }
 
-    /// Lets the queue run empty and ends the threads. No job may come after.
+    /// Lets the queue run empty and ends the threads. No job may follow.
     func end() {
         let threads = state.withLock { $0.threads }
         for _ in threads { sem_post(signal) }
@@ -133,8 +134,7 @@ final class SyncPool<Channel: ReplyChannel>: @unchecked Sendable {
         return isQueued
     }
 
-    /// The number of a thread that is to be started; nil where those that there are will do, or
-    /// there is no memory for more.
+    /// Reserves the number of a thread to start. Nil where the threads suffice, or memory does not.
     private func reserve() -> Int? {
         state.withLock { state in
             guard state.reserved - state.busyThreads <= state.queue.count,

@@ -2,11 +2,11 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Taking mounts away, as root or through `fusermount3`.
+/// Unmounts, as root or through `fusermount3`.
 enum Unmounting {
     static let umountNoFollow: Int32 = 8
 
-    /// `lazy`: at once, out of sight, whoever still uses it (`MNT_DETACH`).
+    /// `lazy`: detaches the mount at once, though programs may still use it (`MNT_DETACH`).
     static func unmount(_ path: String, lazy: Bool) throws(FUSEError) {
         let flags = umountNoFollow | (lazy ? Int32(MNT_DETACH) : 0)
         if umount2(path, flags) == 0 { return }

@@ -2,20 +2,20 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Which demands to wipe a worker's buffers are met; read by the thread that demands.
+/// The last demand to wipe that a worker has met; the demanding thread reads it.
 final class WipeProgress: Sendable {
-    /// `UInt64.max` while the worker sleeps: it wiped its buffers before.
+    /// `UInt64.max` while the worker sleeps: it wiped its buffers before that.
     let met = Atomic<UInt64>(0)
-    /// The worker's thread, where it may have to be interrupted.
+    /// The worker's thread, while it may have to be interrupted.
     private let thread = Mutex<pthread_t?>(nil)
 
-    /// By the worker, on its thread: from now on it may be interrupted where it waits.
+    /// Called by the worker, on its thread: from now on it may be interrupted while it waits.
     func begin() {
         let own = pthread_self()
         thread.withLock { $0 = own }
     }
 
-    /// By the worker: there is nothing to wipe any more.
+    /// Called by the worker: there is nothing to wipe any more.
     func end() {
         thread.withLock { $0 = nil }
         met.store(.max, ordering: .sequentiallyConsistent)
@@ -25,7 +25,7 @@ final class WipeProgress: Sendable {
         thread.withLock { if let thread = $0 { InterruptingSignal.send(to: thread) } }
     }
 
-    /// Waits until all of `workers` have met `demand`; false where one has not at `deadline`,
+    /// Waits until all of `workers` have met `demand`. False where one has not by `deadline`,
     /// monotonic.
     static func await(_ workers: [WipeProgress], _ demand: UInt64, until deadline: Duration) -> Bool
     {

@@ -3,18 +3,18 @@ import Glibc
 import WardSystem
 import WardVolume
 
-/// How long the kernel may remember, seconds.
+/// How long the kernel may remember answers, seconds.
 struct CachePolicy: Sendable, Equatable {
     /// Names, and attributes of files whose class is fully open.
     let seconds: UInt64
-    /// That there is no such name; 0: not at all.
+    /// How long the kernel may remember that a name does not exist; 0: not at all.
     let absenceSeconds: UInt64
     /// Pages and directory listings survive from one open to the next.
     let keepsContent: Bool
 
-    /// ward is the only writer: a day, which is for ever, and what changes is invalidated.
+    /// For a volume that only ward writes: a day, and changes are invalidated.
     static let exclusive = CachePolicy(seconds: 86400, absenceSeconds: 86400, keepsContent: true)
-    /// Somebody else may change the backing directory at any time.
+    /// For a backing directory that others may change at any time.
     static let shared = CachePolicy(seconds: 1, absenceSeconds: 0, keepsContent: false)
 
     @inline(__always)
@@ -59,7 +59,7 @@ extension fuse_entry_out {
             attr_valid_nsec: 0, attr: fuse_attr(entry.attributes))
     }
 
-    /// "There is no such name", to be remembered.
+    /// The answer that a name does not exist, for the kernel to remember.
     @inline(__always)
     static func absence(_ policy: CachePolicy) -> fuse_entry_out {
         var out = fuse_entry_out()
@@ -69,7 +69,7 @@ extension fuse_entry_out {
 }
 
 extension AttributeChange {
-    /// SETATTR's request as a change; its handle is given beside it.
+    /// Takes the change from a SETATTR request. Its handle is not part of it.
     init(_ request: fuse_setattr_in) {
         self.init()
         let valid = request.valid
@@ -120,10 +120,10 @@ enum Wire {
 
     /// The number for `fuse_out_header.error`: the one place where an error becomes the kernel's.
     ///
-    /// The kernel hangs a request whose error is not between -511 and 0. `ENOSYS` tells it never to
-    /// send that opcode again and to pretend (an `fsync` would succeed from then on), so one from
-    /// the backing store must not get through. `EMFILE` is the daemon's limit, not that of the
-    /// program that asks: for that one it is a file table that is full.
+    /// The kernel hangs a request whose error is not between -511 and 0. By `ENOSYS` it learns
+    /// never to send that opcode again, and to pretend: an `fsync` would succeed from then on. So
+    /// an ENOSYS of the backing store must not get through. For the daemon's limit, `EMFILE`, the
+    /// program gets ENFILE: to it the system's file table is full.
     @inline(__always)
     static func errorNumber(_ error: Errno) -> Int32 {
         switch error.rawValue {

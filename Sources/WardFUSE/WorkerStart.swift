@@ -1,12 +1,12 @@
 import Synchronization
 import WardSystem
 
-/// Whether a thread that was started came so far that requests can be its.
+/// Tells whether a started thread came so far that it can serve requests.
 final class WorkerStart: Sendable {
     private let word = FutexWord()
     private let isReady = Atomic<Bool>(false)
 
-    /// By the thread, once.
+    /// Called once, by the thread.
     func report(_ ready: Bool) {
         isReady.store(ready, ordering: .sequentiallyConsistent)
         word.increment()

@@ -1,5 +1,5 @@
-/// base64url without padding, RFC 4648 §5: the alphabet of names on disk (letters, digits, `-`,
-/// `_`; no dot, no slash).
+/// Encodes bytes as base64url without padding, RFC 4648 §5. Names on disk use it: letters, digits,
+/// `-`, `_`; no dot, no slash.
 public enum Base64URL {
     public static let alphabet: [UInt8] = Array(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
@@ -9,12 +9,12 @@ public enum Base64URL {
         return table
     }()
 
-    /// Whether the byte is one of the alphabet.
+    /// Whether `byte` is in the alphabet.
     public static func isCharacter(_ byte: UInt8) -> Bool { values[Int(byte)] >= 0 }
 
-    /// Characters for `count` bytes.
+    /// The number of characters for `count` bytes.
     public static func encodedCount(_ count: Int) -> Int { (count * 4 + 2) / 3 }
-    /// Bytes in `count` characters; the remainder 1 is impossible and comes out as if it were 0.
+    /// The number of bytes in `count` characters. A remainder of 1 is impossible and counts as 0.
     public static func decodedCount(_ count: Int) -> Int { count * 3 / 4 }
 
     /// Writes `encodedCount(source.count)` characters.
@@ -47,6 +47,7 @@ public enum Base64URL {
         }
     }
 
+    /// The text for `bytes`.
     public static func encode(_ bytes: [UInt8]) -> String {
         String(unsafeUninitializedCapacity: encodedCount(bytes.count)) { out in
             bytes.withUnsafeBytes { encode($0, to: out.baseAddress!) }
@@ -54,9 +55,8 @@ public enum Base64URL {
         }
     }
 
-    /// Writes `decodedCount(source.count)` bytes; false where a character is not of the alphabet,
-    /// or where the encoding is not the one that `encode` makes (so that one name has one
-    /// encoding).
+    /// Writes `decodedCount(source.count)` bytes. Returns false if a character is not in the
+    /// alphabet, or if `encode` would write other characters: one name has one encoding.
     public static func decode(_ source: UnsafeRawBufferPointer, to out: UnsafeMutablePointer<UInt8>)
         -> Bool
     {
@@ -81,6 +81,7 @@ public enum Base64URL {
         }
     }
 
+    /// The bytes of `text`; nil where the other `decode` returns false.
     public static func decode(_ text: some StringProtocol) -> [UInt8]? {
         let source = Array(text.utf8)
         var ok = false

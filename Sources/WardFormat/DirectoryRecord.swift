@@ -1,7 +1,7 @@
 import WardCrypto
 import WardSystem
 
-/// What a directory knows of itself: the target of the symbolic link `.ward` inside it.
+/// The record of a directory: the target of the symbolic link `.ward` inside it.
 ///
 /// ```
 /// base64url of 36 bytes (48 characters, so that the link lies in the inode):
@@ -13,20 +13,23 @@ import WardSystem
 ///  20  MAC                 16   first half of HMAC-SHA-256 of bytes 0–19 under the record key
 /// ```
 public struct DirectoryRecord: Equatable, Sendable {
-    /// The name of the symbolic link; names of files never have a dot in them.
+    /// The name of the symbolic link. Encrypted names have no dot, so no file can have this name.
     public static let linkName = ".ward"
     static let bytes = 36
-    /// The version of records without a flag: what every reader knows, so that a volume without
-    /// marks stays readable by all.
+    /// The version of records without a flag. Every reader knows it, so every reader can read a
+    /// volume without marks.
     static let plainVersion: UInt8 = 1
-    /// A reader that does not know the flag must not pass over it: it would create what the mark
-    /// forbids.
+    /// The version of records with a flag. A reader that does not know the flag must refuse the
+    /// record: it would create what the mark forbids.
     static let flaggedVersion: UInt8 = 2
     static let synchronisedFlag: UInt8 = 1
 
+    /// 16 bytes.
     public var directoryID: [UInt8]
+    /// The class of new files in the directory.
     public var protectionClass: ProtectionClass
-    /// Marked as synchronised: in it and below nothing gets a class above C.
+    /// Whether the directory is marked as synchronised: in it and below, no file gets a class above
+    /// C.
     public var isSynchronised: Bool
 
     public init(
@@ -38,7 +41,7 @@ public struct DirectoryRecord: Equatable, Sendable {
         self.isSynchronised = isSynchronised
     }
 
-    /// The link's target.
+    /// The link's target: 48 characters, the MAC included.
     public func linkTarget(macKey: borrowing SecretBytes) -> String {
         var body: [UInt8] = [
             isSynchronised ? DirectoryRecord.flaggedVersion : DirectoryRecord.plainVersion,
@@ -48,6 +51,9 @@ public struct DirectoryRecord: Equatable, Sendable {
         return Base64URL.encode(body + HMACSHA256.authenticate(body, key: macKey)[0..<16])
     }
 
+    /// Reads a link's target and checks its MAC.
+    ///
+    /// Throws `FormatError` `notRecognised`, `newerVersion`, `authenticationFailed`, `malformed`.
     public init(linkTarget: String, macKey: borrowing SecretBytes) throws(FormatError) {
         guard let record = Base64URL.decode(linkTarget), record.count == DirectoryRecord.bytes
         else {

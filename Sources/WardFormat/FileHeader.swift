@@ -23,9 +23,11 @@ public struct FileHeader: Equatable, Sendable {
     static let macOffset = 224
 
     public var protectionClass: ProtectionClass
-    /// All-zero pages are holes; otherwise they were wiped.
+    /// Whether pages of zeros are holes (true) or were wiped (false).
     public var isSparse: Bool
+    /// 16 bytes.
     public var fileID: [UInt8]
+    /// The ID (16 bytes) of the directory that the file was created in.
     public var directoryID: [UInt8]
     /// Empty where the file has no key yet.
     public var wrappedKey: [UInt8]
@@ -42,7 +44,7 @@ public struct FileHeader: Equatable, Sendable {
         self.wrappedKey = wrappedKey
     }
 
-    /// Writes all 256 bytes, MAC included.
+    /// Writes all 256 bytes to `out`, the MAC included.
     public func write(to out: UnsafeMutableRawPointer, macKey: borrowing SecretBytes) {
         precondition(FileHeader.isPossible(wrappedKey.count, protectionClass))
         out.initializeMemory(as: UInt8.self, repeating: 0, count: FileHeader.bytes)
@@ -61,7 +63,9 @@ public struct FileHeader: Equatable, Sendable {
             to: out + FileHeader.macOffset)
     }
 
-    /// Reads 256 bytes. `authenticationFailed` comes before anything is believed.
+    /// Reads 256 bytes and checks the MAC before it uses any other field.
+    ///
+    /// Throws `FormatError` `notRecognised`, `newerVersion`, `authenticationFailed`, `malformed`.
     public init(
         reading source: UnsafeRawPointer, macKey: borrowing SecretBytes
     ) throws(FormatError) {

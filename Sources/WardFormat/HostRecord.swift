@@ -1,7 +1,7 @@
 import WardCrypto
 import WardSystem
 
-/// What a trusted host keeps: which volume it is trusted by, who it is, and its secret.
+/// The file of a trusted host: the volume that trusts it, its ID, and its secret.
 ///
 /// ```
 ///   0  magic "WARDHOST"           8
@@ -13,7 +13,7 @@ import WardSystem
 ///  80  SHA-256                   32   of everything before it
 /// ```
 ///
-/// The secret never leaves locked memory but into this file and, in a message that is wiped, to the
+/// The secret leaves locked memory only into this file and, in a message that is wiped, to the
 /// daemon.
 public struct HostRecord: ~Copyable, Sendable {
     public static let bytes = 112
@@ -35,7 +35,7 @@ public struct HostRecord: ~Copyable, Sendable {
             secret: try SecretBytes(random: HostRecord.secretBytes))
     }
 
-    /// The bytes of the drawing. Throws `ENOMEM`.
+    /// The file's 112 bytes. Throws `ENOMEM`.
     public borrowing func serialized() throws(Errno) -> SecretBytes {
         var head = KeybagEnvelope.begin(magic: HostRecord.magic, version: 1)
         head.appendZeros(6)
@@ -53,8 +53,7 @@ public struct HostRecord: ~Copyable, Sendable {
         return file
     }
 
-    /// Reads the bytes of the drawing: length, magic, checksum and version are checked, in this
-    /// order.
+    /// Reads a file's bytes. Checks length, magic, checksum and version, in this order.
     ///
     /// Throws `FormatError` `malformed`, `notRecognised`, `newerVersion`.
     public init(reading file: borrowing SecretBytes) throws(FormatError) {

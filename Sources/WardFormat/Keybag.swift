@@ -6,36 +6,37 @@ import WardCrypto
 ///   0  magic "WARDKBAG"           8
 ///   8  version (1)                2
 ///  10  identity                  52   never changes (`KeybagIdentity`)
-///  62  generation                 8   one more with every rewriting
-///  70  slot count                 1   1 or 2: device, and where a passcode is set, passcode; in this order
+///  62  generation                 8   each write of the keybag adds one
+///  70  slot count                 1   1: device; 2: device, passcode
 ///  71  zero                       1
 ///  72  slots                          (`KeybagSlot`)
 ///  ..  length of sealed policy    2
-///  ..  sealed policy                  nonce 12 ‖ ciphertext ‖ tag 16, AES-256-GCM under the policy key
+///  ..  sealed policy                  nonce 12 ‖ ciphertext ‖ tag 16, AES-256-GCM, policy key
 ///  ..  SHA-256                   32   of everything before it
 /// ```
 ///
-/// Associated data of the policy's seal: every byte of the file before the sealed policy. So one
-/// opening with the device's keys authenticates the whole file, while each slot verifies by itself
-/// against the identity alone.
+/// The associated data of the policy's seal is every byte of the file before the sealed policy. So
+/// opening the policy authenticates the whole file. Each slot by itself is verified against the
+/// identity alone.
 public struct Keybag: Equatable, Sendable {
     public static let fileName = "ward.keybag"
     public static let copyFileName = "ward.keybag.copy"
-    /// A keybag is some 600 bytes; no reader takes more than this.
+    /// The limit for readers. A keybag has about 600 bytes.
     public static let maximumBytes = 4096
     static let magic: [UInt8] = Array("WARDKBAG".utf8)
     static let version: UInt16 = 1
 
     public var identity: KeybagIdentity
+    /// The number of times that the keybag was written.
     public var generation: UInt64
     public var deviceSlot: KeybagSlot
-    /// Nil in state S0: the device slot holds all keys.
+    /// Nil in state S0, where the device slot holds all keys.
     public var passcodeSlot: KeybagSlot?
-    /// Sealed with `policyAssociatedData`.
+    /// The policy, sealed with `policyAssociatedData`.
     public var sealedPolicy: [UInt8]
 
-    /// A keybag whose policy is not sealed yet: that needs `policyAssociatedData` of everything
-    /// else.
+    /// Makes a keybag without a sealed policy: the seal needs `policyAssociatedData`, which covers
+    /// everything else.
     public init(
         identity: KeybagIdentity, generation: UInt64, deviceSlot: KeybagSlot,
         passcodeSlot: KeybagSlot?
@@ -60,18 +61,21 @@ public struct Keybag: Equatable, Sendable {
         return writer.bytes
     }
 
-    /// What the policy's seal authenticates: everything before it.
+    /// The data that the policy's seal authenticates: every byte before the sealed policy.
     public var policyAssociatedData: [UInt8] {
         head(
             sealedPolicyBytes: KeybagPolicy.bytes + AEADContext.nonceBytes + AEADContext.tagBytes)
     }
 
+    /// The bytes of the file. The policy must be sealed already.
     public var serialized: [UInt8] {
         precondition(!sealedPolicy.isEmpty, "seal the policy first")
         return KeybagEnvelope.seal(head(sealedPolicyBytes: sealedPolicy.count) + sealedPolicy)
     }
 
-    /// Parses; nothing is authenticated yet.
+    /// Parses a file's bytes; authenticates nothing.
+    ///
+    /// Throws `FormatError` `malformed`, `notRecognised`, `newerVersion`.
     public init(reading bytes: [UInt8]) throws(FormatError) {
         var reader = try KeybagEnvelope.open(
             bytes, magic: Keybag.magic, version: Keybag.version, maximumBytes: Keybag.maximumBytes,
@@ -96,7 +100,7 @@ public struct Keybag: Equatable, Sendable {
     }
 }
 
-/// What the owner of a volume decided about it; sealed under the device's keys.
+/// The settings that the owner of a volume chose; sealed under the device's keys.
 ///
 /// ```
 ///   0  grace period, ms           4   10,000 by default
@@ -108,12 +112,12 @@ public struct Keybag: Equatable, Sendable {
 public struct KeybagPolicy: Equatable, Sendable {
     public static let bytes = 24
 
-    /// How long after a lock class A stays readable.
+    /// How long class A stays readable after a lock.
     public var gracePeriod: Duration = .seconds(10)
-    /// How long after the last unlock class CX stays readable.
+    /// How long class CX stays readable after the last unlock.
     public var userInactivePeriod: Duration = .seconds(24 * 3600)
     public var erasesAfterTenWrongPasscodes = false
-    /// What a passcode set from now on costs to derive.
+    /// The cost of deriving a key from a passcode that is set from now on.
     public var passcodeCost: Scrypt.Parameters
 
     public init(passcodeCost: Scrypt.Parameters) {
@@ -130,6 +134,7 @@ public struct KeybagPolicy: Equatable, Sendable {
         return writer.bytes
     }
 
+    /// Parses the 24 bytes. Throws `FormatError` `malformed`.
     public init(reading bytes: [UInt8]) throws(FormatError) {
         var reader = KeybagReader(bytes[...], "keybag policy")
         gracePeriod = .milliseconds(try reader.integer(UInt32.self, "grace period"))

@@ -1,9 +1,9 @@
-/// Reads the little-endian fields of keybags, recovery kits and device files in order; never past
-/// the end.
+/// Reads the little-endian fields of keybags, recovery kits and device files in order, and never
+/// past the end. A field that does not fit throws `FormatError` `malformed`.
 struct KeybagReader {
     private let bytes: ArraySlice<UInt8>
     private(set) var offset: Int
-    /// What is being read, for errors.
+    /// The name of the structure, for errors.
     private let structure: String
 
     init(_ bytes: ArraySlice<UInt8>, _ structure: String) {
@@ -29,7 +29,7 @@ struct KeybagReader {
         return raw.reversed().reduce(T(0)) { $0 << 8 | T($1) }
     }
 
-    /// Reserved bytes: zero in this version.
+    /// Takes reserved bytes, which are zero in this version.
     mutating func zeros(_ count: Int, _ field: String) throws(FormatError) {
         guard try take(count, field).allSatisfy({ $0 == 0 }) else {
             throw FormatError(.malformed, "\(structure): \(field) is not zero")

@@ -6,7 +6,7 @@ import WardSystem
 /// ```
 ///   0  magic "WARDDEVK" or "WARDEFFC"   8
 ///   8  version (1)                      2
-///  10  key count n                      2   device.key: 1; effaceable.key: 1, or 2 during a change (old, new)
+///  10  key count n                      2   device.key: 1; effaceable.key: 1, or 2: old, new
 ///  12  zero                             4
 ///  16  volume UUID                     16
 ///  32  keys                          32·n
@@ -21,11 +21,11 @@ public enum KeyFile {
     public static let keyBytes = 32
     public static let maximumKeys = 2
     static let headBytes = 32
-    /// No reader takes more than this.
+    /// The limit for readers.
     public static let maximumBytes =
         headBytes + maximumKeys * keyBytes + KeybagEnvelope.checksumBytes
 
-    /// The file's bytes; `second` only for a change of the effaceable key. Throws `ENOMEM`.
+    /// The file's bytes. `second` is given only while the effaceable key changes. Throws `ENOMEM`.
     public static func serialized(
         _ kind: Kind, uuid: [UInt8], first: borrowing SecretBytes,
         second: borrowing SecretBytes? = nil
@@ -57,21 +57,23 @@ public enum KeyFile {
         return file
     }
 
-    /// The number of keys in `file`, after every check; key `n` is at `keyRange(n)`.
+    /// Checks `file` and returns its number of keys; key `n` is at `keyRange(n)`.
+    ///
+    /// Throws `FormatError` `malformed`, `notRecognised`, `newerVersion`.
     public static func check(
         _ file: borrowing SecretBytes, _ kind: Kind, uuid: [UInt8]
     ) throws(FormatError) -> Int {
         let name = kind == .device ? "device key" : "effaceable key"
         let magic = Array(kind.rawValue.utf8)
         let length = file.count
-        // Magic number, version, checksum: so much every version has.
+        // Every version has a magic number, a version and a checksum.
         guard length >= KeybagEnvelope.headBytes + KeybagEnvelope.checksumBytes,
             length <= maximumBytes
         else {
             throw FormatError(.malformed, "\(name): \(length) bytes")
         }
         let body = length - KeybagEnvelope.checksumBytes
-        // Only the head leaves locked memory: the keys stay where they are.
+        // Only the head leaves locked memory; the keys stay in it.
         let (head, sumIsRight) = file.withUnsafeBytes { bytes in
             (
                 [UInt8](bytes[0..<min(headBytes, body)]),
@@ -100,12 +102,13 @@ public enum KeyFile {
         return count
     }
 
+    /// The bytes of key `index` (from 0) in a file.
     public static func keyRange(_ index: Int) -> Range<Int> {
         headBytes + index * keyBytes..<headBytes + (index + 1) * keyBytes
     }
 }
 
-/// `remembered`: the keybag generation that this device wrote last.
+/// `remembered`: the generation of the keybag that this device wrote last.
 ///
 /// ```
 ///   0  magic "WARDGENR"           8
@@ -135,6 +138,7 @@ public struct RememberedGeneration: Equatable, Sendable {
         return KeybagEnvelope.seal(writer.bytes)
     }
 
+    /// Parses a file's bytes. Throws `FormatError` `malformed`, `notRecognised`, `newerVersion`.
     public init(reading bytes: [UInt8]) throws(FormatError) {
         var reader = try KeybagEnvelope.open(
             bytes, magic: RememberedGeneration.magic, version: 1,
@@ -146,16 +150,16 @@ public struct RememberedGeneration: Equatable, Sendable {
     }
 }
 
-/// `attempts`: wrong passcodes since the last right one, which they were, and the delay that runs.
+/// `attempts`: the wrong passcodes since the last right one, and the end of the current delay.
 ///
 /// ```
 ///   0  magic "WARDTRYS"           8
 ///   8  version (2)                2
 ///  10  wrong passcodes            2
 ///  12  number of tags n           2   at most 10
-///  14  judged                     2   0: the last tag is of an attempt that was counted and not judged yet; else 1
+///  14  judged                     2   0: the last tag is counted, and not judged yet; else 1
 ///  16  volume UUID               16
-///  32  clock                     16   the boot (`/proc/sys/kernel/random/boot_id`) whose clock the next field is of
+///  32  clock                     16   the boot of the next field's clock: `boot_id`, random(4)
 ///  48  end of the delay           8   nanoseconds on that clock
 ///  56  tags                     160   n of 16 bytes, then zeros
 /// 216  MAC                       32   under the device key, of everything before it
@@ -170,13 +174,16 @@ public struct AttemptRecord: Equatable, Sendable {
 
     public var uuid: [UInt8]
     public var wrongPasscodes: UInt16
-    /// Tags of the passcodes that were counted, so that none counts twice.
+    /// The tags of the passcodes that were counted. A passcode with one of these is not counted
+    /// again.
     public var tags: [[UInt8]] = []
-    /// The last of `tags` was counted; whether it is wrong nobody knows yet.
+    /// The passcode of the last tag is counted, and it is not known yet whether it is wrong.
     public var lastIsPending = false
+    /// The boot (16 bytes) whose clock `delayEndNanoseconds` uses.
     public var clockIdentity: [UInt8]
+    /// The end of the delay, in nanoseconds on that clock.
     public var delayEndNanoseconds: UInt64
-    /// Of `authenticated`.
+    /// The MAC of `authenticated`.
     public var mac = [UInt8](repeating: 0, count: macBytes)
 
     public init(
@@ -189,7 +196,7 @@ public struct AttemptRecord: Equatable, Sendable {
         self.delayEndNanoseconds = delayEndNanoseconds
     }
 
-    /// What the MAC is of.
+    /// The bytes that the MAC covers.
     public var authenticated: [UInt8] {
         precondition(tags.count <= AttemptRecord.maximumTags)
         var writer = KeybagEnvelope.begin(magic: AttemptRecord.magic, version: 2)
@@ -209,7 +216,9 @@ public struct AttemptRecord: Equatable, Sendable {
 
     public var serialized: [UInt8] { KeybagEnvelope.seal(authenticated + mac) }
 
-    /// Takes what is well-formed; the MAC is the caller's to check.
+    /// Parses a file's bytes. The caller checks the MAC.
+    ///
+    /// Throws `FormatError` `malformed`, `notRecognised`, `newerVersion`.
     public init(reading bytes: [UInt8]) throws(FormatError) {
         var reader = try KeybagEnvelope.open(
             bytes, magic: AttemptRecord.magic, version: 2, maximumBytes: AttemptRecord.bytes,

@@ -1,7 +1,7 @@
 import WardCrypto
 
-/// What keybags, recovery kits and the files of a state directory have in common, in every version
-/// there will be:
+/// The frame of keybags, recovery kits and the files of a state directory, the same in all
+/// versions:
 ///
 /// ```
 ///   0  magic               8
@@ -10,13 +10,13 @@ import WardCrypto
 /// end  SHA-256            32   of everything before it
 /// ```
 ///
-/// The checksum protects against accidents only: it tells damage from a newer version and from a
-/// missing device key without any key. What authenticates is inside.
+/// The checksum protects against accidents only. Without any key it tells damage from a newer
+/// version and from a missing device key. MACs and seals inside authenticate the content.
 public enum KeybagEnvelope {
     public static let checksumBytes = SHA256Digest.bytes
     static let headBytes = 10
 
-    /// Magic and version first: the start of a structure.
+    /// Starts a structure: its magic and version.
     static func begin(magic: [UInt8], version: UInt16) -> KeybagWriter {
         precondition(magic.count == 8)
         var writer = KeybagWriter()
@@ -25,14 +25,14 @@ public enum KeybagEnvelope {
         return writer
     }
 
-    /// The finished structure.
+    /// The finished structure: `bytes` with their checksum.
     static func seal(_ bytes: [UInt8]) -> [UInt8] { bytes + SHA256Digest.hash(bytes) }
 
-    /// Checks length, magic, checksum and version, in this order; a reader of what lies between
-    /// version and checksum.
+    /// Checks length, magic, checksum and version, in this order. Returns a reader of the bytes
+    /// between version and checksum.
     ///
-    /// `notRecognised`: other magic. `malformed`: too short, too long, or the checksum is wrong.
-    /// `newerVersion`: whole, and made by a later ward.
+    /// Throws `notRecognised` for another magic, `malformed` for a wrong length or checksum, and
+    /// `newerVersion` for an undamaged structure of a later ward.
     static func open(
         _ bytes: [UInt8], magic: [UInt8], version: UInt16, maximumBytes: Int, _ structure: String
     ) throws(FormatError) -> KeybagReader {

@@ -1,5 +1,5 @@
-/// The part of a keybag that never changes; in clear, and the beginning of every seal's associated
-/// data.
+/// The part of a keybag that never changes. It is in clear, and begins the associated data of every
+/// seal.
 ///
 /// ```
 ///   0  volume UUID               16
@@ -37,7 +37,7 @@ public struct KeybagIdentity: Equatable, Sendable {
         classBPublicKey = try reader.take(32, "class B public key")
     }
 
-    /// The 52 bytes of the drawing.
+    /// The 52 bytes above.
     public var serialized: [UInt8] {
         var writer = KeybagWriter()
         write(to: &writer)

@@ -10,16 +10,16 @@ import WardSystem
 /// Kinds 1–5 are the class keys by the class's byte (2, class B: the private half), 16 is the
 /// volume key.
 public struct KeybagKeySet: ~Copyable, Sendable {
-    /// Which keys a set holds.
+    /// The groups of keys that a set can hold.
     public struct Contents: OptionSet, Sendable {
         public let rawValue: UInt8
         public init(rawValue: UInt8) { self.rawValue = rawValue }
 
         public static let volumeKey = Contents(rawValue: 1)
         public static let classD = Contents(rawValue: 2)
-        /// A, B, C and CX, which a passcode protects.
+        /// The keys of A, B (private half), C and CX, which a passcode protects.
         public static let passcodeClasses = Contents(rawValue: 4)
-        /// A, and B's private half, which a trusted host keeps open.
+        /// The keys of A and B (private half), which a trusted host keeps.
         public static let hostClasses = Contents(rawValue: 8)
     }
 
@@ -31,13 +31,13 @@ public struct KeybagKeySet: ~Copyable, Sendable {
     private var keys: SecretBytes
     private var present: UInt32
 
-    /// A set without keys. Throws `ENOMEM` where no more memory may be locked.
+    /// Makes a set without keys. Throws `ENOMEM` where no more memory may be locked.
     public init() throws(Errno) {
         keys = try SecretBytes(zeroed: KeybagKeySet.kinds.count * KeybagKeySet.keyBytes)
         present = 0
     }
 
-    /// Fresh random keys of every kind.
+    /// Makes fresh random keys of every kind. Throws `ENOMEM`.
     public static func random() throws(Errno) -> KeybagKeySet {
         var set = try KeybagKeySet()
         set.keys = try SecretBytes(random: kinds.count * keyBytes)
@@ -57,18 +57,18 @@ public struct KeybagKeySet: ~Copyable, Sendable {
         }
     }
 
-    /// Whether all of these are here.
+    /// Whether the set has all keys of `contents`.
     public borrowing func contains(_ contents: Contents) -> Bool {
         KeybagKeySet.kinds(of: contents).allSatisfy { present & 1 << UInt32($0) != 0 }
     }
 
-    /// An independent copy of a class key (of B: the private half); nil where the set does not hold
-    /// it.
+    /// A copy of a class key (B: the private half); nil where the set does not have it. Throws
+    /// `ENOMEM`.
     public borrowing func key(
         of protectionClass: ProtectionClass
     ) throws(Errno) -> SecretBytes? { try key(kind: protectionClass.rawValue) }
 
-    /// An independent copy of the volume key; nil where the set does not hold it.
+    /// A copy of the volume key; nil where the set does not have it. Throws `ENOMEM`.
     public borrowing func volumeKey() throws(Errno) -> SecretBytes? {
         try key(kind: KeybagKeySet.volumeKeyKind)
     }
@@ -79,7 +79,7 @@ public struct KeybagKeySet: ~Copyable, Sendable {
         return try keys.slice(at..<at + KeybagKeySet.keyBytes)
     }
 
-    /// Takes over what `other` holds beside the own keys.
+    /// Adds the keys of `other`. They replace keys of the same kind.
     public mutating func formUnion(_ other: borrowing KeybagKeySet) {
         for (index, kind) in KeybagKeySet.kinds.enumerated()
         where other.present & 1 << UInt32(kind) != 0 {
@@ -93,7 +93,8 @@ public struct KeybagKeySet: ~Copyable, Sendable {
         }
     }
 
-    /// The bytes of the drawing, with the keys of `contents` only, all of which must be here.
+    /// The bytes above, with the keys of `contents` only. The set must have all of them. Throws
+    /// `ENOMEM`.
     public borrowing func serialized(_ contents: Contents) throws(Errno) -> SecretBytes {
         precondition(contains(contents), "a slot seals a complete set")
         let chosen = KeybagKeySet.kinds(of: contents)
@@ -114,7 +115,8 @@ public struct KeybagKeySet: ~Copyable, Sendable {
         return result
     }
 
-    /// Reads what `serialized` made; unknown kinds, disorder and other lengths are malformed.
+    /// Reads the bytes that `serialized` made. Throws `FormatError` `malformed`, also for unknown
+    /// kinds and a wrong order.
     public init(reading source: borrowing SecretBytes) throws(FormatError) {
         guard var read = try? SecretBytes(zeroed: KeybagKeySet.kinds.count * KeybagKeySet.keyBytes)
         else { throw FormatError(.malformed, "no memory could be locked for a key set") }

@@ -1,6 +1,6 @@
 import WardCrypto
 
-/// One way to open class keys: a complete set of them, sealed by itself.
+/// One way to get class keys: a complete set of them, sealed by itself.
 ///
 /// ```
 ///   0  kind                       1   1 device, 2 passcode
@@ -19,13 +19,14 @@ public struct KeybagSlot: Equatable, Sendable {
         case passcode = 2
     }
 
-    /// What the set in a slot can be long, sealed: six keys and room for what later versions add.
+    /// The limits of a sealed set: at most six keys, and room for additions of later versions.
     static let maximumSealedBytes = 1024
     static let minimumSealedBytes = AEADContext.nonceBytes + AEADContext.tagBytes
 
     public var kind: Kind
     /// For a passcode slot, how its key is derived.
     public var derivation: PasscodeDerivation?
+    /// The sealed set of keys.
     public var sealed: [UInt8]
 
     public init(kind: Kind, derivation: PasscodeDerivation? = nil, sealed: [UInt8]) {
@@ -36,7 +37,7 @@ public struct KeybagSlot: Equatable, Sendable {
         self.sealed = sealed
     }
 
-    /// What the seal of a slot of this kind authenticates beside the set.
+    /// The data that a slot's seal authenticates beside the set.
     public static func associatedData(
         _ identity: KeybagIdentity, kind: Kind, derivation: PasscodeDerivation?
     ) -> [UInt8] {
@@ -69,7 +70,7 @@ public struct KeybagSlot: Equatable, Sendable {
     }
 }
 
-/// How scrypt stretches a passcode, RFC 7914.
+/// The parameters of scrypt (RFC 7914) for a passcode.
 ///
 /// ```
 ///   0  algorithm (1: scrypt)      1
@@ -82,7 +83,7 @@ public struct KeybagSlot: Equatable, Sendable {
 public struct PasscodeDerivation: Equatable, Sendable {
     public static let bytes = 40
     public static let saltBytes = 32
-    /// No keybag makes its reader take more memory than this: 128 · N · r bytes.
+    /// The limit of the memory that a keybag makes its reader use: 128 · N · r bytes.
     public static let maximumMemoryBytes: UInt64 = 4 << 30
 
     public var cost: Scrypt.Parameters
@@ -114,7 +115,7 @@ public struct PasscodeDerivation: Equatable, Sendable {
         salt = try reader.take(PasscodeDerivation.saltBytes, "salt")
     }
 
-    /// The first 8 bytes of the drawing.
+    /// Writes the first 8 bytes above.
     static func write(_ cost: Scrypt.Parameters, to writer: inout KeybagWriter) {
         writer.append([1, UInt8(cost.n.trailingZeroBitCount)])
         writer.append(UInt16(cost.r))

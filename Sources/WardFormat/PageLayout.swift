@@ -1,4 +1,4 @@
-/// Where the bytes of a file lie: whole pages of `pageBytes`, each one sealed by itself.
+/// The places of a file's bytes: whole pages of `pageBytes`, each sealed by itself.
 ///
 /// ```
 /// page 0                                   page 1, 2, …
@@ -12,18 +12,19 @@
 public struct PageLayout: Equatable, Sendable {
     public static let headerBytes = 256
     public static let nonceBytes = 12
-    /// nonce, epoch, length and flags.
+    /// The size of nonce, epoch, length and flags.
     public static let recordPrefixBytes = 20
     public static let tagBytes = 16
-    /// What a record adds to its payload.
+    /// The bytes of a record that are not payload.
     public static let recordOverheadBytes = recordPrefixBytes + tagBytes
-    /// The page that was the last when it was written.
+    /// Set on a page that was the file's last page when it was written.
     public static let finalFlag: UInt16 = 1
 
+    /// The size of a page on disk: 512 or 4096 bytes.
     public let pageBytes: Int
-    /// Payload of page 0.
+    /// Payload bytes of page 0.
     public let firstCapacity: Int
-    /// Payload of every other page.
+    /// Payload bytes of every other page.
     public let capacity: Int
 
     public init(pageBytes: Int) {
@@ -33,11 +34,11 @@ public struct PageLayout: Equatable, Sendable {
         capacity = pageBytes - PageLayout.recordOverheadBytes
     }
 
-    /// Payload bytes of a page.
+    /// Payload bytes of page `page`.
     @inline(__always)
     public func capacity(ofPage page: Int) -> Int { page == 0 ? firstCapacity : capacity }
 
-    /// Where a page's record begins inside the page.
+    /// The offset of a page's record in its page.
     @inline(__always)
     public func recordOffset(ofPage page: Int) -> Int { page == 0 ? PageLayout.headerBytes : 0 }
 
@@ -53,25 +54,25 @@ public struct PageLayout: Equatable, Sendable {
         page == 0 ? 0 : firstCapacity + (page - 1) * capacity
     }
 
-    /// Pages of a file of `sizeBytes`: 0 for an empty one.
+    /// The number of pages of a file of `sizeBytes`; 0 for an empty one.
     @inline(__always)
     public func pageCount(forSize sizeBytes: Int) -> Int {
         sizeBytes == 0 ? 0 : page(at: sizeBytes - 1) + 1
     }
 
-    /// The largest file, far beyond every backing file system: the backing file, which is up to a
-    /// twelfth larger, must be addressable too, in arithmetic that traps.
+    /// The largest size of a file, far beyond that of every backing file system. The backing file
+    /// is up to a twelfth larger, and arithmetic on its size must not overflow.
     public static let maximumSizeBytes = 1 << 62
 
-    /// Size of a backing file with its size hint: whole pages, then a hole as long as the last
-    /// page's payload. A remainder of 0 means that there is no hint.
+    /// The size of a backing file with its size hint: whole pages, then a hole as long as the last
+    /// page's payload. A remainder of 0 means no hint.
     public func backingSize(forSize sizeBytes: Int) -> Int {
         let pages = pageCount(forSize: sizeBytes)
         guard pages > 0 else { return 0 }
         return pages * pageBytes + (sizeBytes - start(ofPage: pages - 1))
     }
 
-    /// What a backing file's size says of the file's: nil where it carries no hint.
+    /// The file's size by the size hint of its backing file; nil where there is no hint.
     public func size(fromBackingSize backingBytes: Int) -> Int? {
         if backingBytes == 0 { return 0 }
         let pages = backingBytes / pageBytes
@@ -83,16 +84,18 @@ public struct PageLayout: Equatable, Sendable {
     }
 }
 
-/// The part of a record that is in clear.
+/// The fields of a record that are in clear, without the nonce.
 public struct RecordPrefix: Equatable, Sendable {
     public var epoch: UInt32
+    /// The payload bytes that count.
     public var length: UInt16
     public var flags: UInt16
 
+    /// Whether the page was the file's last when it was written.
     @inline(__always)
     public var isFinal: Bool { flags & PageLayout.finalFlag != 0 }
 
-    /// No flag is set that this version does not know.
+    /// Whether this version knows all flags that are set.
     @inline(__always)
     public var hasKnownFlags: Bool { flags & ~PageLayout.finalFlag == 0 }
 

@@ -1,4 +1,4 @@
-/// When a file may be read. The raw value is the byte on disk.
+/// A protection class: when a file may be read. The raw value is the byte on disk.
 ///
 /// A `complete`, B `completeUnlessOpen`, C `completeUntilFirstUserAuthentication`, D `none`, CX
 /// `completeWhenUserInactive`; the semantics are Apple's (Platform Security Guide, "Data Protection
@@ -10,7 +10,7 @@ public enum ProtectionClass: UInt8, CaseIterable, Sendable, Hashable {
     case none = 4
     case completeWhenUserInactive = 5
 
-    /// A, B, C, D or CX.
+    /// The class's letter: A, B, C, D or CX.
     public var letter: String {
         switch self {
         case .complete: "A"
@@ -21,7 +21,7 @@ public enum ProtectionClass: UInt8, CaseIterable, Sendable, Hashable {
         }
     }
 
-    /// The short name, which is also the Swift case's name.
+    /// The short name, the same as that of the Swift case.
     public var name: String {
         switch self {
         case .complete: "complete"
@@ -32,7 +32,7 @@ public enum ProtectionClass: UInt8, CaseIterable, Sendable, Hashable {
         }
     }
 
-    /// Apple's string: `NSFileProtectionComplete` and so on. What `user.ward.class` answers.
+    /// Apple's string (`NSFileProtectionComplete` and so on), the value of `user.ward.class`.
     public var fileProtectionName: String {
         switch self {
         case .complete: "NSFileProtectionComplete"
@@ -44,9 +44,9 @@ public enum ProtectionClass: UInt8, CaseIterable, Sendable, Hashable {
         }
     }
 
-    /// Any spelling: letter (either case), short name, `NSFileProtection…`, `NSURLFileProtection…`,
-    /// and the legacy strings `NSFileProtectionWriteOnly` (B) and
-    /// `NSFileProtectionCompleteUntilUserAuthentication` (C).
+    /// Reads any spelling: letter (either case), short name, `NSFileProtection…`,
+    /// `NSURLFileProtection…`, and two legacy strings. These are `NSFileProtectionWriteOnly` (B)
+    /// and `NSFileProtectionCompleteUntilUserAuthentication` (C).
     public init?(spelling: some StringProtocol) {
         let text = String(spelling)
         for candidate in ProtectionClass.allCases
@@ -88,18 +88,18 @@ public struct ProtectionClassSet: OptionSet, Sendable, Hashable {
 }
 
 extension ProtectionClass {
-    /// C and D: what files of a directory that is synchronised may be.
+    /// Whether files in a synchronised directory may have this class: true for C and D.
     public var isForSynchronised: Bool {
         self == .completeUntilFirstUserAuthentication || self == .none
     }
 }
 
 extension ProtectionClass {
-    /// Stronger classes are readable at fewer times; a change to a stronger one is durable when it
-    /// returns (row I7).
+    /// Whether files of this class are readable at fewer times than files of `other`. A change to a
+    /// stronger class is durable when it returns (row I7).
     public func isStronger(than other: ProtectionClass) -> Bool { strength > other.strength }
 
-    /// The place in the order of the classes: D, C, CX, B, A.
+    /// The place in the order D, C, CX, B, A, from 0.
     public var strength: Int {
         switch self {
         case .none: 0

@@ -1,8 +1,8 @@
 import WardSystem
 
 extension RecoveryCode {
-    /// A typed code with one of its groups (1 to 13) typed again; nil where that is not a group, or
-    /// the code is not as long as one. Throws `ENOMEM`.
+    /// Replaces one group (1 to 13) of a typed code. Returns nil if there is no such group, or if
+    /// the code or the group has a wrong length. Throws `ENOMEM`.
     public static func retyping(
         group: Int, as typed: borrowing SecretBytes, in text: borrowing SecretBytes
     ) throws(Errno) -> SecretBytes? {
@@ -29,8 +29,8 @@ extension RecoveryCode {
         return all
     }
 
-    /// What is not blank, hyphen or line end; as many as fit, and how many there were, one more
-    /// than fits at most.
+    /// Copies the bytes that are not blanks, hyphens or line ends, as many as fit. Returns how many
+    /// it copied.
     private static func copyCharacters(
         _ source: UnsafeRawBufferPointer, to target: UnsafeMutableRawBufferPointer
     ) -> Int {

@@ -1,12 +1,12 @@
 import WardSystem
 
-/// What is wrong with a recovery code as it was typed.
+/// A mistake in a recovery code as it was typed.
 public enum RecoveryCodeError: Error, Equatable, Sendable, CustomStringConvertible {
-    /// The group with this number (1–13) has a typing mistake.
+    /// Group `group` (1–13) has a typing mistake.
     case mistyped(group: Int)
-    /// Characters (blanks and hyphens left out) that were given, where 65 are needed.
+    /// The code has this many characters (blanks and hyphens left out); 65 are needed.
     case wrongLength(characters: Int)
-    /// No memory could be locked for it.
+    /// No memory could be locked for the code.
     case outOfLockedMemory
 
     public var description: String {
@@ -22,11 +22,12 @@ public enum RecoveryCodeError: Error, Equatable, Sendable, CustomStringConvertib
 
 /// The 256 random bits that open a recovery kit, and their written form.
 ///
-/// Written: Crockford's base32 (no I, L, O, U), most significant bit first, 4 zero bits at the end:
-/// 52 characters in 13 groups of 4; a fifth character checks each group. With the values c₀…c₃ of
-/// group g (from 0) in GF(2⁵), polynomial x⁵ + x² + 1, it is 2·c₀ + 4·c₁ + 8·c₂ + 16·c₃ + g: that
-/// finds every single mistyped character, every two exchanged characters of a group, and exchanged
-/// groups, and names the group.
+/// The written form is Crockford's base32 (no I, L, O, U), most significant bit first. With 4 zero
+/// bits at the end it has 52 characters in 13 groups of 4. A fifth character checks each group.
+///
+/// Let c₀…c₃ be the values of group g (from 0) in GF(2⁵) with the polynomial x⁵ + x² + 1. The check
+/// is 2·c₀ + 4·c₁ + 8·c₂ + 16·c₃ + g. It finds each single mistyped character, each exchange of two
+/// characters in a group and each exchange of groups, and it names the group.
 public struct RecoveryCode: ~Copyable, Sendable {
     public static let bytes = 32
     public static let groups = 13
@@ -36,13 +37,14 @@ public struct RecoveryCode: ~Copyable, Sendable {
 
     private let secret: SecretBytes
 
-    /// A fresh code. Throws `ENOMEM` where no more memory may be locked.
+    /// Makes a fresh code. Throws `ENOMEM` where no more memory may be locked.
     public static func random() throws(Errno) -> RecoveryCode {
         RecoveryCode(try SecretBytes(random: bytes))
     }
 
     private init(_ secret: consuming SecretBytes) { self.secret = secret }
 
+    /// Calls `body` with the 32 bytes.
     public borrowing func withSecret<R: ~Copyable, E: Error>(
         _ body: (borrowing SecretBytes) throws(E) -> R
     ) throws(E) -> R { try body(secret) }
@@ -75,8 +77,8 @@ public struct RecoveryCode: ~Copyable, Sendable {
         return text
     }
 
-    /// Reads a written code: upper or lower case, blanks, line ends and hyphens anywhere, I and L
-    /// for 1, O for 0.
+    /// Reads a typed code. It may have lower case, blanks, line ends and hyphens anywhere, I and L
+    /// for 1, and O for 0.
     public init(text: borrowing SecretBytes) throws(RecoveryCodeError) {
         guard var bits = try? SecretBytes(zeroed: RecoveryCode.bytes),
             var values = try? SecretBytes(
@@ -97,8 +99,8 @@ public struct RecoveryCode: ~Copyable, Sendable {
         secret = bits
     }
 
-    /// Values of the characters (255: not of the alphabet); the number of characters, which may be
-    /// more than fit.
+    /// Writes the characters' values (255: not in the alphabet). Returns the number of characters,
+    /// which may be larger than `values.count`.
     private static func readCharacters(
         _ text: UnsafeRawBufferPointer, to values: UnsafeMutableRawBufferPointer
     ) -> Int {
@@ -120,7 +122,7 @@ public struct RecoveryCode: ~Copyable, Sendable {
         return count
     }
 
-    /// Checks the groups and packs the bits: the first group that is wrong, or nil.
+    /// Checks the groups and packs the bits. Returns the first wrong group (from 0), or nil.
     private static func assemble(
         _ values: UnsafeRawBufferPointer, to bits: UnsafeMutableRawBufferPointer
     ) -> Int? {
@@ -132,7 +134,7 @@ public struct RecoveryCode: ~Copyable, Sendable {
                 check ^= multiply(value, by: place + 1)
                 for bit in 0..<5 where value & (16 >> UInt8(bit)) != 0 {
                     let position = (group * dataCharacters + place) * 5 + bit
-                    // The last four bits are filling.
+                    // The last four bits are padding.
                     guard position < bytes * 8 else { return group }
                     bits[position / 8] |= 128 >> UInt8(position % 8)
                 }
@@ -152,7 +154,7 @@ public struct RecoveryCode: ~Copyable, Sendable {
         return value
     }
 
-    /// `value` times x to the `power` in GF(2⁵).
+    /// `value` times x to the power of `power`, in GF(2⁵).
     private static func multiply(_ value: UInt8, by power: Int) -> UInt8 {
         var result = value
         for _ in 0..<power {

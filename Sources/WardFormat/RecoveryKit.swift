@@ -1,10 +1,10 @@
 import WardCrypto
 
-/// A recovery kit: all keys of a volume, sealed under the recovery code; a text file kept away from
-/// the volume.
+/// A recovery kit: all keys of a volume, sealed under the recovery code. It is a text file that the
+/// owner keeps away from the volume.
 ///
-/// The text is free lines for its finder, then `-----BEGIN WARD RECOVERY KIT-----`, the bytes below
-/// in base64url (64 characters a line), and `-----END WARD RECOVERY KIT-----`.
+/// The text is: free lines for the file's finder, `-----BEGIN WARD RECOVERY KIT-----`, the bytes
+/// below in base64url (64 characters a line), `-----END WARD RECOVERY KIT-----`.
 ///
 /// ```
 ///   0  magic "WARDRKIT"           8
@@ -19,7 +19,7 @@ import WardCrypto
 ///
 /// Associated data of the seal: bytes 0–85.
 public struct RecoveryKit: Equatable, Sendable {
-    /// A kit's text is some 1.5 KiB; no reader takes more than this.
+    /// The limit for readers. A kit's text has about 1.5 KiB.
     public static let maximumTextBytes = 65536
     static let maximumBytes = 2048
     static let magic: [UInt8] = Array("WARDRKIT".utf8)
@@ -32,7 +32,7 @@ public struct RecoveryKit: Equatable, Sendable {
     public var kitID: [UInt8]
     /// Seconds since 1970.
     public var created: UInt64
-    /// Sealed with `associatedData`.
+    /// The set of keys, sealed with `associatedData`; empty until then.
     public var sealed: [UInt8]
 
     public init(identity: KeybagIdentity, kitID: [UInt8], created: UInt64) {
@@ -43,7 +43,7 @@ public struct RecoveryKit: Equatable, Sendable {
         sealed = []
     }
 
-    /// What the seal authenticates beside the set.
+    /// The data that the seal authenticates beside the set.
     public var associatedData: [UInt8] {
         var writer = KeybagEnvelope.begin(magic: RecoveryKit.magic, version: RecoveryKit.version)
         identity.write(to: &writer)
@@ -52,6 +52,7 @@ public struct RecoveryKit: Equatable, Sendable {
         return writer.bytes
     }
 
+    /// The bytes above. The set must be sealed already.
     public var serialized: [UInt8] {
         precondition(
             (KeybagSlot.minimumSealedBytes...KeybagSlot.maximumSealedBytes).contains(sealed.count))
@@ -62,7 +63,9 @@ public struct RecoveryKit: Equatable, Sendable {
         return KeybagEnvelope.seal(writer.bytes)
     }
 
-    /// Parses the bytes of the drawing; nothing is authenticated yet.
+    /// Parses the bytes above; authenticates nothing.
+    ///
+    /// Throws `FormatError` `malformed`, `notRecognised`, `newerVersion`.
     public init(reading bytes: [UInt8]) throws(FormatError) {
         var reader = try KeybagEnvelope.open(
             bytes, magic: RecoveryKit.magic, version: RecoveryKit.version,
@@ -78,7 +81,7 @@ public struct RecoveryKit: Equatable, Sendable {
         try reader.end()
     }
 
-    /// The text of the file.
+    /// The text of the kit's file.
     public var text: String {
         let encoded = Array(Base64URL.encode(serialized).utf8)
         var lines = [
@@ -95,8 +98,11 @@ public struct RecoveryKit: Equatable, Sendable {
         return (lines + [RecoveryKit.endLine, ""]).joined(separator: "\n")
     }
 
-    /// Finds and parses the kit in a file's text. Line ends of any kind and blanks around a line
-    /// are let pass.
+    /// Finds and parses the kit in a file's text. It accepts line ends of any kind, and blanks
+    /// around a line.
+    ///
+    /// Throws `FormatError`: `notRecognised` where the text has no kit, and the errors of
+    /// `init(reading:)`.
     public init(text: [UInt8]) throws(FormatError) {
         guard text.count <= RecoveryKit.maximumTextBytes else {
             throw FormatError(.malformed, "recovery kit: the file is too long")

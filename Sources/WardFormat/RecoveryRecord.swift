@@ -1,5 +1,5 @@
-/// `recovery` in the state directory: the recovery kit that was made last on this device, and the
-/// one that was opened last to see whether it still can be.
+/// `recovery` in the state directory: two recovery kits of this device. One is the kit that was
+/// made last, the other the kit that was opened last for a check.
 ///
 /// ```
 ///   0  magic "WARDRCVY"           8
@@ -14,10 +14,10 @@
 /// 112  SHA-256                   32   of everything before it
 /// ```
 ///
-/// Nothing of it opens anything. The MAC keeps whoever puts a file there from making the owner
-/// believe in a kit.
+/// The record opens nothing. Its MAC prevents that another program's file makes the owner believe
+/// in a kit.
 public struct RecoveryRecord: Equatable, Sendable {
-    /// A kit, and when something happened to it.
+    /// A kit, and the time when it was made or opened.
     public struct Entry: Equatable, Sendable {
         public var kitID: [UInt8]
         /// Seconds since 1970, never 0.
@@ -35,9 +35,11 @@ public struct RecoveryRecord: Equatable, Sendable {
     static let magic: [UInt8] = Array("WARDRCVY".utf8)
 
     public var uuid: [UInt8]
+    /// The kit made last; nil where none is known.
     public var made: Entry?
+    /// The kit opened last for a check; nil where none was.
     public var verified: Entry?
-    /// Of `authenticated`.
+    /// The MAC of `authenticated`.
     public var mac = [UInt8](repeating: 0, count: macBytes)
 
     public init(uuid: [UInt8]) {
@@ -45,7 +47,7 @@ public struct RecoveryRecord: Equatable, Sendable {
         self.uuid = uuid
     }
 
-    /// What the MAC is of.
+    /// The bytes that the MAC covers.
     public var authenticated: [UInt8] {
         var writer = KeybagEnvelope.begin(magic: RecoveryRecord.magic, version: 1)
         writer.appendZeros(6)
@@ -59,7 +61,9 @@ public struct RecoveryRecord: Equatable, Sendable {
 
     public var serialized: [UInt8] { KeybagEnvelope.seal(authenticated + mac) }
 
-    /// Takes what is well-formed; the MAC is the caller's to check.
+    /// Parses a file's bytes. The caller checks the MAC.
+    ///
+    /// Throws `FormatError` `malformed`, `notRecognised`, `newerVersion`.
     public init(reading bytes: [UInt8]) throws(FormatError) {
         var reader = try KeybagEnvelope.open(
             bytes, magic: RecoveryRecord.magic, version: 1, maximumBytes: RecoveryRecord.bytes,

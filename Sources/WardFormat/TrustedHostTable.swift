@@ -10,16 +10,16 @@ import WardSystem
 ///  32  length of name n           1   1 to 64
 ///  33  zero                       1
 ///  34  length of sealed slot s    2   0 where the host expired, else 123
-///  36  name                       n   UTF-8 without control characters; no two hosts have the same
-/// 36+n sealed slot                s   nonce 12 ‖ ciphertext 95 ‖ tag 16, under the device's key for hosts
+///  36  name                       n   UTF-8, no control characters, no other host's name
+/// 36+n sealed slot                s   nonce 12 ‖ ciphertext 95 ‖ tag 16, the device's host key
 /// ```
 ///
-/// Associated data of the sealed slot: the keybag's identity (52 bytes) ‖ bytes 0–33 ‖ name. What
-/// is sealed: nonce 12 ‖ ciphertext 67 ‖ tag 16 of the set of keys {A, B private}, under the host's
-/// key; associated data: identity ‖ host ID.
+/// The associated data of the sealed slot is the keybag's identity (52 bytes) ‖ bytes 0–33 ‖ name.
+/// The slot seals nonce 12 ‖ ciphertext 67 ‖ tag 16 of the set of keys {A, B private}. The inner
+/// seal is under the host's key; its associated data is identity ‖ host ID.
 public struct TrustedHostEntry: Equatable, Sendable {
     public static let maximumNameBytes = 64
-    /// {A, B private}: count, and two keys with their kinds.
+    /// The size of the set {A, B private}: a count, and two keys with their kinds.
     static let setBytes = 1 + 2 * KeybagKeySet.entryBytes
     static let sealBytes = AEADContext.nonceBytes + AEADContext.tagBytes
     public static let sealedBytes = setBytes + 2 * sealBytes
@@ -28,8 +28,9 @@ public struct TrustedHostEntry: Equatable, Sendable {
     public var name: String
     /// Seconds since 1970.
     public var made: UInt64
+    /// Seconds since 1970.
     public var lastUsed: UInt64
-    /// Empty where the host expired.
+    /// The sealed slot; empty where the host expired.
     public var sealed: [UInt8] = []
 
     public init(hostID: [UInt8], name: String, made: UInt64, lastUsed: UInt64) {
@@ -40,7 +41,8 @@ public struct TrustedHostEntry: Equatable, Sendable {
         self.lastUsed = lastUsed
     }
 
-    /// Whether a host may be called so: what is shown to people must not drive their terminal.
+    /// Whether a host may have this name. It is shown to people, so it must not control their
+    /// terminal.
     public static func isName(_ name: String) -> Bool {
         (1...maximumNameBytes).contains(name.utf8.count)
             && name.unicodeScalars.allSatisfy { scalar in
@@ -51,14 +53,14 @@ public struct TrustedHostEntry: Equatable, Sendable {
             }
     }
 
-    /// What the outer seal authenticates beside the slot.
+    /// The data that the outer seal authenticates beside the slot.
     public func associatedData(_ identity: KeybagIdentity) -> [UInt8] {
         var writer = KeybagWriter()
         writeHead(to: &writer)
         return identity.serialized + writer.bytes + Array(name.utf8)
     }
 
-    /// What the inner seal authenticates beside the keys.
+    /// The data that the inner seal authenticates beside the keys.
     public static func innerAssociatedData(_ identity: KeybagIdentity, hostID: [UInt8]) -> [UInt8] {
         identity.serialized + hostID
     }
@@ -96,7 +98,7 @@ public struct TrustedHostEntry: Equatable, Sendable {
     }
 }
 
-/// `trusted-hosts`: the device's half of every host that is trusted.
+/// `trusted-hosts`: the device's half of every trusted host.
 ///
 /// ```
 ///   0  magic "WARDTRST"           8
@@ -106,7 +108,7 @@ public struct TrustedHostEntry: Equatable, Sendable {
 ///  16  volume UUID               16
 ///  32  latest time                8   seconds since 1970: no earlier one is believed
 ///  40  hosts                          n of them (`TrustedHostEntry`)
-///  ..  MAC                       32   under a key of the device and the effaceable key, of everything before it
+///  ..  MAC                       32   of everything before it; key of device and effaceable key
 ///  ..  SHA-256                   32   of everything before it
 /// ```
 public struct TrustedHostTable: Equatable, Sendable {
@@ -114,17 +116,17 @@ public struct TrustedHostTable: Equatable, Sendable {
     public static let macBytes = 32
     static let headBytes = 40
     static let magic: [UInt8] = Array("WARDTRST".utf8)
-    /// No reader takes more than this.
+    /// The limit for readers.
     public static let maximumBytes =
         headBytes + maximumHosts
         * (36 + TrustedHostEntry.maximumNameBytes + TrustedHostEntry.sealedBytes) + macBytes
         + KeybagEnvelope.checksumBytes
 
     public var uuid: [UInt8]
-    /// Seconds since 1970.
+    /// The latest time seen, in seconds since 1970. No earlier time is believed.
     public var latestTime: UInt64
     public var hosts: [TrustedHostEntry] = []
-    /// Of `authenticated`.
+    /// The MAC of `authenticated`.
     public var mac = [UInt8](repeating: 0, count: macBytes)
 
     public init(uuid: [UInt8], latestTime: UInt64) {
@@ -133,7 +135,7 @@ public struct TrustedHostTable: Equatable, Sendable {
         self.latestTime = latestTime
     }
 
-    /// What the MAC is of.
+    /// The bytes that the MAC covers.
     public var authenticated: [UInt8] {
         precondition((1...TrustedHostTable.maximumHosts).contains(hosts.count))
         var writer = KeybagEnvelope.begin(magic: TrustedHostTable.magic, version: 1)
@@ -147,7 +149,7 @@ public struct TrustedHostTable: Equatable, Sendable {
 
     public var serialized: [UInt8] { KeybagEnvelope.seal(authenticated + mac) }
 
-    /// Takes what is well-formed; the MAC is the caller's to check.
+    /// Parses a file's bytes. The caller checks the MAC.
     ///
     /// Throws `FormatError` `malformed`, `notRecognised`, `newerVersion`.
     public init(reading bytes: [UInt8]) throws(FormatError) {

@@ -1,8 +1,9 @@
-/// What never changes about a volume; part of the keybag, in clear and authenticated.
+/// The parameters of a volume that never change. They are part of the keybag, in clear and
+/// authenticated.
 public struct VolumeParameters: Equatable, Sendable {
     /// 16 random bytes.
     public var uuid: [UInt8]
-    /// Bytes of a page on disk, header of page 0 included: 512 or 4096.
+    /// The size of a page on disk, the header of page 0 included: 512 or 4096 bytes.
     public var pageBytes: Int
 
     public init(uuid: [UInt8], pageBytes: Int) {
@@ -11,7 +12,7 @@ public struct VolumeParameters: Equatable, Sendable {
         self.pageBytes = pageBytes
     }
 
-    /// `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
+    /// The UUID as `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
     public var uuidString: String {
         let digits = Array("0123456789abcdef".utf8)
         var text: [UInt8] = []

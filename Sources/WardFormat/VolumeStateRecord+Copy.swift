@@ -1,25 +1,23 @@
 extension VolumeStateRecord {
-    /// How far the epochs of a copy's pages may lie above the epoch that its state record names: an
-    /// epoch lasts minutes, or from one lock to the next, and a copy that is made meanwhile may
-    /// take days.
+    /// How far the epochs of a copy's pages may lie above the epoch of its state record. An epoch
+    /// lasts minutes, or from one lock to the next; making a copy may take days.
     public static let copyStep: UInt32 = 1 << 22
-    /// Where no record says which epoch it was: beyond what any volume gets to.
+    /// The epoch that is taken where no record names one: larger than that of any volume.
     public static let unknownEpoch: UInt32 = 1 << 30
 
-    /// The record of a copy that was made while the volume was in use: clean, with every epoch that
-    /// any page in it can carry in doubt, from the first on, and none of them to be used again.
+    /// The record of a copy that was made while the volume was in use. It is clean. Every epoch
+    /// that a page of the copy can have is in doubt, and no later mount uses one of them.
     ///
-    /// From the first on, because a file that became shorter while it was copied leaves a copy that
-    /// ends in an old page, with nothing in it of the time of the copying. Above the record's
-    /// epoch, because the record may be the first thing that was copied. Every time it takes less
-    /// than half of the epochs that are left.
+    /// Doubt begins at epoch 0: a file that was truncated during the copy may end in an old page,
+    /// without any page written since. It ends above the record's epoch, because the record may
+    /// have been copied first. Each call takes at most half of the epochs that are left.
     public func ofCopyInUse() -> VolumeStateRecord {
         let step = min(VolumeStateRecord.copyStep, (UInt32.max - epoch) / 2)
         let last = epoch + step
         return VolumeStateRecord(isInUse: false, epoch: last, doubtful: [0...last])
     }
 
-    /// The same for a copy without a record that can be read.
+    /// The record of a copy in use whose own record can't be read.
     public static let ofUnknownCopy = VolumeStateRecord(
         isInUse: true, epoch: unknownEpoch, doubtful: []
     ).ofCopyInUse()

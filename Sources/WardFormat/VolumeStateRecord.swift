@@ -1,14 +1,15 @@
 import WardCrypto
 import WardSystem
 
-/// `ward.state` in the root of a volume: whether it was left clean, and which epochs are in doubt.
+/// `ward.state` in the root of a volume: whether its last mount ended cleanly, and the epochs in
+/// doubt.
 ///
 /// ```
 ///   0  magic "WARDSTAT"      8
 ///   8  version (1)           2
 ///  10  in use                1   0 clean, 1 in use
 ///  11  zero                  1
-///  12  epoch                 4   clean: the last one used; in use: the first not known to be durable
+///  12  epoch                 4   clean: the last used; in use: the first not known to be durable
 ///  16  interval count n      4   at most 64
 ///  20  zeros                 4
 ///  24  intervals           8·n   first epoch 4 ‖ last epoch 4, ascending
@@ -16,16 +17,20 @@ import WardSystem
 /// ```
 public struct VolumeStateRecord: Equatable, Sendable {
     public static let fileName = "ward.state"
-    /// More unclean ends than this before anything was mended are merged into one interval.
+    /// The limit of doubtful intervals. More unclean ends without a repair are merged into one
+    /// interval.
     public static let maximumIntervals = 64
-    /// The number after it is never given, so that there is one beyond every epoch.
+    /// The largest epoch. The number after it is not used, so that every epoch has a greater
+    /// number.
     public static let lastEpoch = UInt32.max - 1
     static let magic: [UInt8] = Array("WARDSTAT".utf8)
     static let version: UInt16 = 1
 
+    /// Whether a mount is running, or ended uncleanly.
     public var isInUse: Bool
+    /// The last epoch used, or, in use, the first not known to be durable.
     public var epoch: UInt32
-    /// Epochs whose pages may be half-written.
+    /// Epochs whose pages may be half written.
     public var doubtful: [ClosedRange<UInt32>]
 
     public init(isInUse: Bool, epoch: UInt32, doubtful: [ClosedRange<UInt32>]) {
@@ -37,12 +42,13 @@ public struct VolumeStateRecord: Equatable, Sendable {
         }
     }
 
-    /// The epoch that a mount begins with; nil where the numbers do not last for another one.
+    /// The epoch of the next mount; nil where no number is left.
     public var nextEpoch: UInt32? {
         let step: UInt32 = isInUse ? 2 : 1
         return epoch <= VolumeStateRecord.lastEpoch - step ? epoch + step : nil
     }
 
+    /// The file's bytes, the MAC included.
     public func serialized(macKey: borrowing SecretBytes) -> [UInt8] {
         var bytes = VolumeStateRecord.magic
         bytes.append(littleEndian: VolumeStateRecord.version)
@@ -57,6 +63,9 @@ public struct VolumeStateRecord: Equatable, Sendable {
         return bytes + HMACSHA256.authenticate(bytes, key: macKey)
     }
 
+    /// Reads a file's bytes and checks the MAC.
+    ///
+    /// Throws `FormatError` `notRecognised`, `newerVersion`, `authenticationFailed`, `malformed`.
     public init(reading bytes: [UInt8], macKey: borrowing SecretBytes) throws(FormatError) {
         guard bytes.count >= 56, bytes[0..<8].elementsEqual(VolumeStateRecord.magic) else {
             throw FormatError(.notRecognised, "state record: no magic")

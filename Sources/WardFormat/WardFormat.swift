@@ -1,22 +1,22 @@
-// WardFormat: what is on disk, as values. Parsing and serialising only: no I/O, and no keys are
-// held (those that authenticate a structure are borrowed for the call). `docs/format.md` is the
-// normative text. Read `ProtectionClass` and `PageLayout` first.
+// WardFormat: the structures on disk, as values. It parses and serialises. It does no I/O and holds
+// no keys: a call borrows the key that authenticates a structure. `docs/format.md` is the normative
+// text. Read `ProtectionClass` and `PageLayout` first.
 
-/// Bytes that are not what the format says.
+/// An error in bytes that do not follow the format.
 public struct FormatError: Error, Equatable, Sendable, CustomStringConvertible {
     public enum Code: Equatable, Sendable {
-        /// Not a structure of ward's at all: wrong magic.
+        /// The magic is wrong: the bytes are no structure of ward's.
         case notRecognised
-        /// Made by a later version than this one can read.
+        /// A later version of ward made the bytes.
         case newerVersion
-        /// Wrong length, impossible value.
+        /// A length or a value is impossible.
         case malformed
-        /// A tag or MAC does not match.
+        /// A tag or a MAC does not match.
         case authenticationFailed
     }
 
     public let code: Code
-    /// What was being read, and what was expected, in a few words.
+    /// The structure that was read and what is wrong with it, in a few words.
     public let description: String
 
     public init(_ code: Code, _ description: String) {

@@ -4,9 +4,9 @@ import WardSystem
 
 /// The `attempts` file: the passcode policy's memory across processes and power cuts.
 ///
-/// It is there from the making of the volume on and authenticated by the device key. One that is
-/// missing, damaged or forged is not the work of a power cut (it is replaced atomically, after an
-/// fsync), so it counts as `PasscodePolicy.forgotten`: one try, after the longest delay.
+/// The file exists since the volume was made, and the device key authenticates it. It is replaced
+/// atomically after an fsync, so no power cut damages it. Where it is missing, damaged or forged,
+/// `PasscodePolicy.forgotten` counts: one try, after the longest delay.
 struct AttemptLedger {
     let path: String
     let uuid: [UInt8]
@@ -14,8 +14,8 @@ struct AttemptLedger {
     let clock: DeviceClock
     let device: any DeviceKeyProvider
 
-    /// What is written down; where the file does not count, what counts instead. A delay of another
-    /// clock begins again: `needsStoring` then, and where the file was replaced by a guess.
+    /// The recorded policy; `forgotten` where the file does not count. A delay measured with
+    /// another clock begins again. `needsStoring` is true in both cases.
     func load() throws(KeybagError) -> (policy: PasscodePolicy, needsStoring: Bool) {
         guard let record = try authenticRecord() else {
             return (.forgotten(now: clock.now()), true)
@@ -32,14 +32,14 @@ struct AttemptLedger {
         return (policy, true)
     }
 
-    /// The same, with what has to be stored stored.
+    /// Loads the policy, and stores it where that is needed.
     func settled() throws(KeybagError) -> PasscodePolicy {
         let (policy, needsStoring) = try load()
         if needsStoring { try store(policy) }
         return policy
     }
 
-    /// Durable when it returns.
+    /// Stores the policy; it is durable on return.
     func store(_ policy: PasscodePolicy) throws(KeybagError) {
         let end = (policy.delayEnd ?? .zero).components
         var record = AttemptRecord(
@@ -57,7 +57,7 @@ struct AttemptLedger {
         }
     }
 
-    /// Nil where the file is missing, or not one that this device wrote for this volume.
+    /// Nil where the file is missing, or was not written by this device for this volume.
     private func authenticRecord() throws(KeybagError) -> AttemptRecord? {
         guard
             let bytes = try storage.readIfThere(

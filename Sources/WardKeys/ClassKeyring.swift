@@ -3,20 +3,20 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// Why a file key could not be wrapped or unwrapped.
+/// The reason why a file key could not be wrapped or unwrapped.
 public enum KeyringError: Error, Equatable, Sendable {
     /// The class key is not in memory in this lock state.
     case unavailable
-    /// The wrapped key does not open: damaged, or of another volume.
+    /// The wrapped key does not open: it is damaged, or of another volume.
     case authenticationFailed
     /// No memory could be locked for the key.
     case outOfLockedMemory
 }
 
-/// The class keys that are in memory now. Every wrapping and unwrapping of a file key happens here.
+/// The class keys that are in memory now. Every file key is wrapped and unwrapped here.
 ///
-/// Concurrency: any thread; `state` is guarded by its mutex, which is held for the length of one
-/// wrap (a microsecond, for class B some fifty).
+/// Concurrency: any thread. The mutex of `state` is held for one wrap (about a microsecond, for
+/// class B about fifty).
 public final class ClassKeyring: Sendable {
     private struct State: ~Copyable {
         var a: SecretBytes?
@@ -40,7 +40,7 @@ public final class ClassKeyring: Sendable {
     /// The classes whose files can be opened now.
     public var available: ProtectionClassSet { state.withLock { $0.available } }
 
-    /// Takes a class key over (for B: the private half). Replaces and wipes the one that was there.
+    /// Takes over a class key (for B: the private half). Wipes and replaces the earlier one.
     public func install(_ key: consuming SecretBytes, for protectionClass: ProtectionClass) {
         precondition(key.count == 32)
         // A closure can't consume a captured value, so it goes through an optional.
@@ -58,8 +58,7 @@ public final class ClassKeyring: Sendable {
         }
     }
 
-    /// Hands every key over to `other`, in place of those there; none is copied, so this can't
-    /// fail.
+    /// Moves every key to `other`, replacing the keys there. Copies no key, so it can't fail.
     public func move(to other: ClassKeyring) {
         for protectionClass in available.classes {
             var key = take(protectionClass)
@@ -110,8 +109,8 @@ public final class ClassKeyring: Sendable {
         return result
     }
 
-    /// Wraps a file key: RFC 3394 under the class key (40 bytes); class B: ephemeral public key ‖
-    /// RFC 3394 under the one-pass Diffie-Hellman key (72 bytes), which needs no secret and works
+    /// Wraps a file key: RFC 3394 under the class key (40 bytes). For class B: ephemeral public key
+    /// ‖ RFC 3394 under the one-pass Diffie-Hellman key (72 bytes); this needs no secret and works
     /// in every state.
     public func wrap(
         _ fileKey: borrowing SecretBytes, for protectionClass: ProtectionClass
@@ -120,7 +119,7 @@ public final class ClassKeyring: Sendable {
         return try withKey(of: protectionClass) { AESKeyWrap.wrap(fileKey, using: $0) }
     }
 
-    /// Unwraps what `wrap` made.
+    /// Unwraps a key that `wrap` made.
     public func unwrap(
         _ wrapped: UnsafeRawBufferPointer, for protectionClass: ProtectionClass
     ) throws(KeyringError) -> SecretBytes {

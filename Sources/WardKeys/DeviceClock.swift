@@ -1,9 +1,9 @@
 import Glibc
 import WardSystem
 
-/// The clock that delays after wrong passcodes are measured with, and which clock it is.
+/// The clock that measures the delays after wrong passcodes, with its identity.
 public struct DeviceClock: Sendable {
-    /// 16 bytes; times of clocks with different identities can't be compared.
+    /// 16 bytes. Times of clocks with different identities can't be compared.
     public let identity: [UInt8]
     public let now: @Sendable () -> Duration
 
@@ -11,13 +11,13 @@ public struct DeviceClock: Sendable {
     public static let system = DeviceClock(
         identity: bootIdentity(), now: { SystemClock.sinceBoot() })
 
-    /// A clock of a test: another one each time.
+    /// A test's clock, with a new identity each time.
     public static func manual(_ now: @escaping @Sendable () -> Duration) -> DeviceClock {
         DeviceClock(identity: SystemRandom.bytes(16), now: now)
     }
 
-    /// Where /proc is not mounted every process has a clock of its own: delays then start again
-    /// with each.
+    /// Where /proc is not mounted, every process has a clock identity of its own, so delays start
+    /// again in each process.
     private static func bootIdentity() -> [UInt8] {
         guard let file = try? OwnedDescriptor(opening: "/proc/sys/kernel/random/boot_id", O_RDONLY)
         else { return SystemRandom.bytes(16) }

@@ -2,11 +2,10 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// The device's own key, behind an operation: it entangles what it is given and never hands the key
-/// out.
+/// The device's own key, behind an operation: it entangles secrets and never gives the key out.
 ///
-/// `file` is the embedded default; a TPM or a secure element fits behind the same call, and can
-/// throttle there.
+/// The embedded default is a file. A TPM or a secure element could stand behind the same call, and
+/// limit the rate there.
 protocol DeviceKeyProvider: Sendable {
     /// HMAC-SHA-256 under the device key of `purpose` ‖ 00 ‖ `secret`, 32 bytes.
     ///
@@ -16,14 +15,14 @@ protocol DeviceKeyProvider: Sendable {
     ) throws(KeybagError) -> SecretBytes
 }
 
-/// The device key as a file: 32 random bytes in the state directory, read for each use and wiped
-/// after it.
+/// The device key as a file: 32 random bytes in the state directory, read for each use and then
+/// wiped.
 struct FileDeviceKeyProvider: DeviceKeyProvider {
     let path: String
     let volumeUUID: [UInt8]
     let storage: any KeyStorage
 
-    /// Makes a device key for a new volume; one that is there already stays.
+    /// Makes a device key for a new volume; an existing key stays.
     func create() throws(KeybagError) {
         do throws(Errno) {
             _ = try storage.read(path, limit: KeyFile.maximumBytes)

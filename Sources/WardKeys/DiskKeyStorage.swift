@@ -56,8 +56,7 @@ struct DiskKeyStorage: KeyStorage {
 
     func wipe(_ descriptor: Int32) throws(Errno) {
         let file = OwnedDescriptor(adopting: descriptor)
-        // No file of ward's is longer: what follows is somebody else's, and there may be no end to
-        // it.
+        // No file of ward's is longer. A longer file is another program's, and may have no end.
         let count = min(Int(try Syscall.fstat(file.rawValue).st_size), 1 << 20)
         let zeros = [UInt8](repeating: 0, count: min(count, 65536))
         var done = 0
@@ -76,7 +75,7 @@ struct DiskKeyStorage: KeyStorage {
         do throws(Errno) {
             descriptor = try Syscall.open(path, O_RDWR | O_CREAT | O_NOFOLLOW, mode: 0o600)
         } catch {
-            // No state directory, or one that nobody can write: then nobody changes anything
+            // There is no state directory, or it can't be written: then no process changes it
             // either.
             switch error {
             case .noSuchFileOrDirectory, .readOnlyFileSystem, .permissionDenied: return nil
@@ -104,7 +103,7 @@ struct DiskKeyStorage: KeyStorage {
     }
 }
 
-/// Path arithmetic, without looking at the file system unless it says so.
+/// Path arithmetic. Only functions that say so look at the file system.
 enum Paths {
     static func parent(of path: String) -> String {
         var text = path.utf8[...]
@@ -112,7 +111,7 @@ enum Paths {
         return PathBytes.parent(String(Substring(text)))
     }
 
-    /// realpath(3) of the longest part of `path` that exists, with the rest as it is.
+    /// Calls realpath(3) on the longest part of `path` that exists; the rest stays as it is.
     static func resolved(_ path: String) -> String {
         if let raw = realpath(path, nil) {
             defer { free(raw) }

@@ -1,14 +1,14 @@
 import WardFormat
 import WardSystem
 
-/// The effaceable key on disk: one key, or {old, new} while a change of the passcode is under way.
+/// The effaceable key on disk: one key, or {old, new} during a change of the passcode.
 struct EffaceableKeyFile {
     let path: String
     let uuid: [UInt8]
     let storage: any KeyStorage
 
-    /// Key number `index`, or nil where the file holds fewer. `erased` where the file is gone or
-    /// wiped.
+    /// Key number `index`; nil where the file holds fewer keys. Throws `erased` where the file is
+    /// gone or wiped.
     func key(_ index: Int) throws(KeybagError) -> SecretBytes? {
         let file: SecretBytes
         do throws(Errno) {
@@ -35,7 +35,7 @@ struct EffaceableKeyFile {
         KeybagError(.erased, path: path, "the volume was erased: its effaceable key is gone")
     }
 
-    /// Replaces the file durably by one with `key` alone, and wipes what was there.
+    /// Replaces the file durably by one with `key` alone, and wipes the old file.
     func store(_ key: borrowing SecretBytes) throws(KeybagError) {
         do throws(Errno) {
             try storage.replaceSecret(
@@ -45,7 +45,7 @@ struct EffaceableKeyFile {
         }
     }
 
-    /// The same with {`old`, `new`}.
+    /// Replaces the file durably by one with {`old`, `new`}, and wipes the old file.
     func store(old: borrowing SecretBytes, new: borrowing SecretBytes) throws(KeybagError) {
         do throws(Errno) {
             let second: SecretBytes? = try new.copy()
@@ -57,11 +57,11 @@ struct EffaceableKeyFile {
         }
     }
 
-    /// Wipes what a power cut left of an unfinished replacement.
+    /// Wipes the remains of a replacement that a power cut stopped.
     func wipeLeftover() throws(Errno) { try storage.destroySecret(path + ".new") }
 
-    /// Erase: nothing that this key entered into opens again. The leftover first: once the key is
-    /// gone nothing says that there may be another copy.
+    /// Erases the volume: no key derived from this one can be made again. The leftover is wiped
+    /// first, because after the key is gone, no file tells of a second copy.
     func destroy() throws(KeybagError) {
         do throws(Errno) {
             try wipeLeftover()

@@ -2,14 +2,14 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// A passcode after scrypt, and how it got there.
+/// A passcode after scrypt, with the parameters of that.
 struct StretchedPasscode: ~Copyable {
     let derivation: PasscodeDerivation
     let secret: SecretBytes
 }
 
-/// The derivations between the device's secrets and the keys that seal a keybag. Every constant is
-/// normative (docs/format-keybag.md).
+/// Derives the keys that seal a keybag from the device's secrets. Every constant is normative
+/// (docs/format-keybag.md).
 ///
 /// ```
 /// device secret     = entangle("ward device v1", effaceable key)
@@ -26,11 +26,11 @@ struct StretchedPasscode: ~Copyable {
 /// host KEK          = HKDF(host secret,     salt: host ID, info: "ward trusted host v1")
 /// ```
 ///
-/// The effaceable key enters all of the device's: without it nothing on the device opens.
+/// The effaceable key enters all keys of the device: without it no slot on the device opens.
 struct KeyHierarchy {
     let device: any DeviceKeyProvider
     let uuid: [UInt8]
-    /// For errors about memory.
+    /// The path for errors about memory.
     let path: String
 
     func deviceSecret(effaceable: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
@@ -45,7 +45,7 @@ struct KeyHierarchy {
         try expand(deviceSecret, salt: uuid, info: "ward keybag policy v1")
     }
 
-    /// A new passcode, stretched under a fresh salt.
+    /// Stretches a new passcode under a fresh salt.
     func stretch(
         new passcode: borrowing Passcode, cost: Scrypt.Parameters
     ) throws(KeybagError) -> StretchedPasscode {
@@ -55,7 +55,7 @@ struct KeyHierarchy {
             derivation: derivation, secret: try stretch(passcode, derivation))
     }
 
-    /// The slow part: a passcode through scrypt.
+    /// Runs scrypt on a passcode. This is the slow part.
     func stretch(
         _ passcode: borrowing Passcode, _ derivation: PasscodeDerivation
     ) throws(KeybagError) -> SecretBytes {
@@ -67,8 +67,8 @@ struct KeyHierarchy {
         } catch {
             let attempt = "can't stretch the passcode"
             if error == .outOfLockedMemory { throw .system(.noMemory, path, attempt) }
-            // BoringSSL refuses only for want of memory once the parameters are in range: what need
-            // not be locked.
+            // With valid parameters, BoringSSL fails only where memory runs out; this memory is not
+            // locked.
             throw KeybagError(.system(.noMemory), path: path, "\(attempt): \(Errno.noMemory)")
         }
     }
@@ -97,7 +97,8 @@ struct KeyHierarchy {
         try expand(deviceSecret, salt: uuid, info: "ward trusted hosts v1")
     }
 
-    /// What of class C's key goes into the slots' key: the key itself is not needed any more then.
+    /// The part of class C's key that goes into the host slots' key: afterwards the class key
+    /// itself is not needed.
     func boundToDevice(
         classC: borrowing SecretBytes, effaceable: borrowing SecretBytes
     ) throws(KeybagError) -> SecretBytes {
@@ -108,7 +109,7 @@ struct KeyHierarchy {
         }
     }
 
-    /// `bound`: of `boundToDevice`.
+    /// `bound` is the result of `boundToDevice`.
     func hostSlotKey(_ bound: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
         let entangled = try device.entangle(bound, purpose: "ward trusted host v1")
         return try expand(entangled, salt: uuid, info: "ward trusted host slot v1")

@@ -1,33 +1,31 @@
 import Glibc
 import WardSystem
 
-/// The file operations that keys are stored with. Everything durable goes through here, so that a
-/// test can end the world after any of them.
+/// The file operations for stored keys. All durable changes go through here, so that a test can cut
+/// the power after any of them.
 protocol KeyStorage: Sendable {
-    /// The whole file, at most `limit` bytes of it and one more where it is longer. `ENOENT` where
-    /// there is none.
+    /// Reads the whole file; of a longer file, `limit` + 1 bytes. `ENOENT` where there is no file.
     func read(_ path: String, limit: Int) throws(Errno) -> SecretBytes
-    /// Makes the file with these bytes; an earlier one of the name is removed first. Mode 0600
-    /// unless `isPublic` (0644).
+    /// Makes the file with these bytes; a file of that name is removed first. Mode 0600, or 0644
+    /// where `isPublic`.
     func write(_ path: String, _ bytes: UnsafeRawBufferPointer, isPublic: Bool) throws(Errno)
     /// fsync(2) of a file or a directory.
     func sync(_ path: String) throws(Errno)
     func rename(_ path: String, to target: String) throws(Errno)
-    /// Removes the name; a missing one is fine.
+    /// Removes the name; a missing file is no error.
     func remove(_ path: String) throws(Errno)
-    /// A descriptor through which the file can be wiped after its name is gone; nil where there is
-    /// no file.
+    /// A descriptor to wipe the file after its name is gone; nil where there is no file.
     func openForWiping(_ path: String) throws(Errno) -> Int32?
-    /// Overwrites the file's bytes with zeros, durably, and closes. What a flash translation layer
-    /// or a copy-on-write file system still holds is out of reach.
+    /// Overwrites the file's bytes with zeros, durably, and closes. Copies in a flash translation
+    /// layer or a copy-on-write file system are out of reach.
     func wipe(_ descriptor: Int32) throws(Errno)
-    /// Closes what was opened for wiping and is not to be wiped after all.
+    /// Closes a descriptor that was opened for wiping, without wiping.
     func close(_ descriptor: Int32)
-    /// Waits for the exclusive lock of this device's files, flock(2); nil where there is nothing to
+    /// Waits for the exclusive lock of this device's files, flock(2); nil where there is no file to
     /// lock.
     func lock(_ path: String) throws(Errno) -> Int32?
     func unlock(_ descriptor: Int32)
-    /// mkdir(2) with its missing parents, mode 0700; an existing one is fine.
+    /// Calls mkdir(2) with missing parents, mode 0700; an existing directory is no error.
     func makeDirectory(_ path: String) throws(Errno)
 }
 
@@ -35,7 +33,7 @@ extension KeyStorage {
     /// Replaces the file at `path` atomically and durably: write new, fsync, rename, fsync
     /// directory.
     ///
-    /// `new`: the name until then, by default `path` and `.new`; a file of that name is lost.
+    /// `new` is the temporary name, by default `path` and `.new`; a file of that name is lost.
     func replace(
         _ path: String, with bytes: UnsafeRawBufferPointer, isPublic: Bool, new: String? = nil
     ) throws(Errno) {
@@ -49,7 +47,7 @@ extension KeyStorage {
     func replace(
         _ path: String, with bytes: [UInt8], isPublic: Bool, new: String? = nil
     ) throws(Errno) {
-        // Array's own closure does not carry a typed error.
+        // Array's own closure can't throw a typed error.
         let failure: Errno? = bytes.withUnsafeBytes { bytes in
             do throws(Errno) {
                 try replace(path, with: bytes, isPublic: isPublic, new: new)
@@ -61,7 +59,7 @@ extension KeyStorage {
         if let failure { throw failure }
     }
 
-    /// A file with these bytes, whose name follows.
+    /// Writes a file and syncs it; the caller makes its name durable.
     func writeDurably(_ path: String, _ bytes: [UInt8], isPublic: Bool) throws(Errno) {
         let failure: Errno? = bytes.withUnsafeBytes { bytes in
             do throws(Errno) {
@@ -75,8 +73,8 @@ extension KeyStorage {
         if let failure { throw failure }
     }
 
-    /// Replaces a file that holds secrets, and wipes the one it replaces once the new one is
-    /// durably in its place.
+    /// Replaces a file that holds secrets. Wipes the old file after the new one is durable in its
+    /// place.
     func replaceSecret(_ path: String, with secret: borrowing SecretBytes) throws(Errno) {
         let old = try openForWiping(path)
         do throws(Errno) {
@@ -90,7 +88,7 @@ extension KeyStorage {
         if let old { try wipe(old) }
     }
 
-    /// Wipes and removes a file that holds secrets, durably; a missing one is fine.
+    /// Wipes and removes a file that holds secrets, durably; a missing file is no error.
     func destroySecret(_ path: String) throws(Errno) {
         guard let file = try openForWiping(path) else { return }
         try wipe(file)
@@ -98,14 +96,14 @@ extension KeyStorage {
         try sync(Paths.parent(of: path))
     }
 
-    /// A file that is not secret, as an array.
+    /// Reads a file that is not secret into an array.
     func readBytes(_ path: String, limit: Int) throws(Errno) -> [UInt8] {
         try read(path, limit: limit).withUnsafeBytes { [UInt8]($0) }
     }
 }
 
 extension KeyStorage {
-    /// The whole file; nil where there is none. `what`: what it holds, for the error.
+    /// Reads the whole file; nil where there is none. `what` names the content in the error.
     func readIfThere(
         _ path: String, limit: Int, _ what: String
     ) throws(KeybagError) -> [UInt8]? {

@@ -2,8 +2,7 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// Where one volume's keybag and device secrets are, and the operations on them that need no state
-/// of their own.
+/// The places of one volume's keybag and device secrets, and the stateless operations on them.
 struct KeybagContext {
     let volumePath: String
     let uuid: [UInt8]
@@ -46,7 +45,7 @@ struct KeybagContext {
         TrustedHostFile(path: directory.trustedHostsPath, uuid: uuid, storage: storage)
     }
 
-    /// Runs `body` while no other process changes this device's files for the volume.
+    /// Runs `body` while no other process can change this device's files for the volume.
     func withLock<R: ~Copyable>(
         _ body: () throws(KeybagError) -> R
     ) throws(KeybagError) -> R {
@@ -60,19 +59,18 @@ struct KeybagContext {
         return try body()
     }
 
-    /// Destroys the effaceable key (row L9). The lock is held.
+    /// Destroys the effaceable key (row L9). The caller holds the device's lock.
     func erase() throws(KeybagError) {
         try effaceable.destroy()
-        // Worthless from here on; it has names in it.
+        // The host slots are worthless from here on, but the file has names in it.
         try? trustedHosts.destroy()
-        // Names are in the log.
+        // The log has names in it.
         try? storage.remove(directory.logPath)
     }
 
     // MARK: Remembered generation
 
-    /// The generation this device wrote last; nil where it does not remember (a lost or damaged
-    /// file).
+    /// The generation that this device wrote last; nil where the file is lost or damaged.
     func remembered() throws(KeybagError) -> UInt64? {
         do {
             let bytes = try storage.readBytes(
@@ -118,8 +116,8 @@ struct KeybagContext {
         }
     }
 
-    /// The set in a slot; nil where the key is not the right one. Class B's private half, where the
-    /// set has it, has been checked against the public one.
+    /// The key set of a slot; nil where the key is wrong. Class B's private half, where the set has
+    /// it, was checked against the public half.
     func open(
         _ slot: KeybagSlot, kek: borrowing SecretBytes, identity: KeybagIdentity
     ) throws(KeybagError) -> KeybagKeySet? {
@@ -180,7 +178,7 @@ struct KeybagContext {
         return keybag
     }
 
-    /// The policy, which authenticates the whole keybag; nil where the key is not the right one.
+    /// The policy, which authenticates the whole keybag; nil where the key is wrong.
     func policy(
         of keybag: Keybag, policyKey: borrowing SecretBytes
     ) throws(KeybagError) -> KeybagPolicy? {
@@ -199,7 +197,8 @@ struct KeybagContext {
         }
     }
 
-    // A `do` block can't initialise a noncopyable constant outside itself, hence functions.
+    // These are functions because a `do` block can't initialise a noncopyable constant outside
+    // itself.
 
     static func randomKey(path: String) throws(KeybagError) -> SecretBytes {
         do throws(Errno) {
@@ -239,7 +238,7 @@ struct KeybagContext {
     static func install(
         _ set: borrowing KeybagKeySet, into keyring: ClassKeyring, path: String
     ) throws(KeybagError) {
-        // All copies first, so that it is all keys or none.
+        // The first pass only copies, so that all keys are installed or none.
         for pass in 0..<2 {
             for protectionClass in ProtectionClass.allCases {
                 do throws(Errno) {

@@ -1,28 +1,28 @@
 import WardFormat
 import WardSystem
 
-/// Why a keybag, its keys or a recovery kit could not be used: what, which file, and why.
+/// A failure with a keybag, its keys or a recovery kit: the reason and the file.
 public struct KeybagError: Error, Equatable, Sendable, CustomStringConvertible {
     public enum Code: Equatable, Sendable {
         /// There is no keybag in this directory.
         case notAVolume
-        /// There is one already.
+        /// The directory has a keybag already.
         case alreadyAVolume
-        /// The state directory, or a recovery kit, would lie inside the volume: a copy of it would
-        /// carry its own key.
+        /// The state directory, or a recovery kit, would lie inside the volume: a copy of the
+        /// volume would carry its own key.
         case insideVolume
-        /// Neither the keybag nor its copy can be used (or the recovery kit can't).
+        /// Neither the keybag nor its copy can be used, or the recovery kit can't.
         case damaged
-        /// Made by a later version of ward.
+        /// A later version of ward made the file.
         case newerVersion
         /// This device has no device key for the volume; `path` says where it would be.
         case noDeviceKey
         /// The volume was erased: its effaceable key is gone.
         case erased
-        /// `triesLeft` wrong passcodes until the volume is disabled. The same wrong passcode again
-        /// does not count.
+        /// `triesLeft` more wrong passcodes disable the volume. The same wrong passcode again does
+        /// not count.
         case wrongPasscode(triesLeft: Int)
-        /// Too many wrong passcodes: nothing is tried before this has passed.
+        /// Too many wrong passcodes: no passcode is tried before this time has passed.
         case tryLater(Duration)
         /// Ten wrong passcodes: only a recovery kit opens the volume.
         case disabled
@@ -40,30 +40,30 @@ public struct KeybagError: Error, Equatable, Sendable, CustomStringConvertible {
         case wrongRecoveryCode
         /// The recovery kit's volume is not this one.
         case kitOfAnotherVolume
-        /// This device has keys for the volume, which adopting a copy would replace; `path` is
-        /// their directory. `opensThis`: they open the copy as well.
+        /// This device has keys for the volume, in the directory `path`; adopting a copy would
+        /// replace them. If `opensThis`, they open the copy, too.
         case deviceHasKeys(opensThis: Bool)
         /// The file in `path` exists already and is not overwritten.
         case fileExists
-        /// Before the first unlock no trusted host opens anything.
+        /// A trusted host opens no class before the first unlock.
         case beforeFirstUnlock
         /// The host is not trusted: it never was, or it was removed.
         case hostUnknown
-        /// The host was not used for `KeybagStore.hostLifetime`.
+        /// The host did not connect for `KeybagStore.hostLifetime`.
         case hostExpired
         /// A host of that name is trusted already.
         case hostExists
-        /// No more hosts can be trusted.
+        /// The list of trusted hosts is full.
         case tooManyHosts
-        /// Not enough memory could be locked (`RLIMIT_MEMLOCK`).
+        /// Too little memory could be locked (`RLIMIT_MEMLOCK`).
         case outOfLockedMemory
-        /// The file system, or the kernel, said no.
+        /// A system call failed.
         case system(Errno)
     }
 
     public let code: Code
     public let path: String
-    /// What is wrong, in a few words, lower case.
+    /// The fault, in a few words, lower case.
     public let reason: String
 
     public init(_ code: Code, path: String, _ reason: String) {

@@ -2,24 +2,25 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// Finds the keybag that counts among the two copies, and finishes what a power cut left half done.
+/// Chooses the valid keybag of the two copies, and finishes changes that a power cut interrupted.
 struct KeybagLoader {
     let volumePath: String
     let stateRoot: String
     let storage: any KeyStorage
     let clock: DeviceClock
-    /// "This was my restore": an authentic keybag older than the remembered generation is taken.
+    /// Takes an authentic keybag that is older than the remembered generation: the user says that
+    /// this was a restore.
     let acceptsOlderGeneration: Bool
 
     struct Loaded {
         var context: KeybagContext
         var keybag: Keybag
         var policy: KeybagPolicy
-        /// What was found wrong and put right, for the log.
+        /// Faults that were found and repaired, for the log.
         var notes: [String]
     }
 
-    /// One of the two files, and what it turned out to be.
+    /// One of the two files, judged.
     private enum Candidate {
         case absent
         case unusable(KeybagError)
@@ -29,7 +30,8 @@ struct KeybagLoader {
     func load() throws(KeybagError) -> Loaded {
         let primaryPath = KeybagContext.path(volumePath, Keybag.fileName)
         let copyPath = KeybagContext.path(volumePath, Keybag.copyFileName)
-        // The lock is in the state directory, whose name is in the keybag: look, lock, look again.
+        // The lock is in the state directory, and its name comes from the keybag: look, lock, look
+        // again.
         let context = try contextToLock(primaryPath, copyPath)
         return try context.withLock { () throws(KeybagError) -> Loaded in
             let primary = try candidate(primaryPath)
@@ -44,8 +46,8 @@ struct KeybagLoader {
         }
     }
 
-    /// What opens, without a lock and without putting anything right: which of the keys in
-    /// `effaceable.key` opens it, too.
+    /// The valid keybag, without a lock and without repairs. `effaceableIndex` says which key in
+    /// `effaceable.key` opens it.
     func peek() throws(KeybagError) -> (Keybag, KeybagContext, effaceableIndex: Int) {
         let primary = try candidate(KeybagContext.path(volumePath, Keybag.fileName))
         let copy = try candidate(KeybagContext.path(volumePath, Keybag.copyFileName))
@@ -54,8 +56,7 @@ struct KeybagLoader {
         return (keybag, context, index)
     }
 
-    /// What is wrong with each of the two files, by path; changes nothing. Throws where neither
-    /// opens.
+    /// The faults of the two files, by path; changes nothing. Throws where neither file opens.
     func problems() throws(KeybagError) -> [(path: String, problem: String)] {
         let paths = [
             KeybagContext.path(volumePath, Keybag.fileName),
@@ -78,8 +79,8 @@ struct KeybagLoader {
         }
     }
 
-    /// Of what opens at a first look. Nothing may open in the middle of another process's change,
-    /// so where nothing does it is that of the UUID in the keybag, authentic or not.
+    /// The context of the keybag that opens at a first look. During another process's change it may
+    /// be that no keybag opens. Then it is the context of the UUID in the keybag, authentic or not.
     private func contextToLock(
         _ primaryPath: String, _ copyPath: String
     ) throws(KeybagError) -> KeybagContext {
@@ -117,8 +118,7 @@ struct KeybagLoader {
         do throws(FormatError) {
             keybag = try Keybag(reading: bytes)
         } catch {
-            // Whole, and of a later version: the other copy is not asked, and certainly not put in
-            // its place.
+            // This file is whole and of a later version: the other copy must not replace it.
             if error.code == .newerVersion { throw .format(error, path) }
             return .unusable(.format(error, path))
         }
@@ -156,7 +156,7 @@ struct KeybagLoader {
             .damaged, path: path, "the keybag does not authenticate with this device's keys")
     }
 
-    /// Says `noDeviceKey` before anything else about a volume that was copied here.
+    /// Throws `noDeviceKey` first for a volume that was copied to this device.
     private func requireDeviceKey(_ context: KeybagContext) throws(KeybagError) {
         guard let probe = try? SecretBytes(zeroed: 32) else {
             throw .noLockedMemory(context.keybagPath)
@@ -164,7 +164,8 @@ struct KeybagLoader {
         _ = try context.device.entangle(probe, purpose: "ward probe")
     }
 
-    /// The first if it opens, else the second; else the error that says most.
+    /// The first candidate if it opens, else the second. If neither opens, throws the more useful
+    /// error.
     private func choose(
         _ first: Candidate, _ second: Candidate
     ) throws(KeybagError) -> Candidate {
@@ -180,8 +181,8 @@ struct KeybagLoader {
         }
     }
 
-    /// Completes an interrupted change, and replaces a bad copy. What can't be written (a read-only
-    /// store) stays as it is: the next opening tries again.
+    /// Finishes an interrupted change, and replaces a bad copy. A failed write (on a read-only
+    /// store) is only noted: the next opening tries again.
     private func recover(
         _ loaded: inout Loaded, _ primary: Candidate, _ copy: Candidate, effaceableIndex: Int
     ) {

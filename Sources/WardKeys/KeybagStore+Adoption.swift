@@ -2,21 +2,20 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// What adopting a copy of a volume did.
+/// The result of adopting a copy of a volume.
 public struct Adoption: Equatable, Sendable {
     public let stateDirectory: StateDirectory
-    /// Of the new keybag.
+    /// The generation of the new keybag.
     public let generation: UInt64
-    /// This device had keys for the volume, which opened its keybag: the policy is the one from
-    /// before.
+    /// Whether this device's own keys opened the keybag, so that the earlier policy was kept.
     public let keptPolicy: Bool
 }
 
 extension KeybagStore {
-    /// Refuses an adoption that can't succeed or would destroy keys, before anybody is asked for
-    /// anything. Changes nothing.
+    /// Refuses an adoption that can't succeed or would destroy keys, before the user is asked for
+    /// secrets. Changes nothing.
     ///
-    /// `replacesDeviceKeys`: the owner says that keys which this device has for the volume may go.
+    /// `replacesDeviceKeys`: the user agrees that the device's keys for the volume are replaced.
     /// Throws `kitOfAnotherVolume`, `deviceHasKeys`, `insideVolume`, `newerVersion`, `system`.
     public static func checkAdoption(
         volumePath: String, stateRoot: String, kit: RecoveryKit, replacesDeviceKeys: Bool
@@ -29,17 +28,19 @@ extension KeybagStore {
         if !replacesDeviceKeys { try requireNoDeviceKeys(context) }
     }
 
-    /// Makes the copy of a volume in `volumePath` this device's own: a device key, an effaceable
-    /// key and a keybag with new slots, from the keys of a recovery kit. Nothing but the keybag and
-    /// this device's files changes.
+    /// Makes the copy of a volume in `volumePath` this device's own. From the keys of a recovery
+    /// kit it makes a device key, an effaceable key and a keybag with new slots. Only the keybag
+    /// and this device's files change.
     ///
-    /// The keybag of the copy may be of any passcode and generation, damaged, or missing. `cost`:
-    /// of the passcode, and of those that follow. `policy`: what is to differ from the usual one;
-    /// where this device could open the keybag, from its own. Whatever passcode opened this volume
-    /// on this device opens it until the new one does; after a power cut adopting again finishes
-    /// it. Attempts are forgotten: whoever has a kit and its code needs no more tries.
+    /// The keybag of the copy may have any passcode and generation, be damaged or be missing. The
+    /// passcode gets this `cost`, and so do later ones. The change `policy` is applied to the usual
+    /// policy, or to this device's earlier one where the device can open the keybag.
     ///
-    /// Throws as `checkAdoption` does.
+    /// Until the new passcode works, this device's earlier passcode still opens the volume. After a
+    /// power cut, adopting again finishes the change. Counted attempts are forgotten: a user with a
+    /// kit and its code needs no guesses.
+    ///
+    /// Throws the errors of `checkAdoption`.
     public static func adopt(
         volumePath: String, stateRoot: String, keys: borrowing RecoveredKeys,
         passcode: borrowing Passcode?, cost: ScryptCost, policy: PolicyChange = PolicyChange(),
@@ -66,7 +67,7 @@ extension KeybagStore {
         } catch {
             throw .system(error, context.directory.path, "can't make the state directory")
         }
-        // The slow part without the lock.
+        // The slow part runs without the lock.
         let cost = cost.parameters()
         let stretched: StretchedPasscode? =
             switch passcode {
@@ -74,18 +75,18 @@ extension KeybagStore {
             case .none: nil
             }
         return try context.withLock { () throws(KeybagError) -> Adoption in
-            // Looked at again: now nobody else changes it.
+            // Read again under the lock, where no other process changes them.
             let found = try keybagsOfCopy(context, keys.identity)
             if !replacesDeviceKeys { try requireNoDeviceKeys(context) }
             return try replaceKeys(context, keys, found, stretched, cost, policy)
         }
     }
 
-    /// The sequence. The lock is held.
+    /// Replaces the keys step by step. The caller holds the device's lock.
     ///
-    /// Where this device has keys it is that of a change of the passcode (L7): the old effaceable
-    /// key stays until the new keybag is in its place. Where it has none there is nothing that
-    /// could be lost.
+    /// Where this device has keys, the steps are those of a passcode change (L7). The old
+    /// effaceable key stays until the new keybag is in its place. Where this device has none, no
+    /// key could be lost.
     private static func replaceKeys(
         _ context: KeybagContext, _ keys: borrowing RecoveredKeys, _ found: [Keybag],
         _ passcode: borrowing StretchedPasscode?, _ cost: Scrypt.Parameters,
@@ -93,8 +94,8 @@ extension KeybagStore {
     ) throws(KeybagError) -> Adoption {
         let before = try context.deviceStanding(found)
         try context.prepareDeviceKey()
-        // Before the keybag: the last of ten tries, or none at all, must not be what the new
-        // passcode begins with.
+        // Before the keybag, so that the new passcode does not begin with the old count of
+        // attempts, or without the file.
         try context.ledger.store(PasscodePolicy())
         var policy = before.policy ?? KeybagPolicy(passcodeCost: cost)
         policy.passcodeCost = cost
@@ -107,7 +108,7 @@ extension KeybagStore {
             passcode: passcode, effaceable: fresh)
         switch before.effaceableIndex {
         case .some(let index):
-            // One of at most two that are there, so it is.
+            // The index is that of a key found just before.
             guard let current = try context.effaceable.key(index) else {
                 throw KeybagError(
                     .changedElsewhere, path: context.effaceable.path,
@@ -119,14 +120,15 @@ extension KeybagStore {
         try write(keybag, context)
         try context.remember(keybag.generation)
         if before.effaceableIndex != nil { try context.effaceable.store(fresh) }
-        // Their slots were sealed under the old one: worthless, and with names in them.
+        // The host slots were sealed under the old key and are worthless, but the file has names in
+        // it.
         try? context.trustedHosts.destroy()
         do throws(Errno) {
             try context.effaceable.wipeLeftover()
         } catch {
             throw .system(error, context.effaceable.path, "can't remove an old key")
         }
-        // A reminder, which must not make what is done fail.
+        // The note is only a reminder: its failure must not fail the adoption.
         try? context.recovery.noteAdopted(
             keys.kitID, made: keys.created, at: KeybagContext.secondsSinceEpoch)
         return Adoption(
@@ -134,8 +136,8 @@ extension KeybagStore {
             keptPolicy: before.policy != nil)
     }
 
-    /// The keybags of the copy that can be read, none of them authentic as yet. Throws
-    /// `kitOfAnotherVolume`, and `newerVersion` for one that must not be written over.
+    /// The keybags of the copy that can be parsed, not authenticated yet. Throws
+    /// `kitOfAnotherVolume`, and `newerVersion` for a keybag that must not be overwritten.
     private static func keybagsOfCopy(
         _ context: KeybagContext, _ identity: KeybagIdentity
     ) throws(KeybagError) -> [Keybag] {
@@ -174,10 +176,10 @@ extension KeybagStore {
         return found
     }
 
-    /// Keys that this device has, finished, may be of the very volume that the copy was made of.
+    /// Throws where this device has complete keys: they may be those of the volume that was copied.
     private static func requireNoDeviceKeys(_ context: KeybagContext) throws(KeybagError) {
         let standing = try context.deviceStanding(try keybagsRead(context))
-        // Without a remembered generation it is what an adoption left that did not get to its end.
+        // Without a remembered generation the keys are remains of an unfinished adoption.
         guard standing.effaceableIndex != nil, try context.remembered() != nil else { return }
         throw KeybagError(
             .deviceHasKeys(opensThis: standing.opens), path: context.directory.path,
@@ -196,12 +198,12 @@ extension KeybagStore {
     }
 }
 
-/// What a device's files are good for, before an adoption.
+/// The use of a device's files before an adoption.
 private struct DeviceStanding {
-    /// Which of the effaceable keys is to stay until the new keybag is in place; nil: there is none
-    /// worth keeping.
+    /// The index of the effaceable key to keep until the new keybag is in place; nil where no key
+    /// is worth keeping.
     var effaceableIndex: Int?
-    /// Of the keybag that the device's keys open.
+    /// The policy of the keybag that the device's keys open.
     var policy: KeybagPolicy?
     var opens: Bool { policy != nil }
 }
@@ -224,7 +226,7 @@ extension KeybagContext {
             }
         } catch {
             switch error.code {
-            // Lost, destroyed or garbled: nothing that anybody could miss.
+            // These keys are lost, destroyed or garbled already, so replacing them loses nothing.
             case .noDeviceKey, .erased, .damaged: return DeviceStanding()
             default: throw error
             }
@@ -232,7 +234,7 @@ extension KeybagContext {
         return standing
     }
 
-    /// The device key that is there, or a new one where it is missing or can't be used.
+    /// Keeps the device key, or makes a new one where it is missing or can't be used.
     fileprivate func prepareDeviceKey() throws(KeybagError) {
         let provider = FileDeviceKeyProvider(
             path: directory.deviceKeyPath, volumeUUID: uuid, storage: storage)
@@ -256,7 +258,8 @@ extension KeybagContext {
         try provider.create()
     }
 
-    /// One above all that are known. A keybag that nobody authenticated does not use them up.
+    /// One above all known generations. An unauthenticated keybag can't use them up: high numbers
+    /// are ignored.
     fileprivate func generation(
         above found: [Keybag], _ remembered: UInt64?, path: String
     ) throws(KeybagError) -> UInt64 {
@@ -268,7 +271,7 @@ extension KeybagContext {
         return last + 1
     }
 
-    /// A new passcode stretched, which the device has no part in.
+    /// Stretches a new passcode; the device key has no part in that.
     fileprivate func stretchWithoutDevice(
         _ passcode: borrowing Passcode, cost: Scrypt.Parameters
     ) throws(KeybagError) -> StretchedPasscode {
@@ -277,12 +280,12 @@ extension KeybagContext {
 }
 
 extension KeybagStore {
-    /// Whether a kit's keys are those of the volume in `volumePath`, as far as its keybag and this
-    /// device know: the public key of class B and, where this device has keys that open the keybag,
-    /// the volume key and class D's.
+    /// Compares a kit's keys with those of the volume in `volumePath`, as far as its keybag and
+    /// this device know them. That is the public key of class B; where this device opens the
+    /// keybag, also the volume key and class D's key.
     ///
-    /// Throws `kitOfAnotherVolume`; a keybag that this device can't open, or that is not there, is
-    /// no mistake.
+    /// Throws `kitOfAnotherVolume`. A keybag that is missing, or that this device can't open, is no
+    /// error.
     public static func compare(
         _ keys: borrowing RecoveredKeys, volumePath: String, stateRoot: String
     ) throws(KeybagError) {

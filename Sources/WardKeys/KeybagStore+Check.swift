@@ -1,8 +1,8 @@
 extension KeybagStore {
-    /// What is wrong with the keybag or its copy, by path; changes nothing. Opening a `KeybagStore`
-    /// puts it right.
+    /// The faults of the keybag and its copy, by path; changes nothing. Opening a `KeybagStore`
+    /// repairs them.
     ///
-    /// Throws what opening throws where neither of the two can be used.
+    /// Where neither can be used, throws the errors of opening.
     public static func problems(
         volumePath: String, stateRoot: String
     ) throws(KeybagError) -> [(path: String, problem: String)] {

@@ -4,14 +4,14 @@ import WardSystem
 
 extension KeybagStore {
     /// Makes the keybag of a new volume in the existing directory `volumePath`, its copy, and this
-    /// device's secrets for it: fresh keys for every class.
+    /// device's secrets for it. Every class gets a fresh key. The change `policy` is applied to the
+    /// usual policy.
     ///
-    /// `recoveryKitPath`: also makes a recovery kit there and returns its code, the only time it is
-    /// known. `policy`: what is to differ from the usual grace period, CX period and erasing.
-    /// `makeRoot`: makes everything else that a volume has, with the volume key, durably: the
-    /// keybag, which says that this is a volume, comes after it (decision 0053). Throws
-    /// `alreadyAVolume`, `insideVolume`, `fileExists`, `system`; then neither keybag nor kit is
-    /// left.
+    /// With `recoveryKitPath` it also makes a recovery kit there and returns its code, which is
+    /// known only now. The closure `makeRoot` gets the volume key and makes the rest of the volume,
+    /// durably. The keybag, which marks the directory as a volume, is written after that (decision
+    /// 0053). Throws `alreadyAVolume`, `insideVolume`, `fileExists`, `system`; then neither keybag
+    /// nor kit is left.
     public static func create(
         volumePath: String, stateRoot: String, parameters: VolumeParameters,
         passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String? = nil,
@@ -40,8 +40,8 @@ extension KeybagStore {
         }
         let identity = KeybagIdentity(
             parameters: parameters, classBPublicKey: X25519.publicKey(of: privateKey))
-        // The kit first: a volume whose kit could not be written must not come to be. It gets its
-        // name last: before, an interrupted command run again would find its own kit in the way.
+        // The kit is written first, so that no volume exists without its kit. It gets its name
+        // last: an interrupted command that runs again must not find its own kit in the way.
         let kitID = SystemRandom.bytes(16)
         let staged = recoveryKitPath.map { stagedKit($0, kitID) }
         let code = try recoveryKitPath.map { path throws(KeybagError) in
@@ -105,7 +105,7 @@ extension KeybagStore {
             path: directory.deviceKeyPath, volumeUUID: context.uuid, storage: context.storage
         ).create()
         try context.effaceable.store(effaceable)
-        // Before the keybag: a volume without this file has lost it.
+        // Before the keybag: in a finished volume, a missing file means that it was lost.
         try context.ledger.store(PasscodePolicy())
         let cost = cost.parameters()
         let stretched = try stretch(context, passcode, cost)

@@ -3,10 +3,10 @@ import WardFormat
 import WardSystem
 
 extension KeybagStore {
-    /// Opens the passcode slot: classes A, B, C and CX into the keyring.
+    /// Opens the passcode slot: installs classes A, B, C and CX into the keyring.
     ///
-    /// The attempt is counted on disk before it is judged (L5); the same wrong passcode again does
-    /// not count, in whatever process and after a restart too. Throws `wrongPasscode`, `tryLater`,
+    /// The attempt is counted on disk before it is judged (L5). The same wrong passcode again does
+    /// not count, in any process and also after a restart. Throws `wrongPasscode`, `tryLater`,
     /// `disabled`, `noPasscodeSet`; `erased` where this was the tenth and erasing is on.
     public func openPasscodeSlot(
         _ passcode: borrowing Passcode, into keyring: ClassKeyring
@@ -17,7 +17,7 @@ extension KeybagStore {
         }
     }
 
-    /// The daemon started: a delay that still runs begins again (L6).
+    /// Restarts a delay that still runs, when the daemon starts (L6).
     public func restartPasscodeDelay() throws(KeybagError) {
         try operations.withLock { _ throws(KeybagError) in
             guard hasPasscode else { return }
@@ -31,8 +31,8 @@ extension KeybagStore {
         }
     }
 
-    /// The daemon ends: a delay that is over is written down as over. A restart begins only one
-    /// that still ran (L6), and on the clock of the next boot nobody could tell.
+    /// Records a finished delay as finished, when the daemon ends. A restart restarts only a delay
+    /// that still ran (L6), and the clock of the next boot can't tell that.
     public func notePasscodeDelay() throws(KeybagError) {
         try operations.withLock { _ throws(KeybagError) in
             guard hasPasscode else { return }
@@ -45,10 +45,11 @@ extension KeybagStore {
         }
     }
 
-    /// Sets the first passcode: existing files of classes A, B, C and CX are protected by it at
-    /// once. No file is touched.
+    /// Sets the first passcode. It protects existing files of classes A, B, C and CX at once; no
+    /// file is changed.
     ///
-    /// `cost`: by default what was chosen when the volume was made. Throws `passcodeAlreadySet`.
+    /// `cost` defaults to the cost that was chosen when the volume was made. Throws
+    /// `passcodeAlreadySet`.
     public func setPasscode(
         _ passcode: borrowing Passcode, cost: ScryptCost? = nil
     ) throws(KeybagError) {
@@ -62,9 +63,8 @@ extension KeybagStore {
         }
     }
 
-    /// Replaces the passcode, in time independent of the number of files. Copies of the keybag made
-    /// before open nothing afterwards (L7). No host is trusted any more: returns the names of those
-    /// that were.
+    /// Replaces the passcode; the time does not depend on the number of files. Older copies of the
+    /// keybag open nothing afterwards (L7). All hosts lose their trust; returns their names.
     @discardableResult
     public func changePasscode(
         _ old: borrowing Passcode, to new: borrowing Passcode, cost: ScryptCost? = nil
@@ -76,8 +76,8 @@ extension KeybagStore {
         }
     }
 
-    /// Removes the passcode: the device alone opens everything (S0). No host is trusted any more:
-    /// returns the names of those that were.
+    /// Removes the passcode: the device alone opens everything (S0). All hosts lose their trust;
+    /// returns their names.
     @discardableResult
     public func removePasscode(_ old: borrowing Passcode) throws(KeybagError) -> [String] {
         try operations.withLock { _ throws(KeybagError) in
@@ -89,18 +89,19 @@ extension KeybagStore {
 
     // MARK: Judging
 
-    /// The set of the passcode slot, or why not. The caller holds `operations`.
+    /// Judges a passcode: returns the key set of the passcode slot, or throws. The caller holds
+    /// `operations`.
     ///
-    /// Counting, judging and forgetting are one step towards other processes: each attempt of each
-    /// is counted once, one after the other. Only the slow part comes before.
+    /// For other processes, counting, judging and forgetting are one step: each attempt counts
+    /// once, one after the other. Only the slow part runs before.
     func judge(_ passcode: borrowing Passcode) throws(KeybagError) -> KeybagKeySet {
         let keybag = published.withLock { $0.keybag }
         guard let slot = keybag.passcodeSlot, let derivation = slot.derivation else {
             throw KeybagError(.noPasscodeSet, path: volumePath, "the volume has no passcode")
         }
-        // Nothing is stretched that would not be judged.
+        // Refuse before the slow part where the passcode would not be judged.
         let before = try attemptsOnDisk()
-        // The tenth was judged, and what follows could not be done then.
+        // The tenth attempt was judged wrong, but the erase did not finish then.
         if before.isExhausted, policy.erasesAfterTenWrongPasscodes {
             try context.withLock { () throws(KeybagError) in try context.erase() }
             throw .erasedAfterTen(volumePath)
@@ -129,11 +130,11 @@ extension KeybagStore {
     private func attemptsOnDisk() throws(KeybagError) -> PasscodePolicy {
         let (attempts, needsStoring) = try context.ledger.load()
         guard needsStoring else { return attempts }
-        // A delay that begins again has to begin at one moment, also where nothing else is written.
+        // Stored now, so that the restarted delay has one begin even where no attempt is written.
         return try context.withLock { () throws(KeybagError) in try context.ledger.settled() }
     }
 
-    /// Writes the attempt down, or says why there is none. The caller holds the device's lock.
+    /// Writes the attempt down, or throws why it is not judged. The caller holds the device's lock.
     private func count(_ tag: borrowing SecretBytes) throws(KeybagError) {
         let shortTag = tag.withUnsafeBytes { [UInt8]($0[..<AttemptRecord.tagBytes]) }
         let loaded = try context.ledger.load()
@@ -151,7 +152,8 @@ extension KeybagStore {
         }
     }
 
-    /// What to say of the wrong passcode that was just counted. The caller holds the device's lock.
+    /// The error for the wrong passcode just counted; erases after the tenth. The caller holds the
+    /// device's lock.
     private func judgedWrong() throws(KeybagError) -> KeybagError {
         var attempts = published.withLock { $0.attempts }
         attempts.judgedWrong()
@@ -187,9 +189,8 @@ extension KeybagStore {
             .wrongPasscode(triesLeft: attempts.triesLeft), path: volumePath, "wrong passcode")
     }
 
-    /// The passcode was right, or there is another one. A failure to write it down makes the next
-    /// unlock count from too many; it must not make this one fail. The caller holds the device's
-    /// lock.
+    /// Forgets the attempts after the right passcode. Must not fail: where the write fails, the
+    /// count only stays too high. The caller holds the device's lock.
     private func forgetAttempts() {
         let before = published.withLock { published in
             defer { published.attempts.reset() }
@@ -209,13 +210,13 @@ extension KeybagStore {
 
     /// Seals `set` anew under a new effaceable key, with or without a passcode: the sequence of L7.
     ///
-    /// state {old, new} → keybag → its copy → remembered generation → state {new}, each durable
-    /// before the next. Until the keybag's rename the old passcode opens, from then on the new one;
-    /// opening the store finishes the rest.
+    /// state {old, new} → keybag → its copy → remembered generation → state {new}; each step is
+    /// durable before the next. Until the keybag's rename the old passcode opens, after it the new
+    /// one. After a power cut, opening the store finishes the rest.
     ///
-    /// Trusted hosts go with the effaceable key, but for a change of the policy alone (`policy`):
-    /// then they are sealed anew in a file beside theirs, which takes its place where the new
-    /// keybag does. Returns the names of those that went.
+    /// Trusted hosts are removed with the old effaceable key; returns their names. A change of the
+    /// policy alone (`policy`) keeps them. Then their slots are sealed anew into a second file,
+    /// which replaces the first when the new keybag is in place.
     @discardableResult
     func reseal(
         _ set: borrowing KeybagKeySet, under passcode: consuming StretchedPasscode?,
@@ -243,8 +244,8 @@ extension KeybagStore {
                     try settle(after: error, keybag, policy, carried)
                 }
                 publish(keybag, policy)
-                // Tags of the old effaceable key mean nothing any more, and a file that was lost is
-                // there again.
+                // Tags of the old effaceable key match nothing any more. Also makes a lost file
+                // again.
                 published.withLock { $0.attempts.reset() }
                 try? context.ledger.store(PasscodePolicy())
                 return replaceHosts(by: carried)
@@ -252,17 +253,17 @@ extension KeybagStore {
         }
     }
 
-    /// A write of the sequence failed: whichever keybag is in place counts from now on. Returns
-    /// where that is the new one and all is finished; else throws.
+    /// Called after a write of the sequence failed: the keybag that is in place counts from now on.
+    /// Throws in any case.
     private func settle(
         after error: KeybagError, _ keybag: Keybag, _ policy: KeybagPolicy,
         _ carried: TrustedHostList?
     ) throws(KeybagError) {
         let bytes = try? context.storage.readBytes(context.keybagPath, limit: Keybag.maximumBytes)
         guard bytes == keybag.serialized else {
-            // The old one: take the new effaceable key back. Where that fails the next opening
-            // does, and where it is not known which one is in place both keys stay until then:
-            // without its own the new one would never open again.
+            // The old keybag is in place: drop the new effaceable key; where that fails, the next
+            // opening does it. Where the keybag can't be read, keep both keys until then: the new
+            // keybag would never open without its key.
             let old = published.withLock { $0.keybag }
             if bytes == old.serialized, let current = try? currentEffaceable(of: old) {
                 try? context.effaceable.store(current)
@@ -276,7 +277,7 @@ extension KeybagStore {
         throw KeybagError(error.code, path: error.path, reason)
     }
 
-    /// Refuses to overwrite what another process wrote. The caller holds the device's lock.
+    /// Throws where another process wrote the keybag. The caller holds the device's lock.
     func requireUnchanged() throws(KeybagError) {
         let generation = generation
         guard
@@ -304,7 +305,8 @@ extension KeybagStore {
 
     // MARK: Shared with creation
 
-    /// A finished keybag: `set` in the device slot, or split between it and a passcode slot.
+    /// Builds a complete keybag: `set` in the device slot, or split between that and a passcode
+    /// slot.
     static func build(
         _ context: KeybagContext, _ set: borrowing KeybagKeySet, identity: KeybagIdentity,
         generation: UInt64, policy: KeybagPolicy, passcode: borrowing StretchedPasscode?,
@@ -331,7 +333,7 @@ extension KeybagStore {
             passcodeSlot: passcodeSlot)
         let policyKey = try hierarchy.policyKey(deviceSecret)
         let finished = try context.finish(keybag, policy, policyKey: policyKey)
-        // The other half of a pair: what is about to replace the only keybag must open.
+        // Check now: the bytes that will replace the only keybag must open.
         let again = try? Keybag(reading: finished.serialized)
         precondition(again == finished, "a keybag reads back as it was written")
         let opened = try context.policy(of: finished, policyKey: policyKey)
@@ -339,7 +341,7 @@ extension KeybagStore {
         return finished
     }
 
-    /// Both copies, one durably after the other.
+    /// Writes both copies, one durably after the other.
     static func write(_ keybag: Keybag, _ context: KeybagContext) throws(KeybagError) {
         for path in [context.keybagPath, context.copyPath] {
             do throws(Errno) {

@@ -1,11 +1,11 @@
 import WardFormat
 import WardSystem
 
-/// What of a volume's policy is to change; nil stays as it is.
+/// The wanted changes of a volume's policy; nil leaves a value as it is.
 public struct PolicyChange: Equatable, Sendable {
-    /// How long after a lock class A stays readable; whole milliseconds count.
+    /// How long class A stays readable after a lock; rounded down to whole milliseconds.
     public var gracePeriod: Duration?
-    /// How long after the last unlock class CX stays readable; whole seconds count.
+    /// How long class CX stays readable after the last unlock; rounded down to whole seconds.
     public var userInactivePeriod: Duration?
     /// Whether the tenth wrong passcode erases the volume instead of disabling it.
     public var erasesAfterTenWrongPasscodes: Bool?
@@ -21,8 +21,7 @@ public struct PolicyChange: Equatable, Sendable {
 
     public var isEmpty: Bool { self == PolicyChange() }
 
-    /// The changed policy, as it will be read: what does not fit its fields is cut to the longest
-    /// that does.
+    /// The changed policy as it will be read back: too large values become the largest that fit.
     func applied(to policy: KeybagPolicy) -> KeybagPolicy {
         var policy = policy
         if let gracePeriod { policy.gracePeriod = gracePeriod }
@@ -40,9 +39,9 @@ public struct PolicyChange: Equatable, Sendable {
 extension KeybagStore {
     /// Changes grace period, CX period and erasing after ten wrong passcodes.
     ///
-    /// Needs the passcode where one is set, and seals everything anew as a change of the passcode
-    /// does: an older keybag, with the older policy, opens nothing afterwards. Throws
-    /// `passcodeNeeded`, `wrongPasscode` and its kin.
+    /// Needs the passcode where one is set. Seals everything anew, as a passcode change does, so
+    /// that an older keybag with the older policy opens nothing afterwards. Throws
+    /// `passcodeNeeded`, and the errors of a wrong passcode.
     public func changePolicy(
         _ change: PolicyChange, passcode: borrowing Passcode?
     ) throws(KeybagError) {
@@ -61,8 +60,8 @@ extension KeybagStore {
         }
     }
 
-    /// Without a passcode there is nothing that an older keybag could win back. The caller holds
-    /// `operations`.
+    /// Stores the policy of a volume without a passcode: there an older keybag opens nothing more
+    /// than this one. The caller holds `operations`.
     private func store(_ policy: KeybagPolicy) throws(KeybagError) {
         try context.withLock { () throws(KeybagError) in
             try requireUnchanged()

@@ -2,14 +2,14 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// What a recovery kit gave: all keys of the volume.
+/// The content of a recovery kit: all keys of the volume.
 public struct RecoveredKeys: ~Copyable, Sendable {
-    /// What volume they are of.
+    /// The volume of the keys.
     public let parameters: VolumeParameters
     public let classBPublicKey: [UInt8]
     /// Seconds since 1970 when the kit was made.
     public let created: UInt64
-    /// 16 bytes, another for each kit.
+    /// 16 bytes, different for each kit.
     public let kitID: [UInt8]
     let set: KeybagKeySet
     private let path: String
@@ -37,7 +37,7 @@ public struct RecoveredKeys: ~Copyable, Sendable {
         preconditionFailure("opening checked that the set is complete")
     }
 
-    /// All class keys into the keyring; returns the 32-byte volume key.
+    /// Installs all class keys into the keyring; returns the 32-byte volume key.
     public borrowing func install(into keyring: ClassKeyring) throws(KeybagError) -> SecretBytes {
         try KeybagContext.install(set, into: keyring, path: path)
         return try volumeKey()
@@ -45,11 +45,10 @@ public struct RecoveredKeys: ~Copyable, Sendable {
 }
 
 extension KeybagStore {
-    /// Makes a recovery kit: a new file at `path`, and the code that opens it, which is known only
-    /// now.
+    /// Makes a recovery kit: a new file at `path`. Returns its code, which is known only now.
     ///
-    /// Needs the passcode where one is set. A kit stays valid when the passcode changes and can't
-    /// be revoked. Throws `passcodeNeeded`, `wrongPasscode` and its kin, `insideVolume`,
+    /// Needs the passcode where one is set. A kit stays valid when the passcode changes, and can't
+    /// be revoked. Throws `passcodeNeeded`, the errors of a wrong passcode, `insideVolume`,
     /// `fileExists`, `system`.
     public func createRecoveryKit(
         passcode: borrowing Passcode?, at path: String
@@ -69,7 +68,7 @@ extension KeybagStore {
         let code = try KeybagStore.writeRecoveryKit(
             set, identity: identity, kitID: kitID, volumePath: volumePath, at: path,
             context.storage)
-        // The kit is there and opens, whatever becomes of the note.
+        // The kit is valid, even where the note fails.
         try? context.withLock { () throws(KeybagError) in
             try context.recovery.noteMade(kitID, at: KeybagContext.secondsSinceEpoch)
         }
@@ -91,8 +90,8 @@ extension KeybagStore {
         throw failure!
     }
 
-    /// What a recovery kit says without its code: which volume it is of, and when it was made.
-    /// Nothing of it is authenticated. Throws `damaged`, `newerVersion`, `system`.
+    /// Reads the part of a recovery kit that needs no code: its volume, and when it was made.
+    /// Nothing in it is authenticated. Throws `damaged`, `newerVersion`, `system`.
     public static func readRecoveryKit(at path: String) throws(KeybagError) -> RecoveryKit {
         try readRecoveryKit(at: path, DiskKeyStorage())
     }
@@ -151,14 +150,14 @@ extension KeybagStore {
         return code
     }
 
-    /// What a kit is called until it gets its name; in the owner's own directory: no file of theirs
-    /// has it.
+    /// The kit's name until it is published. It lies in the user's own directory, so the random ID
+    /// keeps it apart from the user's files.
     static func stagedKit(_ path: String, _ kitID: [UInt8]) -> String {
         "\(path).\(kitID.map { String($0, radix: 16) }.joined()).new"
     }
 
-    /// Seals, writes, and opens again what was written: a kit that does not open is worse than
-    /// none.
+    /// Seals and writes a kit, and opens it as a test: a kit that does not open is worse than no
+    /// kit.
     static func stageRecoveryKit(
         _ set: borrowing KeybagKeySet, identity: KeybagIdentity, kitID: [UInt8],
         volumePath: String, for path: String, _ storage: any KeyStorage

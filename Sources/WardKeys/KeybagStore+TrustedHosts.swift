@@ -3,24 +3,24 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// A trusted host as people see it.
+/// A trusted host, as shown to users.
 public struct TrustedHost: Equatable, Sendable {
     public var hostID: [UInt8]
     public var name: String
     /// Seconds since 1970.
     public var made: UInt64
     public var lastUsed: UInt64
-    /// When it expires, unless it is used before, or expired.
+    /// When it expires unless it is used before; in the past where it has expired.
     public var expires: UInt64
     public var isExpired: Bool
 }
 
-/// What is known of the hosts' file.
+/// The content of the hosts' file, as last read or written.
 struct TrustedHostList: Equatable {
     var hosts: [TrustedHostEntry] = []
     /// Seconds since 1970.
     var latestTime: UInt64 = 0
-    /// Why the file can't be used, where it can't.
+    /// The reason why the file can't be used; nil where it can.
     var problem: KeybagError?
 
     static func load(_ loaded: KeybagLoader.Loaded) -> (list: TrustedHostList, notes: [String]) {
@@ -31,7 +31,7 @@ struct TrustedHostList: Equatable {
             let secret = try context.hierarchy.deviceSecret(effaceable: effaceable)
             let key = try context.hierarchy.hostsMACKey(secret)
             let (table, note) = try context.trustedHosts.load(macKey: key)
-            // Without a passcode nothing is withheld from anybody.
+            // Without a passcode no class is ever closed, so no host is needed.
             if let table, loaded.keybag.passcodeSlot != nil {
                 list.hosts = table.hosts
                 list.latestTime = table.latestTime
@@ -43,8 +43,8 @@ struct TrustedHostList: Equatable {
         }
     }
 
-    /// The keys of hosts that were not used for too long go; `inUse` are used now. Times that run
-    /// backwards are not believed.
+    /// Drops the keys of hosts that were not used for too long. A time that is earlier than one
+    /// seen before is ignored.
     mutating func advance(to now: UInt64) {
         latestTime = max(latestTime, now)
         for index in hosts.indices where isExpired(hosts[index]) { hosts[index].sealed = [] }
@@ -56,15 +56,15 @@ struct TrustedHostList: Equatable {
 }
 
 extension KeybagStore {
-    /// A host that was not used for this long, in seconds, is not trusted any more.
+    /// The time in seconds after whose last use a host is not trusted any more.
     public static let hostLifetime: UInt64 = 30 * 86400
 
-    /// The latest time that this device has seen while it trusted hosts, seconds since 1970; for
+    /// The latest time that this device saw while it trusted hosts, seconds since 1970; for
     /// `SteadyTime`.
     public var latestTime: UInt64 { hosts.withLock { $0.latestTime } }
 
-    /// Every host that is trusted or was until it expired, in the order they were added. `now`: as
-    /// of `SteadyTime`.
+    /// Every host that is trusted or was until it expired, in the order of adding. `now` comes from
+    /// `SteadyTime`.
     public func trustedHosts(at now: UInt64) -> [TrustedHost] {
         var list = hosts.withLock { $0 }
         list.advance(to: now)
@@ -76,17 +76,18 @@ extension KeybagStore {
         }
     }
 
-    /// Trusts a host: whoever has `secret` (32 bytes) opens classes A and B after the first unlock,
-    /// on this device.
+    /// Trusts a host: with `secret` (32 bytes) it opens classes A and B after the first unlock, on
+    /// this device.
     ///
-    /// The passcode is judged like any attempt. An expired host of the name makes room. Throws
-    /// `hostExists`, `tooManyHosts`, `noPasscodeSet`, `wrongPasscode` and its kin, `system`.
+    /// The passcode is judged like any attempt. An expired host of that name is removed first.
+    /// Throws `hostExists`, `tooManyHosts`, `noPasscodeSet`, the errors of a wrong passcode,
+    /// `system`.
     public func addTrustedHost(
         _ hostID: [UInt8], name: String, secret: borrowing SecretBytes,
         passcode: borrowing Passcode, at now: UInt64
     ) throws(KeybagError) {
         try operations.withLock { _ throws(KeybagError) in
-            // An attempt is not spent on what can't be.
+            // Checked first, so that a call that can't succeed costs no attempt.
             var list = hosts.withLock { $0 }
             list.advance(to: now)
             try list.makeRoom(for: hostID, name, context.directory.trustedHostsPath)
@@ -103,8 +104,8 @@ extension KeybagStore {
         }
     }
 
-    /// Opens a host's slot: classes A and B (the private half) into `target`. `keyring`: the
-    /// volume's, which has class C since the first unlock.
+    /// Opens a host's slot: installs classes A and B (the private half) into `target`. The volume's
+    /// `keyring` has class C since the first unlock.
     ///
     /// Throws `beforeFirstUnlock`, `hostUnknown` (also where the secret is not the host's),
     /// `hostExpired`, `erased`, `system`.
@@ -122,7 +123,7 @@ extension KeybagStore {
             throw KeybagError(.hostUnknown, path: path, "no such host is trusted")
         }
         guard !list.isExpired(entry) else {
-            // Its keys are gone for good, whatever a clock says later.
+            // Its keys are deleted for good, even if a clock says an earlier time later.
             try? changeHosts(at: now) { (_, _) throws(KeybagError) in }
             throw KeybagError(
                 .hostExpired, path: path, "the host was not used for 30 days: it expired")
@@ -143,7 +144,7 @@ extension KeybagStore {
         try KeybagContext.install(set, into: target, path: path)
     }
 
-    /// Writes down that these hosts are in use now, and the time. Does nothing where no host is
+    /// Writes down that these hosts are used now, and the time. Does nothing where no host is
     /// trusted.
     public func noteHostUse(
         _ hostIDs: [[UInt8]], keyring: ClassKeyring, at now: UInt64
@@ -152,7 +153,8 @@ extension KeybagStore {
         try changeHosts(at: now, using: hostIDs, keyring) { (_, _) throws(KeybagError) in }
     }
 
-    /// The host's copy is worthless from now on; returns its ID. Throws `hostUnknown`, `system`.
+    /// Removes a host; its secret is worthless from now on. Returns its ID. Throws `hostUnknown`,
+    /// `system`.
     public func removeTrustedHost(named name: String, at now: UInt64) throws(KeybagError) -> [UInt8]
     {
         var removed: [UInt8]?
@@ -169,7 +171,7 @@ extension KeybagStore {
 
     // MARK: Changing
 
-    /// Changes the list, and the file with it: durable when it returns, as it was where it throws.
+    /// Changes the list and its file. Durable on return; unchanged where it throws.
     private func changeHosts(
         at now: UInt64, using hostIDs: [[UInt8]] = [], _ keyring: ClassKeyring? = nil,
         _ body: (inout TrustedHostList, borrowing SecretBytes) throws(KeybagError) -> Void
@@ -179,7 +181,7 @@ extension KeybagStore {
                 var list = hosts.withLock { $0 }
                 if let problem = list.problem { throw problem }
                 let effaceable = try currentEffaceable(of: published.withLock { $0.keybag })
-                // After a reboot class C's key is gone: then the time alone is written down.
+                // After a reboot class C's key is gone: then only the time is written down.
                 if let keyring, !hostIDs.isEmpty,
                     let slotKey = try? hostSlotKey(from: keyring, effaceable: effaceable)
                 {
@@ -194,7 +196,7 @@ extension KeybagStore {
         }
     }
 
-    /// Hosts that are in use: used last now, before anything is said to have expired.
+    /// Sets the last use of hosts in use to now, before the caller checks which hosts expired.
     private func renew(
         _ list: inout TrustedHostList, _ hostIDs: [[UInt8]], _ slotKey: borrowing SecretBytes
     ) throws(KeybagError) {
@@ -226,8 +228,8 @@ extension KeybagStore {
 
     // MARK: At a change of the effaceable key
 
-    /// The hosts with their slots sealed for `fresh`; nil where there are none. The caller holds
-    /// the device's lock.
+    /// The hosts with their slots sealed for `fresh`; nil where there are no hosts. The caller
+    /// holds the device's lock.
     func hostsResealed(
         _ set: borrowing KeybagKeySet, _ current: borrowing SecretBytes,
         _ fresh: borrowing SecretBytes
@@ -249,8 +251,8 @@ extension KeybagStore {
         if let carried { try write(carried, fresh, asNext: true) }
     }
 
-    /// The new keybag is in place, so what was sealed for the old one is worthless, whether it can
-    /// be wiped or not. Returns the names of hosts that are not trusted any more.
+    /// Called when the new keybag is in place: slots for the old one are worthless, even if wiping
+    /// them fails. Returns the names of hosts that lost their trust.
     func replaceHosts(by carried: TrustedHostList?) -> [String] {
         let before = hosts.withLock { hosts in
             defer { hosts = carried ?? TrustedHostList() }
@@ -283,7 +285,7 @@ extension KeybagStore {
         }
     }
 
-    /// Without class C's key, before the first unlock, there is no such key.
+    /// Throws `beforeFirstUnlock` where class C's key is missing.
     private func hostSlotKey(
         from keyring: ClassKeyring, effaceable: borrowing SecretBytes
     ) throws(KeybagError) -> SecretBytes {
@@ -351,7 +353,7 @@ extension KeybagStore {
 }
 
 extension TrustedHostList {
-    /// Throws where there is no room for a host of this name; an expired one of the name goes.
+    /// Makes room for a host of this name: removes an expired one, or throws.
     fileprivate mutating func makeRoom(
         for hostID: [UInt8], _ name: String, _ path: String
     ) throws(KeybagError) {

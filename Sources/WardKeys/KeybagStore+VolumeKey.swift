@@ -4,16 +4,15 @@ import WardFormat
 import WardSystem
 
 extension KeybagStore {
-    /// How often a change of the keybag by another process is waited for, and how long each time,
+    /// How often to wait for another process's change of the keybag, and how long each time,
     /// microseconds.
     private static let patience = (attempts: 20, pause: useconds_t(10_000))
 
-    /// The volume key alone, which names and attributes need: from the device slot, whatever the
-    /// lock state.
+    /// The volume key alone, for names and attributes: from the device slot, in any lock state.
     ///
-    /// For looking at a volume that may be mounted: it takes no lock, repairs nothing, writes
-    /// nothing, and takes an older keybag too, because the volume key is the same in all. Throws
-    /// what opening throws.
+    /// For reading a volume that may be mounted: takes no lock, repairs nothing and writes nothing.
+    /// Also takes an older keybag, because the volume key is the same in all. Throws the errors of
+    /// opening.
     public static func volumeKey(
         volumePath: String, stateRoot: String
     ) throws(KeybagError) -> SecretBytes {
@@ -32,8 +31,8 @@ extension KeybagStore {
                 return try volumeKey(loader)
             } catch {
                 attempt += 1
-                // In the middle of a change nothing may open, and the old effaceable key may be
-                // seen half wiped.
+                // During a change it may be that no keybag opens, or that the old effaceable key is
+                // half wiped.
                 guard attempt < patience.attempts, isPassing(error) else { throw error }
                 usleep(patience.pause)
             }

@@ -3,14 +3,14 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// The keybag of one volume on disk, both copies, and everything that opens or changes it: the
+/// The keybag of one volume on disk, both copies, with everything that opens or changes it: the
 /// front door to keys.
 ///
-/// Concurrency: any thread. Operations wait for each other (`operations`), some 250 ms where a
-/// passcode is involved; properties never wait for those (`published`). Other processes are kept
-/// out by a lock in the state directory while files change.
+/// Concurrency: any thread. Operations wait for each other (`operations`), about 250 ms where a
+/// passcode is involved; properties never wait for those (`published`). While files change, a lock
+/// in the state directory keeps other processes out.
 public final class KeybagStore: Sendable {
-    /// The parts that other threads may look at in the middle of an operation.
+    /// The parts that other threads may read during an operation.
     struct Published {
         var keybag: Keybag
         var policy: KeybagPolicy
@@ -20,21 +20,21 @@ public final class KeybagStore: Sendable {
 
     let context: KeybagContext
     let published: Mutex<Published>
-    /// Held for the length of an operation.
+    /// Held for the whole of an operation.
     let operations = Mutex(())
-    /// The hosts that are trusted. Values only; never held while anything is waited for.
+    /// The trusted hosts. Values only; the mutex is never held during a wait.
     let hosts: Mutex<TrustedHostList>
-    /// Held while the hosts' file changes; after `operations`, before the device's lock.
+    /// Held while the hosts' file changes; taken after `operations`, before the device's lock.
     let hostChanges = Mutex(())
-    /// What was found wrong on opening and put right; one line each, for the log.
+    /// The faults that opening found and repaired: one line each, for the log.
     public let notes: [String]
 
-    /// Opens the keybag in the directory `volumePath`: the copy where `ward.keybag` can't be used,
-    /// and finishes a change that a power cut interrupted.
+    /// Opens the keybag in the directory `volumePath`, or its copy where `ward.keybag` can't be
+    /// used. Finishes a change that a power cut interrupted.
     ///
-    /// `stateRoot` as in `StateDirectory`. `acceptsOlderGeneration`: the volume was restored from a
-    /// backup on purpose. Throws `KeybagError` `notAVolume`, `damaged`, `newerVersion`,
-    /// `noDeviceKey`, `erased`, `replayed`, `system`.
+    /// `stateRoot` is that of `StateDirectory`. `acceptsOlderGeneration` says that the volume was
+    /// restored from a backup on purpose. Throws `KeybagError`: `notAVolume`, `damaged`,
+    /// `newerVersion`, `noDeviceKey`, `erased`, `replayed`, `system`.
     public convenience init(
         volumePath: String, stateRoot: String, clock: DeviceClock = .system,
         acceptsOlderGeneration: Bool = false
@@ -64,13 +64,13 @@ public final class KeybagStore: Sendable {
         notes = loaded.notes + found.notes
     }
 
-    /// What was tried before, with an erase that a power cut interrupted finished.
+    /// The recorded attempts. Finishes an erase that a power cut interrupted.
     private static func attempts(
         _ loaded: KeybagLoader.Loaded
     ) throws(KeybagError) -> PasscodePolicy {
         let (attempts, needsStoring) = try loaded.context.ledger.load()
-        // Of no use where it can't be stored (a read-only state directory): nothing will be judged
-        // there either.
+        // A failure to store (a read-only state directory) does no harm: there no passcode will be
+        // judged either.
         if needsStoring, loaded.keybag.passcodeSlot != nil {
             try? loaded.context.ledger.store(attempts)
         }
@@ -92,23 +92,23 @@ public final class KeybagStore: Sendable {
     /// The public half of the class B pair, 32 bytes.
     public var classBPublicKey: [UInt8] { identity.classBPublicKey }
     public var hasPasscode: Bool { published.withLock { $0.keybag.passcodeSlot != nil } }
-    /// One more with every rewriting of the keybag.
+    /// Counts up by one with every rewriting of the keybag.
     public var generation: UInt64 { published.withLock { $0.keybag.generation } }
     /// Grace period, CX period, erase flag.
     public var policy: KeybagPolicy { published.withLock { $0.policy } }
-    /// Wrong passcodes so far, and the delay that runs.
+    /// The number of wrong passcodes so far, and the delay that runs.
     public var attempts: PasscodePolicy { published.withLock { $0.attempts } }
-    /// Whether a passcode may be tried now, on the clock that delays are measured with.
+    /// Whether a passcode may be tried now, by the clock of the delays.
     public var verdict: PasscodePolicy.Verdict { attempts.verdict(now: context.clock.now()) }
-    /// The passcode costs less than any that is chosen for use: only such a volume may have its
-    /// delays on a clock that somebody can move.
+    /// Whether the passcode costs less than any real one. Only such a volume may measure its delays
+    /// with a clock that a test moves.
     public var isForTests: Bool {
         let (keybag, policy) = published.withLock { ($0.keybag, $0.policy) }
         let cost = keybag.passcodeSlot?.derivation?.cost ?? policy.passcodeCost
         return cost.n < ScryptCost.minimum.n
     }
 
-    /// Whether the effaceable key is gone: by an erase, of this process or another one.
+    /// Whether the effaceable key is gone, by an erase of this process or another one.
     public var isErased: Bool {
         do throws(KeybagError) {
             _ = try context.effaceable.key(0)
@@ -120,15 +120,15 @@ public final class KeybagStore: Sendable {
 
     // MARK: Opening
 
-    /// Opens the device slot: class D (without a passcode: all classes) into the keyring; returns
-    /// the 32-byte volume key.
+    /// Opens the device slot: installs class D (without a passcode: all classes) into the keyring.
+    /// Returns the 32-byte volume key.
     public func openDeviceSlot(into keyring: ClassKeyring) throws(KeybagError) -> SecretBytes {
         let set = try deviceSet()
         try KeybagContext.install(set, into: keyring, path: context.keybagPath)
         return try context.volumeKey(of: set)
     }
 
-    /// Everything in the device slot.
+    /// All keys of the device slot.
     func deviceSet() throws(KeybagError) -> KeybagKeySet {
         let keybag = published.withLock { $0.keybag }
         let effaceable = try currentEffaceable(of: keybag)
@@ -149,7 +149,8 @@ public final class KeybagStore: Sendable {
         return set
     }
 
-    /// The effaceable key that `keybag` was sealed with; of two the one that opens it.
+    /// The effaceable key that `keybag` was sealed with; where there are two, the one that opens
+    /// it.
     func currentEffaceable(of keybag: Keybag) throws(KeybagError) -> SecretBytes {
         try KeybagStore.effaceable(of: keybag, context)
     }
@@ -170,20 +171,19 @@ public final class KeybagStore: Sendable {
 
     // MARK: Erasing
 
-    /// Destroys the effaceable key: nothing on this device opens the volume again, whatever its
-    /// size (L9). Waits for nobody who stretches a passcode; a passcode change that is being
-    /// written is finished first.
+    /// Destroys the effaceable key: no secret of this device opens the volume again; the time does
+    /// not depend on its size (L9). Does not wait for a passcode being stretched; a passcode change
+    /// being written is finished first.
     ///
-    /// A recovery kit made before opens what is left all the same: it holds the keys themselves.
-    /// After a power cut in the middle the volume is as before or erased, and erasing can be
-    /// repeated.
+    /// A recovery kit still opens the erased volume: it holds the keys themselves. After a power
+    /// cut the volume is unchanged or erased, and erasing can be repeated.
     public func erase() throws(KeybagError) {
         try context.withLock { () throws(KeybagError) in try context.erase() }
         hosts.withLock { $0 = TrustedHostList() }
     }
 
-    /// The UUID that the keybag in this directory names, or its copy, whether authentic or not; nil
-    /// where neither can be read.
+    /// The UUID in the keybag of this directory, or in its copy, authentic or not; nil where
+    /// neither can be read.
     public static func volumeUUID(in volumePath: String) -> String? {
         for name in [Keybag.fileName, Keybag.copyFileName] {
             let path = KeybagContext.path(volumePath, name)
@@ -196,7 +196,7 @@ public final class KeybagStore: Sendable {
         return nil
     }
 
-    /// The same for a volume whose keybag is damaged or gone.
+    /// Erases a volume whose keybag is damaged or gone.
     public static func erase(volumeUUID: [UInt8], stateRoot: String) throws(KeybagError) {
         let context = KeybagContext(
             volumePath: "/", stateRoot: stateRoot, uuid: volumeUUID, storage: DiskKeyStorage(),

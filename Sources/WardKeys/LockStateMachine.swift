@@ -1,12 +1,11 @@
 import WardFormat
 
-/// The lock state of one volume: an event in, effects out. Pure, so that every transition can be
-/// tested.
+/// The lock state of one volume: takes events, returns effects. A pure value, so that every
+/// transition can be tested.
 ///
-/// The caller performs the effects in their order, calls `handle(.timer)` when the timer it was
-/// asked to start is due, and `handle(.evicted)` when the eviction of the grace period's end is
-/// done. Times are those of one clock that runs through suspend (`SystemClock.sinceBoot()`, or a
-/// manual one).
+/// The caller performs the effects in order. It calls `handle(.timer)` when the requested timer is
+/// due, and `handle(.evicted)` when the eviction at the grace period's end is done. All times are
+/// of one clock that runs through suspend (`SystemClock.sinceBoot()`, or a manual one).
 ///
 /// ```
 ///                    unlocked                lock              timer, evicted
@@ -17,26 +16,26 @@ import WardFormat
 ///                        S0 noPasscode ◀── passcodeRemoved, any state
 /// ```
 ///
-/// Trusted hosts (docs/trusted-hosts.md) hold classes A and B open: while one is connected a lock
-/// leads to S4h `lockedWithHost` in place of S3 and S4, a host that connects in S3 or S4 leads
-/// there too, and when the last of them ends the lock goes through without a grace period. Before
-/// the first unlock, and without a passcode, there are none.
+/// Trusted hosts (docs/trusted-hosts.md) keep classes A and B open. While a host is connected, a
+/// lock leads to S4h `lockedWithHost` instead of S3 and S4. A host that connects in S3 or S4 leads
+/// there, too. When the last host ends, the lock goes through without a grace period. Before the
+/// first unlock, and without a passcode, there are no hosts.
 public struct LockStateMachine: Equatable, Sendable {
     public enum State: Equatable, Sendable {
-        /// S0: nothing is ever withheld.
+        /// S0: no class is ever closed.
         case noPasscode
         /// S1
         case beforeFirstUnlock
         /// S2
         case unlocked
-        /// S3: the grace period runs until then; past it, the eviction is under way.
+        /// S3: the grace period runs until this time; after it, the eviction runs.
         case locking(until: Duration)
         /// S4
         case locked
-        /// S4h: locked, and trusted hosts hold classes A and B open.
+        /// S4h: locked, but trusted hosts keep classes A and B open.
         case lockedWithHost
 
-        /// As semantics.md, the control protocol and `ward status` spell it.
+        /// The state's name in semantics.md, the control protocol and `ward status`.
         public var rawName: String {
             switch self {
             case .noPasscode: "noPasscode"
@@ -52,38 +51,39 @@ public struct LockStateMachine: Equatable, Sendable {
     public enum Event: Equatable, Sendable {
         /// The passcode slot was opened: all class keys are in the keyring.
         case unlocked
-        /// Lock, with this grace period (0: at once). A second lock can only bring the end nearer.
-        /// `endingHosts`: whatever trusted hosts are connected (sleep, shutdown, unmount); else
-        /// they go on.
+        /// Lock after this grace period (0: at once). A second lock can only shorten it.
+        /// `endingHosts` ends the connections of trusted hosts first (sleep, shutdown, unmount);
+        /// without it they stay.
         case lock(grace: Duration, endingHosts: Bool = false)
-        /// The timer that was asked for is due. Harmless at any other time.
+        /// The requested timer is due. Harmless at any other time.
         case timer
-        /// The eviction that the grace period's end asked for is done: class A is gone.
+        /// The eviction at the grace period's end is done: class A is closed.
         case evicted
-        /// Back to the state after boot.
+        /// Return to the state after boot.
         case reboot
         /// A first passcode was set.
         case passcodeSet
         /// The passcode was removed.
         case passcodeRemoved
-        /// The policy was changed: CX is to stay for this long after an unlock, the last one
-        /// included.
+        /// The policy changed: CX stays open for this long after an unlock, also after the last
+        /// one.
         case userInactivePeriodChanged(Duration)
-        /// A trusted host's slot was opened: A's key and B's private key are in the keyring.
+        /// A trusted host's slot was opened: class A's key and class B's private key are in the
+        /// keyring.
         case hostConnected
         /// The connection of a trusted host ended.
         case hostDisconnected
-        /// No host is trusted any more: all of their connections end.
+        /// All hosts lost their trust: all of their connections end.
         case hostsRevoked
     }
 
-    /// What programs are told.
+    /// A message to programs.
     public enum Announcement: Equatable, Sendable {
-        /// Class A and B files can't be opened from `secondsLeft` on.
+        /// Files of classes A and B can't be opened any more after `timeLeft`.
         case willBecomeUnavailable(timeLeft: Duration)
-        /// The grace period is over and class A is gone.
+        /// The grace period is over and class A is closed.
         case locked
-        /// Everything can be opened. The first time since boot, `firstUnlock` comes just before it.
+        /// All files can be opened. After boot, `firstUnlock` comes just before the first of these.
         case didBecomeAvailable
         case firstUnlock
         case reboot
@@ -91,48 +91,48 @@ public struct LockStateMachine: Equatable, Sendable {
         case userInactive
         /// A passcode was set, or removed.
         case passcodeChanged
-        /// A lock of a volume without a passcode: nothing changes.
+        /// A volume without a passcode was locked: nothing changes.
         case lockIgnored
-        /// Locked, and A and B stay open for trusted hosts, this many.
+        /// Locked, but A and B stay open for this many trusted hosts.
         case heldOpen(hosts: Int)
-        /// A and B, which could not be opened, can be: for a trusted host, and for everybody with
-        /// it.
+        /// Classes A and B were closed and are open now: for a trusted host, and so for every
+        /// program.
         case openedForHost
     }
 
     public enum Effect: Equatable, Sendable {
-        /// Run the lock recipe for these classes; for `keepOpenFiles`, keys of open files stay
-        /// until their last close. Report the end of the one at the grace period's end by
-        /// `.evicted`.
+        /// Evict these classes. For classes in `keepOpenFiles`, the keys of open files stay until
+        /// the last close. The caller reports the end of the grace period's eviction by `.evicted`.
         case evict(ProtectionClassSet, keepOpenFiles: ProtectionClassSet)
-        /// Open the gate for these classes: their keys are in the keyring.
+        /// Open the gate for these classes; their keys are in the keyring.
         case admit(ProtectionClassSet)
         /// Call `handle(.timer)` at this time; replaces an earlier timer.
         case startTimer(at: Duration)
         case cancelTimer
-        /// End the connections of all trusted hosts; none of them is reported by
+        /// End the connections of all trusted hosts. The caller does not report these ends by
         /// `.hostDisconnected`.
         case endHosts
         case announce(Announcement)
     }
 
     public private(set) var state: State
-    /// When the present state was entered.
+    /// The time when the present state was entered.
     public private(set) var since: Duration
     /// Whether there was an unlock since boot.
     public private(set) var firstUnlockHappened: Bool
-    /// How long after the last unlock class CX can be opened.
+    /// How long class CX stays open after the last unlock.
     public private(set) var userInactivePeriod: Duration
-    /// When class CX expires; nil before the first unlock, after expiry, and without a passcode.
+    /// When class CX expires; nil before the first unlock, after the expiry, and without a
+    /// passcode.
     public private(set) var userInactiveDeadline: Duration?
-    /// Trusted hosts that are connected. None before the first unlock and without a passcode; in S3
-    /// and S4 none either, else it would be S4h.
+    /// The number of connected trusted hosts. Zero before the first unlock, without a passcode, and
+    /// in S3 and S4: with a host these would be S4h.
     public private(set) var hosts = 0
-    /// The eviction was asked for and has not been reported done.
+    /// The eviction was requested and its end was not reported yet.
     private var isEvicting = false
     private var timer: Duration?
 
-    /// The state after boot. A volume without a passcode has all keys from the start.
+    /// Begins with the state after boot. A volume without a passcode has all keys from the start.
     public init(
         hasPasscode: Bool, userInactivePeriod: Duration = .seconds(24 * 3600), now: Duration
     ) {
@@ -146,8 +146,7 @@ public struct LockStateMachine: Equatable, Sendable {
     public var available: ProtectionClassSet {
         switch state {
         case .noPasscode, .unlocked: return .all
-        // While the eviction is under way the gate decides; what is said here is what is about to
-        // hold.
+        // During the eviction the gate decides; this is the result that it will have.
         case .locking: return isEvicting ? lockedClasses : .all
         case .beforeFirstUnlock: return .d
         case .locked: return lockedClasses
@@ -159,16 +158,16 @@ public struct LockStateMachine: Equatable, Sendable {
         userInactiveDeadline == nil ? [.c, .d] : [.c, .d, .cx]
     }
 
-    /// L8: false exactly while class A and B files can't be opened.
+    /// L8: false exactly while files of classes A and B can't be opened.
     public var isProtectedDataAvailable: Bool { available.isSuperset(of: [.a, .b]) }
 
-    /// What is left of the grace period; nil outside S3.
+    /// The rest of the grace period; nil outside of S3.
     public func graceRemaining(now: Duration) -> Duration? {
         guard case .locking(let end) = state else { return nil }
         return max(.zero, end - now)
     }
 
-    /// Takes an event and says what is to be done about it, in order. Never blocks.
+    /// Takes an event and returns its effects, in order. Never blocks.
     public mutating func handle(_ event: Event, now: Duration) -> [Effect] {
         var effects: [Effect] = []
         switch event {
@@ -235,7 +234,7 @@ public struct LockStateMachine: Equatable, Sendable {
             effects.append(.announce(.willBecomeUnavailable(timeLeft: end - now)))
             endGraceIfDue(now, &effects)
         case .locking(let earlier):
-            // Nothing can delay a lock that has begun.
+            // A later lock can't delay a lock that has begun.
             guard !isEvicting, end < earlier else { return }
             state = .locking(until: end)
             endGraceIfDue(now, &effects)
@@ -249,8 +248,7 @@ public struct LockStateMachine: Equatable, Sendable {
     }
 
     private mutating func timerFired(_ now: Duration, _ effects: inout [Effect]) {
-        // Whether it came in time or early, it has run out: what is still to come is asked for
-        // again.
+        // The timer has run out, in time or early. `rearm` asks for another where one is needed.
         timer = nil
         endGraceIfDue(now, &effects)
         // An unlocked device is not inactive: CX expires only while locked, at once where its time
@@ -266,7 +264,7 @@ public struct LockStateMachine: Equatable, Sendable {
     }
 
     private mutating func evicted(_ now: Duration, _ effects: inout [Effect]) {
-        // After an unlock or a reboot in between there is nothing left to say.
+        // After an unlock or a reboot in between there is no news.
         guard case .locking = state, isEvicting else { return }
         isEvicting = false
         enter(.locked, now)
@@ -277,8 +275,8 @@ public struct LockStateMachine: Equatable, Sendable {
     private mutating func hostConnected(_ now: Duration, _ effects: inout [Effect]) {
         switch state {
         case .noPasscode, .beforeFirstUnlock:
-            // Whoever asked is refused before this; no host opens what the passcode has not opened
-            // since the boot.
+            // The call was refused before this: no host opens a class that the passcode did not
+            // open since boot.
             break
         case .unlocked, .lockedWithHost:
             hosts += 1
@@ -299,7 +297,7 @@ public struct LockStateMachine: Equatable, Sendable {
         effects.append(.endHosts)
     }
 
-    /// The lock that the last host has held up until now: without a grace period.
+    /// Runs the lock that the last host delayed, without a grace period.
     private mutating func lockIfNobodyHolds(_ now: Duration, _ effects: inout [Effect]) {
         guard state == .lockedWithHost, hosts == 0 else { return }
         enter(.locking(until: now), now)
@@ -310,7 +308,7 @@ public struct LockStateMachine: Equatable, Sendable {
     private mutating func reboot(_ now: Duration, _ effects: inout [Effect]) {
         endHosts(&effects)
         effects.append(.announce(.reboot))
-        // Without a passcode a boot gives every key back at once.
+        // Without a passcode a boot gives all keys back at once.
         guard state != .noPasscode else { return }
         enter(.beforeFirstUnlock, now)
         isEvicting = false
@@ -343,7 +341,7 @@ public struct LockStateMachine: Equatable, Sendable {
         }
     }
 
-    /// Starts or cancels the one timer there is, where that changed.
+    /// Starts or cancels the only timer, where its time changed.
     private mutating func rearm(_ effects: inout [Effect]) {
         let wanted: Duration? =
             switch state {

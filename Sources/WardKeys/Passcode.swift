@@ -3,12 +3,12 @@ import Glibc
 @_spi(_Unicode) import Swift
 import WardSystem
 
-/// What is wrong with a passcode as it was typed.
+/// A fault of a passcode as it was typed.
 public enum PasscodeError: Error, Equatable, Sendable, CustomStringConvertible {
     case empty
     case tooLong(bytes: Int)
     case notUTF8
-    /// No memory could be locked for it.
+    /// Too little memory could be locked for the passcode.
     case outOfLockedMemory
 
     public var description: String {
@@ -25,17 +25,17 @@ public enum PasscodeError: Error, Equatable, Sendable, CustomStringConvertible {
 /// A passcode: non-empty UTF-8 in Unicode's normalization form C, at most 1,024 bytes, in locked
 /// memory.
 ///
-/// NFC, so that "é" typed on one keyboard opens what "e" + accent of another made. ASCII is its own
-/// NFC and never leaves locked memory. Anything else passes through the standard library's
-/// normalizer, whose `String` is ordinary memory, for some microseconds, and is wiped where it
-/// lies.
+/// With NFC, an "é" typed on one keyboard opens what "e" + accent on another one made. ASCII is its
+/// own NFC and never leaves locked memory. Other text passes through the standard library's
+/// normalizer: its `String` is in ordinary memory for some microseconds, and is then wiped in
+/// place.
 public struct Passcode: ~Copyable, Sendable {
     public static let maximumBytes = 1024
 
     private let secret: SecretBytes
 
-    /// Takes the bytes over. Nothing is trimmed: a trailing newline of a file is the reader's to
-    /// drop.
+    /// Takes over the bytes and trims nothing: a caller that reads a file drops its trailing
+    /// newline.
     public init(utf8: consuming SecretBytes) throws(PasscodeError) {
         let count = utf8.count
         guard count > 0 else { throw .empty }
@@ -50,7 +50,7 @@ public struct Passcode: ~Copyable, Sendable {
     private static func normalized(
         _ utf8: borrowing SecretBytes
     ) throws(PasscodeError) -> SecretBytes {
-        // No scalar's canonical composition has more than three times the bytes (Unicode FAQ on
+        // Canonical composition makes no scalar longer than three times its bytes (Unicode FAQ on
         // normalization).
         guard var result = try? SecretBytes(zeroed: utf8.count * 3) else {
             throw .outOfLockedMemory
@@ -58,8 +58,8 @@ public struct Passcode: ~Copyable, Sendable {
         let count = utf8.withUnsafeBytes { source in
             result.withUnsafeMutableBytes { normalize(source, to: $0) }
         }
-        // A string of up to 15 bytes lies on the stack, and the normalizer's letters pass through
-        // it.
+        // A string of up to 15 bytes lies on the stack, and the normalizer's scalars pass through
+        // there.
         ward_scrub_thread()
         guard let count else { throw .notUTF8 }
         result.shorten(to: count)
@@ -67,9 +67,9 @@ public struct Passcode: ~Copyable, Sendable {
         return result
     }
 
-    /// The number of bytes; nil where `source` is not UTF-8. The standard library's normalizer, as
-    /// swift-foundation uses it: Foundation itself would cost 20 MB. Never inlined, so that its
-    /// frame is dead when the stack is scrubbed.
+    /// Writes the normalized bytes to `out`. Returns their number; nil where `source` is not UTF-8.
+    /// Uses the standard library's normalizer, as swift-foundation does: Foundation itself would
+    /// cost 20 MB. Never inlined, so that its frame is dead when the stack is scrubbed.
     @inline(never)
     private static func normalize(
         _ source: UnsafeRawBufferPointer, to out: UnsafeMutableRawBufferPointer
@@ -82,7 +82,7 @@ public struct Passcode: ~Copyable, Sendable {
                 count += 1
             }
         }
-        // The string's own storage, which nobody else refers to any more: zeros are UTF-8 too.
+        // Only this variable refers to the string's storage. Zeros are valid UTF-8.
         text.withUTF8 {
             explicit_bzero(UnsafeMutableRawPointer(mutating: $0.baseAddress!), $0.count)
         }

@@ -2,11 +2,11 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// What this device knows of a volume's recovery kits.
+/// This device's records of a volume's recovery kits.
 public struct RecoveryHistory: Equatable, Sendable {
-    /// When the last kit was made here; nil where none is known.
+    /// When the last kit was made here, since 1970; nil where none is known.
     public var made: Duration?
-    /// When a kit was last opened with its code, to see whether it still can be.
+    /// When a kit was last opened with its code as a test, since 1970.
     public var verified: Duration?
 
     public init(made: Duration? = nil, verified: Duration? = nil) {
@@ -14,30 +14,30 @@ public struct RecoveryHistory: Equatable, Sendable {
         self.verified = verified
     }
 
-    /// Whether the owner is to be told something.
+    /// The reminder that the user needs.
     public enum Standing: String, Equatable, Sendable {
-        /// No kit is known: whoever loses the state directory loses the volume.
+        /// No kit is known: without the state directory the volume would be lost.
         case none
         /// No kit was made or opened for a year.
         case unverified
         case current
     }
 
-    /// After this long a kit that nobody has opened may be lost, or its code.
+    /// The time after which an unopened kit, or its code, may be lost.
     public static let shelfLife = Duration.seconds(365 * 24 * 3600)
 
-    /// `now`: since 1970. A kit opens when it is made, so that counts as much. What is in the
-    /// future (a clock that was wrong) counts as now.
+    /// The reminder at `now`, since 1970. Making a kit opens it, so that counts as a test. A time
+    /// in the future (from a wrong clock) counts as now.
     public func standing(now: Duration) -> Standing {
         guard let last = [made, verified].compactMap({ $0 }).max() else { return .none }
         return now - last > RecoveryHistory.shelfLife ? .unverified : .current
     }
 }
 
-/// The `recovery` file: which kits were made and opened, and when; authenticated by the device key.
+/// The `recovery` file: which kits were made and opened, and when. The device key authenticates it.
 ///
-/// One that is missing, damaged or forged says that no kit is known. It is a reminder for the owner
-/// and never decides anything.
+/// Where it is missing, damaged or forged, no kit is known. It only reminds the user and decides
+/// nothing.
 struct RecoveryLedger {
     let path: String
     let uuid: [UInt8]
@@ -63,7 +63,7 @@ struct RecoveryLedger {
         try store(record)
     }
 
-    /// `made` on another device, and opened here.
+    /// Notes a kit that was made on another device, and opened here.
     func noteAdopted(_ kitID: [UInt8], made: UInt64, at time: UInt64) throws(KeybagError) {
         var record = RecoveryRecord(uuid: uuid)
         record.made = RecoveryRecord.Entry(kitID: kitID, time: made)
@@ -127,17 +127,17 @@ extension KeybagContext {
 }
 
 extension KeybagStore {
-    /// What this device knows of recovery kits of this volume, as it was read last.
+    /// This device's records of this volume's recovery kits, as last read.
     public var recovery: RecoveryHistory { published.withLock { $0.recovery } }
 
-    /// Reads it again: another process made a kit, or opened one.
+    /// Reads the records again, after another process made or opened a kit.
     public func reloadRecovery() {
         if let history = try? context.recovery.history() {
             published.withLock { $0.recovery = history }
         }
     }
 
-    /// The same without the keybag; nil where this device has no key for the volume.
+    /// Reads the records without the keybag; nil where this device has no key for the volume.
     public static func recoveryHistory(
         volumeUUID: [UInt8], stateRoot: String
     ) -> RecoveryHistory? {
@@ -147,8 +147,8 @@ extension KeybagStore {
         return try? context.recovery.history()
     }
 
-    /// Writes down that a kit was opened with its code. False where this device has no key for the
-    /// volume: then there is nothing to remember it with.
+    /// Notes that a kit was opened with its code. False where this device has no key for the
+    /// volume: then no key can authenticate the note.
     public static func noteVerified(
         _ keys: borrowing RecoveredKeys, stateRoot: String
     ) throws(KeybagError) -> Bool {

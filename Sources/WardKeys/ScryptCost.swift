@@ -3,28 +3,28 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// What deriving a key from a passcode is to cost.
+/// The cost of deriving a key from a passcode.
 public enum ScryptCost: Equatable, Sendable {
-    /// About 250 ms on this machine now, and never less than N=2^15, r=8, p=1.
+    /// About 250 ms on this machine now, and at least N=2^15, r=8, p=1.
     case calibrated
     /// N=2^10: for tests, where unlocking must take no time.
     case test
     /// N (a power of two, 2^10 to 2^24), r=8, p=1.
     case n(UInt64)
 
-    /// The least that `calibrated` chooses.
+    /// The smallest cost that `calibrated` chooses.
     public static let minimum = Scrypt.Parameters(n: 1 << 15, r: 8, p: 1)
     static let targetDuration: Duration = .milliseconds(250)
-    /// 256 MiB: a phone-sized machine must still open its volume.
+    /// At most 256 MiB: a phone-sized machine must still open its volume.
     static let maximumN: UInt64 = 1 << 18
 
-    /// Whether the parameters are in the range that a keybag can hold.
+    /// Whether a keybag can hold the parameters.
     public var isPossible: Bool {
         guard case .n(let n) = self else { return true }
         return PasscodeDerivation.isPossible(.init(n: n, r: 8, p: 1))
     }
 
-    /// The parameters; `calibrated` measures, which takes some 100 ms.
+    /// The parameters. `calibrated` measures, for some 100 ms.
     public func parameters() -> Scrypt.Parameters {
         switch self {
         case .test: .init(n: 1 << 10, r: 8, p: 1)
@@ -33,7 +33,7 @@ public enum ScryptCost: Equatable, Sendable {
         }
     }
 
-    /// Doubles N while that stays nearer to the target; from `maximumN` on, p grows instead.
+    /// Doubles N while that comes nearer to the target; from `maximumN` on, p grows instead.
     static func calibrate(measure: (Scrypt.Parameters) -> Duration?) -> Scrypt.Parameters {
         var cost = minimum
         guard let took = measure(cost), took > .zero else { return cost }
@@ -51,7 +51,7 @@ public enum ScryptCost: Equatable, Sendable {
         return cost
     }
 
-    /// The faster of two runs: noise only ever slows down.
+    /// The faster of two runs, because noise only slows down.
     private static func measure(_ cost: Scrypt.Parameters) -> Duration? {
         guard let sample = try? SecretBytes(zeroed: 16) else { return nil }
         var best: Duration?

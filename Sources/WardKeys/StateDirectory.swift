@@ -3,12 +3,16 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// Where the device keeps its own secrets for one volume: `<root>/<uuid>/`, mode 0700.
+/// The directory with the device's own secrets for one volume: `<root>/<uuid>/`, mode 0700. Its
+/// files:
 ///
-/// `device.key` (0600), `effaceable.key` (one key, or {old, new} during a change), `remembered`
-/// (the generation written last), `attempts` (wrong passcodes), `trusted-hosts`, `recovery` (which
-/// kits there are), `lock` (held while any of them changes), `ward.log`. Never inside the volume
-/// and never under a mount point: a copied or rolled-back volume must not bring them along.
+/// - `device.key` (0600), `effaceable.key` (one key, or {old, new} during a change)
+/// - `remembered` (the generation written last), `attempts` (wrong passcodes)
+/// - `trusted-hosts`, `recovery` (known kits)
+/// - `lock` (held while any of them changes), `ward.log`
+///
+/// Never inside the volume and never under a mount point: a copied or rolled-back volume must not
+/// bring them along.
 public struct StateDirectory: Equatable, Sendable {
     /// The directory of this volume.
     public let path: String
@@ -22,16 +26,16 @@ public struct StateDirectory: Equatable, Sendable {
     public var effaceableKeyPath: String { path + "/effaceable.key" }
     public var rememberedPath: String { path + "/remembered" }
     public var attemptsPath: String { path + "/attempts" }
-    /// Which recovery kits were made and opened, and when.
+    /// The recovery kits that were made and opened, with times.
     public var recoveryPath: String { path + "/recovery" }
     public var trustedHostsPath: String { path + "/trusted-hosts" }
     public var lockPath: String { path + "/lock" }
-    /// What a daemon in the background reports, where there is no journal: paths of denials and of
-    /// damage, too.
+    /// The log of a daemon in the background, where there is no journal. It has paths of refused
+    /// and damaged files in it.
     public var logPath: String { path + "/ward.log" }
 
-    /// `$XDG_STATE_HOME/ward`, by default `~/.local/state/ward` (XDG Base Directory Specification
-    /// 0.8: a relative path is ignored).
+    /// Returns `$XDG_STATE_HOME/ward`, by default `~/.local/state/ward` (XDG Base Directory
+    /// Specification 0.8: a relative path is ignored).
     public static func defaultRoot() -> String {
         if let value = getenv("XDG_STATE_HOME") {
             let path = String(cString: value)

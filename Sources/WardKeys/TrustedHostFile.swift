@@ -2,8 +2,8 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// `trusted-hosts` on disk, and beside it, while a change of the policy is under way, the same
-/// under the next effaceable key.
+/// The `trusted-hosts` file on disk. During a change of the policy, a second file beside it has the
+/// hosts under the next effaceable key.
 struct TrustedHostFile {
     let path: String
     let uuid: [UInt8]
@@ -14,13 +14,13 @@ struct TrustedHostFile {
     private enum Found {
         case absent
         case table(TrustedHostTable)
-        /// Damaged, or not authentic with this key: another device's, or from before a change of
-        /// the passcode.
+        /// Damaged, or not authentic with this key: another device's, or older than a change of the
+        /// passcode.
         case worthless
     }
 
-    /// The table that counts with this key, with an interrupted change finished; what is worthless
-    /// is wiped, and `note` says so. Throws `newerVersion` and `system`.
+    /// The table that is valid with this key; finishes an interrupted change. Wipes worthless
+    /// files, and says so in `note`. Throws `newerVersion` and `system`.
     func load(
         macKey: borrowing SecretBytes
     ) throws(KeybagError) -> (table: TrustedHostTable?, note: String?) {
@@ -62,8 +62,7 @@ struct TrustedHostFile {
         return table.uuid == uuid && isAuthentic ? .table(table) : .worthless
     }
 
-    /// Replaces the file durably, and wipes the one it replaces: a slot that is not in the new one
-    /// is nowhere.
+    /// Replaces the file durably, and wipes the old file, so that removed slots are gone.
     func store(
         _ table: TrustedHostTable, macKey: borrowing SecretBytes, asNext: Bool = false
     ) throws(KeybagError) {
@@ -81,7 +80,7 @@ struct TrustedHostFile {
         }
     }
 
-    /// The next one takes the file's place.
+    /// Replaces the file by the next one.
     func adoptNext() throws(Errno) {
         let old = try storage.openForWiping(path)
         do throws(Errno) {
@@ -96,10 +95,10 @@ struct TrustedHostFile {
 
     func dropNext() throws(Errno) { try storage.destroySecret(nextPath) }
 
-    /// No host is trusted: wipes whatever is there.
+    /// Wipes all files of hosts: afterwards no host is trusted.
     func destroy() throws(Errno) {
-        // All of them, whatever fails. The file that counts last: a next one that an earlier
-        // failure left there would take its place after a power cut in between.
+        // Try all, even after a failure. The current file goes last: a leftover next file would
+        // take its place after a power cut.
         var failure: Errno?
         for path in [nextPath + ".new", nextPath, path + ".new", path] {
             do throws(Errno) {

@@ -1,3 +1,3 @@
-// WardKeys: who may open what, and when. Class keys in memory (`ClassKeyring`), the keybag and its
-// slots on disk (`KeybagStore`), the device's own secrets, and the lock state machine
-// (`LockStateMachine`: event in, effects out).
+// WardKeys: which keys open which classes, and when. It has the class keys in memory
+// (`ClassKeyring`), the keybag and its slots on disk (`KeybagStore`), and the device's own secrets.
+// The lock state machine (`LockStateMachine`) takes events and returns effects.

@@ -1,10 +1,10 @@
 import Dispatch
 import Synchronization
 
-/// Many runs side by side.
+/// Runs many seeds on several threads.
 package enum CrashCampaign {
-    /// Runs what `settings` gives for each seed, until there are none left, `isOver` says so, or
-    /// too much was lost.
+    /// Runs `settings` of each seed until no seed is left, `isOver` returns true, or
+    /// `maximumLosses` is reached.
     package static func run(
         seeds: some Sequence<UInt64>, threads: Int, maximumLosses: Int = 1,
         settings: @escaping @Sendable (UInt64) -> CrashSettings,

@@ -3,16 +3,16 @@ import WardFormat
 import WardSystem
 import WardVolume
 
-/// Looks at everything that a recovered volume holds, and compares it with what may be there.
+/// Looks at the whole content of a recovered volume and compares it with the model.
 struct CrashJudge {
     let model: CrashModel
     let order: DiskKind.Order
     private(set) var problems: [String] = []
-    /// What was found: what a program that goes on from here knows.
+    /// The state that was found: a program goes on from it.
     private(set) var found: CrashModel
     private let layout: PageLayout
     private var names: [CrashModel.Key: UInt64] = [:]
-    /// A directory or a name was damaged in a way that this disk may.
+    /// A directory or a name was damaged in a way that this kind of disk may cause.
     private(set) var isDamageAllowed = false
 
     init(_ model: CrashModel, order: DiskKind.Order, layout: PageLayout) {
@@ -22,14 +22,15 @@ struct CrashJudge {
         found = CrashModel(rootClass: model.nodes[CrashModel.root]!.classes.last!)
     }
 
-    /// `tree`: names too; without, contents only.
+    /// Judges names, contents, attributes and the events of the volume. Results are in `problems`
+    /// and `found`.
     mutating func judge(_ volume: CrashVolume) {
         directory(CrashModel.root, 1, "", volume)
         if let problem = model.problem(withNames: names, order: order) { problems.append(problem) }
         for event in volume.events.problems {
             if isDamageAllowed, event.contains("directory") { continue }
-            // A long name whose link did not make it, which POSIX alone allows while nothing was
-            // synced.
+            // A long name whose link did not survive. Only POSIX order allows this, for names that
+            // were not synced.
             if order == .posix, event.hasPrefix("foreign: ") {
                 isDamageAllowed = true
                 continue
@@ -126,7 +127,7 @@ struct CrashJudge {
         }
     }
 
-    /// Class, mode and attributes of a file or directory.
+    /// Compares class, mode and attributes of a file or directory.
     private mutating func common(
         _ identity: UInt64, _ node: NodeID, in directory: UInt64, _ path: String,
         _ volume: CrashVolume

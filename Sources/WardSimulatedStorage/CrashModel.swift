@@ -1,10 +1,10 @@
 import WardFormat
 
-/// What a volume holds, what of it has to survive a power cut, and what else may be found after
-/// one.
+/// The expected content of a volume, the part that must survive a power cut, and the other states
+/// that a cut may leave.
 ///
-/// A value: a copy is taken at every crash point. Nodes go by the identity of their inode on the
-/// simulated disk.
+/// A value: a copy is taken at every crash point. Nodes are keyed by the identity of their inode on
+/// the simulated disk.
 struct CrashModel: Sendable {
     struct Key: Hashable, Sendable {
         var directory: UInt64
@@ -18,24 +18,24 @@ struct CrashModel: Sendable {
 
     struct Node: Sendable {
         var kind: Kind
-        /// Contents since the last sync, the synced one first. A page of the file is that of one of
-        /// them.
+        /// Contents since the last sync, the synced one first. Each page of the file comes from one
+        /// of them.
         var versions: [[UInt8]] = [[]]
-        /// Sizes that it had before power cuts, in bytes. A cut of the file that a power cut undid
-        /// has left the mark of its end in the middle, with zeros behind it, and another one may
-        /// end the file there, until it is mended.
+        /// Sizes in bytes before earlier power cuts. A power cut that undid a truncation can leave
+        /// the end mark inside the file, with zeros behind it. Until that is mended, another cut
+        /// may end the file there.
         var formerSizes: Set<Int> = []
         var classes: [ProtectionClass]
         var modes: [UInt32]
         var attributes: [String: [[UInt8]?]] = [:]
-        /// It, or the directory that it is in, was synced since it was made. Without, POSIX alone
-        /// promises nothing of its attributes, nor of a directory's record.
+        /// The node, or the directory around it, was synced since it was made. Before that, POSIX
+        /// alone promises neither its attributes nor a directory's record.
         var isRecordSynced = false
-        /// A sync failed, and what it dropped was not written again: syncs since then say nothing
-        /// of the content, nor of the class: it is in the first page.
+        /// A sync failed and dropped pages that were not written again. Later syncs then make
+        /// neither the content nor the class durable: the class is in the first page.
         var hasLostPages = false
-        /// A call that changed it met an error: until it is synced, another error may bring the
-        /// state of before back.
+        /// A call that changed the node failed. Until the node is synced, another error may bring
+        /// the earlier state back.
         var isHalfChanged = false
 
         var content: [UInt8] { versions.last! }
@@ -43,21 +43,21 @@ struct CrashModel: Sendable {
 
     private struct Step: Sendable {
         var changes: [(Key, UInt64?)]
-        /// False of what was tried and failed, and of its opposite: it may be on the disk, and a
-        /// sync of its names need not have to do with it.
+        /// False for a step that failed, and for the step that takes it back. It may be on the
+        /// disk, but a sync of its names need not commit it.
         var isCertain = true
     }
 
     static let root: UInt64 = DiskImage.rootIdentity
 
     var nodes: [UInt64: Node]
-    /// As programs see them.
+    /// The names that programs see.
     var names: [Key: UInt64] = [:]
-    /// Names that no power cut takes, and each step since: after a cut on a disk with a journal
-    /// names are as they were after one of these.
+    /// The names that survive every power cut, and each step since. On a disk with a journal, the
+    /// names after a cut are those after one of these steps.
     private var base: [Key: UInt64] = [:]
     private var steps: [Step] = []
-    /// What each entry was since its directory was synced: for disks without a journal.
+    /// The values of each entry since its directory was synced; for disks without a journal.
     private var histories: [Key: [UInt64?]] = [:]
 
     init(rootClass: ProtectionClass) {
@@ -119,15 +119,15 @@ struct CrashModel: Sendable {
 
     // MARK: After an error
 
-    /// As it is now, and nothing else.
+    /// The model with only its present state allowed.
     var settled: CrashModel {
         var result = self
         result.syncAll()
         return result
     }
 
-    /// Between what was and what should have become of it: how an operation that failed may leave
-    /// things.
+    /// The states that a failed operation may leave: anything between the model before it and the
+    /// model after it.
     func between(_ before: CrashModel) -> CrashModel {
         var result = self
         let known = Set(before.names.values).union([CrashModel.root])
@@ -147,29 +147,29 @@ struct CrashModel: Sendable {
         return result
     }
 
-    /// As this or, of the nodes meant, as at any time since their last sync: a sync of the whole
-    /// store that fails drops pages of other files, too, and whoever opens one of them sees what
-    /// the disk has (decision 0054).
+    /// Also allows, for nodes that lost pages, every state since their last sync. A failed sync of
+    /// the whole store drops pages of other files too. A program that opens such a file reads the
+    /// state on the disk (decision 0054).
     func orUnsynced(_ model: CrashModel, where hasLost: (UInt64) -> Bool) -> CrashModel {
         var result = self
         for (identity, node) in model.nodes
         where result.nodes[identity] != nil && (hasLost(identity) || node.isHalfChanged) {
             result.nodes[identity]!.versions = node.versions
             result.nodes[identity]!.classes = node.classes
-            // An attribute goes with the header that it is bound to.
+            // An attribute is lost with the header that it is bound to.
             if hasLost(identity) { result.nodes[identity]!.attributes = node.attributes }
         }
         return result
     }
 
-    /// Remembers what files were before the power cut that left this.
+    /// Remembers the sizes that files had before the power cut that left this state.
     mutating func noteSizes(before model: CrashModel) {
         for (identity, old) in model.nodes where nodes[identity] != nil {
             nodes[identity]!.formerSizes = old.formerSizes.union(old.versions.map(\.count))
         }
     }
 
-    /// Goes on from what was found. What was tried may be on the disk all the same.
+    /// Takes over the state that was found. The failed operation may still be on the disk.
     mutating func adopt(_ found: CrashModel, after before: CrashModel) {
         for (identity, state) in found.nodes {
             guard nodes[identity] != nil else { continue }
@@ -197,8 +197,8 @@ struct CrashModel: Sendable {
 
     // MARK: Syncing
 
-    /// `isOnDisk`: as after a sync of all there is, which what a failed one dropped is no part of;
-    /// else as programs see it.
+    /// Makes everything durable. `isOnDisk`: as a real sync, which leaves out the pages that a
+    /// failed sync dropped. Otherwise the state that programs see becomes the durable one.
     mutating func syncAll(isOnDisk: Bool = false) {
         base = names
         steps = []
@@ -222,7 +222,7 @@ struct CrashModel: Sendable {
 
     private mutating func syncAttributes(_ identity: UInt64) {
         nodes[identity]!.modes.keepLast()
-        // An attribute goes with the header that it is bound to.
+        // An attribute is lost with the header that it is bound to.
         if nodes[identity]!.hasLostPages { return }
         for (name, history) in nodes[identity]!.attributes {
             nodes[identity]!.attributes[name] = [history.last!]
@@ -247,14 +247,14 @@ struct CrashModel: Sendable {
         nodes[identity]!.isRecordSynced = true
     }
 
-    /// The class of a file or directory is durable.
+    /// Makes the class of a file or directory durable.
     mutating func syncClass(_ identity: UInt64) {
         nodes[identity]!.classes.keepLast()
     }
 
     private mutating func syncNames(of identity: UInt64) { sync(path(upFrom: identity)) }
 
-    /// All names of a node, and those of the directories above.
+    /// All names of a node and of the directories above it.
     private mutating func path(upFrom identity: UInt64) -> Set<Key> {
         var found: Set<Key> = []
         var waiting = [identity]
@@ -280,7 +280,7 @@ struct CrashModel: Sendable {
 
     // MARK: Judging
 
-    /// Whether names may be as they were found.
+    /// Returns a problem where names can't be as they were found.
     func problem(withNames found: [Key: UInt64], order: DiskKind.Order) -> String? {
         switch order {
         case .journal:
@@ -307,7 +307,7 @@ struct CrashModel: Sendable {
             }) {
                 let allowed = histories[key] ?? [names[key]]
                 if allowed.contains(found[key]) { continue }
-                // Where the directory itself is gone, so is what was in it.
+                // Entries of a directory that is gone are gone too.
                 let isGone =
                     key.directory != CrashModel.root && !found.values.contains(key.directory)
                 if isGone, found[key] == nil { continue }
@@ -318,7 +318,7 @@ struct CrashModel: Sendable {
         }
     }
 
-    /// Whether a file may hold what was found.
+    /// Returns a problem where a file can't have the content that was found.
     func problem(withContent found: [UInt8], of identity: UInt64, layout: PageLayout) -> String? {
         let node = nodes[identity]!
         let versions = node.versions
@@ -338,7 +338,8 @@ struct CrashModel: Sendable {
                         version[found.count..<(start + known)].allSatisfy({ $0 == 0 })
                     else { return false }
                 }
-                // A page that was written while the file was shorter, or never, ends in zeros.
+                // A page that was written while the file was shorter, or that was never written,
+                // ends in zeros.
                 let same = min(known, length)
                 return found.withUnsafeBufferPointer { found in
                     version.withUnsafeBufferPointer { version in
@@ -363,8 +364,8 @@ struct CrashModel: Sendable {
         return nil
     }
 
-    /// Whether a file or directory may be of this class. Without a journal a new file's name may be
-    /// on the disk, and the record that its directory got before, by a call that failed, not.
+    /// Whether a file or directory may have this class. Without a journal, a new file's name may
+    /// survive while the class that a failed call gave to its directory does not.
     func mayBe(
         _ found: ProtectionClass, _ identity: UInt64, in directory: UInt64, order: DiskKind.Order
     ) -> Bool {
@@ -373,8 +374,8 @@ struct CrashModel: Sendable {
         return nodes[identity]!.kind == .file && above.count > 1 && above.contains(found)
     }
 
-    /// Whether this is a directory that a disk without a journal may have damaged: its removal
-    /// takes the record and then the name, in two directories.
+    /// Whether this is a directory that a disk without a journal may have damaged. Its removal
+    /// changes the record and the name in two directories.
     func mayBeDamaged(_ identity: UInt64, order: DiskKind.Order) -> Bool {
         order == .posix && identity != CrashModel.root && keys(of: identity).isEmpty
     }

@@ -85,7 +85,8 @@ extension CrashRun {
             guard error == .ioError, settings.injectsErrors, !volume.disk.hasFailed else {
                 throw error
             }
-            // Another sync failed since the first of them, and may have taken one along.
+            // Another sync failed since the first of these changes and may have dropped one of
+            // them.
             return noteLost()
         }
         noteLost()
@@ -93,7 +94,8 @@ extension CrashRun {
     }
 
     func toggleLock() throws {
-        // Not with errors: what a lock could not store is lost, and told (threat-model.md §15).
+        // No errors here: pages that a lock can't store are lost and reported (threat-model.md
+        // §15).
         volume.disk.fail(nil)
         if isLocked {
             label = "unlock"
@@ -103,7 +105,7 @@ extension CrashRun {
             label = "lock"
             volume.lock()
             isLocked = true
-            // What is open stays open, and can't be used; here nobody does.
+            // Open files stay open but can't be used. The run closes them.
             for (identity, handle) in handles where !isOpenClass(identity) {
                 volume.release(handle)
             }
@@ -114,7 +116,7 @@ extension CrashRun {
     func closeAndReopen() throws {
         label = "unmount and mount"
         let disk = volume.disk
-        // A mount after a failed sync sees what the disk has (`CrashSyncTests.mountedAgain`).
+        // A mount after a failed sync reads the state on the disk (`CrashSyncTests.mountedAgain`).
         noteLost()
         if model.nodes.values.contains(where: \.hasLostPages) { return }
         disk.fail(nil)

@@ -2,7 +2,7 @@ import WardFormat
 import WardSystem
 import WardVolume
 
-// Operations on content: first what the model will be, then the request.
+// Operations on content: each changes the model first, then sends the request.
 extension CrashRun {
     func createFile() throws {
         guard let key = vacantName("f") else { return }
@@ -10,7 +10,7 @@ extension CrashRun {
         if isLocked, protectionClass == .complete { return }
         label = "create \(model.path(key))"
         let parent = try node(key.directory)
-        // The inode's identity is known before it is there: the disk counts.
+        // The disk counts identities, so the next one is known before the file exists.
         let identity = volume.disk.image.nextIdentity
         let mode = random.pick([UInt32(0o644), 0o600, 0o400, 0o200])
         model.nodes[identity] = CrashModel.Node(
@@ -26,7 +26,7 @@ extension CrashRun {
     }
 
     func bytes(_ count: Int) -> [UInt8] {
-        // Recognisable, and never zero.
+        // Recognisable bytes, never zero.
         let seed = UInt8(truncatingIfNeeded: random.next()) | 1
         return (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 7) &* 2 &+ seed }
     }
@@ -37,7 +37,7 @@ extension CrashRun {
         var content = model.nodes[identity]!.content
         label = "write \(model.path(of: identity)) at \(offset) +\(count), size \(content.count)"
         if offset > content.count {
-            // It grows with zeros first; from nothing by its first page.
+            // The file grows with zeros first; an empty file grows by its first page before that.
             if content.isEmpty, offset > layout.firstCapacity {
                 model.write(identity, [UInt8](repeating: 0, count: layout.firstCapacity))
             }
@@ -68,7 +68,7 @@ extension CrashRun {
         try compare(file, handle)
     }
 
-    /// What a program reads while all is well.
+    /// Compares the content that a program reads while all calls succeed.
     func compare(_ file: UInt64, _ handle: HandleID) throws {
         guard random.chance(1, in: 3) else { return }
         let found = try volume.read(handle)
@@ -127,7 +127,7 @@ extension CrashRun {
         label = "O_TMPFILE, class \(wanted), linkat \(model.path(key))"
         let parent = try node(key.directory)
         let identity = volume.disk.image.nextIdentity
-        // It has what it has from the moment that it has a name.
+        // The content is in the model before the name: the file gets both at once for a power cut.
         let data = bytes(random.below(2 * settings.pageBytes) + 1)
         model.nodes[identity] = CrashModel.Node(
             kind: .file, versions: [[], data], classes: [wanted], modes: [0o644])

@@ -3,9 +3,10 @@ import WardFormat
 import WardSystem
 import WardVolume
 
-// Errors of the store: the program gets them, what is there is old or new, and everything goes on.
+// Errors of the backing store: the program gets them, the state is the old or the new one, and the
+// run goes on.
 extension CrashRun {
-    /// One operation; sometimes one call that it makes to the store fails.
+    /// Runs one operation. Sometimes one call that it makes to the backing store fails.
     func operateOnDisk(_ disk: SimulatedDisk) throws {
         guard settings.injectsErrors, !isLocked, random.chance(1, in: 3) else {
             try operate()
@@ -37,17 +38,17 @@ extension CrashRun {
         if reportsTwice() { lose("\(label): a failed sync was reported twice") }
         let image = volume.disk.image
         let possible = thrown == nil ? model.settled : model.between(before)
-        // Or it was lost until a call forgot what memory had, and failed behind that.
+        // The failed call may have dropped pages before or after it, so both images are asked.
         comeToTerms(
             with: possible.orUnsynced(model) { image.hasLost($0) || imageBefore.hasLost($0) },
             after: before)
         noteLost()
     }
 
-    /// What a failed sync has dropped: the next one does not make it durable, and nobody promised
-    /// that it would. Whoever opens such a file first, and be it for another call, finds it as the
-    /// disk has it (decision 0054): `opened` was opened just now, and may differ from the disk
-    /// behind its end still.
+    /// Notes files whose pages a failed sync dropped: a later sync does not make those pages
+    /// durable. The first open of such a file, by any call, reads the state on the disk (decision
+    /// 0054). The file `opened` was opened just now and may still differ from the disk behind its
+    /// end.
     func noteLost(opened: UInt64? = nil) {
         let image = volume.disk.image
         for identity in model.nodes.keys.sorted() {
@@ -67,8 +68,8 @@ extension CrashRun {
         !model.keys(of: identity).isEmpty || handles.contains { $0.identity == identity }
     }
 
-    /// Content, class and attributes as they are found; each has to be one that was there since it
-    /// was synced.
+    /// Takes content, class and attributes from the disk. Each must be a value that the file had
+    /// since its last sync.
     private func adoptFromDisk(_ identity: UInt64) throws {
         func refuse(_ what: String) {
             lose("\(label): \(model.path(of: identity)), opened anew after a failed sync: \(what)")
@@ -108,7 +109,8 @@ extension CrashRun {
             droppedBlocks: random.next())
     }
 
-    /// Each handle tells of a failed sync once, at the next occasion.
+    /// Whether a handle reports a failed sync more than once. The first report comes at the next
+    /// flush.
     private func reportsTwice() -> Bool {
         handles.contains { _, handle in
             do {
@@ -123,7 +125,7 @@ extension CrashRun {
         }
     }
 
-    /// Looks at everything; goes on from what was found.
+    /// Compares the whole volume with `possible` and takes over the state that was found.
     private func comeToTerms(with possible: CrashModel, after before: CrashModel) {
         let events = volume.events.problems.filter { !$0.hasPrefix("lost:") }
         if !events.isEmpty { lose("\(label): \(events.joined(separator: "; "))") }

@@ -3,7 +3,7 @@ import WardFormat
 import WardSystem
 import WardVolume
 
-// Operations on names: first what the model will be, then the request.
+// Operations on names: each changes the model first, then sends the request.
 extension CrashRun {
     func renameSomething() throws {
         let keys = model.names.keys.sorted { ($0.directory, $0.name) < ($1.directory, $1.name) }
@@ -35,8 +35,8 @@ extension CrashRun {
         if let replaced, isDirectory {
             guard model.children(of: replaced).isEmpty, !model.isInside(old.directory, replaced)
             else { return }
-            // Two steps on disk: an empty directory may be left under the old name (docs/format.md
-            // §9).
+            // Two steps on the disk: an empty directory may be left under the old name
+            // (docs/format.md §9).
             model.step([(old, replaced), (new, moved)])
             model.step([(old, nil)])
         } else {

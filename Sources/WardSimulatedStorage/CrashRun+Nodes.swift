@@ -3,12 +3,12 @@ import WardKeys
 import WardSystem
 import WardVolume
 
-// What the kernel would know of the volume: nodes, handles, and what operations are chosen from.
+// The kernel's knowledge of the volume (nodes, handles), and the choice of operands.
 extension CrashRun {
     func node(_ identity: UInt64) throws -> NodeID {
         if identity == CrashModel.root { return 1 }
         let keys = model.keys(of: identity)
-        // Of a file with several names the kernel looks up the one that it is asked for.
+        // For a file with several names the kernel looks up the name that the request uses.
         if let found = known[identity], keys.isEmpty || keys.contains(found.key) {
             return found.node
         }
@@ -61,7 +61,7 @@ extension CrashRun {
         let files = model.all { $0.kind == .file }.filter { isOpenClass($0) }
         guard !files.isEmpty else { return nil }
         let file = random.pick(files)
-        // What it is now shows when it is open.
+        // The content of a file with lost pages is known only once it is open.
         if model.nodes[file]!.hasLostPages { _ = try handle(file) }
         return file
     }
@@ -81,7 +81,7 @@ extension CrashRun {
         model.nodes[key.directory]!.classes.last!
     }
 
-    /// What the kernel forgets when a name was the last.
+    /// Forgets a node whose last name is gone, as the kernel does.
     func dropIfGone(_ identity: UInt64) {
         guard model.keys(of: identity).isEmpty else { return }
         if random.chance(1, in: 2) { closeHandles(of: identity) }
@@ -108,7 +108,7 @@ extension CrashRun {
         random.chance(1, in: 4) ? random.pick(model.directories) : try pickFile()
     }
 
-    /// The kernel closes files, and forgets nodes when it needs the memory.
+    /// Closes files and forgets nodes, as the kernel does when it needs memory.
     func closeOrForget() {
         label = "close, forget"
         if !handles.isEmpty, random.chance(1, in: 2) {
@@ -117,7 +117,7 @@ extension CrashRun {
             dropIfGone(identity)
             return
         }
-        // From the leaves up, as the kernel does; never what is open.
+        // The kernel forgets leaves first, and never open files.
         for identity in known.keys.sorted(by: >) where random.chance(1, in: 2) {
             if handles.contains(where: { $0.identity == identity }) { continue }
             if model.children(of: identity).contains(where: { known[$0.identity] != nil }) {

@@ -15,11 +15,11 @@ extension CrashRun {
         }
     }
 
-    /// Opens the volume on what is left, and compares. `depth` 0: goes on with a second power cut,
-    /// or with mending.
+    /// Opens the volume on the image and compares. With `depth` 0 it goes on with mending and with
+    /// second power cuts.
     ///
-    /// Returns how a program finds the volume, and the disk as it is then; nil where something was
-    /// lost.
+    /// Returns the volume's state and the disk afterwards; nil where data was lost or the run can't
+    /// go on.
     func recover(
         _ image: DiskImage, _ expected: CrashModel, _ place: String, depth: Int
     ) -> (model: CrashModel, image: DiskImage)? {
@@ -29,7 +29,8 @@ extension CrashRun {
         if depth == 0 { disk.onChange { image, name in pictures.images.append((image, name)) } }
         do {
             if settings.injectsErrors, cuts.chance(1, in: 8) {
-                // A mount that fails, or an error that it can do without, changes nothing.
+                // Neither a mount that fails nor an error that the mount survives changes the
+                // volume.
                 disk.fail(nextFault(&cuts))
                 _ = try? CrashVolume(keys, on: disk)
                 disk.fail(nil)
@@ -43,12 +44,12 @@ extension CrashRun {
                 return nil
             }
             let found = judge.found
-            // Nobody can go on from a directory that a disk without a journal damaged before it was
-            // synced.
+            // A run can't go on from a directory that a disk without a journal damaged before a
+            // sync.
             if judge.isDamageAllowed { return nil }
             guard depth == 0 else { return (found, disk.image) }
-            // The state that was found is what a second power cut may not change, wherever it
-            // comes: before anything was mended, while it is, and after.
+            // A second power cut must not change the state that was found, whether it comes before,
+            // during or after mending.
             let unmended = pictures.images.count
             if settings.injectsErrors {
                 disk.fail(nextFault(&cuts))
@@ -78,7 +79,7 @@ extension CrashRun {
         }
     }
 
-    /// After mending nothing is in doubt: it all has to be there without it.
+    /// After mending nothing is in doubt, so everything must be there on the flushed disk.
     func closeAndCompare(
         _ recovered: CrashVolume, _ expected: CrashModel, _ place: String
     ) throws -> (model: CrashModel, image: DiskImage)? {
@@ -87,7 +88,7 @@ extension CrashRun {
         let disk = SimulatedDisk(
             recovered.disk.image.afterPowerCut(.onlyFlushed, seed: 0))
         let again = try CrashVolume(keys, on: disk)
-        // After a sync that failed a volume stays marked as in use.
+        // After a failed sync the volume stays marked as in use.
         if again.volume.isInDoubt, !settings.injectsErrors {
             lose("\(place): in doubt after a clean end")
         }
@@ -102,7 +103,7 @@ extension CrashRun {
     }
 
     final class Pictures: @unchecked Sendable {
-        // Sendable: one thread.
+        // Sendable: used by one thread.
         var images: [(image: DiskImage, name: StaticString)] = []
     }
 }

@@ -3,7 +3,8 @@ import WardFormat
 import WardSystem
 import WardVolume
 
-/// Random operations on a volume whose power goes after every single call to the store.
+/// Runs random operations on a volume and cuts the power after every single call to the backing
+/// store.
 package final class CrashRun {
     let settings: CrashSettings
     let keys: CrashKeys
@@ -19,18 +20,18 @@ package final class CrashRun {
     var label = "start"
     var step = 0
     var life = 0
-    /// Nodes that the kernel knows: by identity, with the look-ups it has.
+    /// The nodes that the kernel knows, keyed by identity, with their look-up counts.
     var known: [UInt64: (node: NodeID, lookups: Int, key: CrashModel.Key)] = [:]
     var handles: [(identity: UInt64, handle: HandleID)] = []
     var isLocked = false
     var failures: [String] = []
 
-    /// The disk after a call, what must be on it then, and where that was.
+    /// The disk after a call, its expected content, and a name for that point.
     struct Snapshot {
         var image: DiskImage
         var model: CrashModel
         var place: String
-        /// What its power cuts are chosen by.
+        /// The seed for the power cuts at this point.
         var seed: UInt64
     }
 
@@ -42,7 +43,7 @@ package final class CrashRun {
         model = CrashModel(rootClass: .none)
     }
 
-    /// Runs it all. Stops at the first loss.
+    /// Runs one seed. Stops at the first loss.
     package static func run(_ settings: CrashSettings) -> CrashReport {
         let run = CrashRun(settings)
         do {
@@ -70,7 +71,7 @@ package final class CrashRun {
             guard report.losses.isEmpty else { return }
             tryPowerCuts()
             guard report.losses.isEmpty else { return }
-            // The next life goes on from one of them.
+            // The next life goes on from one of the crash points.
             let snapshot = snapshots[random.below(snapshots.count)]
             cuts = SplitMix(seed: snapshot.seed &+ 1)
             image = snapshot.image.afterPowerCut(survival(), seed: cuts.next())
@@ -131,7 +132,7 @@ package final class CrashRun {
     }
 
     final class Listener: @unchecked Sendable {
-        // Sendable: one thread.
+        // Sendable: used by one thread.
         let run: CrashRun
         init(_ run: CrashRun) { self.run = run }
     }

@@ -1,7 +1,6 @@
 import WardFormat
 
-/// What one seed does: which disk, which pages, which operations, which power cuts. Everything
-/// follows from the seed.
+/// The disk, page size, operations and power cuts of one seed. Everything follows from the seed.
 package struct CrashSettings: Sendable {
     package var seed: UInt64
     package var disk: DiskKind
@@ -9,11 +8,11 @@ package struct CrashSettings: Sendable {
     /// Operations in each life of the volume, between one power cut and the next.
     package var operations = 60
     package var lives = 3
-    /// Of the places where the power may go, one in this many is tried.
+    /// Tries one in this many crash points.
     package var stride = 1
-    /// Calls of the store fail now and then.
+    /// Makes calls of the backing store fail now and then.
     package var injectsErrors = false
-    /// Prints what is done.
+    /// Prints each operation.
     package var isTraced = false
 
     package init(seed: UInt64, disk: DiskKind, pageBytes: Int) {
@@ -22,8 +21,8 @@ package struct CrashSettings: Sendable {
         self.pageBytes = pageBytes
     }
 
-    /// What the format promises to survive (docs/format.md §8): every disk that does not tear a
-    /// page.
+    /// The disks that the format promises to survive (docs/format.md §8): every disk that does not
+    /// tear a page.
     package static func promised(seed: UInt64) -> CrashSettings {
         let (atomicBytes, pageBytes) = [(4096, 4096), (512, 512), (4096, 512)][Int(seed / 4 % 3)]
         var settings = CrashSettings(
@@ -40,22 +39,22 @@ package struct CrashSettings: Sendable {
     }
 }
 
-/// What came of it.
+/// The counts and losses of runs.
 package struct CrashReport: Sendable {
-    /// A power cut, a recovery and a comparison of everything.
+    /// Crash points: each is a power cut, a recovery and a full comparison.
     package var points = 0
     package var operations = 0
     package var seeds = 0
-    /// Operations of which a call to the store failed.
+    /// Operations in which a call to the backing store failed.
     package var failures = 0
     package var healed = 0
     package var losses: [String] = []
-    /// Of everything that was done, call by call: the same for the same seeds.
+    /// A digest of all calls and operations: the same for the same seeds.
     package private(set) var digest: UInt64 = 0
 
     package init() {}
 
-    /// FNV-1a (Fowler, Noll, Vo) over what was done.
+    /// Adds a text to the digest with FNV-1a (Fowler, Noll, Vo).
     mutating func note(_ text: String) {
         for byte in text.utf8 { digest = (digest ^ UInt64(byte)) &* 0x100_0000_01B3 }
     }

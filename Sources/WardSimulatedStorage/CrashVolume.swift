@@ -6,7 +6,7 @@ import WardKeys
 import WardSystem
 import WardVolume
 
-/// The keys of a volume that is made to crash. They guard nothing.
+/// The keys of a volume for crash tests. They protect nothing.
 package struct CrashKeys: Sendable {
     let parameters: VolumeParameters
     let volumeKey: [UInt8]
@@ -26,7 +26,7 @@ package struct CrashKeys: Sendable {
     }
 }
 
-/// What a volume has reported.
+/// Collects the events that a volume reported.
 package final class CrashEvents: VolumeObserver {
     private let stored = Mutex<[String]>([])
     private let healedFindings = Mutex(0)
@@ -45,20 +45,23 @@ package final class CrashEvents: VolumeObserver {
         }
     }
 
+    /// Integrity failures, losses and foreign files.
     package var problems: [String] { stored.withLock { $0 } }
     package var notes: [String] { storedNotes.withLock { $0 } }
+    /// The number of findings that were accepted because of a power cut.
     package var healed: Int { healedFindings.withLock { $0 } }
     func clear() { stored.withLock { $0 = [] } }
 }
 
-/// A volume on a simulated disk, and requests to it by name. One thread.
+/// A volume on a simulated disk, with requests by name. Used by one thread.
 package final class CrashVolume {
     package let disk: SimulatedDisk
     package let volume: Volume
     package let context: WorkerContext
     package let events = CrashEvents()
     let keys: CrashKeys
-    /// From before the first class that was set without a sync, since the last sync of them.
+    /// The sync mark before the first class that was set without a sync, since the last
+    /// `syncClasses`.
     private var classSyncMark: [UInt8]?
     static let path = "/volume"
     static let caller = Caller(uid: 0, gid: 0, pid: 0)
@@ -191,6 +194,7 @@ package final class CrashVolume {
         }
     }
 
+    /// Returns the value; nil where the attribute is missing.
     package func attribute(_ node: NodeID, _ name: String) throws -> [UInt8]? {
         do {
             return try with(name) { try volume.extendedAttribute(of: node, $0, context) }
@@ -199,6 +203,7 @@ package final class CrashVolume {
         }
     }
 
+    /// Sets a class; without `isSynced` it is durable only after `syncClasses`.
     package func setClass(
         _ node: NodeID, _ wanted: ProtectionClass, isSynced: Bool = true
     ) throws {
@@ -208,7 +213,7 @@ package final class CrashVolume {
             Array(wanted.fileProtectionName.utf8))
     }
 
-    /// Of those that were not synced since the last time.
+    /// Syncs the classes that were set without a sync since the last call.
     package func syncClasses() throws(Errno) {
         defer { classSyncMark = nil }
         try volume.syncClasses(since: classSyncMark ?? volume.classSyncMark)

@@ -1,22 +1,23 @@
 import CWardLinux
 import Glibc
 
-// What programs do, and what of it is noted until it is durable.
+// Changes by programs, and the notes about them until they are durable.
 extension DiskImage {
     mutating func now() -> timespec {
         clock += 1
         return timespec(tv_sec: clock, tv_nsec: 0)
     }
 
-    /// `isHidden`: of a store's own names, which get identities of their own, so that who tests
-    /// knows the next file's.
+    /// Makes an inode and returns its identity. Hidden inodes, for the backing store's own names,
+    /// have a separate range of identities, so that tests can predict the identity of the next
+    /// file.
     mutating func makeInode(
         _ mode: mode_t, target: [UInt8] = [], device: dev_t = 0, isHidden: Bool = false
     ) -> UInt64 {
         let identity = isHidden ? nextHiddenIdentity : nextIdentity
         if isHidden { nextHiddenIdentity += 1 } else { nextIdentity += 1 }
-        // ext4 gives a freed number to the next file; where names may come back, it would be two
-        // files' at once.
+        // ext4 gives a freed number to the next file. Without a journal an old name may come back
+        // after a cut, and two files would share the number.
         let number: UInt64
         if kind.order == .journal, let free = freeNumbers.popLast() {
             number = free
@@ -34,7 +35,7 @@ extension DiskImage {
         return identity
     }
 
-    /// The next change's number, noted with its inode.
+    /// Takes the next change number and notes it with the inode.
     @discardableResult
     mutating func touch(_ identity: UInt64, data: Bool) -> Int {
         lastChange += 1
@@ -43,7 +44,7 @@ extension DiskImage {
         return lastChange
     }
 
-    /// Changes names, in one step, and link counts.
+    /// Changes names and link counts in one step.
     mutating func change(_ changes: [EntryChange], movesDirectory: Bool = false) {
         lastChange += 1
         let time = now()
@@ -92,7 +93,7 @@ extension DiskImage {
         }
     }
 
-    /// The inode has neither name nor descriptor.
+    /// Frees an inode that has neither a name nor a descriptor.
     mutating func free(_ identity: UInt64) {
         guard let inode = inodes.removeValue(forKey: identity) else { return }
         freeNumbers.append(inode.number)
@@ -126,7 +127,7 @@ extension DiskImage {
                     from: UnsafeRawBufferPointer(
                         rebasing: source[(start + from - offset)..<(start + until - offset)]))
             }
-            // A page of memory is written whole: a lost one has all of it to write again.
+            // The kernel writes a cached page whole, so a dropped page is written in all sectors.
             let wasLost = lost[identity]?.removeValue(forKey: index) != nil
             written.append(
                 .write(
@@ -153,8 +154,8 @@ extension DiskImage {
         let time = now()
         inodes[identity]!.modification = time
         inodes[identity]!.change = time
-        // Of a block that stays in part the rest is zeroed in the page cache: those zeros may be on
-        // the disk before the change itself is.
+        // The rest of a block that stays in part is zeroed in the page cache. Those zeros may reach
+        // the disk before the layout change.
         let before = inodes[identity]!.content.blocks
         DiskImage.apply(layout, to: &inodes[identity]!.content)
         let after = inodes[identity]!.content.blocks
@@ -204,7 +205,7 @@ extension DiskImage {
         }
     }
 
-    /// Frees whole blocks, and zeroes the rest.
+    /// Frees whole blocks in the range and zeroes partial ones.
     static func zero(_ content: inout Content, _ range: Range<Int>) {
         guard !range.isEmpty else { return }
         for index in (range.lowerBound / blockBytes)...((range.upperBound - 1) / blockBytes) {

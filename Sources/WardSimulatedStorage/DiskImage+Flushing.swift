@@ -1,6 +1,6 @@
 import Glibc
 
-// What a flush makes durable.
+// The effect of flushes: which changes become durable.
 extension DiskImage {
     mutating func syncAll() {
         durable = inodes
@@ -32,10 +32,10 @@ extension DiskImage {
         events[identity] = nil
     }
 
-    /// A sync fails, as on Linux: of the blocks with writes under way those that `dropped` says
-    /// (bit n: the n-th, and each 64th after it) are not written, and clean from now on.
+    /// Drops writes as a failed sync does on Linux: the blocks that `dropped` names are not written
+    /// and count as clean. Bit n of `dropped` stands for block n and every 64th after it.
     mutating func dropUnwritten(_ identity: UInt64, _ dropped: UInt64) {
-        // What was freed is in no memory.
+        // A freed inode has no pages in memory.
         guard inodes[identity] != nil, let underWay = events[identity] else { return }
         func isDropped(_ event: Event) -> Bool {
             guard case .write(let block, _, _) = event else { return false }
@@ -54,7 +54,7 @@ extension DiskImage {
         events[identity]!.removeAll(where: isDropped)
     }
 
-    /// What a sync that succeeds makes durable.
+    /// The content that a successful sync makes durable.
     private func contentOnDisk(_ identity: UInt64) -> Content {
         guard var content = inodes[identity]?.content else { return Content() }
         for (index, block) in lost[identity] ?? [:] where index < content.blocks.count {
@@ -63,13 +63,13 @@ extension DiskImage {
         return content
     }
 
-    /// What memory held of a file is gone: programs see what the disk has.
+    /// Drops the cached pages of a file: programs now see the disk's content.
     mutating func forgetCached(_ identity: UInt64) {
         guard let known = lost[identity] else { return }
         var content = contentOnDisk(identity)
         let onDisk = content.blocks
-        // Memory has zeros behind the end, whatever the rest of the block is on the disk; who
-        // writes to it writes them, too.
+        // The page cache has zeros behind the end of the file, even where the block on the disk has
+        // others. The next write to the block writes these zeros too.
         DiskImage.clip(&content)
         inodes[identity]!.content = content
         lost[identity] = known.filter { index, _ in
@@ -77,7 +77,7 @@ extension DiskImage {
         }
     }
 
-    /// Whether programs see something of the file that is not on the disk, and will not be.
+    /// Whether programs see content of the file that is not on the disk and will not be written.
     func hasLost(_ identity: UInt64) -> Bool { lost[identity]?.isEmpty == false }
 
     mutating func commit(upTo number: Int) {
@@ -98,7 +98,7 @@ extension DiskImage {
         pending = left
     }
 
-    /// All changes of the directory's entries, and earlier ones of what these change elsewhere.
+    /// Commits all changes of the directory's entries, and earlier changes that those depend on.
     mutating func commitEntries(of directory: UInt64) {
         var chosen: Set<Int> = []
         var keys: Set<[UInt64]> = []

@@ -1,13 +1,13 @@
 import Glibc
 
-// The power goes.
+// Power cuts.
 extension DiskImage {
-    /// What a machine finds when the power is back. The same seed finds the same.
+    /// Returns the disk after a power cut. The same seed gives the same disk.
     package func afterPowerCut(_ survival: Survival, seed: UInt64) -> DiskImage {
         var random = SplitMix(seed: seed)
         var then = durable
         var prefix = committed
-        // How likely a unit, a file, a name is to have made it.
+        // The chance in percent that a unit, a file or a name survives.
         let odds = [10, 50, 90][random.below(3)]
         let nameOdds = [10, 50, 90][random.below(3)]
         switch survival {
@@ -35,7 +35,7 @@ extension DiskImage {
                 }
                 if case .entries = change.change {
                 } else {
-                    // An inode's attributes are written in their order.
+                    // Changes of one inode's attributes reach the disk in order.
                     if !survives { inodesLost.insert(change.identity) }
                     if inodesLost.contains(change.identity) { continue }
                 }
@@ -89,7 +89,7 @@ extension DiskImage {
         for event in events {
             switch event {
             case .layout(let number, let layout):
-                // What was committed with the journal stays, whatever is in the way.
+                // A layout change that the journal committed always applies.
                 if number <= max(prefix, kind.order == .journal ? committed : 0) {
                     DiskImage.apply(layout, to: &content)
                 }
@@ -136,14 +136,14 @@ extension DiskImage {
         }
     }
 
-    /// Nothing is kept behind the end.
+    /// Frees and zeroes everything behind the end.
     static func clip(_ content: inout Content) {
         let kept = (content.size + blockBytes - 1) / blockBytes
         if content.blocks.count > kept { content.blocks.removeLast(content.blocks.count - kept) }
         if content.size % blockBytes != 0 { zero(&content, content.size..<(kept * blockBytes)) }
     }
 
-    /// A disk that holds these inodes, durably: those that can be reached.
+    /// A disk on which the reachable ones of these inodes are durable.
     func rebuilt(_ found: [UInt64: Inode]) -> DiskImage {
         var image = DiskImage(kind: kind)
         image.inodes = [:]

@@ -1,10 +1,10 @@
 import CWardLinux
 import Glibc
 
-/// A disk with a small file system on it: what programs see, what is durable, and what is under way
+/// A disk with a small file system: the state that programs see, the durable state, and the changes
 /// in between.
 ///
-/// A value: copies are cheap, so a picture can be taken after every call.
+/// A value: copies are cheap, so a copy can be taken after every call.
 package struct DiskImage: Sendable {
     package static let blockBytes = 4096
     static let sectorBytes = 512
@@ -12,12 +12,12 @@ package struct DiskImage: Sendable {
 
     struct Block: Sendable {
         var bytes: [UInt8]
-        /// Differs for every allocation: a block that was freed and allocated again is another one.
+        /// Differs for every allocation, also for a block that was freed and allocated again.
         var generation: Int
-        /// Changes that were made before it was allocated: where they are not on the disk, it can't
-        /// be.
+        /// The number of the last change before the allocation. The block can't be on the disk
+        /// unless that change is.
         var afterChange: Int
-        /// The last of those that changed this file's blocks or size.
+        /// The last earlier change of this file's blocks or size.
         var afterLayout: Int
     }
 
@@ -28,7 +28,7 @@ package struct DiskImage: Sendable {
 
     struct Inode: Sendable {
         var identity: UInt64
-        /// What `stat` calls it: used again after the inode is gone.
+        /// The number that `stat` shows; reused after the inode is gone.
         var number: UInt64
         var mode: mode_t
         var uid: uid_t = 0
@@ -39,14 +39,15 @@ package struct DiskImage: Sendable {
         var modification = timespec()
         var change = timespec()
         var attributes: [String: [UInt8]] = [:]
-        /// Of a symbolic link.
+        /// Only for symbolic links.
         var target: [UInt8] = []
-        /// Of a directory.
+        /// Only for directories.
         var entries: [[UInt8]: UInt64] = [:]
-        /// Of a directory: where it is.
+        /// Only for directories: the directory around it.
         var parent: UInt64 = 0
         var content = Content()
-        /// The last change that fsync(2) has to wait for, and fdatasync(2).
+        /// The number of the last change that fsync(2) must wait for; below, the same for
+        /// fdatasync(2).
         var lastChange = 0
         var lastDataChange = 0
         var lastLayout = 0
@@ -66,10 +67,10 @@ package struct DiskImage: Sendable {
         case attribute(String, [UInt8]?)
     }
 
-    /// A change of names or attributes that is not durable.
+    /// A change of names or attributes that is not durable yet.
     struct Pending: Sendable {
         var number: Int
-        /// Of an attribute.
+        /// The inode of an attribute change; 0 for changes of entries.
         var identity: UInt64
         var change: Change
     }
@@ -84,28 +85,29 @@ package struct DiskImage: Sendable {
         case nothing
     }
 
-    /// What happened to a file's content and is not durable.
+    /// A change of a file's content that is not durable yet.
     enum Event: Sendable {
-        /// The block as it was after the write; one bit of `sectors` for each sector that the write
+        /// The block after the write, and one bit of `sectors` for each sector that the write
         /// touched.
         case write(block: Int, version: Block, sectors: UInt8)
-        /// A write made the file longer: the size follows when the blocks are allocated.
+        /// A write made the file longer. The size changes on the disk once the blocks are
+        /// allocated.
         case grow(from: Int, to: Int, afterChange: Int, afterLayout: Int)
         case layout(number: Int, Layout)
     }
 
     package let kind: DiskKind
-    /// What programs see.
+    /// The state that programs see.
     var inodes: [UInt64: Inode] = [:]
-    /// What no power cut takes. Inodes are here from their creation on: without a name they are
-    /// gone after a crash.
+    /// The state that survives every power cut. It has each inode from its creation on; an inode
+    /// without a name is gone after a crash.
     var durable: [UInt64: Inode] = [:]
     var pending: [Pending] = []
     var events: [UInt64: [Event]] = [:]
-    /// Blocks that a failed sync has dropped, and what the disk has of them: programs read them as
-    /// they were written.
+    /// Blocks that a failed sync dropped, with the disk's version. Programs still read the written
+    /// version.
     var lost: [UInt64: [Int: LostBlock]] = [:]
-    /// The number of the last change, and of the last one that is durable (`Order.journal`).
+    /// The number of the last change; below, that of the last durable one (`Order.journal`).
     var lastChange = 0
     var committed = 0
     var nextIdentity: UInt64 = 2

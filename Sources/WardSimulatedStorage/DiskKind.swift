@@ -1,21 +1,21 @@
-/// What a simulated disk promises.
+/// The promises of a simulated disk.
 package struct DiskKind: Sendable, Equatable {
-    /// In what order changes of names, sizes and attributes reach the disk.
+    /// The order in which changes of names, sizes and attributes reach the disk.
     package enum Order: String, Sendable, CaseIterable {
-        /// As ext4's journal (`data=ordered`, delayed allocation): they reach it in the order in
-        /// which they were made, and a power cut keeps a beginning of them. fsync(2) of a file or
-        /// directory commits the journal up to the last change of that inode; fdatasync(2) up to
-        /// the last one of its size or blocks.
+        /// ext4's journal (`data=ordered`, delayed allocation). Changes reach the disk in the order
+        /// in which they were made; a power cut keeps the first of them. A call of fsync(2) commits
+        /// the journal up to the inode's last change, fdatasync(2) up to the last change of its
+        /// size or blocks.
         case journal
-        /// What POSIX alone promises: an entry is durable after fsync(2) of its directory, and an
-        /// inode's size and attributes after fsync(2) of it; of what was not synced any part may
-        /// survive. A single call is atomic, and moves of directories keep their order (else the
-        /// tree would not be one).
+        /// The promises of POSIX alone. An entry is durable after fsync(2) of its directory, an
+        /// inode's size and attributes after fsync(2) of the inode. Any part of unsynced changes
+        /// may survive. A single call is atomic. Moves of directories keep their order, or the tree
+        /// could break.
         case posix
     }
 
     package var order: Order
-    /// What is written whole or not at all: 512 or 4,096 bytes.
+    /// The unit that is written whole or not at all: 512 or 4,096 bytes.
     package var atomicBytes: Int
 
     package init(order: Order, atomicBytes: Int) {
@@ -25,18 +25,18 @@ package struct DiskKind: Sendable, Equatable {
     }
 }
 
-/// What a power cut leaves of what was not flushed.
+/// The unflushed changes that survive a power cut.
 package enum Survival: Int, Sendable, CaseIterable {
-    /// All of it: a daemon that was killed, or a disk that was quick.
+    /// All changes, as when a daemon was killed or the disk was quick.
     case everything
-    /// Nothing.
+    /// No changes.
     case onlyFlushed
     /// Names, sizes and attributes, but no data.
     case namesWithoutData
     /// Data in blocks that the disk knew already, but no names, sizes or attributes.
     case dataWithoutNames
-    /// Each file's data altogether or not at all, some of the names.
+    /// Each file's data as a whole or not at all, and some of the names.
     case wholeFiles
-    /// Each atomic unit by chance, some of the names. Chosen most often.
+    /// Each atomic unit by chance, and some of the names. Chosen most often.
     case units
 }

@@ -62,7 +62,7 @@ extension SimulatedDisk {
         return try fill(buffer, value)
     }
 
-    /// An empty buffer asks for the size.
+    /// Copies the bytes and returns their count. An empty buffer only asks for the count.
     private static func fill(
         _ buffer: UnsafeMutableRawBufferPointer, _ bytes: [UInt8]
     ) throws(Errno) -> Int {

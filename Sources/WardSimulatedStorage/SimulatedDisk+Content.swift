@@ -3,7 +3,7 @@ import Glibc
 import WardSystem
 import WardVolume
 
-// Opening, reading, writing, flushing, and what `stat` says.
+// Opening, reading, writing, flushing and `stat`.
 extension SimulatedDisk {
     // MARK: Opening
 
@@ -109,7 +109,7 @@ extension SimulatedDisk {
                 identity, UnsafeRawBufferPointer(start: buffer, count: count), at: offsetBytes)
         }
         try change(atFault: { state in
-            // Whole blocks of the file fit, and then no more.
+            // A write to a full disk stores whole blocks of the file before it fails.
             let part = (offsetBytes + count / 2) / DiskImage.blockBytes * DiskImage.blockBytes
             if part > offsetBytes { try? write(part - offsetBytes, &state) }
         }) { (state) throws(Errno) -> Void in try write(count, &state) }
@@ -235,12 +235,13 @@ extension SimulatedDisk {
         }
     }
 
+    /// Whether changes reach the disk in order (`DiskKind.Order.journal`).
     package func ordersChanges(_ descriptor: Int32) -> Bool {
         state.withLock { $0.image.kind.order == .journal }
     }
 
-    /// Seconds of the simulated clock, which only changes move on: a run does the same however long
-    /// it takes.
+    /// Returns the simulated clock in nanoseconds. Only changes move the clock, so a run does not
+    /// depend on real time.
     package func coarseNanoseconds() -> UInt64 {
         state.withLock { UInt64($0.image.clock) * 1_000_000_000 }
     }

@@ -3,7 +3,7 @@ import Glibc
 import WardSystem
 import WardVolume
 
-// Names: making, moving, linking and listing them.
+// Making, moving, linking and listing names.
 extension SimulatedDisk {
     func make(
         _ directory: Int32, _ path: UnsafePointer<CChar>, _ name: StaticString = #function,
@@ -16,7 +16,7 @@ extension SimulatedDisk {
             state.image.change([
                 DiskImage.EntryChange(directory: parent, name: entry, new: identity)
             ])
-            // Its own ".".
+            // A directory's link count includes ".".
             if isDirectory { state.image.inodes[identity]!.links = 2 }
         }
     }
@@ -102,7 +102,7 @@ extension SimulatedDisk {
                 if exchanges {
                     replaced?.identity
                 } else if flags & 4 != 0 {
-                    // The whiteout.
+                    // RENAME_WHITEOUT leaves a character device in the old place.
                     state.image.makeInode(S_IFCHR, device: 0)
                 } else {
                     UInt64?.none

@@ -4,30 +4,32 @@ import Synchronization
 import WardSystem
 import WardVolume
 
-/// A disk in memory with a POSIX file system on it, as the store of a volume: it can lose power
-/// after every call, and any call can fail.
+/// A POSIX file system in memory as a volume's backing store. It can lose power after every call,
+/// and any call can fail.
 ///
-/// Paths are single names, "." and, below `AT_FDCWD`, the path that it was made for. Concurrency:
-/// any thread; everything is guarded by `state`. Every call that changes something, and every
-/// flush, counts; `onChange` is called after it, with the disk as it is then.
+/// Paths are single names, "." and, below `AT_FDCWD`, the path given to `init`. Every call that
+/// changes or flushes something counts; then `onChange` gets the disk's state after it.
+///
+/// Concurrency: any thread; everything is guarded by `state`. flush, counts; `onChange` is called
+/// after it, with the disk as it is then.
 package final class SimulatedDisk: Storage {
     struct Description {
         var identity: UInt64
         var isWritable: Bool
     }
 
-    /// Which calls fail from now on.
+    /// The calls that will fail.
     package struct Faults: Sendable {
-        /// Calls that are left alone before.
+        /// The number of calls that succeed first.
         package var after: Int
         package var error: Errno
-        /// Half of a write is done before it fails, as on a disk that fills up.
+        /// A failing write stores its first half, as on a disk that fills up.
         package var writesHalf = false
-        /// Every call fails from then on, not only one.
+        /// All later calls fail too, not only one.
         package var isPermanent = false
-        /// Calls that only look count and fail, too.
+        /// Calls that only read count and fail too.
         package var hitsLooks = false
-        /// Which blocks a sync that fails drops (`DiskImage.dropUnwritten`).
+        /// The blocks that a failing sync drops (`DiskImage.dropUnwritten`).
         package var droppedBlocks = UInt64.max
 
         package init(
@@ -65,11 +67,11 @@ package final class SimulatedDisk: Storage {
 
     package var image: DiskImage { state.withLock { $0.image } }
 
-    /// Calls that changed or flushed something.
+    /// The number of calls that changed or flushed something.
     package var changes: Int { state.withLock { $0.changes } }
 
-    /// The regular files that are open, by identity. (Directories a volume keeps open by the
-    /// hundred, as a cache.)
+    /// The regular files that are open, by identity. Directories are left out: a volume caches
+    /// hundreds of open ones.
     package var openFiles: [UInt64] {
         state.withLock { state in
             state.descriptors.values.map(\.identity).filter {
@@ -78,10 +80,12 @@ package final class SimulatedDisk: Storage {
         }
     }
 
+    /// Sets the listener for changes and flushes; it gets the disk and the name of the call.
     package func onChange(_ body: (@Sendable (DiskImage, StaticString) -> Void)?) {
         state.withLock { $0.onChange = body }
     }
 
+    /// Sets the calls that will fail, and clears `hasFailed`.
     package func fail(_ faults: Faults?) {
         state.withLock { state in
             state.faults = faults
@@ -89,7 +93,7 @@ package final class SimulatedDisk: Storage {
         }
     }
 
-    /// No call fails meanwhile; what was to fail fails afterwards.
+    /// Runs `body` without faults, then sets the faults again.
     func withoutFaults<R>(_ body: () throws -> R) rethrows -> R {
         let faults = state.withLock { state in
             defer { state.faults = nil }
@@ -102,15 +106,15 @@ package final class SimulatedDisk: Storage {
     /// Whether a call has failed since `fail`.
     package var hasFailed: Bool { state.withLock { $0.hasFailed } }
 
-    /// What the inode with this number is, whatever its number was before and will be.
+    /// The identity of the inode that has this number now.
     package func identity(ofInode number: UInt64) -> UInt64? {
         state.withLock { state in
             state.image.inodes.values.first { $0.number == number && $0.links > 0 }?.identity
         }
     }
 
-    /// Changes a file's content behind everybody's back, durably, as somebody who has the disk
-    /// does. False where `body` finds nothing to change.
+    /// Changes a file's content durably without the volume, as an attacker with the disk can.
+    /// Returns false where `body` changes nothing.
     package func tamper(_ number: UInt64, _ body: (inout [UInt8]) -> Bool) -> Bool {
         state.withLock { state in
             guard
@@ -133,14 +137,14 @@ package final class SimulatedDisk: Storage {
         }
     }
 
-    /// Changes anything behind everybody's back, as somebody who has the disk does.
+    /// Changes the disk without the volume, as an attacker with the disk can.
     package func alter(_ body: (inout DiskImage) -> Void) {
         state.withLock { body(&$0.image) }
     }
 
     // MARK: Every call
 
-    /// One call that only looks.
+    /// Runs one call that only reads.
     func look<R>(_ body: (inout State) throws(Errno) -> R) throws(Errno) -> R {
         var result: Result<R, Errno>?
         state.withLock { state in
@@ -157,8 +161,8 @@ package final class SimulatedDisk: Storage {
         return try result!.get()
     }
 
-    /// One call that changes or flushes something: may be chosen to fail, and is told to whoever
-    /// listens.
+    /// Runs one call that changes or flushes something. The call may be chosen to fail; a
+    /// successful one is reported to `onChange`.
     func change<R>(
         _ name: StaticString = #function, atFault: ((inout State) -> Void)? = nil,
         atFailedSync: ((inout State, _ droppedBlocks: UInt64) -> Void)? = nil,
@@ -204,7 +208,7 @@ package final class SimulatedDisk: Storage {
         return state.image.inodes[found.identity]!
     }
 
-    /// The directory that a call names.
+    /// The open directory of a descriptor.
     func directory(
         _ descriptor: Int32, _ state: borrowing State
     ) throws(Errno) -> DiskImage.Inode {
@@ -244,12 +248,12 @@ package final class SimulatedDisk: Storage {
         return state.image.inodes[identity]!
     }
 
-    /// The directory and the name of something that is to be made there.
+    /// The directory and the name for an entry that does not exist yet.
     func vacant(
         _ descriptor: Int32, _ path: UnsafePointer<CChar>, _ state: borrowing State
     ) throws(Errno) -> (UInt64, [UInt8]) {
         let parent = try directory(descriptor, state)
-        // A directory that was removed takes no names.
+        // A removed directory takes no new names.
         guard parent.links > 0 else { throw .noSuchFileOrDirectory }
         let name = try name(path)
         if parent.entries[name] != nil { throw .fileExists }

@@ -1,4 +1,4 @@
-/// SplitMix64 (Steele, Lea, Flood 2014): the same numbers for the same seed, everywhere.
+/// SplitMix64 (Steele, Lea, Flood 2014): the same seed gives the same numbers on every machine.
 package struct SplitMix: RandomNumberGenerator, Sendable {
     private var state: UInt64
 
@@ -12,10 +12,10 @@ package struct SplitMix: RandomNumberGenerator, Sendable {
         return z ^ (z >> 31)
     }
 
-    /// True `count` times in `of`.
+    /// True with the probability `count` / `of`.
     package mutating func chance(_ count: Int, in of: Int) -> Bool { below(of) < count }
 
-    /// 0 to `limit` − 1.
+    /// A number from 0 to `limit` − 1.
     package mutating func below(_ limit: Int) -> Int { Int(next() % UInt64(limit)) }
 
     package mutating func pick<T>(_ choices: [T]) -> T { choices[below(choices.count)] }

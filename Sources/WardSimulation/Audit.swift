@@ -1,11 +1,11 @@
 import WardControl
 import WardFormat
 
-/// What a program did to its files, as far as their classes are concerned.
+/// The files of a volume and what is wrong with their classes.
 public struct Audit: Sendable {
     /// A file and its class.
     public struct File: Sendable, Equatable {
-        /// Inside the volume, "/" first.
+        /// Path inside the volume; begins with "/".
         public var path: String
         public var protectionClass: ProtectionClass
         public var sizeBytes: Int
@@ -32,19 +32,18 @@ public struct Audit: Sendable {
         }
     }
 
-    /// The lock state it was taken in, as `ward status` names it.
+    /// The lock state during the audit, as `ward status` names it.
     public var state: String
-    /// All regular files, by path.
+    /// All regular files, sorted by path.
     public var files: [File] = []
-    /// What should not be, the same kinds together.
+    /// Problems, grouped by kind.
     public var findings: [Finding] = []
-    /// Every refusal so far. No finding: a test may well try what must be refused.
+    /// Every refusal so far. It is not a finding: a test may well try an access that must be
+    /// refused.
     public var denials: [FileEvent] = []
-    /// Files of which nobody knows whether they are copies or databases: they could not be read in
-    /// this state.
+    /// Files that could not be read in this state: whether they are copies or databases is unknown.
     public var unread: [String] = []
-    /// Files and directories that could not be looked at, with the reason: nobody knows what is in
-    /// them.
+    /// Files and directories that could not be looked at, each with the reason.
     public var unreachable: [String] = []
     /// The directories that are marked as synchronised.
     public var marked: [String] = []
@@ -56,14 +55,14 @@ public struct Audit: Sendable {
         files.filter { $0.protectionClass == protectionClass }
     }
 
-    /// The files in a directory and below it. `directory`: inside the volume, with or without "/"
+    /// The files in a directory and below it. `directory` is inside the volume, with or without "/"
     /// at either end.
     public func files(under directory: String) -> [File] {
         let prefix = "/" + directory.split(separator: "/").map { $0 + "/" }.joined()
         return files.filter { $0.path.hasPrefix(prefix) }
     }
 
-    /// Those of them that are not of this class.
+    /// The files in a directory and below it that are not of this class.
     public func files(under directory: String, notOf protectionClass: ProtectionClass) -> [File] {
         files(under: directory).filter { $0.protectionClass != protectionClass }
     }
@@ -79,7 +78,7 @@ public struct Audit: Sendable {
         ])
     }
 
-    /// Nil where something is missing.
+    /// Returns nil where a field is missing.
     public init?(json: JSONValue) {
         guard let state = json["state"]?.stringValue, let files = json["files"]?.arrayValue,
             let findings = json["findings"]?.arrayValue, let denials = json["denials"]?.arrayValue,
@@ -96,6 +95,6 @@ public struct Audit: Sendable {
 }
 
 extension JSONValue {
-    /// A class in any spelling.
+    /// A class in any of its spellings.
     var classValue: ProtectionClass? { stringValue.flatMap(ProtectionClass.init(spelling:)) }
 }

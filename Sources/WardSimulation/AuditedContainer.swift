@@ -1,22 +1,23 @@
 import WardContainers
 import WardFormat
 
-/// The containers of a volume as an audit sees them: by the records of their roots, where these lie
-/// in their places.
+/// The containers of a volume as an audit sees them: directories in the place of a container whose
+/// record agrees with that place.
 struct AuditedContainers {
     struct Container {
         var record: ContainerRecord
-        /// Inside the volume.
+        /// Path inside the volume.
         var path: String
     }
 
-    /// Who runs in the background with files of a container, its own or a group's.
+    /// An app that runs in the background and uses files of a container: its own container or a
+    /// group's.
     struct Background {
         var app: String
         var modes: [String]
     }
 
-    /// By the index of the root among the survey's directories.
+    /// Keyed by the index of the root among the survey's directories.
     private(set) var roots: [Int: Container] = [:]
 
     init(_ survey: FileSurvey) {
@@ -26,7 +27,7 @@ struct AuditedContainers {
                 place.volume == "/",
                 let bytes = try? FileSurvey.attribute(
                     ContainerRecord.attribute, of: directory.rawPath + [0]),
-                // What is damaged is for `ward container list` to say.
+                // `ward container list` reports damaged records.
                 let record = try? ContainerRecord(parsing: bytes), record.id == place.id,
                 record.kind == place.kind
             else { continue }
@@ -34,7 +35,8 @@ struct AuditedContainers {
         }
     }
 
-    /// Who runs in the background with each container's files, by the index of its root.
+    /// The app that runs in the background with each container's files, keyed by the index of the
+    /// root.
     var background: [Int: Background] {
         var result: [Int: Background] = [:]
         let apps = roots.values.filter { !$0.record.backgroundModes.isEmpty }

@@ -6,17 +6,17 @@ import WardControl
 import WardFormat
 import WardSystem
 
-/// Takes an audit of a mounted volume. It opens only files whose class can be opened in this state,
-/// so it adds no denial, and changes nothing.
+/// Audits a mounted volume and changes nothing. It opens only files whose class can be opened in
+/// this state, so it adds no denial.
 ///
-/// For a process that uses the volume for nothing else: closing a database's file drops every POSIX
-/// lock that this process has on it (fcntl(2)).
+/// Use it only in a process that does not use the volume otherwise. Closing a database's file drops
+/// all POSIX locks of this process on the file (fcntl(2)).
 public struct Auditor {
-    /// Shorter files than this are no copies of each other: "{}" and "1" are everywhere.
+    /// Shorter files are not compared: "{}" and "1" are everywhere.
     public static let smallestCopyBytes = 8
     /// https://www.sqlite.org/fileformat.html, section 1.3.
     private static let databaseHeader = Array("SQLite format 3\0".utf8)
-    /// Files of one size are compared by this much of their beginning before they are read whole.
+    /// Files of one size are compared by this many first bytes before they are read whole.
     private static let beginningBytes = 1 << 16
 
     private let mountPoint: String
@@ -33,8 +33,9 @@ public struct Auditor {
     }
 
     /// - Parameters:
-    ///   - events: All that the volume's daemon has to tell.
-    ///   - kinds: What to look for. Contents are read for `readableCopy` and `sideFileClass` alone.
+    ///   - events: All events that the volume's daemon still has.
+    ///   - kinds: The findings to look for. Contents are read only for `readableCopy` and
+    ///     `sideFileClass`.
     public func audit(
         _ events: [ControlEvent], kinds: Set<Finding.Kind> = Set(Finding.Kind.allCases),
         progress: FileSurvey.Progress = { _, _, _ in }
@@ -65,7 +66,7 @@ public struct Auditor {
             case .removedUnread where kinds.contains(.removedUnread):
                 audit.findings.append(.removedUnread(fileEvent))
             case .weakened where kinds.contains(.weakened):
-                // Mended since, or gone?
+                // Skip a file that was mended or removed since.
                 guard let file = fileEvent.path.flatMap({ byPath[$0] }), file.sizeBytes > 0,
                     fileEvent.protectionClass?.isStronger(than: file.protectionClass) == true
                 else { continue }
@@ -102,8 +103,8 @@ public struct Auditor {
         var findings: [Finding] = []
         let containers = AuditedContainers(survey)
         let background = containers.background
-        // Of each directory: who runs in the background with its files, and whose temporary files
-        // these are.
+        // For each directory: the app that runs in the background with its files, and the temporary
+        // directory around it.
         var within: [AuditedContainers.Background?] = []
         var temporary: [String?] = []
         for (index, directory) in survey.directories.enumerated() {
@@ -167,7 +168,7 @@ public struct Auditor {
         return database == .none ? .none : .completeUntilFirstUserAuthentication
     }
 
-    /// What can't be read now, or holds nothing yet, is one by the side files it has.
+    /// A file that can't be read now, or is empty, counts as a database because it has side files.
     private func isDatabase(_ entry: FileSurvey.Entry) -> Bool {
         guard isReadable(entry), entry.file.sizeBytes > 0 else { return true }
         var header = [UInt8](repeating: 0, count: Auditor.databaseHeader.count)
@@ -178,8 +179,8 @@ public struct Auditor {
 
     // MARK: Copies
 
-    /// Files of one size, some protected and some not, are compared by their beginnings, and those
-    /// that agree by the whole.
+    /// Compares files of one size, some protected and some not: first their beginnings, then the
+    /// whole files where those agree.
     private func copies(
         _ entries: [FileSurvey.Entry], _ progress: FileSurvey.Progress
     ) -> [Finding] {
@@ -200,7 +201,7 @@ public struct Auditor {
         return findings.sorted { $0.description < $1.description }
     }
 
-    /// Those groups that have both protected files and others.
+    /// The groups that have both protected and unprotected files.
     private static func mixed(
         _ groups: some Sequence<[FileSurvey.Entry]>
     ) -> [[FileSurvey.Entry]] {
@@ -209,14 +210,14 @@ public struct Auditor {
         }
     }
 
-    /// The groups taken apart by the digest of the first `bytes` bytes of each file. What can't be
-    /// read after all, or has another size meanwhile, is left out.
+    /// Splits the groups by the digest of the first `bytes` bytes of each file. Leaves out files
+    /// that can't be read, or whose size has changed.
     private static func groups(
         _ groups: [[FileSurvey.Entry]], by bytes: Int, _ what: String,
         _ progress: FileSurvey.Progress
     ) -> [[FileSurvey.Entry]] {
         let all = groups.enumerated().flatMap { number, group in group.map { (number, $0) } }
-        // What was read whole already is not read again.
+        // Files of at most `beginningBytes` were read whole in the first pass.
         let isDone = bytes == .max ? beginningBytes : 0
         let digests = Parallel.map(
             all.count, threads: Parallel.threadCount, share: FileSurvey.smallestShare,
@@ -245,13 +246,13 @@ public struct Auditor {
         var digest: [UInt8]
     }
 
-    /// Whether a lock takes it away.
+    /// Whether a lock makes the file unreadable.
     private static func isProtected(_ entry: FileSurvey.Entry) -> Bool {
         entry.file.protectionClass == .complete
             || entry.file.protectionClass == .completeUnlessOpen
     }
 
-    /// Nil where it can't be read after all, or has another size meanwhile.
+    /// Returns nil where the file can't be read, or its size has changed.
     private static func digest(_ entry: FileSurvey.Entry, first limit: Int) -> [UInt8]? {
         guard let file = open(entry.rawPath) else { return nil }
         var hash = SHA256()

@@ -1,25 +1,25 @@
 import WardControl
 import WardFormat
 
-/// Something that a program did, or was refused, to a file because of its class.
+/// An action on a file that the file's class made notable or refused.
 public struct FileEvent: Sendable, Equatable, CustomStringConvertible {
-    /// The command name, as `/proc/PID/comm` has it; nil where the process was gone.
+    /// The command name, as in `/proc/PID/comm`; nil where the process was gone.
     public var program: String?
     public var pid: Int?
     public var uid: Int?
-    /// Inside the volume; nil where different files were counted together.
+    /// Path inside the volume; nil where different files were counted together.
     public var path: String?
     public var protectionClass: ProtectionClass?
-    /// What it tried or did: `open`, `read`, `write`, `create`, `unlink`, `rename`, ….
+    /// The operation: `open`, `read`, `write`, `create`, `unlink`, `rename`, ….
     public var operation: String?
     /// The lock state at the time, as `ward status` names it.
     public var state: String
-    /// RFC 3339.
+    /// The time as RFC 3339 writes it.
     public var time: String
-    /// How often, where the same came again.
+    /// The number of equal events in a row.
     public var count = 1
 
-    /// Nil where the event is none of a file.
+    /// Returns nil where the event has no lock state: it is not about a file.
     public init?(_ event: ControlEvent) {
         guard let state = event.state else { return nil }
         program = event.program

@@ -4,48 +4,49 @@ import WardFormat
 import WardSystem
 
 /// All directories and regular files of a mounted volume, or of a part of it, with their classes.
-/// Opens no file and needs no key: it works in every lock state. What vanishes meanwhile is left
-/// out.
+/// Opens no file and needs no key, so it works in every lock state. Leaves out files that vanish
+/// meanwhile.
 public struct FileSurvey: Sendable {
-    /// Told what is being looked at, how many of them so far, and of how many where that is known.
+    /// Is called with the kind of thing looked at, the number done, and the total where it is
+    /// known.
     public typealias Progress = (_ what: String, _ done: Int, _ total: Int?) -> Void
 
     /// A directory.
     public struct Directory: Sendable {
-        /// Below the top, "/" first; the top is "/".
+        /// Path below the top; begins with "/". The top is "/".
         public var path: String
-        /// As `user.ward.class` has it: what new files get.
+        /// The class that new files get (`user.ward.class`).
         public var protectionClass: ProtectionClass?
-        /// It is marked as synchronised itself (`user.ward.synced`).
+        /// The directory itself is marked as synchronised (`user.ward.synced`).
         public var isMarked = false
-        /// The directory it lies in; nil for the top.
+        /// The index of the directory around it; nil for the top.
         var parent: Int?
-        /// As the kernel gave it: names need not be UTF-8.
+        /// Absolute path as the kernel gave it, without a zero byte: names need not be UTF-8.
         var rawPath: [CChar]
-        /// The program that synchronises it, by what lies in it.
+        /// The synchronising program, judged by the directory's entries.
         var tool: SyncTool?
     }
 
     struct Entry: Sendable {
         var file: Audit.File
-        /// With a zero byte at its end.
+        /// Absolute path with a zero byte at its end.
         var rawPath: [CChar]
         var inode: UInt64
         var directory: Int
     }
 
-    /// Absolute, without a slash at its end.
+    /// Absolute path without a slash at its end.
     public let top: String
-    /// Each after the one it lies in; the first is the top.
+    /// Each directory stands after the one around it; the first is the top.
     public private(set) var directories: [Directory] = []
     private(set) var entries: [Entry] = []
-    /// What could not be looked at, and why: paths below the top.
+    /// Files and directories that could not be looked at, by path below the top.
     public private(set) var unreachable: [(path: String, reason: Errno)] = []
 
-    /// The regular files, by path.
+    /// The regular files, sorted by path.
     public var files: [Audit.File] { entries.map(\.file) }
 
-    /// - Parameter top: Of a mounted volume, absolute.
+    /// - Parameter top: An absolute path in a mounted volume.
     public init(top: String, progress: Progress = { _, _, _ in }) {
         self.top = top
         let found = readDirectories(progress)
@@ -54,7 +55,7 @@ public struct FileSurvey: Sendable {
 
     // MARK: Directories
 
-    /// Fewer looks than this are not worth a thread.
+    /// A thread gets at least this many entries to look at.
     static let smallestShare = 16
 
     private struct Visit: Sendable {
@@ -66,7 +67,7 @@ public struct FileSurvey: Sendable {
         var failure: Errno?
     }
 
-    /// Level by level; returns the names of files with the index of their directory.
+    /// Reads level by level. Returns the names of files with the index of their directory.
     private mutating func readDirectories(_ progress: Progress) -> [(Int, [UInt8])] {
         var files: [(Int, [UInt8])] = []
         directories = [
@@ -157,7 +158,7 @@ public struct FileSurvey: Sendable {
         entries.sort { $0.file.path < $1.file.path }
     }
 
-    /// A second time where it changed into something else between two calls.
+    /// Looks a second time where the entry became another kind of file between two calls.
     private static func look(_ path: [CChar], _ shown: String, directory: Int) -> Look {
         var failure = Errno.noSuchFileOrDirectory
         for _ in 0..<2 {
@@ -180,7 +181,7 @@ public struct FileSurvey: Sendable {
         return .failed(shown, failure)
     }
 
-    /// It, or a directory that it was in, is not there any more, or is something else.
+    /// The entry or a directory above it was removed or replaced.
     private static func isGone(_ error: Errno) -> Bool {
         error == .noSuchFileOrDirectory || error == .notDirectory || error == .staleNFSFileHandle
     }
@@ -197,7 +198,7 @@ public struct FileSurvey: Sendable {
         return protectionClass
     }
 
-    /// The value of an attribute of at most 4 KiB. `path`: with a zero byte at its end.
+    /// The value of an attribute of at most 4 KiB. `path` ends with a zero byte.
     static func attribute(_ name: String, of path: [CChar]) throws(Errno) -> [UInt8] {
         var value = [UInt8](repeating: 0, count: 4096)
         let count = try LongPath.reach(path) { path throws(Errno) in
@@ -207,7 +208,7 @@ public struct FileSurvey: Sendable {
         return value
     }
 
-    /// What synchronises each directory, the nearest first: itself, or one that it lies in.
+    /// For each directory: the nearest synchronised directory, itself or one above it.
     func synchronisers() -> [Synchroniser?] {
         var result: [Synchroniser?] = []
         result.reserveCapacity(directories.count)
@@ -224,9 +225,9 @@ public struct FileSurvey: Sendable {
     }
 
     struct Synchroniser: Sendable {
-        /// Inside the volume, or absolute around its mount point.
+        /// Path inside the volume, or an absolute path above the mount point.
         var directory: String
-        /// Nil where it is marked.
+        /// Nil where the directory is marked.
         var tool: String?
     }
 }

@@ -1,31 +1,32 @@
 import WardControl
 import WardFormat
 
-/// Something that an audit found and that should not be.
+/// A problem that an audit found.
 public enum Finding: Sendable, Equatable, CustomStringConvertible {
     /// A side file of an SQLite database has another class than row I12 of the semantics says.
     case sideFileClass(database: Audit.File, sideFile: Audit.File, expected: ProtectionClass)
     /// The content of a file of class A or B lies in a file that stays readable while locked.
     case readableCopy(protected: Audit.File, copy: Audit.File)
-    /// A file with content was deleted, or replaced by another, while nobody could read it.
+    /// A file with content was deleted or replaced while no program could read it.
     case removedUnread(FileEvent)
-    /// A file is in a weaker class than a program asked for, while that could not be had, or than
-    /// the file had whose name it took: the event says which class that was.
+    /// The file has a weaker class than a program asked for when that class was not available. Or
+    /// its name belonged to a file of a stronger class; the event says which.
     case weakened(FileEvent, now: Audit.File)
-    /// A file of class A, B or CX lies where a program synchronises, which reads it and takes it
-    /// elsewhere. `tool`: which, nil where the directory is marked (`ward sync mark`).
+    /// A file of class A, B or CX lies in a directory that a program synchronises. That program
+    /// reads the file and copies it elsewhere. `tool` names it; nil where the directory is marked
+    /// (`ward sync mark`).
     case protectedSynced(Audit.File, directory: String, tool: String?)
-    /// A class A file of an app that runs in the background, where it can't be read once the device
+    /// An app that runs in the background has a class A file, which it can't read while the device
     /// is locked.
     case backgroundClassA(Audit.File, container: String, modes: [String])
-    /// A container's root has another class than its app's entitlement says now.
+    /// The class of a container's root differs from the class in its app's entitlement.
     case containerClass(
         container: String, path: String, protectionClass: ProtectionClass,
         entitlement: ProtectionClass)
-    /// A protected file where temporary ones are: neither backed up nor kept.
+    /// A protected file lies in a temporary directory, which is neither backed up nor kept.
     case protectedTemporary(Audit.File, directory: String)
 
-    /// How options and JSON name it.
+    /// The name in options and JSON.
     public enum Kind: String, CaseIterable, Sendable {
         case protectedSynced = "protected-synced"
         case readableCopy = "readable-copy"
@@ -50,8 +51,7 @@ public enum Finding: Sendable, Equatable, CustomStringConvertible {
         }
     }
 
-    /// Of the file or directory to do something about, inside the volume; nil where it is not
-    /// known.
+    /// The path of the file or directory to act on, inside the volume; nil where it is not known.
     public var path: String? {
         switch self {
         case .sideFileClass(_, let file, _), .readableCopy(_, let file),

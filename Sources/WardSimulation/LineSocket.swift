@@ -3,19 +3,19 @@ import Glibc
 import WardControl
 import WardSystem
 
-/// One end of a socket pair that JSON objects cross, a line each.
+/// One end of a socket pair that carries JSON objects, one per line.
 public final class LineSocket {
     private let descriptor: OwnedDescriptor
     private var received: [UInt8] = []
 
-    /// Takes the descriptor over.
+    /// Takes ownership of the descriptor.
     public init(adopting descriptor: Int32) {
         self.descriptor = OwnedDescriptor(adopting: descriptor)
     }
 
     public var rawValue: Int32 { descriptor.rawValue }
 
-    /// Two ends, closed by exec.
+    /// Makes two ends with close-on-exec.
     static func pair() throws(Errno) -> (ours: Int32, theirs: Int32) {
         var ends: (Int32, Int32) = (-1, -1)
         let made = withUnsafeMutableBytes(of: &ends) {
@@ -27,19 +27,20 @@ public final class LineSocket {
         return ends
     }
 
-    /// Bounds the wait of `receive`.
+    /// Limits the time that `receive` waits.
     func setTimeout(seconds: Int) {
         var limit = timeval(tv_sec: seconds, tv_usec: 0)
         setsockopt(
             rawValue, SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
     }
 
+    /// Sends an object; throws `EPIPE` where the other end is closed.
     public func send(_ message: JSONValue) throws(Errno) {
         let bytes = message.bytes + [UInt8(ascii: "\n")]
         var done = 0
         while done < bytes.count {
             let sent = bytes.withUnsafeBytes {
-                // A peer that is gone is an error here, and no signal.
+                // MSG_NOSIGNAL: a closed peer gives EPIPE instead of SIGPIPE.
                 Glibc.send(rawValue, $0.baseAddress! + done, $0.count - done, Int32(MSG_NOSIGNAL))
             }
             if sent < 0 {
@@ -50,8 +51,8 @@ public final class LineSocket {
         }
     }
 
-    /// The next object; nil where the other end is closed. Throws `EAGAIN` when the time is up,
-    /// `EBADMSG` for what is no JSON.
+    /// Returns the next object, or nil where the other end is closed. Throws `EAGAIN` at the
+    /// timeout, `EBADMSG` where a line is not JSON.
     public func receive() throws(Errno) -> JSONValue? {
         while true {
             if let end = received.firstIndex(of: UInt8(ascii: "\n")) {

@@ -3,13 +3,14 @@ import WardSystem
 
 /// Paths that are longer than a system call takes (PATH_MAX, 4,096 bytes; path_resolution(7)).
 enum LongPath {
-    /// The length that one call is given at most, with room for "/proc/self/fd/NUMBER/" before it.
+    /// The longest path for one call; leaves room for "/proc/self/fd/NUMBER/" before it.
     private static let mostBytes = 3072
-    /// `O_PATH`, which the importer does not see.
+    /// `O_PATH`, which Swift does not import.
     private static let pathOnly: Int32 = 0o10_000_000
 
-    /// Calls `body` with a path that a system call takes and that leads to the same: `path` itself,
-    /// or one from a descriptor of a directory on the way. With a zero byte at its end, as `path`.
+    /// Calls `body` with a path that is short enough for a system call and leads to the same file.
+    /// That is `path` itself, or a path from a descriptor of a directory on the way. Both end with
+    /// a zero byte.
     static func reach<R>(
         _ path: [CChar], _ body: ([CChar]) throws(Errno) -> R
     ) throws(Errno) -> R {

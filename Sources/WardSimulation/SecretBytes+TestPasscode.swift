@@ -1,7 +1,7 @@
 import WardSystem
 
 extension SecretBytes {
-    /// A passcode of tests, which is no secret, for calls that take one.
+    /// A passcode for tests; it is not secret.
     public init(testPasscode: String) throws(Errno) {
         let bytes = Array(testPasscode.utf8)
         try self.init(zeroed: bytes.count)

@@ -1,15 +1,16 @@
 import WardControl
 import WardFormat
 
-/// What a simulated device is to be like.
+/// The properties of a simulated device.
 public struct SimulatorSettings: Sendable {
-    /// Of tests, so it needs no locked memory. Nil: the volume has none (state S0).
+    /// A test's passcode is not secret, so it needs no locked memory. Nil: the volume has none
+    /// (state S0).
     public var passcode: String?
-    /// From a lock to the loss of class A, on the manual clock.
+    /// The time from a lock to the eviction of class A, on the manual clock.
     public var graceSeconds = 10.0
-    /// Of new files where nothing else says.
+    /// The class that new files get by default.
     public var defaultClass = ProtectionClass.completeUntilFirstUserAuthentication
-    /// Whether it starts unlocked, else before first unlock.
+    /// True: the device starts unlocked. False: before first unlock.
     public var startsUnlocked = true
 
     public init(passcode: String?) { self.passcode = passcode }
@@ -34,15 +35,15 @@ public struct SimulatorSettings: Sendable {
     }
 }
 
-/// A simulated device as its process serves it.
+/// The places and the daemon of a simulated device that is served.
 public struct SimulatedMount: Equatable, Sendable {
-    /// The directory that holds everything of it, and is removed with it.
+    /// The directory with all files of the device; it is removed with the device.
     public var directory: String
     public var mountPoint: String
     public var socketPath: String
-    /// Holds the passcode it was made with; nil without one.
+    /// Holds the first passcode; nil without one.
     public var passcodeFile: String?
-    /// The daemon's.
+    /// The daemon's process.
     public var pid: Int
 
     public init(
@@ -74,21 +75,21 @@ public struct SimulatedMount: Equatable, Sendable {
     }
 }
 
-/// What crosses the socket to a simulator's process: a JSON object a line, an answer for each
-/// request. The end of the socket is a request to end.
+/// A request over the socket to a simulator's process: JSON, one object per line, one answer for
+/// each request. Closing the socket ends the device.
 public enum SimulatorRequest: Sendable {
-    /// The first: answered with a `SimulatedMount`.
+    /// The first request: answered with a `SimulatedMount`.
     case start(SimulatorSettings)
-    /// Kills the daemon, as a crash would.
+    /// Kills the daemon as a crash would.
     case kill
-    /// Ends the daemon, where it still runs, and starts it again: before first unlock. Answered
-    /// with a `SimulatedMount`.
+    /// Ends the daemon where it still runs, and starts it again, before first unlock. Answered with
+    /// a `SimulatedMount`.
     case restart
-    /// Answered with `events`, an array: those of daemons that were ended or killed too.
+    /// Answered with the array `events`, which includes events of earlier daemons.
     case events
     /// Answered with an `Audit`.
     case audit
-    /// Answered when everything is gone.
+    /// Answered when all files of the device are removed.
     case end
 
     public var json: JSONValue {
@@ -121,14 +122,14 @@ public enum SimulatorRequest: Sendable {
     }
 }
 
-/// Why a simulated device does not do what it was asked to.
+/// The reason why a simulated device can't do a request.
 public struct SimulatorError: Error, Sendable, CustomStringConvertible {
-    /// What was tried: "cannot mount on /tmp/ward-test.x/files".
+    /// The step that failed: "cannot mount on /tmp/ward-test.x/files".
     public var what: String
     public var why: String
-    /// The next step, where there is one to name.
+    /// The next step for the user, where there is one.
     public var hint: String?
-    /// The exit code that `ward` has for it (docs: `ward --help`).
+    /// The matching exit code of `ward` (docs: `ward --help`).
     public var exitCode: Int32
 
     public init(_ what: String, why: String, hint: String? = nil, exitCode: Int32 = 70) {

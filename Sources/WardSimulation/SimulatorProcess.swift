@@ -5,24 +5,23 @@ import Synchronization
 import WardControl
 import WardSystem
 
-/// A simulated device's process, `ward simulate`: it makes the volume, has it served by a daemon,
-/// and removes all of it when it is told to, or when the process that started it is gone, however
-/// that ended.
+/// The process of a simulated device, `ward simulate`. It makes a volume, starts its daemon, and
+/// removes both on request. It also does so when the process that started it ends, for any reason.
 ///
 /// Concurrency: any thread; one request at a time, guarded by `state`.
 public final class SimulatorProcess: Sendable {
-    /// Longer than any request takes that is not stuck.
+    /// Longer than any request takes unless the process hangs.
     private static let answerTimeoutSeconds = 60
 
     private struct State: ~Copyable {
-        /// Nil once it has ended.
+        /// Nil after the end.
         var socket: LineSocket?
     }
 
     public let pid: pid_t
     private let state: Mutex<State>
 
-    /// Starts the program `ward`.
+    /// Starts the program `ward`. Throws where no socket or process can be made.
     public init(program: String) throws(SimulatorError) {
         let ends: (ours: Int32, theirs: Int32)
         do throws(Errno) {
@@ -38,8 +37,8 @@ public final class SimulatorProcess: Sendable {
     }
 
     deinit {
-        // The end of the socket ends it. Nobody waits for that, but somebody has to take note of
-        // its exit.
+        // Closing the socket ends the process. Nothing waits for that end, but the zombie must be
+        // reaped.
         let pid = pid
         let isRunning = state.withLock { state in
             defer { state.socket = nil }
@@ -53,22 +52,25 @@ public final class SimulatorProcess: Sendable {
         try mount(ask(.start(settings)))
     }
 
+    /// Kills the daemon as a crash would; the simulator goes on.
     public func kill() throws(SimulatorError) { _ = try ask(.kill) }
 
+    /// Ends the daemon where it runs and starts it again, before first unlock.
     public func restart() throws(SimulatorError) -> SimulatedMount { try mount(ask(.restart)) }
 
-    /// All there were that daemons still remember, the oldest first.
+    /// All events that the daemons still remember, the oldest first.
     public func events() throws(SimulatorError) -> [ControlEvent] {
         guard let events = try ask(.events)["events"]?.arrayValue else { throw notAnAnswer() }
         return events.compactMap(ControlEvent.init(json:))
     }
 
+    /// Audits the volume in its present lock state.
     public func audit() throws(SimulatorError) -> Audit {
         guard let audit = Audit(json: try ask(.audit)) else { throw notAnAnswer() }
         return audit
     }
 
-    /// Removes everything; returns when it is gone. Once more: nothing happens.
+    /// Removes the device; returns when it is gone. A second call does nothing.
     public func end() throws(SimulatorError) {
         guard state.withLock({ $0.socket != nil }) else { return }
         let pid = pid
@@ -76,7 +78,7 @@ public final class SimulatorProcess: Sendable {
             _ = try ask(.end)
         } catch {
             state.withLock { $0.socket = nil }
-            // One that did not answer in time may not end soon either: a test has waited long
+            // A process that did not answer in time may take long to end. The test has waited long
             // enough.
             DispatchQueue.global().async { SimulatorProcess.reap(pid) }
             throw error
@@ -129,9 +131,9 @@ public final class SimulatorProcess: Sendable {
         while waitpid(pid, &status, 0) < 0, errno == EINTR {}
     }
 
-    /// In a session of its own: what ends the test by its terminal or its process group must leave
-    /// it to clean up. Its other descriptors are its own to close: this process may have threads
-    /// that are opening some.
+    /// Starts the process in a session of its own: a signal to the test's terminal or process group
+    /// must leave it alive to clean up. It closes inherited descriptors itself: other threads of
+    /// this process may be opening some now.
     private static func spawn(_ program: String, input: Int32) throws(SimulatorError) -> pid_t {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)

@@ -2,13 +2,13 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Programs that synchronise directories, by what they leave in them.
+/// Programs that synchronise directories, recognised by the files that they leave there.
 ///
 /// - Syncthing: `.stfolder` (docs.syncthing.net, users/config, `markerName`), a directory; a file
 ///   where an old version made it.
-/// - Nextcloud and ownCloud: the client's journal `.sync_*.db` or, older, `._sync_*.db` and
-///   `.csync_journal.db`, and its log `.owncloudsync.log` or `.nextcloudsync.log` (the clients' own
-///   lists of names that they leave out).
+/// - Nextcloud and ownCloud: the client's journal and log, as in the clients' own lists of names
+///   that they leave out. The journal is `.sync_*.db`, older `._sync_*.db` or `.csync_journal.db`;
+///   the log is `.owncloudsync.log` or `.nextcloudsync.log`.
 /// - Dropbox: `.dropbox.cache` in the root (help.dropbox.com, "cache folder") and the file
 ///   `.dropbox` in shared folders. A *directory* `.dropbox` is the program's configuration in a
 ///   home directory, and says nothing of where it synchronises.
@@ -17,7 +17,7 @@ enum SyncTool: String, Sendable {
     case nextcloud = "Nextcloud or ownCloud"
     case dropbox = "Dropbox"
 
-    /// What an entry of a directory says of the directory. `type`: as readdir(3) has it.
+    /// The program that left this entry; nil for other entries. `type` is `d_type` of readdir(3).
     init?(entry name: [UInt8], type: UInt8) {
         guard name.first == UInt8(ascii: ".") else { return nil }
         let isFile = type == UInt8(DT_REG)
@@ -37,8 +37,7 @@ enum SyncTool: String, Sendable {
         }
     }
 
-    /// The nearest directory around `path` (absolute, itself not included) that one of them
-    /// synchronises.
+    /// The nearest directory above `path` (absolute) that one of these programs synchronises.
     static func around(_ path: String) -> (directory: String, tool: SyncTool)? {
         var current = path[...]
         while let slash = current.lastIndex(of: "/"), current != "/" {

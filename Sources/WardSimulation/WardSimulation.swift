@@ -1,6 +1,6 @@
-// Simulated devices: volumes with a manual clock for tests, each made, served and removed by a
-// process of its own.
+// Simulated devices for tests: volumes with a manual clock. A process for each makes, serves and
+// removes it.
 //
-// `SimulatorProcess` starts that process (`ward simulate`) and talks to it in `SimulatorMessage`s;
-// `Auditor`, which runs there, judges what a program did to its files and says so in an `Audit`.
-// `ward test` and the library `DataProtectionTesting` are two faces of this.
+// `SimulatorProcess` starts that process (`ward simulate`) and sends it `SimulatorRequest`s. In
+// that process `Auditor` judges the program's files and makes an `Audit`. Both `ward test` and the
+// library `DataProtectionTesting` use this module.

@@ -1,11 +1,13 @@
 import CWardLinux
 import Glibc
 
-/// A thread of one's own that runs closures one after another: for calls that block, away from
-/// request threads and from Swift's cooperative pool. The thread starts with the first closure;
-/// where none can be had, which is no reason to end, with a later one.
+/// Runs closures one after another on a thread of its own: for calls that block, away from the
+/// workers and from Swift's cooperative pool.
+///
+/// The thread starts with the first closure. If it can't be started, that is no error: the next
+/// closure tries again.
 public final class BackgroundQueue: @unchecked Sendable {
-    // Sendable: everything below is guarded by `mutex`.
+    // Sendable: `mutex` guards everything below.
     private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
     private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
     private var waiting: [@Sendable () -> Void] = []
@@ -14,7 +16,7 @@ public final class BackgroundQueue: @unchecked Sendable {
     private let name: String
     private let stackBytes: Int
 
-    /// `name`: at most 15 bytes, what `ps -L` shows.
+    /// `name`: at most 15 bytes, shown by `ps -L`.
     public init(name: String, stackBytes: Int = SystemThread.stackBytes) {
         self.name = name
         self.stackBytes = stackBytes
@@ -29,6 +31,7 @@ public final class BackgroundQueue: @unchecked Sendable {
         mutex.deallocate()
     }
 
+    /// Runs `body` on the thread, after the closures before it.
     public func run(_ body: @escaping @Sendable () -> Void) {
         pthread_mutex_lock(mutex)
         waiting.append(body)
@@ -37,15 +40,15 @@ public final class BackgroundQueue: @unchecked Sendable {
         pthread_mutex_unlock(mutex)
     }
 
-    /// Tries again to start the thread, where something waits that none could be had for. For who
-    /// waits for that.
+    /// Tries again to start the thread if closures wait without one. For callers that wait for
+    /// them.
     public func retry() {
         pthread_mutex_lock(mutex)
         if !waiting.isEmpty { startThread() }
         pthread_mutex_unlock(mutex)
     }
 
-    /// The mutex is held.
+    /// Requires: the mutex is held.
     private func startThread() {
         guard !isRunning,
             let thread = try? SystemThread(name, stackBytes: stackBytes, { self.serve() })
@@ -54,7 +57,7 @@ public final class BackgroundQueue: @unchecked Sendable {
         isRunning = true
     }
 
-    /// Waits until nothing is left to run. What no thread could be started for is run here.
+    /// Waits until no closure is left. If no thread could be started, runs them here.
     public func drain() {
         pthread_mutex_lock(mutex)
         while !waiting.isEmpty || isBusy {
@@ -63,7 +66,7 @@ public final class BackgroundQueue: @unchecked Sendable {
         pthread_mutex_unlock(mutex)
     }
 
-    /// The mutex is held before and after.
+    /// Requires: the mutex is held; it is held again at the end.
     private func runNext() {
         let body = waiting.removeFirst()
         isBusy = true

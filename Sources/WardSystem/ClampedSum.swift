@@ -1,6 +1,6 @@
 extension Int {
-    /// The sum of two sizes in bytes, or the largest number there is: a sparse file may say any
-    /// size, and so may the next one.
+    /// The sum of two sizes in bytes, or the largest number if they overflow: a sparse file may
+    /// have any size.
     public func clampedSum(_ other: Int) -> Int {
         let (sum, isOver) = addingReportingOverflow(other)
         return isOver ? .max : sum

@@ -1,21 +1,21 @@
 import CWardLinux
 
-/// Sets the class of files and directories of a mounted volume, by the attributes that the volume
+/// Sets the class of files and directories of a mounted volume, by attributes that the volume
 /// answers (xattr(7)).
 public enum ClassAttribute {
-    /// The attribute for whoever may write the item.
+    /// The attribute for users who may write the item.
     public static let name = "user.ward.class"
-    /// The same, durable when the value that this had before is set on any item of the volume
-    /// afterwards.
+    /// The same without a sync. The class becomes durable when the value that this attribute had
+    /// before is set on any item of the volume.
     public static let unsyncedName = "user.ward.class.unsynced"
-    /// The attribute for the owner, whatever the mode: xattr(7) leaves `system.*` to the file
-    /// system.
+    /// The attribute for the owner, whose mode may forbid writing: xattr(7) leaves `system.*` to
+    /// the file system.
     private static let ownersName = "system.ward.class"
     private static let ownersUnsyncedName = "system.ward.class.unsynced"
 
-    /// Follows a symbolic link at `path`. `value`: any spelling of a class. Throws what setxattr(2)
-    /// does: `EPERM` where a key is locked away, `EACCES` to whoever may not write the item and
-    /// does not own it.
+    /// Sets the class. Follows a symbolic link at `path`. `value`: any spelling of a class. Throws
+    /// the errors of setxattr(2). `EPERM`: a key is locked away. `EACCES`: the user may not write
+    /// the item and does not own it.
     ///
     /// - Parameter isSynced: False: durable later, see `unsyncedName`.
     public static func set(
@@ -24,11 +24,11 @@ public enum ClassAttribute {
         do throws(Errno) {
             try set(isSynced ? name : unsyncedName, value, at: path)
         } catch .permissionDenied {
-            // The kernel's word, about writing. The daemon knows whose the item is.
+            // The kernel refuses to write. The daemon knows the owner.
             do throws(Errno) {
                 try set(isSynced ? ownersName : ownersUnsyncedName, value, at: path)
             } catch .notSupported {
-                // A daemon of before, or no volume at all.
+                // An older daemon, or no volume at all.
                 throw .permissionDenied
             }
         }

@@ -1,10 +1,10 @@
 import CWardLinux
 import Glibc
 
-/// What a directory says of an entry, readdir(3).
+/// An entry of a directory, readdir(3).
 public struct DirectoryEntry: Sendable {
-    /// As stored, without a slash or a zero byte. Empty where a damaged store says that the name
-    /// begins with one: nothing can be opened by it.
+    /// The name as stored, without a slash or a zero byte. Empty where a damaged backing store has
+    /// a name that begins with a zero byte: such an entry can't be opened.
     public var name: [UInt8]
     public var inode: UInt64
     /// `DT_*`; `DT_UNKNOWN` where the file system does not say.
@@ -19,13 +19,14 @@ public struct DirectoryEntry: Sendable {
 
 /// The entries of a directory.
 public enum DirectoryReading {
-    /// Calls `body` with each but ".", ".." and those without a name, in the file system's order.
-    /// `directory`: open for reading; its read position stays as it is.
+    /// Calls `body` with each entry except ".", ".." and those without a name, in the file system's
+    /// order. The descriptor `directory` is open for reading, and its read position does not
+    /// change.
     public static func entries(
         of directory: Int32, _ body: (DirectoryEntry) -> Void
     ) throws(Errno) {
-        // A descriptor of its own: the read position belongs to the open file, not to the caller's
-        // number.
+        // Two descriptors of one open file share its read position, so this opens the directory
+        // anew.
         let descriptor = try Syscall.openat(directory, ".", O_RDONLY | O_DIRECTORY)
         guard let stream = fdopendir(descriptor) else {
             let reason = Errno(rawValue: errno)
@@ -52,12 +53,12 @@ public enum DirectoryReading {
         }
     }
 
-    /// Bytes asked for at once: as many names as a program asks the C library for.
+    /// Bytes asked for at once: as many as the C library asks for.
     private static let chunkBytes = 32 << 10
 
-    /// The next entries from `offset` on (0: the first), "." and ".." among them, each with the
-    /// offset behind it, which means the same to every descriptor of the directory; empty at the
-    /// end, getdents64(2).
+    /// Returns the next entries from `offset` on (0: the first), with "." and "..", getdents64(2).
+    /// Each comes with the offset behind it, which means the same to every descriptor of the
+    /// directory. Empty at the end.
     public static func entries(
         of directory: Int32, from offset: UInt64
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
@@ -76,15 +77,16 @@ public enum DirectoryReading {
         return entries
     }
 
-    /// Reads as many, tells none of them: only where the next ones begin; nil at the end.
+    /// Reads as many entries as `entries` and returns only the offset of the next ones; nil at the
+    /// end.
     public static func pass(of directory: Int32, from offset: UInt64) throws(Errno) -> UInt64? {
         var last: UInt64?
         try records(of: directory, from: offset) { _, next in last = next }
         return last
     }
 
-    /// Where the name begins in struct linux_dirent64: inode 8, offset behind it 8, length of the
-    /// record 2, type 1; a zero byte ends it.
+    /// The offset of the name in struct linux_dirent64: inode 8, offset behind it 8, length of the
+    /// record 2, type 1. A zero byte ends the name.
     private static let nameOffset = 19
 
     private static func records(
@@ -109,7 +111,7 @@ public enum DirectoryReading {
         }
     }
 
-    /// Their names, sorted by their bytes.
+    /// Returns the names, sorted by their bytes.
     public static func names(in directory: Int32) throws(Errno) -> [[UInt8]] {
         var names: [[UInt8]] = []
         try entries(of: directory) { names.append($0.name) }
@@ -117,7 +119,7 @@ public enum DirectoryReading {
     }
 }
 
-/// A name or path that goes to the kernel as it came from it, which need not be UTF-8.
+/// A name or path as the kernel gave it, which need not be UTF-8.
 public struct NodeName: Sendable {
     public let bytes: [UInt8]
 
@@ -135,7 +137,7 @@ public struct NodeName: Sendable {
 }
 
 extension [UInt8] {
-    /// A name as system calls take it.
+    /// The name with a zero byte at its end, as system calls take it.
     package var zeroTerminated: [CChar] {
         [CChar](unsafeUninitializedCapacity: count + 1) { terminated, initialized in
             withUnsafeBytes { UnsafeMutableRawBufferPointer(terminated).copyMemory(from: $0) }

@@ -1,10 +1,10 @@
 import CWardLinux
 import Glibc
 
-/// A number that threads wait on in the kernel, futex(2), without a lock: who reads it and then
-/// waits misses no change.
+/// A number that threads wait on in the kernel, futex(2), without a mutex. A thread that reads it
+/// and then waits misses no change.
 public final class FutexWord: @unchecked Sendable {
-    // Sendable: touched by atomic operations alone.
+    // Sendable: only atomic operations touch the word.
     private let word: UnsafeMutablePointer<UInt32>
 
     public init() {
@@ -14,17 +14,17 @@ public final class FutexWord: @unchecked Sendable {
 
     deinit { word.deallocate() }
 
-    /// With everything that was written before the change that made it so.
+    /// The number, read with acquire order: all writes before its last change are visible.
     public var value: UInt32 { ward_atomic_load(word) }
 
-    /// One more, if it is `known` still; says whether it was.
+    /// Adds one if the number is still `known`; returns whether it was.
     public func increment(from known: UInt32) -> Bool {
         ward_atomic_compare_exchange(word, known, known &+ 1) != 0
     }
 
     public func increment() { while !increment(from: value) {} }
 
-    /// Waits while it is `known` until `wakeAll`, or `nanoseconds` pass, or less.
+    /// Waits while the number is `known`, until `wakeAll` or for `nanoseconds`. May return before.
     public func wait(while known: UInt32, nanoseconds: Int? = nil) {
         guard let nanoseconds else {
             _ = ward_futex_wait(word, known, nil)

@@ -1,22 +1,21 @@
 import CWardLinux
 import Glibc
 
-/// A signal that does nothing but end the system call in which a thread sleeps (`EINTR`,
-/// signal(7)).
+/// A signal that only ends the system call in which a thread sleeps (`EINTR`, signal(7)).
 ///
-/// Threads block it (`SystemThread`), but for the time that they give it: one that comes late waits
-/// for the next such time and disturbs no other call.
+/// Threads block it (`SystemThread`) except while `whileAccepting` runs. A late signal waits for
+/// the next such time, and disturbs no other call.
 public enum InterruptingSignal {
     private static let number: Int32 = {
         let number = ward_first_realtime_signal() + 4
         var action = sigaction()
-        // No SA_RESTART: the call returns.
+        // Without SA_RESTART the call returns.
         action.__sigaction_handler.sa_handler = { _ in }
         sigaction(number, &action, nil)
         return number
     }()
 
-    /// The system calls of `body` can be interrupted.
+    /// Runs `body`, whose system calls can be interrupted.
     public static func whileAccepting<R>(_ body: () -> R) -> R {
         var only = sigset_t()
         var before = sigset_t()
@@ -27,7 +26,7 @@ public enum InterruptingSignal {
         return body()
     }
 
-    /// All signals but this one: what a call blocks that takes a mask for its time, as
+    /// All signals except this one, for a call that takes a mask for its duration, as
     /// io_uring_enter(2) does.
     public static let others: sigset_t = {
         var mask = sigset_t()
@@ -36,6 +35,6 @@ public enum InterruptingSignal {
         return mask
     }()
 
-    /// To a thread that has not been joined.
+    /// Interrupts a thread that has not been joined.
     public static func send(to thread: pthread_t) { pthread_kill(thread, number) }
 }

@@ -1,14 +1,14 @@
-/// The extended attributes by which a mount answers for itself: they are stored nowhere, and not
+/// The extended attributes by which a mount answers for itself. They are stored nowhere, and not
 /// listed.
 ///
-/// The kernel carries such a call to the daemon of the very mount that it is made on, which no
-/// program can redirect. It works on every file of the mount, whatever its mode, and on a mount
-/// that is read-only: names that begin with `system.` are left to the file system, xattr(7). Locks
-/// alone are asked of the mount's root. The daemon answers the user who mounted, and root;
-/// everybody else gets EACCES.
+/// The kernel carries such a call to the daemon of the mount that it is made on, and no program can
+/// redirect it. It works on every file of the mount with any mode, and on a read-only mount. The
+/// kernel leaves names that begin with `system.` to the file system, xattr(7). Only locks must be
+/// asked of the mount's root. The daemon answers the user who mounted, and root; all other users
+/// get EACCES.
 public enum MountAttribute {
     public static let prefix = "system.ward.mount."
-    /// Where the daemon listens: `ControlEndpoints` as JSON.
+    /// The place where the daemon listens: `ControlEndpoints` as JSON.
     public static let control = "system.ward.mount.control"
     /// `VolumeStatus` as JSON, without names of files and hosts.
     public static let status = "system.ward.mount.status"
@@ -19,11 +19,11 @@ public enum MountAttribute {
     /// The same, ending the connections of trusted hosts.
     public static let lockEndHosts = "system.ward.mount.lock-end-hosts"
     public static let lockNowEndHosts = "system.ward.mount.lock-now-end-hosts"
-    /// The number of the last lock that has come to its end, a space, and the state's name then.
-    /// Locks end in order.
+    /// The number of the last lock that ended, a space, and the name of the state then. Locks end
+    /// in order.
     public static let locked = "system.ward.mount.locked"
 
-    /// The attribute that begins such a lock.
+    /// Returns the attribute that begins such a lock.
     public static func lock(now: Bool, endingHosts: Bool) -> String {
         now ? (endingHosts ? lockNowEndHosts : lockNow) : (endingHosts ? lockEndHosts : lock)
     }

@@ -1,38 +1,39 @@
 import Glibc
 
-/// What the kernel says is mounted: `/proc/self/mountinfo`, proc_pid_mountinfo(5).
+/// The kernel's table of mounts: `/proc/self/mountinfo`, proc_pid_mountinfo(5).
 ///
-/// Reading it touches no mount: `stat` of one whose daemon is stuck would wait for ever.
+/// Reading it touches no mount: `stat` of a mount whose daemon is stuck would wait for ever.
 public struct MountTable: Sendable {
+    /// One mount.
     public struct Entry: Equatable, Sendable {
-        /// Minor number of `st_dev`: for FUSE the number under `/sys/fs/fuse/connections`.
+        /// The minor number of `st_dev`: for FUSE the number under `/sys/fs/fuse/connections`.
         public var deviceMinor: UInt32
         public var mountPoint: String
         public var type: String
         public var source: String
-        /// Unlike any other mount's at the moment, in all mount namespaces: `mnt_id` of
+        /// The mount's ID, at any moment unique in all mount namespaces: `mnt_id` of
         /// proc_pid_fdinfo(5).
         public var id: UInt32 = 0
-        /// What of the file system is mounted: "/", or the directory that a bind mount shows.
+        /// The mounted part of the file system: "/", or the directory that a bind mount shows.
         public var root = "/"
-        /// The user and the group who mounted a FUSE file system (`user_id=`, `group_id=`), who
-        /// alone may enter unless it says `allow_other`.
+        /// The user and the group who mounted a FUSE file system (`user_id=`, `group_id=`). Only
+        /// they may enter, unless it says `allow_other`.
         public var ownerID: UInt32?
         public var groupID: UInt32?
 
         public var isWard: Bool { type == "fuse.ward" }
     }
 
-    /// In the order of mounting.
+    /// The mounts, in the order of mounting.
     public let entries: [Entry]
 
-    /// Reads the table as it is now; `path`: another process's, which may be in another mount
-    /// namespace.
+    /// Reads the table as it is now. `path`: the table of another process, which may be in another
+    /// mount namespace.
     public init(path: String = "/proc/self/mountinfo") throws(Errno) {
         self.init(parsing: try FileReading.bytes(of: path, limit: .max))
     }
 
-    /// Lines that are not as the man page says are left out.
+    /// Parses a table. Lines of another form than the man page's are left out.
     public init(parsing text: [UInt8]) {
         entries = text.split(separator: UInt8(ascii: "\n")).compactMap { line in
             // ID, parent, major:minor, root, mount point, options, optional fields…, "-", type,
@@ -56,8 +57,8 @@ public struct MountTable: Sendable {
         }
     }
 
-    /// The mount that an open file or directory lies in; nil where this mount namespace does not
-    /// show it. Asks the file system nothing.
+    /// The mount of an open file or directory; nil where this mount namespace does not show it.
+    /// Does not ask the file system.
     public func entry(holding descriptor: Int32) throws(Errno) -> Entry? {
         let text = try FileReading.text(of: "/proc/self/fdinfo/\(descriptor)", limit: 1 << 16)
         let line = text.split(separator: "\n").first { $0.hasPrefix("mnt_id:") }
@@ -67,29 +68,29 @@ public struct MountTable: Sendable {
         return entries.first { $0.id == id }
     }
 
-    /// What is mounted on top at the canonical path `mountPoint`.
+    /// The top mount at the canonical path `mountPoint`.
     public func entry(at mountPoint: String) -> Entry? {
         entries.last { PathBytes.isSame($0.mountPoint, mountPoint) }
     }
 
-    /// The mount that the absolute path `path` lies in.
+    /// The mount of the absolute path `path`.
     public func covering(_ path: String) -> Entry? {
         var found: Entry?
         for entry in entries where PathBytes.isInside(path, entry.mountPoint) {
-            // Of two at the same place the later one is on top.
+            // If two mounts have the same place, the later one is on top.
             if entry.mountPoint.utf8.count >= found?.mountPoint.utf8.count ?? 0 { found = entry }
         }
         return found
     }
 
-    /// The number that the option `name` has among options with commas between them.
+    /// The number of the option `name` in a list of options with commas.
     private static func number(_ name: String, in options: String) -> UInt32? {
         options.split(separator: ",").lazy.compactMap { option in
             option.hasPrefix(name + "=") ? UInt32(option.dropFirst(name.utf8.count + 1)) : nil
         }.first
     }
 
-    /// Undoes `\040` and its like.
+    /// Undoes `\040` and similar escapes.
     private static func unescape(_ field: ArraySlice<UInt8>) -> String {
         var bytes: [UInt8] = []
         var rest = field

@@ -2,10 +2,10 @@ import Glibc
 
 /// A file descriptor with one owner, closed when the owner goes.
 public struct OwnedDescriptor: ~Copyable, Sendable {
-    /// The number the kernel knows it by; valid as long as this value lives.
+    /// The number of the descriptor; valid as long as this value lives.
     public let rawValue: Int32
 
-    /// Takes over a descriptor that nobody else closes.
+    /// Takes over a descriptor that no other code closes.
     public init(adopting rawValue: Int32) {
         precondition(rawValue >= 0, "a descriptor is never negative")
         self.rawValue = rawValue
@@ -15,8 +15,7 @@ public struct OwnedDescriptor: ~Copyable, Sendable {
         self.init(adopting: try Syscall.open(path, flags, mode: mode))
     }
 
-    /// Closes now and reports what the kernel says: for written files, where it may be a lost
-    /// write.
+    /// Closes now and throws the kernel's error: for written files, where it may mean a lost write.
     public consuming func close() throws(Errno) {
         let descriptor = rawValue
         discard self

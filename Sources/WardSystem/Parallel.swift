@@ -2,15 +2,17 @@ import CWardLinux
 import Glibc
 import Synchronization
 
-/// Loops whose turns wait for the kernel or a daemon, on several threads.
+/// Runs loops on several threads, for turns that wait for the kernel or a daemon.
 public enum Parallel {
-    /// Turns spend more time waiting than computing: more threads than processors.
+    /// More threads than CPUs: turns spend more time waiting than computing.
     public static let threadCount = max(4, min(16, 2 * sysconf(Int32(_SC_NPROCESSORS_ONLN))))
 
-    /// Calls `body` with 0 to `count` - 1, each once, in any order, on this thread and on up to
-    /// `threads` - 1 more, called `name` (at most 15 bytes), each with `share` turns at least;
-    /// returns when all are done. Without threads to be had this one does it all. `tick`: called on
-    /// this thread between turns, with how many were begun.
+    /// Calls `body` with 0 to `count` - 1, each once, in any order, and returns when all calls have
+    /// returned.
+    ///
+    /// It uses this thread and up to `threads` - 1 more, called `name` (at most 15 bytes), each
+    /// with at least `share` turns. If no thread can be started, this one does all turns. Calls
+    /// `tick` on this thread between turns, with the number of the last turn.
     public static func forEach(
         _ count: Int, threads: Int, share: Int = 1, name: String, tick: (Int) -> Void = { _ in },
         _ body: @escaping @Sendable (Int) -> Void
@@ -29,7 +31,7 @@ public enum Parallel {
         for helper in helpers { helper.join() }
     }
 
-    /// What `body` gives for 0 to `count` - 1, in order.
+    /// The results of `body` for 0 to `count` - 1, in order.
     public static func map<T: Sendable>(
         _ count: Int, threads: Int, share: Int = 1, name: String, tick: (Int) -> Void = { _ in },
         _ body: @escaping @Sendable (Int) -> T
@@ -56,7 +58,7 @@ public enum Parallel {
 
 /// Places that several threads fill, each its own; empty at first.
 public final class ParallelSlots<Element>: @unchecked Sendable {
-    // Sendable: no place is touched by two threads at once.
+    // Sendable: two threads never touch one place at once.
     private let places: UnsafeMutableBufferPointer<Element?>
     public var count: Int { places.count }
 

@@ -2,11 +2,13 @@ import Glibc
 
 /// The pages of this process's program and libraries that hold code.
 public enum ProgramText {
-    /// Takes them out of this process's memory: each comes back from the page cache when it is
-    /// executed again. For a process that has started and now waits: what the start executed is not
-    /// executed again. Code is never written, so that nothing is lost; mappings that hold data,
-    /// relocated or not, stay. Returns the size of the mappings, in bytes: 0 where `/proc` is not
-    /// there. `proc_pid_maps(5)`, `madvise(2)` `MADV_DONTNEED`.
+    /// Drops the pages from this process's memory; each comes back from the page cache when it is
+    /// executed again. For a process that waits after its start: it does not execute the code of
+    /// the start again.
+    ///
+    /// Code is never written, so nothing is lost. Mappings that hold data, relocated or not, stay.
+    /// Returns the size of the mappings in bytes: 0 without `/proc`. `proc_pid_maps(5)`,
+    /// `madvise(2)` `MADV_DONTNEED`.
     @discardableResult
     public static func letGo() -> Int {
         guard let maps = try? FileReading.bytes(of: "/proc/self/maps", limit: .max) else {
@@ -21,8 +23,8 @@ public enum ProgramText {
         return bytes
     }
 
-    /// The addresses of a line such as `7f64-7f9a r-xp 00026000 fe:00 333151 /usr/lib/libc.so.6`;
-    /// nil where it is not a file's code, or can be written.
+    /// The addresses of a line such as `7f64-7f9a r-xp 00026000 fe:00 333151 /usr/lib/libc.so.6`.
+    /// Nil where it is not a file's code, or can be written.
     static func codeRange(_ line: some Sequence<UInt8>) -> Range<UInt>? {
         let words = line.split(separator: UInt8(ascii: " "), maxSplits: 5)
         guard words.count == 6, words[1].elementsEqual("r-xp".utf8),

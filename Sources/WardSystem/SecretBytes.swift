@@ -3,8 +3,8 @@ import Glibc
 
 /// Secret bytes with one owner, in locked memory (`SecretHeap`), wiped when the owner goes.
 ///
-/// It can't be copied, printed or turned into an array; it is lent to a closure. What takes a
-/// secret takes it `borrowing`, so that no second copy comes to be.
+/// They can't be copied implicitly, printed or turned into an array; a closure borrows them.
+/// Functions take a secret `borrowing`, so that there is no second copy.
 public struct SecretBytes: ~Copyable, @unchecked Sendable {
     // Sendable: the memory has one owner, and mutation needs `mutating` or `inout` access to it.
     private let base: UnsafeMutableRawPointer

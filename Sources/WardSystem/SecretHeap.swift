@@ -3,23 +3,23 @@ import Glibc
 import Synchronization
 
 /// Memory for secrets: pages that are locked (no swap), left out of core dumps, and empty in a
-/// forked child.
+/// forked child. `mlock(2)`, `madvise(2)` `MADV_DONTDUMP`, `MADV_WIPEONFORK`.
 ///
-/// Slots of a few fixed sizes are cut from 16 KiB chunks and handed out again after they were
-/// wiped, so that a file key costs 32 bytes of `RLIMIT_MEMLOCK` and not a page. Chunks are never
-/// given back: their number is that of the busiest moment. `mlock(2)`, `madvise(2)`
-/// `MADV_DONTDUMP`, `MADV_WIPEONFORK`.
+/// Slots of a few fixed sizes are cut from 16 KiB chunks. They are wiped before they are reused, so
+/// a file key costs 32 bytes of `RLIMIT_MEMLOCK` and not a page. Chunks are never given back: there
+/// are as many as at the busiest moment.
 public final class SecretHeap: Sendable {
+    /// The heap of this process.
     public static let shared = SecretHeap()
 
     static let slotSizes = [32, 64, 128, 256, 1024, 4096, 16384]
     static let chunkBytes = 16384
 
     private struct State {
-        /// Free slots by size class, addresses.
+        /// The addresses of free slots, by size class.
         var free: [[UInt]] = Array(repeating: [], count: SecretHeap.slotSizes.count)
         var lockedBytes = 0
-        /// Every chunk there is, addresses.
+        /// The addresses of all chunks.
         var chunks: [UInt] = []
     }
 
@@ -66,8 +66,9 @@ public final class SecretHeap: Sendable {
         state.withLock { $0.free[sizeClass].append(address) }
     }
 
-    /// Wipes all slots, used or not: the last thing a process does, which will touch no secret any
-    /// more. The kernel zeroes the pages of a process that ended only when somebody else gets them.
+    /// Wipes all slots, used or not. To be called last in a process, which must not touch a secret
+    /// afterwards. The kernel zeroes the pages of a process that ended only when another process
+    /// gets them.
     public func wipeEverything() {
         state.withLock { state in
             for chunk in state.chunks { explicit_bzero(chunk.pointer, SecretHeap.chunkBytes) }

@@ -8,8 +8,8 @@ public typealias FileSystemStatus = statvfs
 
 /// System calls as Swift functions: they throw `Errno`, retry `EINTR`, and take raw descriptors.
 ///
-/// Names are the kernel's; man page section 2 has the rest. Buffers are raw pointers because the
-/// callers own page-sized buffers that live longer than any call.
+/// Names are the kernel's; man page section 2 describes them. Buffers are raw pointers because
+/// callers have page-sized buffers that live longer than any call.
 public enum Syscall {
     /// Runs a call that reports failure as -1 and `errno`; retries when a signal interrupted it.
     @inlinable @inline(__always)
@@ -44,8 +44,8 @@ public enum Syscall {
         try openat(AT_FDCWD, path, flags, mode: mode)
     }
 
-    /// Closes without reporting: for descriptors whose errors were seen by an earlier `fsync`, or
-    /// do not matter.
+    /// Closes without reporting an error: for descriptors whose errors an earlier `fsync` reported,
+    /// or do not matter.
     public static func close(_ descriptor: Int32) {
         _ = Glibc.close(descriptor)
     }
@@ -63,7 +63,8 @@ public enum Syscall {
 
     // MARK: Content
 
-    /// `pread(2)` until `count` bytes or the end of the file: the number of bytes read.
+    /// Reads with `pread(2)` until `count` bytes or the end of the file. Returns the number of
+    /// bytes.
     public static func pread(
         _ descriptor: Int32, _ buffer: UnsafeMutableRawPointer, _ count: Int, at offsetBytes: Int
     ) throws(Errno) -> Int {
@@ -72,8 +73,8 @@ public enum Syscall {
         }
     }
 
-    /// Asks `part` on, with the number of bytes that are there, until they are `count` or it gives
-    /// none: a short answer is no end of the file.
+    /// Calls `part` with the number of bytes so far, until there are `count` or it returns 0. A
+    /// short answer does not mean the end of the file.
     @inline(__always)
     package static func readWhole(
         _ count: Int, _ part: (Int) throws(Errno) -> Int
@@ -87,8 +88,8 @@ public enum Syscall {
         return done
     }
 
-    /// `pwrite(2)` until everything is written; a short write is continued, so that the reason for
-    /// it is thrown.
+    /// Writes with `pwrite(2)` until everything is written. After a short write it goes on, so that
+    /// the reason for it is thrown.
     public static func pwrite(
         _ descriptor: Int32, _ buffer: UnsafeRawPointer, _ count: Int, at offsetBytes: Int
     ) throws(Errno) {
@@ -97,19 +98,20 @@ public enum Syscall {
             let put = try check {
                 Glibc.pwrite(descriptor, buffer + done, count - done, offsetBytes + done)
             }
-            // No store should; one that does would be asked for ever.
+            // A backing store that writes nothing without an error would be asked for ever.
             guard put > 0 else { throw .ioError }
             done += put
         }
     }
 
+    /// One read(2), which may return fewer bytes than `count`; 0 at the end.
     public static func read(
         _ descriptor: Int32, _ buffer: UnsafeMutableRawPointer, _ count: Int
     ) throws(Errno) -> Int {
         try check { Glibc.read(descriptor, buffer, count) }
     }
 
-    /// `write(2)` until everything is written.
+    /// Writes with `write(2)` until everything is written.
     public static func writeAll(
         _ descriptor: Int32, _ buffer: UnsafeRawPointer, _ count: Int
     ) throws(Errno) {
@@ -150,11 +152,13 @@ public enum Syscall {
         _ = try check { ward_syncfs(descriptor) }
     }
 
-    /// syncfs(2) of the file system that has this directory, believed only where fsync(2) says so,
-    /// too. Of one that gave up, as ext4 does after an error of its journal, syncfs(2) may do
-    /// nothing and say so by no error: it is read-only (`sync_filesystem`, fs/sync.c), or shut down
-    /// (`ext4_sync_fs` before Linux 6.13). fsync(2) has nothing else to do here, and nothing to say
-    /// where it knows no directories (EINVAL).
+    /// Syncs the file system of `directory`: syncfs(2), which counts only where fsync(2) succeeds,
+    /// too.
+    ///
+    /// A file system that gave up, as ext4 does after an error of its journal, may do nothing on
+    /// syncfs(2) and return no error. It is read-only (`sync_filesystem`, fs/sync.c) or shut down
+    /// (`ext4_sync_fs` before Linux 6.13). fsync(2) has no other work here. It says EINVAL where it
+    /// can't sync directories, which means nothing here.
     public static func syncFileSystem(of directory: Int32) throws(Errno) {
         try syncfs(directory)
         do throws(Errno) {
@@ -281,7 +285,7 @@ public enum Syscall {
         _ = try check { Glibc.symlinkat(target, directory, path) }
     }
 
-    /// The number of bytes of the target copied to `buffer`; no terminating zero.
+    /// Returns the number of bytes of the target copied to `buffer`, without a terminating zero.
     public static func readlinkat(
         _ directory: Int32, _ path: UnsafePointer<CChar>, _ buffer: UnsafeMutableRawPointer,
         _ capacity: Int
@@ -294,9 +298,9 @@ public enum Syscall {
 
     // MARK: Waiting
 
-    /// `poll(2)`; a negative time-out waits for ever. Returns the number of descriptors that are
-    /// ready. Waits as well where `RLIMIT_NOFILE` was lowered below the number of entries, which
-    /// poll(2) itself refuses.
+    /// `poll(2)`; a negative time-out waits for ever. Returns the number of ready descriptors. It
+    /// also works where `RLIMIT_NOFILE` was lowered below the number of entries, which poll(2)
+    /// itself refuses.
     public static func poll(
         _ descriptors: UnsafeMutableBufferPointer<pollfd>, timeoutMilliseconds: Int32
     ) throws(Errno) -> Int32 {

@@ -2,21 +2,20 @@ import Glibc
 
 /// The kernel's clocks, clock_gettime(2).
 public enum SystemClock {
-    /// Since boot, suspend included (`CLOCK_BOOTTIME`): what grace periods and delays are measured
-    /// with.
+    /// Time since boot, suspend included (`CLOCK_BOOTTIME`): for grace periods and delays.
     public static func sinceBoot() -> Duration { read(CLOCK_BOOTTIME) }
 
-    /// Since boot, suspend excluded (`CLOCK_MONOTONIC`).
+    /// Time since boot, suspend excluded (`CLOCK_MONOTONIC`).
     public static func monotonic() -> Duration { read(CLOCK_MONOTONIC) }
 
-    /// Since 1970 (`CLOCK_REALTIME`); may jump.
+    /// Time since 1970 (`CLOCK_REALTIME`); may jump.
     public static func sinceEpoch() -> Duration { read(CLOCK_REALTIME) }
 
-    /// Nanoseconds of `CLOCK_MONOTONIC_COARSE`: a few nanoseconds to read, good to a few
+    /// Nanoseconds of `CLOCK_MONOTONIC_COARSE`: takes a few nanoseconds to read, exact to a few
     /// milliseconds.
     public static func coarseNanoseconds() -> UInt64 { nanoseconds(CLOCK_MONOTONIC_COARSE) }
 
-    /// Nanoseconds of `CLOCK_MONOTONIC`, for what is timed at each request.
+    /// Nanoseconds of `CLOCK_MONOTONIC`, for the times of each request.
     public static func nanoseconds() -> UInt64 { nanoseconds(CLOCK_MONOTONIC) }
 
     private static func nanoseconds(_ clock: clockid_t) -> UInt64 {

@@ -3,8 +3,8 @@ import Glibc
 
 /// The kernel's random generator, getrandom(2).
 public enum SystemRandom {
-    /// Fills `buffer`; can't fail on any kernel ward runs on once the pool is initialised, which it
-    /// waits for.
+    /// Fills `buffer`. Waits until the kernel's pool is initialised; then it can't fail on any
+    /// kernel that ward runs on.
     public static func fill(_ buffer: UnsafeMutableRawBufferPointer) {
         var done = 0
         while done < buffer.count {
@@ -17,7 +17,7 @@ public enum SystemRandom {
         }
     }
 
-    /// `count` random bytes that are not secret: identifiers, salts, nonces.
+    /// Returns `count` random bytes that are not secret: identifiers, salts, nonces.
     public static func bytes(_ count: Int) -> [UInt8] {
         [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
             fill(UnsafeMutableRawBufferPointer(buffer))

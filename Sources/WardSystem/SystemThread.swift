@@ -1,21 +1,20 @@
 import CWardLinux
 import Glibc
 
-/// A thread of one's own, pthread_create(3): what blocks in system calls stays off the pool of
-/// Swift's concurrency.
+/// A thread outside of Swift's concurrency, pthread_create(3), for calls that block.
 ///
 /// All signals are blocked in it: they belong to the thread that waits for them. It is bound to no
-/// CPU, and gives way to nobody, though the thread that starts it may.
+/// CPU and does not yield, even if the thread that starts it is or does.
 public struct SystemThread: @unchecked Sendable {
     // Sendable: a thread's handle means the same in every thread.
-    /// Of a thread's stack, unless it says otherwise.
+    /// The size of a thread's stack, if the caller gives none.
     public static let stackBytes = 1 << 20
     private let handle: pthread_t
 
     private final class Start {
         let name: String
         let body: @Sendable () -> Void
-        /// Whoever starts it is bound to a CPU, which it would inherit.
+        /// Whether the starting thread is bound to a CPU: the new one inherits that.
         let isBound = ward_is_bound() != 0
         init(_ name: String, _ body: @escaping @Sendable () -> Void) {
             self.name = name
@@ -23,7 +22,7 @@ public struct SystemThread: @unchecked Sendable {
         }
     }
 
-    /// Starts `body`; `name`, at most 15 bytes, is what ps(1) shows. It must be joined or detached.
+    /// Starts `body`. ps(1) shows `name`, at most 15 bytes. The thread must be joined or detached.
     /// Throws `EAGAIN` where there can't be more threads.
     public init(
         _ name: String, stackBytes: Int = SystemThread.stackBytes,
@@ -33,7 +32,7 @@ public struct SystemThread: @unchecked Sendable {
         pthread_attr_init(&attributes)
         pthread_attr_setstacksize(&attributes, stackBytes)
         defer { pthread_attr_destroy(&attributes) }
-        // Another thread may have made this one give way.
+        // Another thread may have made this one yield.
         if ward_giving_way_is_used() != 0, ward_thread_gives_way(0) != 0 {
             pthread_attr_setinheritsched(&attributes, Int32(PTHREAD_EXPLICIT_SCHED))
             pthread_attr_setschedpolicy(&attributes, SCHED_OTHER)
@@ -47,7 +46,7 @@ public struct SystemThread: @unchecked Sendable {
         let start = Unmanaged.passRetained(Start(name, body))
         var thread = pthread_t()
         var reason = SystemThread.create(&thread, &attributes, start)
-        // Who was allowed to give way may not be to undo it any more.
+        // This thread may have lost the right to undo its yielding: then the new one inherits it.
         if reason == EPERM {
             pthread_attr_setinheritsched(&attributes, Int32(PTHREAD_INHERIT_SCHED))
             reason = SystemThread.create(&thread, &attributes, start)
@@ -70,7 +69,7 @@ public struct SystemThread: @unchecked Sendable {
                     _ = ward_prctl(PR_SET_NAME, UInt(bitPattern: name))
                 }
                 if start.isBound { _ = ward_run_anywhere() }
-                // Between the look at whoever starts it and its start.
+                // The starting thread may have been made to yield after the look in `init`.
                 if ward_giving_way_is_used() != 0, ward_thread_gives_way(0) != 0 {
                     _ = ward_give_way(0)
                 }
@@ -81,7 +80,7 @@ public struct SystemThread: @unchecked Sendable {
             }, start.toOpaque())
     }
 
-    /// A thread the program can't go on without.
+    /// Starts a thread that the program can't go on without.
     public static func start(
         _ name: String, _ body: @escaping @Sendable () -> Void
     ) -> SystemThread {
@@ -92,14 +91,14 @@ public struct SystemThread: @unchecked Sendable {
         }
     }
 
-    /// The same, for a thread that nobody waits for.
+    /// The same, for a thread that is never joined.
     public static func startDetached(_ name: String, _ body: @escaping @Sendable () -> Void) {
         start(name, body).detach()
     }
 
-    /// Waits for its end. Every thread is waited for once, or detached.
+    /// Waits for the thread's end. Each thread is joined once, or detached.
     public func join() { pthread_join(handle, nil) }
 
-    /// Gives up waiting for it.
+    /// Gives up joining the thread.
     public func detach() { pthread_detach(handle) }
 }

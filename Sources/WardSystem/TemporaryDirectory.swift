@@ -2,12 +2,11 @@ import Glibc
 
 /// A new directory for one run, below `TMPDIR`.
 public enum TemporaryDirectory {
-    /// Sockets have short names only (unix(7): 108 bytes): a longer parent than this is no use to
-    /// who makes one inside.
+    /// The longest parent of a directory in which sockets are made: their paths are short, unix(7):
+    /// 108 bytes.
     private static let longestParentBytes = 39
 
-    /// Where it goes: `TMPDIR` where that is absolute and short enough for sockets below it, else
-    /// /tmp.
+    /// The parent: `TMPDIR` if it is absolute and short enough for sockets below it, else /tmp.
     public static func parent(forSockets: Bool = false) -> String {
         let wanted = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
         if forSockets, !wanted.hasPrefix("/") || wanted.utf8.count > longestParentBytes {
@@ -16,8 +15,8 @@ public enum TemporaryDirectory {
         return wanted
     }
 
-    /// Makes it, readable to its owner alone; `name` and random letters, mkdtemp(3). Returns its
-    /// path.
+    /// Makes the directory, readable to its owner alone: `name` and random letters, mkdtemp(3).
+    /// Returns its path.
     public static func make(_ name: String, in parent: String) throws(Errno) -> String {
         let letters = String(repeating: "X", count: 6)
         var template = Array("\(parent)/\(name).\(letters)".utf8CString)

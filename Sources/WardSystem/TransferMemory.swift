@@ -2,34 +2,34 @@ import CWardLinux
 import Glibc
 import Synchronization
 
-/// Buffers that plaintext passes through: left out of core dumps, and locked (no swap) where this
-/// process may lock that much, root or `LimitMEMLOCK=`.
+/// Buffers that plaintext passes through. They are left out of core dumps, and locked (no swap)
+/// where this process may lock that much: as root or with `LimitMEMLOCK=`.
 ///
-/// Their owners wipe them before they sleep. Elsewhere that alone keeps plaintext out of the swap:
-/// with the usual 8 MiB of `RLIMIT_MEMLOCK`, keys come first. So they do where there is a larger
-/// limit: only `Budget.limited` of it is for buffers.
+/// Their owners wipe them before they sleep. Without locked memory only that keeps plaintext out of
+/// the swap: keys need the usual 8 MiB of `RLIMIT_MEMLOCK`. With a larger limit keys come first,
+/// too: buffers get `Budget.limited` of it.
 public enum TransferMemory {
-    /// How much of it may be locked, bytes.
+    /// How much buffer memory may be locked, bytes.
     private enum Budget {
-        /// With this there is no limit to speak of.
+        /// If so much can be locked, there is practically no limit.
         static let unlimitedProbe = 1 << 30
-        /// With this there is enough for all keys of one volume, and the buffers of a machine with
-        /// few CPUs.
+        /// If so much can be locked, it suffices for all keys of one volume, and the buffers of a
+        /// machine with few CPUs.
         static let limitedProbe = 64 << 20
         static let limited = 40 << 20
     }
 
-    /// What counts is what the kernel does (capabilities, limits, user namespaces), so it is asked.
-    /// Nothing is allocated for it.
+    /// Finds out by trying: capabilities, limits and user namespaces all count. No memory is
+    /// allocated for it.
     private static let lockableBytes: Int = {
         if mayLock(Budget.unlimitedProbe) { return .max }
         return mayLock(Budget.limitedProbe) ? Budget.limited : 0
     }()
 
-    /// Those that are locked, by address.
+    /// The sizes of locked buffers, by address, and their sum.
     private static let locked = Mutex<(bytes: Int, sizes: [UInt: Int])>((0, [:]))
 
-    /// Zero bytes that nobody has touched; nil where there are none to be had.
+    /// Maps zero bytes; nil where there is no memory.
     private static func reserve(_ count: Int) -> UnsafeMutableRawPointer? {
         let memory = mmap(nil, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
         return memory == MAP_FAILED ? nil : memory
@@ -41,7 +41,7 @@ public enum TransferMemory {
         return ward_mlock_on_fault(memory, count) == 0
     }
 
-    /// `count` zero bytes, page-aligned; to be given back with `unmap`. Throws `ENOMEM`.
+    /// Maps `count` zero bytes, page-aligned; to be given back with `unmap`. Throws `ENOMEM`.
     public static func map(_ count: Int) throws(Errno) -> UnsafeMutableRawPointer {
         guard let memory = reserve(count) else { throw .noMemory }
         _ = madvise(memory, count, MADV_DONTDUMP)
@@ -54,9 +54,9 @@ public enum TransferMemory {
         return memory
     }
 
-    /// Whether `count` bytes are to be had now, and as much again as the rest of the process may
-    /// need meanwhile: for what it can do without, such as one more thread. Small allocations have
-    /// no way to fail but its end.
+    /// Whether there is memory for `count` bytes, and for the rest of the process meanwhile. For
+    /// work that the process can do without, such as one more thread: if a small allocation fails,
+    /// the process ends.
     public static func hasRoom(for count: Int) -> Bool {
         let (bytes, isTooMuch) = count.addingReportingOverflow(spareBytes)
         guard !isTooMuch else { return false }
@@ -67,7 +67,7 @@ public enum TransferMemory {
 
     private static let spareBytes = 8 << 20
 
-    /// Gives back what `map` gave, wiped by its owner.
+    /// Gives back memory of `map` that its owner has wiped.
     public static func unmap(_ memory: UnsafeMutableRawPointer, _ count: Int) {
         locked.withLock { locked in
             locked.bytes -= locked.sizes.removeValue(forKey: UInt(bitPattern: memory)) ?? 0

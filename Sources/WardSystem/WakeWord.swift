@@ -1,9 +1,9 @@
 import Synchronization
 
-/// Wakes a thread that waits for this alone. It takes no descriptor, so it can be made when none is
-/// left, which a program of the same user can bring about (prlimit(2)).
+/// Wakes a thread that waits only for this. It takes no descriptor, so it can be made when none is
+/// left: a program of the same user can bring that about (prlimit(2)).
 ///
-/// Concurrency: any thread.
+/// Any thread may call.
 public final class WakeWord: Sendable {
     /// Counts the signals.
     private let word = FutexWord()
@@ -12,15 +12,16 @@ public final class WakeWord: Sendable {
 
     public init() {}
 
+    /// Wakes the thread, or its next wait.
     public func signal() {
         word.increment()
         word.wakeAll()
     }
 
-    /// Forgets signals so far.
+    /// Forgets all signals so far.
     public func clear() { forgotten.store(word.value, ordering: .sequentiallyConsistent) }
 
-    /// Waits for a signal, and forgets it; false when `timeout` was over first.
+    /// Waits for a signal, and forgets it. False if `timeout` was over first.
     @discardableResult
     public func wait(timeout: Duration? = nil) -> Bool {
         let deadline = timeout.map { SystemClock.monotonic() + $0 }

@@ -1,7 +1,8 @@
-// WardSystem: what ward needs of Linux, as Swift values.
+// WardSystem: the parts of Linux that ward needs, as Swift values.
 //
-// Descriptors with one owner (`OwnedDescriptor`), system calls that throw `Errno` and retry EINTR
-// (`Syscall`), secrets in locked pages (`SecretBytes`, `SecretHeap`), random bytes (`SystemRandom`)
-// and clocks (`SystemClock`). Nothing in here knows what ward is. Read `SecretBytes` first.
+// It has descriptors with one owner (`OwnedDescriptor`), system calls that throw `Errno` and retry
+// EINTR (`Syscall`), and secrets in locked pages (`SecretBytes`, `SecretHeap`). It also has random
+// bytes (`SystemRandom`) and clocks (`SystemClock`). No code here knows what ward is. Read
+// `SecretBytes` first.
 
 @_exported import struct SystemPackage.Errno

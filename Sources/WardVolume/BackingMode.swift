@@ -1,23 +1,22 @@
 import Glibc
 
-/// How a mode that would lock out a daemon running as an ordinary user is kept (docs/format.md,
-/// "Modes").
+/// The mode of a backing inode (docs/format.md, "Modes"). The true mode may lock out a daemon that
+/// runs as an ordinary user.
 ///
-/// The backing inode keeps u+rw (files) or u+rwx (directories). Where the true mode lacks one of
-/// them, or has the marking bit itself, the backing mode carries a mark: the sticky bit on files,
-/// the set-user-ID bit on directories, which mean nothing there. Then the attribute
-/// `user.ward.mode` beside it holds the true mode (two bytes, little-endian); a marked inode
-/// without the attribute lacks u+w and nothing else, which covers 0444 and 0555 without an
-/// attribute.
+/// The backing inode keeps u+rw (files) or u+rwx (directories). The backing mode carries a mark
+/// where the true mode lacks one of these bits, or has the marking bit itself. The mark is the
+/// sticky bit on files and the set-user-ID bit on directories, which mean nothing there. The
+/// attribute `user.ward.mode` then holds the true mode (two bytes, little-endian). A marked inode
+/// without the attribute lacks u+w and nothing else: modes such as 0444 and 0555 need no attribute.
 struct BackingMode: Equatable {
     static let attributeName = "user.ward.mode"
 
     /// Permission bits of the backing inode.
     var bits: mode_t
-    /// The true mode has to be stored beside it.
+    /// The true mode has to be stored in the attribute.
     var needsRecord: Bool
 
-    /// `mode`: permission bits and set-ID and sticky bits, 07777.
+    /// `trueMode`: permission bits, set-ID bits and the sticky bit, 07777.
     init(trueMode: mode_t, isDirectory: Bool) {
         let mark = isDirectory ? S_ISUID : S_ISVTX
         let needed = BackingMode.neededBits(isDirectory: isDirectory)
@@ -31,7 +30,7 @@ struct BackingMode: Equatable {
         }
     }
 
-    /// The permission bits that a backing inode has in any case.
+    /// The permission bits that every backing inode has.
     static func neededBits(isDirectory: Bool) -> mode_t { isDirectory ? 0o700 : 0o600 }
 
     static func isMarked(_ backingMode: mode_t) -> Bool {
@@ -42,7 +41,8 @@ struct BackingMode: Equatable {
         }
     }
 
-    /// The true mode of a marked inode; `record` is the attribute's value, nil where there is none.
+    /// Returns the true mode of a marked inode. `record`: the attribute's value, nil where there is
+    /// no attribute.
     static func trueMode(ofMarked backingMode: mode_t, record: UInt16?) -> mode_t {
         let mark = backingMode & S_IFMT == S_IFDIR ? S_ISUID : S_ISVTX
         if let record { return backingMode & S_IFMT | mode_t(record) & 0o7777 }

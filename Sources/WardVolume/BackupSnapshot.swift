@@ -2,13 +2,13 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// How the files of a volume looked at one moment, so that it can be told later which have changed
-/// since. Of what backups leave out it knows nothing.
+/// The state of a volume's files at one moment, for finding later which files have changed. Files
+/// that backups leave out are not in it.
 public struct BackupSnapshot {
     public struct Change: Equatable, Sendable {
         public enum Kind: String, Sendable { case created, modified, removed }
         public var kind: Kind
-        /// Plaintext, from the volume's root; "?" for a name that can't be read any more.
+        /// Plaintext, from the volume's root; "?" in place of a name that can't be read any more.
         public var path: String
     }
 
@@ -18,14 +18,15 @@ public struct BackupSnapshot {
     }
 
     private var directories: [[UInt8]: Directory] = [:]
-    /// Files in the backup, links beside long names and records not counted.
+    /// Files in the backup, without records and links of long names.
     public private(set) var fileCount = 0
     public private(set) var directoryCount = 0
+    /// Entries that backups leave out, without links of long names.
     public private(set) var excludedCount = 0
 
     public init() {}
 
-    /// What a walk with stamps gave.
+    /// Adds a directory of a walk that was run with `stamps`.
     public mutating func add(_ directory: BackupDirectory) {
         var kept = Directory(id: directory.id)
         directoryCount += 1
@@ -41,8 +42,8 @@ public struct BackupSnapshot {
         directories[directory.path] = kept
     }
 
-    /// Looks again at what had changed at the moment it was looked at, when every later change will
-    /// show.
+    /// Looks again at the fresh entries (`BackupStamp.isFresh`), after a pause: from then on every
+    /// later change shows.
     public mutating func settle(in backingPath: String) {
         let fresh = directories.flatMap { path, directory in
             directory.entries.compactMap { name, stamp in stamp.isFresh ? (path, name) : nil }
@@ -58,14 +59,14 @@ public struct BackupSnapshot {
                 }
                 directories[path]?.entries[name] = BackupStamp(status)
             } catch {
-                // One that can't be looked at by its path (a very long one) stays fresh, and counts
+                // The kernel does not take a very long path. Such an entry stays fresh, and counts
                 // as changed.
                 if error == .noSuchFileOrDirectory { directories[path]?.entries[name] = nil }
             }
         }
     }
 
-    /// The bytes of a root file are not what they were.
+    /// Whether the bytes of a file in the root have changed.
     public func hasReplaced(_ rootFile: String, since before: BackupSnapshot) -> Bool {
         let name = Array(rootFile.utf8)
         guard let old = before.directories[[]]?.entries[name],
@@ -74,8 +75,8 @@ public struct BackupSnapshot {
         return !old.isSame(as: new)
     }
 
-    /// Files that are not what they were at `before`, by path; and directories that came, went, or
-    /// have another class.
+    /// Returns the files that have changed since `before`, by path. A directory is in it if it was
+    /// made or removed, or has another class.
     public func changes(since before: BackupSnapshot, _ walk: BackupWalk) -> [Change] {
         let names = PlainNames(self, before, walk)
         var found: Set<FoundChange> = []
@@ -119,19 +120,19 @@ public struct BackupSnapshot {
 
     private func isChanged(_ old: BackupStamp, _ new: BackupStamp, _ name: [UInt8]) -> Bool {
         if old.type == S_IFDIR, new.type == S_IFDIR {
-            // What is in it is told one by one.
+            // Changes inside a directory are reported one by one.
             return old.inode != new.inode
         }
         return old.isFresh || !old.isSame(as: new)
     }
 
-    /// As it is told to people: a directory's record is the directory, the volume's own files are
-    /// nobody's.
+    /// The change as people see it. A directory's record stands for the directory; the volume's own
+    /// files are left out.
     private func tell(
         _ change: FoundChange, _ all: Set<FoundChange>, _ names: PlainNames
     ) -> Change? {
         if change.name.elementsEqual(DirectoryRecord.linkName.utf8) {
-            // With the directory itself.
+            // The directory's own change reports it.
             guard change.kind == .modified else { return nil }
             return Change(kind: .modified, path: names.path(of: change.directory))
         }
@@ -140,14 +141,15 @@ public struct BackupSnapshot {
             kind: change.kind, path: names.path(of: change.name, in: change.directory))
     }
 
-    /// Not a file of the tree: records, links of long names, the root's own files.
+    /// Whether the name is ward's own: a record, the link of a long name, a file of ward's in the
+    /// root.
     private func isOwn(_ name: [UInt8], in directory: [UInt8]) -> Bool {
         if name.first == UInt8(ascii: ".") || directory.starts(with: "ward.".utf8) { return true }
         return directory.isEmpty
             && (name.starts(with: "ward.".utf8) || name.elementsEqual("README".utf8))
     }
 
-    /// Plaintext of stored paths.
+    /// Decrypts stored paths.
     private final class PlainNames {
         private let now: BackupSnapshot
         private let before: BackupSnapshot

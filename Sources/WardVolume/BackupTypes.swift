@@ -34,22 +34,22 @@ public struct BackupEntry: Sendable {
         }
     }
 
-    /// Why something is left out.
+    /// Why an entry is left out.
     public enum Exclusion: String, Sendable {
-        /// It carries the mark.
+        /// It carries the mark `user.ward.backup-excluded`.
         case marked
         /// It is in `Library/Caches` or `tmp`.
         case cache
-        /// Work that is under way, or that a power cut has left.
+        /// It is an unfinished change, under way or left by a power cut.
         case unfinished
     }
 
-    /// As it is on disk: ciphertext.
+    /// The stored name: ciphertext.
     public var name: [UInt8]
     public var kind: Kind
-    /// Nil: it belongs into the backup.
+    /// Nil: the entry belongs into the backup.
     public var exclusion: Exclusion?
-    /// Where they were asked for, of what belongs into the backup.
+    /// Nil where no stamps were asked for, and for an entry that is left out.
     public var stamp: BackupStamp?
 
     init(name: [UInt8], kind: Kind) {
@@ -58,11 +58,11 @@ public struct BackupEntry: Sendable {
     }
 }
 
-/// A backing directory and what is in it, by name.
+/// A backing directory and its entries, sorted by name.
 public struct BackupDirectory: Sendable {
-    /// From the volume's root, without slashes at the ends; empty for the root.
+    /// Stored path from the volume's root, without slashes at the ends; empty for the root.
     public var path: [UInt8]
-    /// For decrypting names in it; nil where its record is damaged.
+    /// The directory's ID, for decrypting names in it; nil where its record is damaged.
     var id: [UInt8]?
     public var entries: [BackupEntry]
 
@@ -70,10 +70,10 @@ public struct BackupDirectory: Sendable {
     public func path(of entry: BackupEntry) -> [UInt8] { path.appending(component: entry.name) }
 }
 
-/// What tells later whether a backing file has changed.
+/// The attributes that later tell whether a backing file has changed.
 public struct BackupStamp: Equatable, Sendable {
-    /// Clocks of file systems tick every 10 ms at the most: two changes within this time may look
-    /// like one.
+    /// Clocks of file systems tick at least every 10 ms. Two changes within this time may look like
+    /// one.
     static let tick = Duration.milliseconds(20)
 
     var inode: UInt64
@@ -81,7 +81,7 @@ public struct BackupStamp: Equatable, Sendable {
     var modification: Duration
     var change: Duration
     var type: mode_t
-    /// On the clock that file systems stamp with.
+    /// When the attributes were read, on the clock that file systems stamp with.
     var observed: Duration
 
     init(_ status: FileStatus) {
@@ -94,21 +94,22 @@ public struct BackupStamp: Equatable, Sendable {
         observed = SystemClock.sinceEpoch()
     }
 
-    /// Changed so shortly before it was looked at that a later change could look the same.
+    /// The file changed so shortly before `observed` that a later change could look the same.
     var isFresh: Bool { change + BackupStamp.tick >= observed }
 
-    /// The same file, unchanged.
+    /// Whether the two stamps are of the same file, unchanged.
     func isSame(as other: BackupStamp) -> Bool {
         inode == other.inode && sizeBytes == other.sizeBytes
             && modification == other.modification && change == other.change && type == other.type
     }
 }
 
-/// Something that could not be looked at as it should.
+/// A place that could not be examined, or not completely.
 public struct BackupProblem: Sendable {
-    /// From the volume's root: ciphertext.
+    /// Stored path from the volume's root: ciphertext.
     public var path: [UInt8]
-    /// Where it could not be listed, and is missing from the result with all that is in it.
+    /// Why the directory could not be listed: the result lacks it and all that is in it. Nil for
+    /// other problems.
     public var errno: Errno?
     public var reason: String
 }

@@ -5,26 +5,30 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// Finds what of a volume belongs into a backup, on the backing directory itself: names and
-/// attributes only, with the volume key. It opens nothing for writing, takes no lock and asks no
-/// daemon, so it works in every state, beside a mount too; what comes and goes meanwhile is in the
-/// result or not.
+/// Finds the files of a volume that belong into a backup. It works on the backing directory and
+/// reads names and attributes alone, with the volume key. It opens nothing for writing, takes no
+/// lock and asks no daemon: it works in every state, and beside a mount. A file that comes or goes
+/// meanwhile is in the result or not.
 ///
-/// Left out (docs/backup.md): what carries the mark `user.ward.backup-excluded`, with all that is
-/// below a marked directory; what is in `Library/Caches` and `tmp` of a container, and of a volume
-/// that is an app's home; unfinished work. Where it is not sure, it leaves in.
+/// The walk leaves out (docs/backup.md):
+///
+/// - files with the mark `user.ward.backup-excluded`, and all below a marked directory;
+/// - `Library/Caches` and `tmp` of a container, and of a volume that is an app's home;
+/// - unfinished work.
+///
+/// Where the walk is not sure, it leaves a file in.
 public final class BackupWalk: Sendable {
     /// The mark, on a file or directory. Any value.
     public static let exclusionAttribute = "user.ward.backup-excluded"
 
     /// Directories that are open at the same time.
     private static let batch = 128
-    /// Entries that one thread looks at in one go.
+    /// Entries that one thread examines in one job.
     private static let chunk = 256
 
     let keys: VolumeKeys
     private let rootPath: String
-    /// How the mark is called on backing files.
+    /// The stored name of the mark.
     private let markName: String
 
     /// `volumeKey`: 32 bytes. Throws `system` where no memory can be locked.
@@ -43,9 +47,9 @@ public final class BackupWalk: Sendable {
             Array(BackupWalk.exclusionAttribute.utf8), "user.w.")
     }
 
-    /// Looks at everything, with up to `threads` threads. `body` gets one directory at a time, each
-    /// after the one it is in; `stamps`: with what tells later whether something has changed.
-    /// Throws where the root can't be listed.
+    /// Walks through the volume with up to `threads` threads. `body` gets one directory at a time,
+    /// each after its parent. With `stamps`, entries carry a stamp that later tells whether they
+    /// have changed. Throws where the root can't be listed.
     public func run(
         threads: Int = 4, stamps: Bool = false, _ body: (BackupDirectory) -> Void
     ) throws(VolumeOpenError) -> BackupProblems {
@@ -89,22 +93,23 @@ public final class BackupWalk: Sendable {
 
     // MARK: One directory
 
-    /// What its place makes of a directory.
+    /// The meaning of a directory, which its place gives it.
     private enum Role {
         case root, containers, data, shared, containerParent, home, library
-        /// Of what is in it nothing is backed up.
+        /// All that is in it is left out.
         case purged
         case ordinary
     }
 
     private struct Place {
-        /// From the root, without slashes at the ends.
+        /// Stored path from the root, without slashes at the ends.
         var path: [UInt8]
         var role: Role
     }
 
     private final class Listing: @unchecked Sendable {
-        // Sendable: filled by one thread, then its entries by several, each its own.
+        // Sendable: one thread fills it; then several threads work on its entries, each on its own
+        // ones.
         let place: Place
         let descriptor: Int32
         let record: DirectoryRecord?
@@ -125,7 +130,7 @@ public final class BackupWalk: Sendable {
         func close() { Syscall.close(descriptor) }
     }
 
-    /// Nil where it is gone or can't be listed.
+    /// Nil where the directory is gone or can't be listed.
     private func list(
         _ place: Place, _ root: Int32, _ device: dev_t, _ problems: ProblemList
     ) -> Listing? {
@@ -133,7 +138,7 @@ public final class BackupWalk: Sendable {
         do throws(Errno) {
             descriptor = try open(place.path, root)
             guard try Syscall.fstat(descriptor).st_dev == device else {
-                // Something else is mounted there: the volume does not show it either.
+                // Another file system is mounted there: the volume does not show that either.
                 Syscall.close(descriptor)
                 return nil
             }
@@ -162,7 +167,7 @@ public final class BackupWalk: Sendable {
         }
     }
 
-    /// A path of the volume may be longer than the kernel takes in one call.
+    /// Opens piece by piece: a path of the volume may be longer than the kernel takes in one call.
     private func open(_ path: [UInt8], _ root: Int32) throws(Errno) -> Int32 {
         let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK
         if path.isEmpty { return try Syscall.openat(root, ".", flags) }
@@ -185,7 +190,7 @@ public final class BackupWalk: Sendable {
         }
     }
 
-    /// Nil where there is none, or not a valid one.
+    /// Nil where there is no valid record.
     private func readRecord(_ descriptor: Int32) throws(Errno) -> DirectoryRecord? {
         var target = [UInt8](repeating: 0, count: 256)
         do throws(Errno) {
@@ -202,8 +207,8 @@ public final class BackupWalk: Sendable {
 
     // MARK: Entries
 
-    /// Fills in what has to be asked for each entry: its type where the directory does not say, its
-    /// mark, its stamp.
+    /// Fills in the facts that need system calls for each entry: the type where the directory does
+    /// not say it, the mark, the stamp.
     private func examine(
         _ listings: ParallelSlots<Listing>, _ threads: Int, _ stamps: Bool, _ problems: ProblemList
     ) {
@@ -232,7 +237,7 @@ public final class BackupWalk: Sendable {
         }
     }
 
-    /// False where it is gone.
+    /// False where the entry is gone.
     private func examine(
         _ entry: inout BackupEntry, _ listing: Listing, _ stamps: Bool, _ problems: ProblemList
     ) -> Bool {
@@ -293,9 +298,9 @@ public final class BackupWalk: Sendable {
         }
     }
 
-    /// The mark authenticates: it is of this volume and of this file.
+    /// Whether the mark authenticates: it belongs to this volume and to this file.
     private func isMarked(_ entry: BackupEntry, _ listing: Listing) -> Bool {
-        // What is being changed at this moment is looked at again.
+        // A program may be changing the file just now: the check is repeated.
         for attempt in 0..<5 {
             if attempt > 0 { usleep(1000) }
             guard let owner = ownerID(entry, listing) else { continue }
@@ -334,8 +339,8 @@ public final class BackupWalk: Sendable {
         }?.fileID
     }
 
-    /// The sealed form of a long name, from the link beside it; nil where that is gone or not the
-    /// name's.
+    /// Returns the target of the link beside a long name: base64url of the ciphertext. Nil where
+    /// the link is gone or belongs to another name.
     func longName(_ stored: [UInt8], in directory: [UInt8]) -> [UInt8]? {
         guard stored.count == 44,
             let root = try? OwnedDescriptor(opening: rootPath, O_RDONLY | O_DIRECTORY),
@@ -371,7 +376,7 @@ public final class BackupWalk: Sendable {
             path: listing.place.path, id: id, entries: entries)
     }
 
-    /// The link that holds a long name goes with it.
+    /// The link that holds a long name is left out with the name.
     private func excludeLongLinks(_ entries: inout [BackupEntry]) {
         var exclusions: [[UInt8]: BackupEntry.Exclusion] = [:]
         for entry in entries where entry.name.first == Volume.longNamePrefix {
@@ -386,7 +391,7 @@ public final class BackupWalk: Sendable {
         }
     }
 
-    /// Stored names of subdirectories that have a role.
+    /// Returns the stored names of subdirectories that have a role.
     private func specialNames(
         _ role: Role, _ id: [UInt8], _ entries: [BackupEntry]
     ) -> [[UInt8]: Role] {
@@ -413,7 +418,8 @@ public final class BackupWalk: Sendable {
         return Dictionary(uniqueKeysWithValues: wanted.map { (stored($0.0), $0.1) })
     }
 
-    /// The volume is one app's home: its top has the three directories that every home on iOS has.
+    /// Whether the volume is one app's home: its top has the three directories of every home on
+    /// iOS.
     private func isHome(_ entries: [BackupEntry], _ stored: (String) -> [UInt8]) -> Bool {
         let directories = Set(entries.filter { $0.kind == .directory }.map(\.name))
         return ["Documents", "Library", "tmp"].allSatisfy { directories.contains(stored($0)) }
@@ -421,7 +427,7 @@ public final class BackupWalk: Sendable {
 }
 
 extension [UInt8] {
-    /// A path of one more component.
+    /// Returns the path with one more component.
     func appending(component: [UInt8]) -> [UInt8] {
         isEmpty ? component : self + [UInt8(ascii: "/")] + component
     }

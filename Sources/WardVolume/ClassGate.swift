@@ -1,28 +1,28 @@
 import Synchronization
 import WardFormat
 
-/// Whether content of a class may be touched now. Every content operation passes it.
+/// Says whether content of a class may be touched now. Every content operation passes the gate.
 ///
-/// A thread enters with its `WorkerContext`'s content lock held and leaves by releasing it; whoever
-/// changes the gate then takes each context's lock once (`Volume.drain`), and knows that no request
-/// that saw the old state is under way.
+/// A thread enters with its `WorkerContext`'s content lock held and leaves by releasing it. A
+/// thread that changes the gate then takes each context's lock once (`Volume.drain`). After that no
+/// request that saw the old state is under way.
 final class ClassGate: Sendable {
     enum State: UInt8 {
         /// Everything passes.
         case open = 0
-        /// Locked, and the kernel is writing mapped pages back: only that passes.
+        /// Locked, and the kernel is writing mapped pages back: only these writes pass.
         case closing = 1
         /// Nothing passes.
         case closed = 2
-        /// Class B while locked: files whose key is in memory, and new ones; nothing that would
-        /// have to be opened.
+        /// Class B while locked: files whose key is in memory and new files pass. A file whose key
+        /// would have to be unwrapped does not.
         case openFilesOnly = 3
     }
 
     /// One byte per class, by raw value.
     private let states = Atomic<UInt64>(0)
 
-    /// Opens with every class closed but D's, which the keyring opens by itself.
+    /// All classes outside of `open` begin closed, class B with open files only.
     init(open: ProtectionClassSet) {
         for protectionClass in ProtectionClass.allCases {
             set(
@@ -40,11 +40,11 @@ final class ClassGate: Sendable {
                 truncatingIfNeeded: states.load(ordering: .sequentiallyConsistent) &>> shift))!
     }
 
-    /// Whether everything passes, whatever the class.
+    /// Whether everything passes, for every class.
     @inline(__always)
     var isOpenForAll: Bool { states.load(ordering: .acquiring) == 0 }
 
-    /// Classes of which everything passes.
+    /// The classes for which everything passes.
     var open: ProtectionClassSet {
         ProtectionClass.allCases.reduce(into: []) { open, protectionClass in
             if state(of: protectionClass) == .open { open.insert(.init(protectionClass)) }

@@ -3,8 +3,8 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// A backing store that can be told to be full, for tests: as on a disk without room, what is there
-/// can be overwritten, and what needs room fails with ENOSPC.
+/// A backing store that tests can make full. As on a disk without room, bytes that are there can be
+/// overwritten, and calls that need room fail with ENOSPC.
 public final class FillableStorage: PosixStorage, @unchecked Sendable {
     private let full = Atomic(false)
 
@@ -20,7 +20,7 @@ public final class FillableStorage: PosixStorage, @unchecked Sendable {
         _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, mode: mode_t
     ) throws(Errno) -> Int32 {
         let isNew = flags & O_CREAT != 0 && (try? fstatat(directory, path)) == nil
-        // __O_TMPFILE, without the O_DIRECTORY that O_TMPFILE includes.
+        // `__O_TMPFILE`, without the `O_DIRECTORY` that `O_TMPFILE` includes.
         if isNew || flags & 0o20_000_000 != 0 { try needRoom() }
         return try super.openat(directory, path, flags, mode: mode)
     }

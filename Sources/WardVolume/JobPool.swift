@@ -1,9 +1,8 @@
 import Synchronization
 import WardSystem
 
-/// Runs jobs on a few threads of its own, each on the first that is free, and drops those that come
-/// while too many wait: for what is of use, and need not be done. A job that hangs takes its thread
-/// with it and holds up no other.
+/// Runs optional jobs on a few threads of its own, each on the first thread that is free. It drops
+/// a job while too many wait. A job that hangs keeps its thread, and holds up no other.
 ///
 /// Concurrency: any thread.
 final class JobPool: Sendable {
@@ -15,13 +14,13 @@ final class JobPool: Sendable {
         var idle: [Int]
     }
 
-    /// Of each thread: what is of use and no more must not take the memory of what is needed.
+    /// Stack of each thread. Optional jobs must not take memory that required work needs.
     private static let stackBytes = 256 << 10
     private let queues: [BackgroundQueue]
     private let mostWaiting: Int
     private let state: Mutex<State>
 
-    /// `name`: at most 15 bytes, what `ps -L` shows.
+    /// `name`: at most 15 bytes, shown by `ps -L`.
     init(name: String, threads: Int, mostWaiting: Int) {
         queues = (0..<threads).map { _ in
             BackgroundQueue(name: name, stackBytes: JobPool.stackBytes)
@@ -30,7 +29,7 @@ final class JobPool: Sendable {
         state = Mutex(State(idle: Array(0..<threads)))
     }
 
-    /// False where the job was dropped.
+    /// Queues a job; false where it was dropped.
     func run(_ job: @escaping Job) -> Bool {
         let (isTaken, thread): (Bool, Int?) = state.withLock { state in
             guard state.waiting.count < mostWaiting else { return (false, nil) }
@@ -40,7 +39,7 @@ final class JobPool: Sendable {
         if let thread {
             queues[thread].run { [self] in work(thread) }
         } else {
-            // None may have been free because none could be started.
+            // Perhaps no thread was free because none could be started.
             for queue in queues { queue.retry() }
         }
         return isTaken
@@ -60,7 +59,7 @@ final class JobPool: Sendable {
         }
     }
 
-    /// Waits until no job is left, and none runs. For tests.
+    /// Waits until no job waits or runs. For tests.
     func drain() {
         repeat {
             for queue in queues { queue.drain() }

@@ -1,8 +1,8 @@
-/// The directories in which programs waited for the disk lately, and what of each is fetched
-/// (decision 0070).
+/// The directories in which programs recently waited for the disk, and the entries of each that
+/// were fetched (decision 0070).
 ///
-/// A value. What it no longer knows it holds until `takeDropped`: descriptors are closed with that,
-/// which is no business of whoever holds the lock around it.
+/// A value. Dropped entries hold their descriptors until `takeDropped`: closing is a system call,
+/// and is done without the lock around this value.
 struct KnownDirectories {
     struct Place: Equatable {
         var directory: UInt64
@@ -14,10 +14,11 @@ struct KnownDirectories {
         let directory: StoreDescriptor
     }
 
-    /// What is to be done for a use.
+    /// The caller's next step after a use.
     enum Wish {
         case nothing
-        /// The directory is to be listed: `adopt`, or `forget` where that can't be.
+        /// The caller has to list the directory and call `adopt`, or `forget` where it can't be
+        /// listed.
         case listing
         case entries([ReadAheadPlan.Entry], in: StoreDescriptor)
     }
@@ -26,16 +27,16 @@ struct KnownDirectories {
         fileprivate let place: Place
         fileprivate var listing: Listing?
         fileprivate var lastUse: UInt64
-        /// What was used before the listing was there: the last two.
+        /// The last two inodes that were used before the listing was there.
         fileprivate var used: [UInt64]
-        /// Of directories: the one in which somebody waited for a file, and whether that happened
-        /// in another one, too.
+        /// Kind `directories`: the subdirectory in which a program last waited for a file, and
+        /// whether that happened in several.
         fileprivate var readDirectory: UInt64?
         fileprivate var readsFiles = false
     }
 
     private var known: [Known] = []
-    /// Who waited, and nothing is known of its directory yet.
+    /// Uses that waited in directories that are not known yet.
     private var waited: [(place: Place, inode: UInt64, time: UInt64)] = []
     private var dropped: [Known] = []
 
@@ -43,7 +44,7 @@ struct KnownDirectories {
 
     func contains(_ place: Place) -> Bool { index(of: place) != nil }
 
-    /// Of directories: whether programs read the files in them, too.
+    /// Kind `directories`: whether programs also read the files in the subdirectories.
     func readsFiles(in place: Place) -> Bool {
         index(of: place).map { known[$0].readsFiles } ?? false
     }
@@ -52,8 +53,8 @@ struct KnownDirectories {
 
     // MARK: Uses
 
-    /// An entry of the directory was used; `isCold`: it waited for the disk. `parent`: of the
-    /// directory; nil for the root.
+    /// Notes the use of an entry. `isCold`: the use waited for the disk. `parent`: the directory's
+    /// parent; nil for the root.
     mutating func use(
         _ inode: UInt64, of place: Place, below parent: UInt64?, isCold: Bool, at time: UInt64
     ) -> Wish {
@@ -90,8 +91,8 @@ struct KnownDirectories {
         return .listing
     }
 
-    /// Somebody waited for a file: the next directories beside this one may be wanted with their
-    /// files.
+    /// Notes that a program waited for a file of `directory`. If that happens in several, the next
+    /// subdirectories may be fetched with their files.
     private mutating func noteFile(in directory: UInt64, below parent: UInt64) {
         guard let index = index(of: Place(directory: parent, kind: .directories)) else { return }
         if let other = known[index].readDirectory, other != directory {
@@ -100,13 +101,13 @@ struct KnownDirectories {
         known[index].readDirectory = directory
     }
 
-    /// In what order the entries of a directory are used.
+    /// The order in which programs use the directory's entries.
     func order(of place: Place) -> ReadAheadPlan.Order {
         index(of: place).flatMap { known[$0].listing?.plan.order } ?? .inodes
     }
 
-    /// A directory that somebody waited in was listed. Returns what to fetch first: nothing where
-    /// it is known no more, or another one was faster.
+    /// Takes the listing of a directory in which programs waited. Returns the entries to fetch
+    /// first: none where the directory is not known any more, or another thread was faster.
     mutating func adopt(_ listing: Listing, of place: Place) -> [ReadAheadPlan.Entry] {
         guard let index = index(of: place), known[index].listing == nil else { return [] }
         var listing = listing
@@ -117,8 +118,8 @@ struct KnownDirectories {
         return first
     }
 
-    /// A directory was listed that somebody will come to. Returns what to fetch first: nothing
-    /// where it is known.
+    /// Takes the listing of a directory that programs will probably come to. Returns the entries to
+    /// fetch first: none where the directory is known.
     mutating func expect(
         _ listing: Listing, of place: Place, at time: UInt64
     ) -> [ReadAheadPlan.Entry] {
@@ -130,7 +131,7 @@ struct KnownDirectories {
         return first
     }
 
-    /// What was fetched of it was in memory already.
+    /// Ends fetching in a directory: its entries were in memory already.
     mutating func stop(_ place: Place) {
         if let index = index(of: place) { known[index].listing?.plan.stop() }
     }
@@ -156,7 +157,7 @@ struct KnownDirectories {
         known.removeAll(where: isMeant)
     }
 
-    /// Those that were not used for the longest time go, until the rest is not too much.
+    /// Drops the directories with the oldest uses until the rest is within the limits.
     private mutating func shrink(keeping place: Place) {
         while known.count > TreeReadAhead.mostPlans
             || known.reduce(0, { $0 + ($1.listing?.plan.entries.count ?? 0) })

@@ -1,7 +1,6 @@
 import Glibc
 
-/// A readers-writer lock at a stable address, pthread_rwlock_init(3): one per open file, so that
-/// readers share.
+/// A readers-writer lock at a stable address, pthread_rwlock_init(3). Readers of a file share it.
 final class ReadWriteLock: @unchecked Sendable {
     private let lock: UnsafeMutablePointer<pthread_rwlock_t>
 

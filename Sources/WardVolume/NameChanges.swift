@@ -1,9 +1,9 @@
 import Synchronization
 import WardSystem
 
-/// Removals and moves of names by programs that are under way. Between the store's name and what
-/// nodes know of it there is a moment, longer on a machine with much to do: who met it, waits for
-/// its end or looks again.
+/// Counts the removals and moves of names that are under way. Such a change reaches the backing
+/// store first and the nodes a little later. A thread that met a name in between waits for the end
+/// of the change, or looks again.
 final class NameChanges: Sendable {
     private let begun = Atomic<UInt64>(0)
     private let ended = Atomic<UInt64>(0)
@@ -16,24 +16,24 @@ final class NameChanges: Sendable {
             != begun.load(ordering: .sequentiallyConsistent)
     }
 
-    /// For `isQuiet(since:)`; nil while some are under way.
+    /// The state for `isQuiet(since:)`; nil while a change is under way.
     var quietState: UInt64? {
         let state = begun.load(ordering: .sequentiallyConsistent)
         return ended.load(ordering: .sequentiallyConsistent) == state ? state : nil
     }
 
-    /// None was under way then, and none has begun since.
+    /// Whether no change was under way at `state`, and none has begun since.
     func isQuiet(since state: UInt64?) -> Bool {
         state == begun.load(ordering: .sequentiallyConsistent)
     }
 }
 
-/// A descriptor of a file or directory that has no name any more, for whoever found it by the one
-/// it had.
+/// The descriptor of a file or directory without a name, for programs that found it by its last
+/// name.
 final class KeptDescriptor: Sendable {
     private let descriptor: StoreDescriptor
     var rawValue: Int32 { descriptor.rawValue }
-    /// In which it had that name.
+    /// The directory of the last name.
     let directory: DirectoryState
 
     init(_ descriptor: StoreDescriptor, in directory: DirectoryState) {
@@ -42,10 +42,10 @@ final class KeptDescriptor: Sendable {
     }
 }
 
-/// Files and directories that got another name while somebody walks through all of them, and may so
-/// miss them.
+/// Files and directories that got another name during a walk through the volume. The walk may have
+/// missed them.
 final class MovedNodes: Sendable {
-    /// Beyond these the walk has to begin anew.
+    /// With more moved nodes the walk has to begin anew.
     private static let mostNodes = 100_000
 
     private struct State {
@@ -55,19 +55,20 @@ final class MovedNodes: Sendable {
     }
 
     private let state = Mutex(State())
-    /// So that nobody takes the mutex while nobody walks.
+    /// Spares `note` the mutex while no walk is under way.
     private let isWatched = Atomic(false)
     private let isWaiting = Atomic(false)
     private let moves = Atomic<UInt64>(0)
 
-    /// How many moves there were.
+    /// The number of moves so far.
     var count: UInt64 { moves.load(ordering: .sequentiallyConsistent) }
 
-    /// Whether `take` would give some, or say that some were missed.
+    /// Whether `take` would return nodes, or nil.
     var areWaiting: Bool { isWaiting.load(ordering: .relaxed) }
 
-    /// After the store has done it; nil where no node knows it. `retain` is called where it is
-    /// kept. `isCounted`: false for the one who asks for `count`.
+    /// Notes a move, after the backing store has done it. `node`: nil where no node knows the file.
+    /// Calls `retain` on a node that it keeps. `isCounted`: false for the check, which watches
+    /// `count` for moves of others.
     func note(_ node: Node?, isCounted: Bool = true, retain: (Node) -> Void) {
         if isCounted { moves.add(1, ordering: .sequentiallyConsistent) }
         guard isWatched.load(ordering: .sequentiallyConsistent) else { return }
@@ -84,20 +85,20 @@ final class MovedNodes: Sendable {
         }
     }
 
-    /// It has no name any more. `release` is called where it was kept.
+    /// Drops a node that has lost its last name. Calls `release` on a node that was kept.
     func drop(_ node: Node, release: (Node) -> Void) {
         guard isWatched.load(ordering: .sequentiallyConsistent) else { return }
         let kept = state.withLock { $0.nodes.removeValue(forKey: ObjectIdentifier(node)) }
         if let kept { release(kept) }
     }
 
-    /// Before the walk lists anything.
+    /// Begins noting moves. Called before the walk lists anything.
     func watch() {
         state.withLock { $0.isWatched = true }
         isWatched.store(true, ordering: .sequentiallyConsistent)
     }
 
-    /// Those that were noted since, each retained once; nil where some could not be.
+    /// Returns the nodes that moved since, each retained once; nil where some could not be noted.
     func take() -> [Node]? {
         state.withLock { state in
             isWaiting.store(false, ordering: .relaxed)
@@ -107,7 +108,7 @@ final class MovedNodes: Sendable {
         }
     }
 
-    /// The rest, each retained once.
+    /// Ends noting. Returns the remaining nodes, each retained once.
     func unwatch() -> [Node] {
         isWatched.store(false, ordering: .sequentiallyConsistent)
         return state.withLock { state in

@@ -3,20 +3,20 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// Names on disk: base64url of the AES-256-GCM-SIV of the name under the names key, associated data
-/// the directory's ID, nonce zero (so that a name has one encryption per directory, which look-up
-/// needs).
+/// Names in the backing store: base64url of the AES-256-GCM-SIV of the name under the names key.
+/// The associated data is the directory's ID. The nonce is zero: a name has one encryption per
+/// directory, which look-up needs.
 ///
-/// Longer than the backing file system takes (over 175 bytes of plaintext), the name on disk is `~`
-/// ‖ base64url of the ciphertext's SHA-256, and a symbolic link `.n` ‖ the same 43 characters holds
-/// the whole ciphertext as its target.
+/// A name of more than 175 bytes of plaintext would be too long for the backing file system. Its
+/// stored name is `~` ‖ base64url of the ciphertext's SHA-256. A symbolic link `.n` ‖ the same 43
+/// characters holds the whole ciphertext as its target.
 extension Volume {
     /// Longest plaintext name whose encryption fits in 255 bytes.
     static let longestShortName = 175
     static let longNamePrefix = UInt8(ascii: "~")
 
     /// Writes the stored name, zero-terminated, to `out` (512 bytes). True where the name is a long
-    /// one.
+    /// one. Throws `ENAMETOOLONG` above 255 bytes, `EINVAL` for none.
     @discardableResult
     func encryptName(
         _ name: UnsafeRawBufferPointer, in directoryID: [UInt8], to out: UnsafeMutablePointer<CChar>
@@ -50,13 +50,13 @@ extension Volume {
         _ body: (UnsafeRawBufferPointer) -> R
     ) -> R { keys.withSealedName(name, directoryID, body) }
 
-    /// The plaintext of a stored name (short form, or the target of a long name's link): nil where
-    /// it is not ours.
+    /// Returns the plaintext of a stored name (a short name, or the target of a long name's link).
+    /// Nil where the name is not ward's.
     func decryptName(_ stored: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> [UInt8]? {
         keys.decryptName(stored, in: directoryID)
     }
 
-    /// Whether a stored name is that of a file of ours: it decrypts, or has the form of a long one.
+    /// Whether a stored name belongs to the volume: it decrypts, or has the form of a long name.
     func isOurs(_ stored: [UInt8], in state: DirectoryState) -> Bool {
         if stored.first == Volume.longNamePrefix { return stored.count == 44 }
         return stored.withUnsafeBytes { decryptName($0, in: state.id) } != nil
@@ -72,8 +72,8 @@ extension Volume {
         return name
     }
 
-    /// The ciphertext of a long name, read from its link and checked against the hash in the stored
-    /// name.
+    /// Returns the target of a long name's link: base64url of the ciphertext. Nil where the
+    /// ciphertext's hash is not that in the stored name.
     func readLongName(_ directory: Int32, _ stored: UnsafePointer<CChar>) throws(Errno) -> [UInt8]?
     {
         guard strlen(stored) == 44 else { return nil }
@@ -118,8 +118,8 @@ extension VolumeKeys {
         }
     }
 
-    /// The plaintext of a stored name (short form, or the target of a long name's link): nil where
-    /// it is not ours.
+    /// Returns the plaintext of a stored name (a short name, or the target of a long name's link).
+    /// Nil where the name is not ward's.
     func decryptName(_ stored: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> [UInt8]? {
         let sealedCount = Base64URL.decodedCount(stored.count)
         guard sealedCount > 16, sealedCount <= 255 + 16 else { return nil }

@@ -19,29 +19,29 @@ extension NodeLink {
     }
 }
 
-/// A file, directory or anything else that the kernel or an open handle knows.
+/// A file, directory or other inode that the kernel or an open handle knows.
 ///
-/// Kept alive by the node table while the kernel has look-ups on it, by its handles, and by its
-/// children (which hold their parent). The node's address is its identity towards the kernel.
+/// The node table keeps it alive while the kernel has look-ups on it. Its handles keep it alive
+/// too, and so do its children, which hold their parent. The kernel knows a node by its address.
 final class Node: @unchecked Sendable {
     let inode: UInt64
     /// `S_IFMT` part of the mode.
     let type: mode_t
     let generation: UInt64
 
-    /// Look-ups the kernel holds. Guarded by the table's shard.
+    /// Look-ups that the kernel holds. Guarded by the table's shard.
     var lookups: UInt64 = 0
     /// Guards `firstLink`, `moreLinks`, `directory` and the reference in `file`.
     private let guardLock = TryableLock()
     private var firstLink: NodeLink?
     private var moreLinks: [NodeLink] = []
     private var directoryState: DirectoryState?
-    /// The class as last read from or written to disk; 0 for unknown.
+    /// The class as last read from or written to the backing store; 0 for unknown.
     private let classCache = Atomic<UInt8>(0)
-    /// Content may be in the kernel's page cache since the last eviction.
+    /// Content may have entered the kernel's page cache since the last eviction.
     let hasCachedPages = Atomic<Bool>(false)
     private let refusedClassValue = Atomic<UInt8>(0)
-    /// A stronger class than the file has, which was asked for when it had content, and refused.
+    /// The stronger class that a program asked for while the file had content, and did not get.
     /// Needs no lock.
     var refusedClass: ProtectionClass? {
         get { ProtectionClass(rawValue: refusedClassValue.load(ordering: .relaxed)) }
@@ -49,21 +49,22 @@ final class Node: @unchecked Sendable {
     }
     /// Pages of refused writes are about to be dropped (`Volume.dropRefused`).
     let isDroppingRefused = Atomic<Bool>(false)
-    /// Counts names made, and how far their directories were synced. Not a flag: who finds it
-    /// cleared by a sync that is under way would promise what is not on disk yet.
+    /// The number of names made, and the number of these whose directories were synced. A flag
+    /// would not do: a sync that is under way would clear it for a name that it does not cover.
     private let namesMade = Atomic<UInt32>(0)
     private let namesSynced = Atomic<UInt32>(0)
     private let unreadableName = Atomic<Bool>(false)
-    /// Of a directory: a listing had to leave a name out. What the kernel keeps of one, and
-    /// completes with another, would be without it and without an error. Stays until the kernel
-    /// forgets the directory. Needs no lock.
+    /// Directories: a listing had to leave a name out. The kernel must keep no part of it:
+    /// completed with a part of another listing, it would lack that name without an error. Stays
+    /// until the kernel forgets the directory. Needs no lock.
     var hasUnreadableName: Bool {
         get { unreadableName.load(ordering: .acquiring) }
         set { unreadableName.store(newValue, ordering: .releasing) }
     }
     private let freshness = Atomic<Bool>(false)
-    /// Made by us, without an ACL to inherit, and given neither ACL nor capabilities since: the
-    /// kernel asks for both at the first write and the first chmod. Needs no lock.
+    /// This mount made the file without an ACL to inherit, and it has got neither ACL nor
+    /// capabilities since. The kernel asks for both at the first write and the first chmod. Needs
+    /// no lock.
     var isFresh: Bool {
         get { freshness.load(ordering: .relaxed) }
         set { freshness.store(newValue, ordering: .relaxed) }
@@ -72,15 +73,15 @@ final class Node: @unchecked Sendable {
     private let severalNames = Atomic<Bool>(false)
     private let superseded = Atomic<Bool>(false)
 
-    /// Held while a file is being opened or closed for the last time: `file` changes only under it.
+    /// Held while a file is opened, or closed for the last time: `file` changes only under it.
     let openLock = TryableLock()
-    /// It does not open, and a check looks for what of it can be read. Guarded by `openLock`.
+    /// The file does not open, and a check salvages what it can of it. Guarded by `openLock`.
     var isSalvaged = false
     private var openFile: OpenFile?
     private var keptDescriptor: KeptDescriptor?
-    /// The descriptor of a file whose last name was replaced while the kernel may be about to open
-    /// it, or of a directory that was removed or replaced, which programs may have open or be in.
-    /// It is closed when the kernel forgets the node.
+    /// The descriptor of a file or directory without a name, closed when the kernel forgets the
+    /// node. Such a file's last name was replaced while the kernel may be about to open it. Such a
+    /// directory was removed or replaced; programs may have it open or be in it.
     var kept: KeptDescriptor? {
         get {
             guardLock.lockNow()
@@ -95,8 +96,8 @@ final class Node: @unchecked Sendable {
             withExtendedLifetime(old) {}
         }
     }
-    /// Set while a handle is open. May be read by anybody: `stat` by name meets the last close all
-    /// the time, and the guard sees to it that what is read is still there to be retained.
+    /// The open file, while it has handles. Any thread may read this: `guardLock` keeps the object
+    /// alive until the reader has retained it. A `stat` by name often meets the last close.
     var file: OpenFile? {
         get {
             guardLock.lockNow()
@@ -132,7 +133,7 @@ final class Node: @unchecked Sendable {
 
     // MARK: Names
 
-    /// A name by which the node can be reached now; nil where it was unlinked.
+    /// A name by which the node can be reached now; nil where all names were removed.
     var link: NodeLink? {
         guardLock.lockNow()
         defer { guardLock.unlock() }
@@ -151,7 +152,7 @@ final class Node: @unchecked Sendable {
         if let first = firstLink {
             if first.parent === parent, Node.same(first.name, name) { return }
             if isDirectory {
-                // A directory has one name: it was moved behind our back.
+                // A directory has one name: another program moved it in the backing store.
                 firstLink = NodeLink(parent: parent, name)
                 return
             }
@@ -164,14 +165,14 @@ final class Node: @unchecked Sendable {
         }
     }
 
-    /// For a node that may be known by a name already, which stays the only one then.
+    /// Adds a name unless the node has one.
     func addFirstLink(_ parent: Node, _ name: UnsafePointer<CChar>) {
         guardLock.lockNow()
         defer { guardLock.unlock() }
         if firstLink == nil { firstLink = NodeLink(parent: parent, name) }
     }
 
-    /// Forgets a name that proved to be nobody's, where there is another one.
+    /// Forgets a name that proved to be wrong, if the node has another one.
     func forgetLink(_ link: NodeLink) {
         guardLock.lockNow()
         defer { guardLock.unlock() }
@@ -181,7 +182,7 @@ final class Node: @unchecked Sendable {
         firstLink = moreLinks.removeFirst()
     }
 
-    /// Forgets a name. True where none is left.
+    /// Forgets a name. True where no name is left.
     @discardableResult
     func removeLink(_ parent: Node, _ name: UnsafePointer<CChar>) -> Bool {
         guardLock.lockNow()
@@ -200,7 +201,7 @@ final class Node: @unchecked Sendable {
 
     func noteUnsyncedName() { namesMade.wrappingAdd(1, ordering: .releasing) }
 
-    /// What to give to `noteNamesSynced` afterwards; nil where there is nothing to sync.
+    /// The value for `noteNamesSynced` after a sync; nil where all names are synced.
     var unsyncedNames: UInt32? {
         let made = namesMade.load(ordering: .acquiring)
         return made == namesSynced.load(ordering: .acquiring) ? nil : made
@@ -208,20 +209,20 @@ final class Node: @unchecked Sendable {
 
     func noteNamesSynced(_ made: UInt32) { namesSynced.store(made, ordering: .releasing) }
 
-    /// Of a directory: the epoch in which the kernel last forgot a node below it whose names were
-    /// not synced. Who comes back to that name knows nothing of it.
+    /// Directories: the epoch in which the kernel last forgot a node below with unsynced names. A
+    /// node that is found again by such a name does not know that the name is unsynced.
     var forgottenEpoch: UInt32 {
         get { forgottenEpochValue.load(ordering: .acquiring) }
         set { forgottenEpochValue.store(newValue, ordering: .releasing) }
     }
 
-    /// Its inode has another node: this one is of a file that is gone, or was made by who walked
-    /// through the store and met the name of a file that a program was making. It knows nothing of
-    /// what is done to the file, and must change nothing of it.
+    /// Another node has this inode number. This node's file is gone, or a walk through the backing
+    /// store met the file's name while a program was making it. This node knows nothing of later
+    /// changes to the file, and must change nothing in it.
     var isSuperseded: Bool { superseded.load(ordering: .acquiring) }
     func supersede() { superseded.store(true, ordering: .releasing) }
 
-    /// It was seen with several names: some may be such that nobody looked up.
+    /// The file was seen with several names; some of them may never have been looked up.
     var hasSeveralNames: Bool { severalNames.load(ordering: .relaxed) }
 
     func noteSeveralNames() {
@@ -252,8 +253,8 @@ final class Node: @unchecked Sendable {
 }
 
 extension Node {
-    /// The state that others see too: of two threads that read the record at once, the first one's
-    /// counts.
+    /// Takes the state unless there is one, and returns the one that counts: of two threads that
+    /// read the record, the first wins.
     func adopt(_ state: DirectoryState) -> DirectoryState {
         guardLock.lockNow()
         defer { guardLock.unlock() }
@@ -263,8 +264,7 @@ extension Node {
     }
 }
 
-/// What is known of a directory: its record, and a descriptor of the backing directory while there
-/// is room for one.
+/// The record of a directory, and a descriptor of the backing directory while there is room for it.
 final class DirectoryState: Sendable {
     let id: [UInt8]
     private let classValue: Atomic<UInt8>
@@ -276,45 +276,46 @@ final class DirectoryState: Sendable {
         mark = Atomic(record.isSynchronised)
     }
 
-    /// Held while the record is written anew: it carries the class and the mark.
+    /// Held while the record, with the class and the mark, is written anew.
     let recordLock = TryableLock()
     private let recordUnsynced = Atomic(false)
-    /// The record was written anew, and may not be durable. Guarded by `recordLock`.
+    /// The record was written anew and may not be durable. Guarded by `recordLock`.
     var isRecordUnsynced: Bool {
         get { recordUnsynced.load(ordering: .relaxed) }
         set { recordUnsynced.store(newValue, ordering: .relaxed) }
     }
     private let mark: Atomic<Bool>
-    /// Marked as synchronised by itself. Sequentially consistent:
+    /// The directory itself is marked as synchronised. Sequentially consistent:
     /// `WorkerContext.beginClassDecision` says why.
     var isMarked: Bool {
         get { mark.load(ordering: .sequentiallyConsistent) }
         set { mark.store(newValue, ordering: .sequentiallyConsistent) }
     }
 
-    /// What the record says that new files in it get; `Volume.classOfNewFiles` is what they get.
+    /// The class of new files according to the record. `Volume.classOfNewFiles` is the class that
+    /// they get.
     var protectionClass: ProtectionClass {
         get { ProtectionClass(rawValue: classValue.load(ordering: .relaxed))! }
         set { classValue.store(newValue.rawValue, ordering: .relaxed) }
     }
 
     private let nextClassValue = Atomic<UInt8>(0)
-    /// What the record is about to say; nil while nobody changes it. Who makes a file here, or
-    /// moves one here, looks at it after `WorkerContext.beginClassDecision`.
+    /// The class that the record is about to name; nil while no thread changes it. A thread that
+    /// makes a file here, or moves one here, reads it after `WorkerContext.beginClassDecision`.
     var nextClass: ProtectionClass? {
         get { ProtectionClass(rawValue: nextClassValue.load(ordering: .sequentiallyConsistent)) }
         set { nextClassValue.store(newValue?.rawValue ?? 0, ordering: .sequentiallyConsistent) }
     }
 
-    /// Whether an empty file of this class can do without a header here: it has the directory's,
-    /// now and after the change that may be under way.
+    /// Whether an empty file of this class needs no header here. The directory has that class, now
+    /// and after a change that may be under way.
     func gives(_ protectionClass: ProtectionClass) -> Bool {
         let next = nextClass
         return self.protectionClass == protectionClass && (next == nil || next == protectionClass)
     }
 
     private let defaultACL = Atomic<UInt16>(0)
-    /// The permissions that new files inherit; nil while that was not asked.
+    /// The permissions that new files inherit; nil until they were asked for.
     var inheritedPermissions: InheritedPermissions? {
         get { InheritedPermissions(rawValue: defaultACL.load(ordering: .relaxed)) }
         set { defaultACL.store(newValue?.rawValue ?? 0, ordering: .relaxed) }
@@ -323,7 +324,7 @@ final class DirectoryState: Sendable {
     var openDescriptor: StoreDescriptor? { descriptor.withLock { $0 } }
 
     func setDescriptor(_ new: StoreDescriptor?) {
-        // The old one leaves the lock before it is freed: closing is a system call.
+        // The old descriptor is freed outside of the lock: closing is a system call.
         let old = descriptor.withLock { current -> StoreDescriptor? in
             let old = current
             current = new
@@ -333,9 +334,9 @@ final class DirectoryState: Sendable {
     }
 }
 
-/// The permissions that files made in a directory inherit of its default ACL, acl(5).
+/// The permissions that new files inherit from a directory's default ACL, acl(5).
 struct InheritedPermissions: Equatable {
-    /// 0 is none of them.
+    /// Never 0, which stands for "not known" where the value is stored.
     let rawValue: UInt16
     private static let isKnown: UInt16 = 0x8000
     private static let isInherited: UInt16 = 0x4000
@@ -348,21 +349,21 @@ struct InheritedPermissions: Equatable {
     /// There is no default ACL.
     static let none = InheritedPermissions(rawValue: isKnown)!
 
-    /// The most that a new file gets: the owner's entry, the mask's or else the group's, the
-    /// others'; 0777.
+    /// The most permissions that a new file gets: the owner's entry, the mask's or else the
+    /// group's, the others'; 0777.
     init(most: mode_t) {
         rawValue =
             InheritedPermissions.isKnown | InheritedPermissions.isInherited | UInt16(most & 0o777)
     }
 
-    /// Nil where nothing is inherited, and the umask counts.
+    /// Nil where nothing is inherited, and the umask applies.
     var most: mode_t? {
         rawValue & InheritedPermissions.isInherited == 0 ? nil : mode_t(rawValue & 0o777)
     }
 }
 
 struct WeakDirectory: @unchecked Sendable {
-    // Sendable: a weak reference that is only ever read.
+    // Sendable: the weak reference is only read.
     private(set) weak var state: DirectoryState?
     init(_ state: DirectoryState) { self.state = state }
 }
@@ -392,8 +393,8 @@ final class NodeTable: Sendable {
 
     var nextGeneration: UInt64 { generations.wrappingAdd(1, ordering: .relaxed).newValue }
 
-    /// The node of an inode, made where there is none (or one of another type: the number was
-    /// reused), with one look-up more.
+    /// Returns the node of an inode, with one look-up more. Makes it where there is none, or one of
+    /// another type: the inode number was reused.
     func retain(inode: UInt64, type: mode_t) -> Node {
         box(inode).lock.withLock { shard in
             if let node = shard.nodes[inode], node.type == type {
@@ -403,14 +404,14 @@ final class NodeTable: Sendable {
             let node = Node(inode: inode, type: type, generation: nextGeneration)
             node.lookups = 1
             shard.nodes[inode] = node
-            // The kernel holds it by its address: a node outlives its place in the table as long as
-            // look-ups remain.
+            // The kernel holds the node by its address: while look-ups remain, the node stays alive
+            // without its place in the table.
             _ = Unmanaged.passRetained(node)
             return node
         }
     }
 
-    /// One look-up more of a node that is known; puts it back where it had lost its last name.
+    /// Adds a look-up to a known node. Puts the node back where it had lost its last name.
     func retain(_ node: Node) {
         box(node.inode).lock.withLock { shard in
             if node.lookups == 0 { _ = Unmanaged.passRetained(node) }
@@ -419,12 +420,12 @@ final class NodeTable: Sendable {
         }
     }
 
-    /// The node of an inode, without another look-up.
+    /// Returns the node of an inode, without another look-up.
     func find(inode: UInt64) -> Node? {
         box(inode).lock.withLock { $0.nodes[inode] }
     }
 
-    /// Takes `count` look-ups back; with the last one the node leaves the table.
+    /// Takes `count` look-ups back. With the last one the node leaves the table.
     func release(_ node: Node, lookups count: UInt64) {
         let isGone = box(node.inode).lock.withLock { shard in
             precondition(node.lookups >= count, "the kernel forgets what it looked up")
@@ -436,9 +437,9 @@ final class NodeTable: Sendable {
         if isGone { Unmanaged.passUnretained(node).release() }
     }
 
-    /// The node of a file that was just made, with one look-up and its open lock held: whoever
-    /// meets it in the table waits until it has its open file. Another one of that inode is
-    /// superseded.
+    /// Makes the node of a new file, with one look-up. Its open lock is held: a thread that meets
+    /// the node in the table waits until it has its open file. Supersedes another node of the
+    /// inode.
     func replace(inode: UInt64, type: mode_t) -> Node {
         let node = Node(inode: inode, type: type, generation: nextGeneration)
         node.lookups = 1
@@ -448,20 +449,21 @@ final class NodeTable: Sendable {
         return node
     }
 
-    /// Something new has this inode: a node of it is of something that is gone.
+    /// Supersedes the node of an inode number that belongs to a new file now.
     func supersede(inode: UInt64) {
         box(inode).lock.withLock { $0.nodes.removeValue(forKey: inode)?.supersede() }
     }
 
-    /// The inode was freed: its number may come back as another file. The node lives on by its
-    /// address.
+    /// Takes the node of a freed inode out of the table: the number may come back as another file.
+    /// The node lives on by its address.
     func detach(_ node: Node) {
         box(node.inode).lock.withLock { shard in
             if shard.nodes[node.inode] === node { shard.nodes[node.inode] = nil }
         }
     }
 
-    /// All nodes, at some moment, for which `isMeant` says so; it must not ask the table.
+    /// Returns the nodes for which `isMeant` is true, at some moment. `isMeant` must not call the
+    /// table.
     func all(where isMeant: @Sendable (Node) -> Bool) -> [Node] {
         shards.flatMap { box in box.lock.withLock { $0.nodes.values.filter(isMeant) } }
     }

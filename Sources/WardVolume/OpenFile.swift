@@ -5,11 +5,11 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// A regular file while it has handles: one backing descriptor, one key, one truth about its size,
-/// however many handles.
+/// A regular file while it has handles. All its handles share one backing descriptor, one key and
+/// one size.
 ///
-/// Guarded by `lock` (shared for reading content, exclusive for everything that changes it) unless
-/// a field says otherwise.
+/// Guarded by `lock`, unless a field says otherwise: shared for reading content, exclusive for
+/// every change.
 final class OpenFile: @unchecked Sendable {
     unowned let node: Node
     let lock = ReadWriteLock()
@@ -18,25 +18,25 @@ final class OpenFile: @unchecked Sendable {
     /// False where the backing file could only be opened for reading.
     let isWritable: Bool
 
-    /// What the file is or will be: changes under `lock` and the content lock, and is looked at by
-    /// the lock thread, which holds neither and looks again once it has had every content lock.
+    /// The class that the file has or will have. It changes under `lock` and the content lock. The
+    /// lock thread reads it with neither, and once more after it has had every content lock.
     var protectionClass: ProtectionClass {
         get { ProtectionClass(rawValue: classValue.load(ordering: .acquiring))! }
         set { classValue.store(newValue.rawValue, ordering: .releasing) }
     }
     private let classValue: Atomic<UInt8>
-    /// As on disk; nil where the file has no header yet.
+    /// The header as stored; nil where the file has none yet.
     var header: FileHeader?
-    /// The header's 256 bytes as on disk; empty where there is none.
+    /// The header's 256 bytes as stored; empty where there is none.
     var headerBytes: [UInt8] = []
-    /// Headers with the same key that page 0 may have on the disk: replaced and not synced since,
-    /// or about to be written.
+    /// Other headers with the same key that page 0 may have on the disk. They were replaced without
+    /// a sync since, or are about to be written.
     private var earlierHeaders: [[UInt8]] = []
-    /// How page 0's record began when the file was opened, while the key is that one: its nonce,
-    /// which no other has.
+    /// The first bytes of page 0's record when the file was opened, with a nonce that no other
+    /// record has. Zero once the file has a new key.
     private var openedRecord = SIMD4<UInt64>()
     private static let mostEarlierHeaders = 16
-    /// The directory it was created in.
+    /// The ID of the directory in which it was created.
     var directoryID: [UInt8]
 
     /// The file key while it is in memory. Guarded by `keyLock`.
@@ -51,107 +51,106 @@ final class OpenFile: @unchecked Sendable {
         set { sizeBytesValue.store(newValue, ordering: .releasing) }
     }
     private let sizeBytesValue = Atomic<Int>(0)
-    /// The last page was authenticated since the file was opened, or the file was made by us. An
-    /// open looks before it takes the lock.
+    /// The last page was authenticated since the file was opened, or this mount made the file. An
+    /// open reads this before it takes the lock.
     var isEndVerified: Bool {
         get { isEndVerifiedValue.load(ordering: .acquiring) }
         set { isEndVerifiedValue.store(newValue, ordering: .releasing) }
     }
     private let isEndVerifiedValue = Atomic<Bool>(false)
-    /// The last page is not as the format wants it (power cut, accepted): what to write first.
+    /// The last page differs from the format (after a power cut, accepted): the next write starts
+    /// with it.
     var needsMending = false
 
-    /// No finding in it is left to be excused by a doubtful epoch: it was made, emptied or mended
-    /// since.
+    /// No finding in the file may be excused by a doubtful epoch any more: it was made, emptied or
+    /// mended since.
     var isBeyondDoubt: Bool {
         get { isBeyondDoubtValue.load(ordering: .acquiring) }
         set { isBeyondDoubtValue.store(newValue, ordering: .releasing) }
     }
     private let isBeyondDoubtValue = Atomic<Bool>(false)
 
-    /// The backing file does not end with the last page: the size hint is there, or pages that a
-    /// failed call or a power cut left behind. It is cut before the size changes.
+    /// The backing file does not end with the last page. It has the size hint, or pages that a
+    /// failed call or a power cut left behind. They are cut off before the size changes.
     var hasHint = false
-    /// Pages that the file's next key does not open were cut off, or are about to be, and a power
-    /// cut may bring them back: the cut is made durable before the file gets a key.
+    /// Pages that the file's next key does not open were cut off, or are about to be. A power cut
+    /// may bring them back: the cut is made durable before the file gets a key.
     var hasUnsyncedCut = false
-    /// Page 0 was emptied in place, and on the disk may still be the one of before, with another
-    /// key: it is made durable before there are pages behind it, which nobody could read with that
-    /// one.
+    /// Page 0 was emptied in place. On the disk it may still be the old page, with another key,
+    /// which opens no later page. It is made durable before pages are written behind it.
     var hasUnsyncedKey = false
-    /// The page that the file ends with now may not be durable, because a sync failed: nothing
-    /// behind it is cut before one succeeds.
+    /// The file's present last page may not be durable: no page behind it is cut off before a sync
+    /// succeeds.
     var isEndUnsynced = false
-    /// Pages of before a cut are still behind the last one: by themselves they look like a growth
-    /// that was interrupted.
+    /// Pages from before a cut are still behind the last page. By themselves they look like an
+    /// interrupted growth.
     var hasUncutPages: Bool {
         get { uncutPages.load(ordering: .acquiring) }
         set { uncutPages.store(newValue, ordering: .releasing) }
     }
     private let uncutPages = Atomic<Bool>(false)
-    /// Of the volume's `syncFailures`, those after which the pages that say what the file is were
-    /// written again.
+    /// The volume's `syncFailures` when the file's first and last page were last written again.
     var mendedSyncFailures: UInt64 {
         get { mendedSyncFailuresValue.load(ordering: .acquiring) }
         set { mendedSyncFailuresValue.store(newValue, ordering: .releasing) }
     }
     private let mendedSyncFailuresValue = Atomic<UInt64>(0)
-    /// A cut may not be durable yet, which matters once the file is emptied and gets another key.
+    /// A cut may not be durable yet. This matters once the file is emptied and gets another key.
     var mayHaveUncommittedCut = false
-    /// The end of the file and the header's word that it is sparse are durable: a hole punched now
-    /// is never taken for a wiped page.
+    /// The end of the file is durable, and so is the header's flag that the file is sparse. A hole
+    /// punched now is never taken for a wiped page.
     var mayPunch = false
-    /// Content changed since the hint was right. A `stat` looks before it takes the lock.
+    /// The size hint is missing or wrong. A `stat` reads this before it takes the lock.
     var needsHint: Bool {
         get { needsHintValue.load(ordering: .acquiring) }
         set { needsHintValue.store(newValue, ordering: .releasing) }
     }
     private let needsHintValue = Atomic<Bool>(false)
-    /// The hint was put back once already for a `stat`; the next one waits for the last close.
+    /// The hint was already put back once for a `stat`; the next time is at the last close.
     var hintWasShown: Bool {
         get { hintWasShownValue.load(ordering: .acquiring) }
         set { hintWasShownValue.store(newValue, ordering: .releasing) }
     }
     private let hintWasShownValue = Atomic<Bool>(false)
-    /// When content last changed, nanoseconds of the store's coarse clock.
+    /// When content last changed, nanoseconds of the backing store's coarse clock.
     var lastChange: UInt64 = 0
-    /// A `stat` was answered since content last changed: nothing may move the times any more.
+    /// A `stat` was answered since content last changed: the times must not move any more.
     var timesWereShown: Bool {
         get { timesWereShownValue.load(ordering: .acquiring) }
         set { timesWereShownValue.store(newValue, ordering: .releasing) }
     }
     private let timesWereShownValue = Atomic<Bool>(false)
 
-    /// It was seen to be an SQLite database. Once true it stays. Needs no lock.
+    /// The file was seen to be an SQLite database. Never becomes false again. Needs no lock.
     var isKnownDatabase: Bool {
         get { isKnownDatabaseValue.load(ordering: .relaxed) }
         set { isKnownDatabaseValue.store(newValue, ordering: .relaxed) }
     }
     private let isKnownDatabaseValue = Atomic<Bool>(false)
-    /// Set-user-ID and set-group-ID bits that the kernel may have been told of. Needs no lock.
+    /// Set-user-ID and set-group-ID bits that the kernel may know of. Needs no lock.
     var setIDBits: mode_t {
         get { setIDBitsValue.load(ordering: .relaxed) }
         set { setIDBitsValue.store(newValue & (S_ISUID | S_ISGID), ordering: .relaxed) }
     }
 
-    /// Takes the bits of a backing file's `st_mode`. One that is marked does not tell them: both
-    /// are presumed until somebody looks (`dropPrivileges`).
+    /// Takes the bits from a backing file's `st_mode`. A marked mode does not show them: both are
+    /// presumed until `dropPrivileges` reads the true mode.
     func presumeSetIDBits(backing mode: mode_t) {
         setIDBits = BackingMode.isMarked(mode) ? S_ISUID | S_ISGID : mode
     }
     private let setIDBitsValue = Atomic<mode_t>(S_ISUID | S_ISGID)
-    /// Reads that were refused while its class is closed.
+    /// Reads that were refused while the file's class is closed.
     let refusedReads = Refusals.Count()
-    /// Growth by large writes that the store was told of.
+    /// How much of the growth by large writes the backing store has begun to write.
     var growth = StreamedGrowth()
-    /// Held while the store is told to write, until what it answers is noted (`Streaming`).
+    /// Held from telling the backing store to write until its answer is noted (`Streaming`).
     let storeIsTold = TryableLock()
-    /// Written since the last `fsync`.
+    /// Content was written since the last `fsync`.
     var isUnsynced = false
-    /// Every sync of the descriptor goes through it.
+    /// Every sync of the descriptor goes through this.
     let syncs = SyncGroup()
-    /// Counts failed syncs of the backing store; handles compare it with what they reported. Needs
-    /// no lock.
+    /// Counts failed syncs of the backing file. Handles compare it with the failures that they
+    /// reported. Needs no lock.
     var syncFailures: UInt64 { syncFailureCount.load(ordering: .acquiring) }
     private let syncFailureCount = Atomic<UInt64>(0)
     var lastSyncFailure: Errno { Errno(rawValue: lastSyncError.load(ordering: .acquiring)) }
@@ -162,17 +161,19 @@ final class OpenFile: @unchecked Sendable {
         syncFailureCount.add(1, ordering: .releasing)
     }
 
-    /// Pages accepted at a lock that the store does not have yet: whoever reads looks there first.
+    /// Pages that were accepted at a lock and are not stored yet: readers look in `PendingStores`
+    /// first.
     let pendingPages = Atomic<Int>(0)
-    /// Why some of them could not be stored, until a sync tells; 0: nothing.
+    /// The `errno` with which some of these pages could not be stored, until a sync reports it; 0:
+    /// none.
     let storeFailure = Atomic<Int32>(0)
     /// Handles through which the kernel may write mapped pages back.
     let mappableHandles = Atomic<Int>(0)
-    /// Handles that the kernel holds, or that are about to be its: what "open" means to a lock. The
-    /// daemon's own uses, which a program can make follow each other without end, don't count.
+    /// Handles that the kernel holds or is about to get: what "open" means to a lock. The daemon's
+    /// own uses don't count, because a program can make them follow each other without end.
     let kernelHandles = Atomic<Int>(0)
 
-    /// Handles. Guarded by the node's `openLock`.
+    /// The number of uses, by handles and by the daemon. Guarded by the node's `openLock`.
     var handleCount = 0
 
     init(
@@ -192,8 +193,8 @@ final class OpenFile: @unchecked Sendable {
 
     // MARK: Header
 
-    /// Whether a page 0 that was read has a header that this file gave it, with the key that it has
-    /// now.
+    /// Whether the header of a page 0 that was read is one that this file wrote with its present
+    /// key.
     func hasOwnHeader(_ page: UnsafeRawPointer) -> Bool {
         func begins(_ header: [UInt8]) -> Bool {
             !header.isEmpty && memcmp(page, header, FileHeader.bytes) == 0
@@ -201,14 +202,14 @@ final class OpenFile: @unchecked Sendable {
         return begins(headerBytes) || earlierHeaders.contains(where: begins)
     }
 
-    /// Whether the file's key opens the record of a page 0 that was read: a failed sync may have
-    /// brought back one of before, with another. Looks at no key.
+    /// Whether the file's key opens the record of a page 0 that was read. A failed sync may have
+    /// brought back an older page with another key. Uses no key.
     func hasOwnRecord(_ page: UnsafeRawPointer) -> Bool {
         hasOwnHeader(page)
             || openedRecord != SIMD4() && openedRecord == OpenFile.beginning(ofRecordIn: page)
     }
 
-    /// The file was opened with this page 0.
+    /// Notes the page 0 with which the file was opened.
     func noteOpened(_ page: UnsafeRawPointer) {
         openedRecord = OpenFile.beginning(ofRecordIn: page)
     }
@@ -217,20 +218,20 @@ final class OpenFile: @unchecked Sendable {
         (page + FileHeader.bytes).loadUnaligned(as: SIMD4<UInt64>.self)
     }
 
-    /// Page 0 is about to get another header, with the same key.
+    /// Notes that page 0 is about to get another header with the same key.
     func willReplaceHeader(_ bytes: [UInt8]) {
         if earlierHeaders.count >= OpenFile.mostEarlierHeaders { earlierHeaders.removeFirst() }
         earlierHeaders.append(bytes)
     }
 
-    /// It has.
+    /// Notes that page 0 has another header with the same key.
     func replaceHeader(_ new: FileHeader, _ bytes: [UInt8]) {
         willReplaceHeader(headerBytes)
         header = new
         headerBytes = bytes
     }
 
-    /// It is synced, or goes with a new key.
+    /// Forgets earlier headers after a sync, or because page 0 gets a new key.
     func forgetEarlierHeaders(hasNewKey: Bool) {
         if !earlierHeaders.isEmpty { earlierHeaders = [] }
         if hasNewKey { openedRecord = SIMD4() }
@@ -238,10 +239,10 @@ final class OpenFile: @unchecked Sendable {
 
     // MARK: Key
 
-    /// Names the key in the contexts' caches; never the same for two keys, 0 for none.
+    /// Names the key in the contexts' caches. No two keys have the same number; 0 is no key.
     var keySerial: UInt64 { serial.load(ordering: .acquiring) }
 
-    /// Takes a key over. Content lock held.
+    /// Takes over a key. The content lock is held.
     func setKey(_ newKey: consuming SecretBytes) {
         keyLock.lockNow()
         key = consume newKey
@@ -249,7 +250,8 @@ final class OpenFile: @unchecked Sendable {
         keyLock.unlock()
     }
 
-    /// Wipes the key. After the gate closed and all contexts were drained, or by the last close.
+    /// Wipes the key. Called by the last close, or after the gate closed and all contexts were
+    /// drained.
     func forgetKey() {
         keyLock.lockNow()
         serial.store(0, ordering: .releasing)
@@ -259,7 +261,7 @@ final class OpenFile: @unchecked Sendable {
 
     var hasKey: Bool { keySerial != 0 }
 
-    /// Lends the key, after `load` brought it where it was missing. Content lock held.
+    /// Lends the key. Calls `load` where it is not in memory. The content lock is held.
     func withKey<R>(
         load: () throws(Errno) -> SecretBytes, _ body: (borrowing SecretBytes) throws(Errno) -> R
     ) throws(Errno) -> R {
@@ -277,12 +279,12 @@ final class OpenFile: @unchecked Sendable {
     }
 }
 
-/// A handle the kernel holds on a regular file.
+/// A handle that the kernel holds on a regular file.
 final class FileHandle: Sendable {
     let node: Node
     let file: OpenFile
     let flags: Int32
-    /// Of the file's `syncFailures`.
+    /// The failures of the file's `syncFailures` that this handle has reported.
     let reportedSyncFailures: Atomic<UInt64>
     private let hasEnded = Atomic<Bool>(false)
 
@@ -298,7 +300,7 @@ final class FileHandle: Sendable {
 
     deinit { end() }
 
-    /// It counts no more. True where it was the last of the file's.
+    /// Ends the handle's part in the counts. True where it was the file's last handle.
     @discardableResult
     func end() -> Bool {
         guard !hasEnded.exchange(true, ordering: .acquiringAndReleasing) else { return false }
@@ -307,41 +309,41 @@ final class FileHandle: Sendable {
     }
 }
 
-/// A handle the kernel holds on a directory.
+/// A handle that the kernel holds on a directory.
 ///
-/// What is read of it are a few names at a time, and where each begins is the store's offset: it
-/// means the same whatever was made or removed since, and to every other handle, so that the kernel
-/// may keep listings.
+/// It reads a few names at a time. Offsets are those of the backing store. Where these are stable,
+/// an offset stays valid when names come or go, and for every other handle: the kernel may keep
+/// listings.
 final class DirectoryHandle: @unchecked Sendable {
-    // Sendable: what changes is guarded by `lock`.
+    // Sendable: all that changes is guarded by `lock`.
     struct Name {
         var plain: [UInt8]
         /// Empty for "." and "..".
         var stored: [UInt8]
         var inode: UInt64
         var type: UInt8
-        /// Where the next one begins.
+        /// The offset of the next name.
         var next: UInt64
     }
 
     let node: Node
     private let storage: any Storage
     let lock = TryableLock()
-    /// A descriptor of its own, for its position; -1 until something is read.
+    /// The handle's own descriptor, for its position; -1 until something is read.
     private var descriptor: Int32 = -1
-    /// Names that were read from the store, and the place of the first that was not given to the
-    /// kernel.
+    /// Names that were read from the backing store, and the index of the first one that the kernel
+    /// has not got.
     private var names: [Name] = []
     private var index = 0
-    /// The offset behind the last name that was given.
+    /// The offset behind the last name that the kernel got.
     private var position: UInt64 = 0
-    /// Where the store goes on after `names`, and whether nothing is there.
+    /// The offset in the backing store behind `names`, and whether the directory ends there.
     private var end: UInt64 = 0
     private var hasEnded = false
-    /// Why a name before `end` was left out: said where the listing ends, because programs take a
-    /// listing without an error for a whole one, and what is not in it for removed.
+    /// Why a name before `end` was left out. Thrown at the end of the listing: programs take a
+    /// listing without an error for a whole one, and missing names for removed files.
     private var skipped: Errno?
-    /// Fetches what comes next of a long directory; nil where that is of no use.
+    /// Fetches later parts of a long directory; nil where that is of no use.
     private let ahead: TreeReadAhead?
     private var listingAhead: ListingAhead?
 
@@ -353,8 +355,7 @@ final class DirectoryHandle: @unchecked Sendable {
 
     deinit { if descriptor >= 0 { storage.close(descriptor) } }
 
-    /// Goes to an offset that was given with a name before, by this handle or another; 0 begins
-    /// anew.
+    /// Goes to an offset that this or another handle gave with a name; 0 begins anew.
     func seek(to offset: UInt64) {
         if offset != 0, offset == position { return }
         position = offset
@@ -369,8 +370,9 @@ final class DirectoryHandle: @unchecked Sendable {
         if offset == 0 { skipped = nil }
     }
 
-    /// The name at the position; nil at the end. `open` opens the directory anew; `convert` makes
-    /// names of what is stored, and says why it left one out that could not be read.
+    /// Returns the name at the position; nil at the end. `open` opens the directory anew.
+    ///
+    /// `convert` turns stored names into plain ones; `skipped` says why it left one out.
     func name(
         open: () throws(Errno) -> Int32,
         convert: ([(entry: DirectoryEntry, next: UInt64)], _ skipped: inout Errno?) throws(Errno)
@@ -391,7 +393,7 @@ final class DirectoryHandle: @unchecked Sendable {
         return names[index]
     }
 
-    /// What the store has from `end` on, while what comes after that is fetched.
+    /// Reads the entries from `end` on, and starts fetching the parts behind them.
     private func read() throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
         guard let ahead else { return try storage.entries(descriptor, from: end) }
         let begin = storage.nanoseconds()
@@ -405,10 +407,10 @@ final class DirectoryHandle: @unchecked Sendable {
         return entries
     }
 
-    /// What the store's directory takes itself. After a name was read.
+    /// The size of the backing directory itself, bytes. Called after a name was read.
     var storedBytes: Int { Int((try? storage.fstat(descriptor))?.st_size ?? 0) }
 
-    /// The name at the position was given.
+    /// Notes that the kernel got the name at the position.
     func advance() {
         position = names[index].next
         index += 1
@@ -416,19 +418,19 @@ final class DirectoryHandle: @unchecked Sendable {
 }
 
 extension UInt64 {
-    /// The object a handle or node number stands for; the kernel only passes numbers it was given
-    /// and has not released.
+    /// The object that a handle or node number stands for. The kernel passes only numbers that it
+    /// got and has not released.
     @inline(__always)
     func object<T: AnyObject>(as type: T.Type) -> T {
         Unmanaged<T>.fromOpaque(UnsafeRawPointer(bitPattern: UInt(self))!).takeUnretainedValue()
     }
 
-    /// Hands an object to the kernel.
+    /// Hands an object to the kernel, retained.
     static func handle<T: AnyObject>(_ object: T) -> UInt64 {
         UInt64(UInt(bitPattern: Unmanaged.passRetained(object).toOpaque()))
     }
 
-    /// Takes it back.
+    /// Takes the object back from the kernel.
     func releaseObject<T: AnyObject>(as type: T.Type) {
         Unmanaged<T>.fromOpaque(UnsafeRawPointer(bitPattern: UInt(self))!).release()
     }

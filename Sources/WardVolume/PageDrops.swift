@@ -3,29 +3,28 @@ import Synchronization
 import WardFormat
 import WardSystem
 
-/// Whoever has the kernel drop a file's cached pages says so here, so that its class is never
-/// opened meanwhile.
+/// Registers drops of the kernel's cached pages, so that no class opens during one.
 ///
-/// A write(2) puts its data into the kernel's page, lets go of the page where that was filled
-/// before, and asks then (`fuse_send_write_pages`, fs/fuse/file.c). If the page is dropped in
-/// between, a READ of it may reach the volume before the WRITE does, over io_uring on another CPU's
-/// queue: the kernel would keep what the file held before, for as long as it likes, though the
-/// write was acknowledged (decision 0067). While a class is closed no READ fills a page.
+/// A write(2) puts its data into the kernel's page, unlocks the page if it was filled before, and
+/// only then sends the WRITE (`fuse_send_write_pages`, fs/fuse/file.c). If the page is dropped in
+/// between, a READ of it may reach the volume before the WRITE, over io_uring on another CPU's
+/// queue. The kernel would then keep the old content, although the write was acknowledged (decision
+/// 0067). While a class is closed, no READ fills a page.
 final class PageDrops: Sendable {
-    /// How long `open` waits for drops under way; one may wait for a write-back that a hanging
-    /// store holds up.
+    /// How long `open` waits for drops under way. A drop may wait for a write-back that a hanging
+    /// backing store holds up.
     static let patience = Duration.milliseconds(250)
-    /// How long after the last drop a WRITE from before it may still be on its way. The kernel's
-    /// count of requests (`waiting`) does not tell: a write(2) of several pages fills all of them
-    /// before it asks.
+    /// How long after the last drop an older WRITE may still be on its way. The kernel's count of
+    /// requests (`waiting`) does not show it: a write(2) of several pages fills all of them before
+    /// it sends a request.
     static let settling = Duration.milliseconds(20)
 
     private struct State {
-        /// Queued or under way.
+        /// Drops that are queued or under way.
         var count = 0
-        /// What is about to be opened.
+        /// Classes that are about to open.
         var openings: [ProtectionClassSet] = []
-        /// When the last one ended, monotonic.
+        /// When the last drop ended, monotonic.
         var lastEnd: Duration?
     }
 
@@ -43,8 +42,8 @@ final class PageDrops: Sendable {
         self.sleep = sleep
     }
 
-    /// Announces a drop that is made later, or at once. False where the class is about to be
-    /// opened: there is to be none.
+    /// Announces a drop that is made now or later. False where the class is about to open: the drop
+    /// must not be made.
     func announce(for protectionClass: ProtectionClass) -> Bool {
         state.withLock { state in
             guard !state.openings.contains(where: { $0.contains(protectionClass) }) else {
@@ -55,8 +54,8 @@ final class PageDrops: Sendable {
         }
     }
 
-    /// Makes an announced drop, and returns true; false where it came too late: `isClosed` says
-    /// whether the class still is.
+    /// Makes an announced drop and returns true; false where `isClosed` says that the class is open
+    /// by now.
     @discardableResult
     func perform(_ isClosed: () -> Bool, _ drop: () -> Void) -> Bool {
         let isNeeded = isClosed()
@@ -68,8 +67,8 @@ final class PageDrops: Sendable {
         return isNeeded
     }
 
-    /// Runs `body`, which opens the classes: no drop is under way then, and no WRITE from before
-    /// one.
+    /// Runs `body`, which opens the classes, after drops under way and WRITEs from before them.
+    /// Waits for drops up to `patience`.
     func open(_ classes: ProtectionClassSet, _ body: () -> Void) {
         state.withLock { $0.openings.append(classes) }
         defer {

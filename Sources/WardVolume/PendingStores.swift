@@ -2,20 +2,20 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Ciphertext of mapped pages that was accepted while its class was closing and has not reached the
-/// store yet.
+/// Ciphertext of mapped pages that was accepted while its class was closing and is not in the
+/// backing store yet.
 ///
-/// Storing needs no key, so a lock does not wait for it (decision 0012). Each page is kept once, in
-/// its latest version; one thread takes runs of pages out and stores them, so versions of a page
-/// reach the store in their order.
+/// Storing needs no key, so a lock does not wait for it (decision 0012). Only the latest version of
+/// each page is kept. One thread takes runs of pages out and stores them: versions of a page reach
+/// the backing store in order.
 ///
-/// Concurrency: any thread; everything is guarded by `lock`, which is never held across a call to
-/// the store. Pages of a file are added with the file's lock held for writing, so whoever holds
-/// that lock sees no page come, only go.
+/// Concurrency: any thread; the mutex guards everything, and is never held across a call to the
+/// backing store. Pages of a file are added with the file's lock held for writing. While a thread
+/// holds that lock, the file's pages here can only become fewer.
 final class PendingStores: Sendable {
-    /// Past this a write-back waits for room; the deadline of the lock rules.
+    /// Above this a write-back waits for room, until the lock's deadline.
     static let maximumBytes = 256 << 20
-    /// Largest run that is stored by one call, bytes.
+    /// Largest run that one call stores, bytes.
     static let runBytes = 1 << 20
 
     fileprivate struct Page {
@@ -24,13 +24,13 @@ final class PendingStores: Sendable {
     }
 
     fileprivate struct Pages: @unchecked Sendable {
-        // Sendable: the page buffers belong to this value alone, behind the lock.
+        // Sendable: the page buffers belong to this value alone, behind the mutex.
         let file: OpenFile
         let node: Node
-        /// Latest versions, not being stored.
+        /// Latest versions, without the run that is being stored.
         var waiting: [Int: Page] = [:]
-        /// Pages in the order of their first version; some may be gone from `waiting` with an
-        /// earlier run.
+        /// Pages in the order of their first version. Some may have left `waiting` with an earlier
+        /// run.
         var order: [Int] = []
         var taken = 0
         /// The run that is being stored.
@@ -46,7 +46,7 @@ final class PendingStores: Sendable {
         var isRefusing = false
     }
 
-    /// Pages that follow each other, copied out for one call.
+    /// Consecutive pages, copied out for one call.
     struct Run {
         let file: OpenFile
         let node: Node
@@ -63,32 +63,32 @@ final class PendingStores: Sendable {
         self.maximumBytes = maximumBytes
     }
 
-    /// Bytes accepted and not stored.
+    /// Bytes that are accepted and not stored.
     var bytes: Int { state.withLock { $0.bytes } }
 
-    /// Whether write-backs that find no room fail instead of waiting: a lock that is over does not
+    /// Whether write-backs that find no room fail instead of waiting. A lock that is over does not
     /// need them any more.
     func refuse(_ refusing: Bool) { state.withLock { $0.isRefusing = refusing } }
 
     // MARK: Coming
 
-    /// What `add` found.
+    /// The result of `add`.
     struct Added {
-        /// The file had no pages here before: it is to be held until `finish` says that it has none
-        /// any more.
+        /// The file had no pages here before: the caller holds the file until `finish` says that it
+        /// has none any more.
         var isFirst = false
-        /// Nobody stores now: somebody has to begin.
+        /// No thread is storing: the caller starts one.
         var needsStorer = false
     }
 
     /// Takes copies of whole sealed pages. The file's lock is held for writing. Waits for room;
-    /// `ETIMEDOUT` where it is told not to.
+    /// throws `ETIMEDOUT` while `refuse(true)` holds.
     func add(
         _ file: OpenFile, firstPage: Int, count: Int, _ sealed: UnsafeRawPointer, epoch: UInt32
     ) throws(Errno) -> Added {
         while true {
             let (added, isRefused): (Added?, Bool) = state.withLock { state in
-                // A run larger than everything there is room for must not wait for ever.
+                // A run that is larger than the maximum must not wait for ever.
                 if state.bytes > 0, state.bytes + count * pageBytes > maximumBytes {
                     return (nil, state.isRefusing)
                 }
@@ -147,8 +147,8 @@ final class PendingStores: Sendable {
 
     // MARK: Seen by readers
 
-    /// The latest versions of pages of a file that are not stored yet. The file's lock is held, so
-    /// what is stored meanwhile is the same.
+    /// Returns the latest versions of a file's pages that are not stored yet. The file's lock is
+    /// held: versions that are stored meanwhile are the same.
     func latest(of file: OpenFile, _ pages: Range<Int>) -> [(page: Int, bytes: [UInt8])] {
         state.withLock { state in
             guard let known = state.files[ObjectIdentifier(file)] else { return [] }
@@ -163,7 +163,7 @@ final class PendingStores: Sendable {
 
     // MARK: Going
 
-    /// The next run, copied to `buffer`; nil where there is nothing left, and the storer ends.
+    /// Copies the next run to `buffer`. Nil where no run is left: the storing thread then ends.
     func nextRun(to buffer: UnsafeMutableRawPointer) -> Run? {
         state.withLock { state in
             while let id = state.queue.first {
@@ -201,7 +201,7 @@ final class PendingStores: Sendable {
             file: pages.file, node: pages.node, firstPage: first, pageCount: page - first)
     }
 
-    /// The run is with the store, or lost. True where the file has no pages here any more.
+    /// Notes that the run is stored, or lost. True where the file has no pages here any more.
     func finish(_ run: Run) -> Bool {
         state.withLock { state in
             let id = ObjectIdentifier(run.file)
@@ -232,7 +232,7 @@ final class PendingStores: Sendable {
         return true
     }
 
-    /// The files that pages wait for.
+    /// The nodes of files with pages here.
     var nodes: [Node] { state.withLock { $0.files.values.map(\.node) } }
 }
 

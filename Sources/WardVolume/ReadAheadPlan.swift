@@ -1,59 +1,59 @@
-/// What of one directory is fetched before it is asked for, and when (decision 0070).
+/// Decides which entries of one directory to fetch before programs ask for them (decision 0070).
 ///
-/// A value: it is told what was used and says what to fetch. Entries are fetched beginning behind
-/// the one that was used, in one of two orders: that of their inodes, in which they lie on the
-/// disk, and in which most trees were made and are read by name; or that of the store's listing,
-/// once somebody uses them so, as `find`, `grep -r` and `rm -r` do. In a small directory any order
-/// will do: all of it is fetched soon.
+/// A value: it is told which entries were used and says which to fetch. It fetches those behind the
+/// last used entry, in one of two orders. The order of inodes is their order on the disk; most
+/// trees were made, and are read by name, in it. The order of the listing takes its place once a
+/// program uses entries so, as `find`, `grep -r` and `rm -r` do. In a small directory any order
+/// will do: all of it is soon fetched.
 struct ReadAheadPlan {
     struct Entry: Equatable {
         var inode: UInt64
-        /// As stored, zero-terminated.
+        /// The stored name, zero-terminated.
         var name: [CChar]
     }
 
     struct Limits {
-        /// Fetched and not used yet: at first, and at most. In between it grows by two with each
-        /// use, so that who wants a few of many does not have all of them read.
+        /// How many entries may be fetched and unused, at first and at most. The limit grows by two
+        /// with each use: a program that wants a few of many must not cause all to be read.
         var first: Int
         var most: Int
-        /// Fewer than this are not worth the call.
+        /// Fewer entries than this are not worth a call.
         var least: Int
 
         static let files = Limits(first: 16, most: 64, least: 8)
         static let directories = Limits(first: 4, most: 16, least: 1)
     }
 
-    /// In which entries are used, one after the other.
+    /// The order in which programs use entries.
     enum Order { case inodes, listing }
 
     private enum Mark { case untouched, fetched, used }
 
     private let limits: Limits
     private(set) var order: Order
-    /// In the order of inodes, each once.
+    /// Sorted by inode, each inode once.
     let entries: [Entry]
-    /// Indices of the entries in the order of the listing, and where in that each one is.
+    /// The entries' indices in the order of the listing, and the place of each entry in it.
     private let listed: [Int32]
     private let ranks: [Int32]
-    /// The index that was used last.
+    /// The index of the last used entry.
     private var last: Int?
     private var marks: [Mark]
     private var left: Int
-    /// Fetched and not used yet.
+    /// Entries that are fetched and not used yet.
     private(set) var outstanding = 0
     private var uses = 0
-    /// Where to look for what comes next, counted in `order`.
+    /// Where to look for the next entry, counted in `order`.
     private var position = 0
-    /// What was fetched proved to be in memory already.
+    /// Fetched entries were in memory already.
     private var isStopped = false
 
-    /// `entries`: as the store lists them. `order`: what to expect before anything was used.
+    /// `entries`: in the order of the listing. `order`: the expected order of use.
     init(_ entries: [Entry], _ limits: Limits, _ order: Order = .inodes) {
         self.limits = limits
         self.order = order
         let sorted = entries.indices.sorted { entries[$0].inode < entries[$1].inode }
-        // Of a file with several names in the directory, one.
+        // A file with several names in the directory is taken once.
         let places = sorted.reduce(into: [Int]()) { distinct, place in
             if distinct.last.map({ entries[$0].inode }) != entries[place].inode {
                 distinct.append(place)
@@ -68,11 +68,11 @@ struct ReadAheadPlan {
         left = places.count
     }
 
-    /// Notes that an inode of the directory is being used, and takes what to fetch now. What the
-    /// directory got since it was listed is nobody's.
+    /// Notes the use of an inode, and takes the entries to fetch now. An inode that is newer than
+    /// the listing is ignored.
     mutating func use(_ inode: UInt64) -> [Entry] { note(inode) ? take() : [] }
 
-    /// Notes that an inode of the directory was used; false where there is none.
+    /// Notes the use of an inode; false where the directory had no such inode.
     @discardableResult
     mutating func note(_ inode: UInt64) -> Bool {
         guard let index = index(of: inode) else { return false }
@@ -81,7 +81,7 @@ struct ReadAheadPlan {
         switch marks[index] {
         case .untouched:
             left -= 1
-            // Not what was expected: whoever asks is elsewhere.
+            // The program is elsewhere than expected.
             position = place(of: index, in: order) + 1
         case .fetched: outstanding -= 1
         case .used: break
@@ -90,7 +90,7 @@ struct ReadAheadPlan {
         return true
     }
 
-    /// Who uses what comes next in the other order goes on in that.
+    /// Changes to the other order where this use was the next one in it.
     private mutating func follow(to index: Int) {
         defer { last = index }
         guard let last, !isNext(index, after: last, in: order) else { return }
@@ -108,7 +108,7 @@ struct ReadAheadPlan {
         order == .inodes ? index : Int(ranks[index])
     }
 
-    /// Takes what to fetch before anything of the directory was used.
+    /// Takes the entries to fetch now.
     mutating func take() -> [Entry] {
         let limit = min(limits.most, limits.first + 2 * uses)
         let wanted = min(limit - outstanding, left)

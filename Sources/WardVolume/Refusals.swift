@@ -2,16 +2,16 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// When refused reads of pages are answered.
+/// Says when refused reads of pages are answered.
 ///
-/// The kernel asks for a page that mlock(2), mlockall(2) or `MAP_POPULATE` want again and again, as
-/// long as it is refused (`__mm_populate`, mm/gup.c, begins anew where `filemap_fault` had to
-/// wait). So once it has asked for one file in a row a thousand times each answer comes a
-/// millisecond later than the one before, up to fifty. A change of the gate lets all of them go.
+/// For mlock(2), mlockall(2) and `MAP_POPULATE` the kernel asks for a refused page again and again
+/// (`__mm_populate`, mm/gup.c, begins anew where `filemap_fault` had to wait). After a thousand
+/// refused reads of one file in a row, each answer comes a millisecond later than the one before,
+/// up to fifty. A change of the gate releases all answers.
 ///
 /// Concurrency: any thread. Nothing here waits.
 public final class Refusals: Sendable {
-    /// The refusals of one file. Its numbers may be a little off where several threads refuse at
+    /// The refusals of one file. The numbers may be slightly wrong where several threads refuse at
     /// once.
     struct Count: ~Copyable, Sendable {
         fileprivate let reads = Atomic<UInt64>(0)
@@ -22,32 +22,33 @@ public final class Refusals: Sendable {
     static let readsAtOnce: UInt64 = 1000
     static let stepNanoseconds: UInt64 = 1_000_000
     public static let longestNanoseconds: UInt64 = 50_000_000
-    /// Reads further apart than this are no row.
+    /// Reads further apart than this are not in a row.
     static let pauseNanoseconds: UInt64 = 1_000_000_000
 
-    /// Changes, and wakes who waits for it, when something new waits to be answered, and when all
-    /// is to be.
+    /// Changes, and wakes its waiters, when a new answer is delayed and when all answers are
+    /// released.
     public let word = FutexWord()
     private let changes = Atomic<UInt64>(0)
 
     init() {}
 
-    /// How often all that waited was let go: what waits remembers it.
+    /// Counts the releases of all answers. A delayed answer remembers it.
     public var generation: UInt64 { changes.load(ordering: .acquiring) }
 
-    /// Lets everything that waits be answered now.
+    /// Releases all delayed answers.
     func letGo() {
         changes.wrappingAdd(1, ordering: .acquiringAndReleasing)
         wake()
     }
 
+    /// Wakes the waiters of `word`.
     public func wake() {
         word.increment()
         word.wakeAll()
     }
 
-    /// After how many nanoseconds one more refused read of a file is answered; 0: at once. `now`:
-    /// of the monotonic clock.
+    /// Returns the delay of one more refused read of a file, nanoseconds; 0: at once. `now`:
+    /// nanoseconds of the monotonic clock.
     func delay(_ count: borrowing Count, now: UInt64) -> UInt64 {
         let generation = self.generation
         let last = count.last.exchange(now, ordering: .relaxed)
@@ -67,8 +68,7 @@ public final class Refusals: Sendable {
 }
 
 extension Volume {
-    /// After a read by this handle was refused (`EPERM`): the nanoseconds until it should be
-    /// answered.
+    /// Returns the delay of the answer to a refused read (`EPERM`) of this handle, nanoseconds.
     public func refusedReadDelay(_ handle: HandleID) -> UInt64 {
         refusals.delay(
             handle.object(as: FileHandle.self).file.refusedReads, now: SystemClock.nanoseconds())

@@ -3,44 +3,44 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Has the store take removed files apart on a thread of its own (decision 0072).
+/// Has the backing store free removed files on a thread of its own (decision 0072).
 ///
-/// With the last name of a file the store writes down that it is gone, and then frees its blocks
-/// and its inode, which takes as long again, and longer for a large one. It does that with the last
-/// descriptor: one is held from before the name goes until after the program has its answer. A
-/// power cut in between leaves what the store's own list of such files is for.
+/// When a file loses its last name, the store records that, and then frees the file's blocks and
+/// inode. Freeing takes as long again, longer for a large file. The store does it with the last
+/// descriptor: one is held from before the name goes until after the program has its answer. After
+/// a power cut in between, the store frees the file by its own list of such files.
 ///
-/// That is for who removes one file after the other. One alone is taken apart where it is removed:
-/// after a sync that would be more for the next one to write.
+/// This helps programs that remove one file after another. A single file is freed at once: freed
+/// after the program's sync, it would add to the work of the next sync.
 ///
 /// Concurrency: any thread.
 final class RemovedFiles: Sendable {
-    /// Held at once: what comes meanwhile is taken apart by whoever removes it. Bytes as the store
-    /// counts them.
+    /// Limits of what is held at once. Beyond them the removing thread frees its file itself. Bytes
+    /// as the backing store counts them.
     static let mostFiles = 64
     static let mostBytes = 64 << 20
-    /// Of these the thread is woken, if it waits for more.
+    /// Each time so many files wait, the thread is woken.
     private static let together = 4
-    /// How long it waits for more before it sleeps, each time and in all.
+    /// How long the thread waits for more files, nanoseconds, and how often, before it sleeps.
     private static let waitNanoseconds = 1_000_000
     private static let waits = 4
-    /// And after so long it ends.
+    /// After so long a sleep the thread ends, nanoseconds.
     private static let sleepNanoseconds = 60_000_000_000
-    /// One that was removed so soon after another one, nanoseconds, and without a sync in between,
-    /// may be followed by more.
+    /// A file removed so soon after another one, nanoseconds, without a sync in between, may be
+    /// followed by more.
     static let togetherNanoseconds: UInt64 = 10_000_000
 
-    /// Of a file that is about to lose its last name.
+    /// A descriptor of a file that is about to lose its last name.
     struct Held: Sendable {
         fileprivate let descriptor: Int32
         fileprivate let bytes: Int
-        /// Counted: a later one has a higher number.
+        /// Numbers count up in the order of `hold`.
         fileprivate let number: UInt64
     }
 
     private struct State {
         var waiting: [Held] = []
-        /// The numbers of those that are not taken apart yet.
+        /// The numbers of files that are not freed yet.
         var held: [UInt64] = []
         var newest: UInt64 = 0
         var hasThread = false
@@ -49,17 +49,17 @@ final class RemovedFiles: Sendable {
 
     private let storage: any Storage
     private let isUseful: Bool
-    /// How long who needs the space waits for it at most.
+    /// How long a thread that needs the space waits at most.
     private let patience: Duration
     private let state: Mutex<State>
     private let word = FutexWord()
-    /// Those that are not taken apart yet.
+    /// Files, and their bytes, that are not freed yet.
     private let files = Atomic<Int>(0)
     private let bytes = Atomic<Int>(0)
-    /// When the last one was removed, nanoseconds of the store's clock; 0: there was a sync since.
+    /// When a file was last removed, nanoseconds of the backing store's clock; 0 after a sync.
     private let last = Atomic<UInt64>(0)
 
-    /// Does nothing where it is of no use.
+    /// `isUseful`: false makes this do nothing.
     init(_ storage: any Storage, isUseful: Bool, patience: Duration = .seconds(1)) {
         self.storage = storage
         self.isUseful = isUseful
@@ -70,8 +70,8 @@ final class RemovedFiles: Sendable {
         self.state = Mutex(state)
     }
 
-    /// Before the name goes: nil where the store is to take the file apart with that. To be given
-    /// back, whatever becomes of the name.
+    /// Holds a file that is about to lose its last name. Nil where the backing store should free it
+    /// at once. The caller calls `giveBack`, even where the removal fails.
     func hold(_ status: FileStatus, _ directory: Int32, _ stored: UnsafePointer<CChar>) -> Held? {
         guard isUseful, status.st_nlink == 1, status.st_mode & S_IFMT == S_IFREG else {
             return nil
@@ -94,11 +94,11 @@ final class RemovedFiles: Sendable {
         return Held(descriptor: descriptor, bytes: size, number: number)
     }
 
-    /// Something is being synced.
+    /// Notes that a program syncs something.
     @inline(__always)
     func noteSync() { last.store(0, ordering: .relaxed) }
 
-    /// Afterwards.
+    /// Queues a held file for freeing, after the removal.
     func giveBack(_ held: Held?) {
         guard let held else { return }
         let (isFirst, wakes) = state.withLock { state in
@@ -121,7 +121,7 @@ final class RemovedFiles: Sendable {
         do throws(Errno) {
             try SystemThread("ward-removed", stackBytes: 256 << 10) { self.work() }.detach()
         } catch {
-            // None to be had: here, then.
+            // The thread could not be started: this thread frees the files.
             var taken: [Held] = []
             state.withLock { state in
                 swap(&state.waiting, &taken)
@@ -141,7 +141,7 @@ final class RemovedFiles: Sendable {
             storage.close(held.descriptor)
             bytes.subtract(held.bytes, ordering: .relaxed)
             files.subtract(1, ordering: .sequentiallyConsistent)
-            // Last: who waits for it finds it counted no more.
+            // Last, so that `finish` returns only after the counters are right.
             state.withLock { $0.held.removeAll { $0 == held.number } }
         }
     }
@@ -175,15 +175,15 @@ final class RemovedFiles: Sendable {
         }
     }
 
-    /// Some are not taken apart yet.
+    /// Whether some files are not freed yet.
     @inline(__always)
     var isBusy: Bool { files.load(ordering: .sequentiallyConsistent) > 0 }
 
-    /// The number of the one that was held last.
+    /// The number of the file that was held last.
     var newest: UInt64 { state.withLock { $0.newest } }
 
-    /// Waits until none is left of those up to that number; without one, of those that are held
-    /// now. False: `patience` was over.
+    /// Waits until the files up to `number` are freed; nil: all files that are held now. False
+    /// where `patience` ran out.
     @discardableResult
     func finish(upTo number: UInt64? = nil) -> Bool {
         guard isBusy else { return true }
@@ -197,8 +197,8 @@ final class RemovedFiles: Sendable {
         return true
     }
 
-    /// Runs `body`, and once more where it failed for want of space (`ENOSPC`, `EDQUOT`) that
-    /// removed files may still have had. `willWait`: called before that is waited for.
+    /// Runs `body`. If it fails with `ENOSPC` or `EDQUOT` while removed files still take space,
+    /// waits for them and runs it once more. Calls `willWait` before that.
     @inline(__always)
     func withSpace(
         willWait: () -> Void, _ body: () throws(Errno) -> Void

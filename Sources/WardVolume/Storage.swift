@@ -4,20 +4,18 @@ import WardSystem
 
 /// The backing store as the volume sees it: system calls on descriptors and names below them.
 ///
-/// `PosixStorage` is the real one; tests put their own beneath the volume to fail the n-th call or
-/// to lose what was not synced. Every method is the system call of its name (man pages section 2)
-/// and throws its `Errno`.
+/// `PosixStorage` is the real one. Tests use others, which fail the n-th call or lose unsynced
+/// data. Every method is the system call of its name (man pages section 2) and throws its `Errno`.
 public protocol Storage: AnyObject, Sendable {
     func openat(
         _ directory: Int32, _ path: UnsafePointer<CChar>, _ flags: Int32, mode: mode_t
     ) throws(Errno) -> Int32
     func close(_ descriptor: Int32)
-    /// All there is: fewer bytes than `count` are the end of the file, which pread(2) does not
-    /// promise.
+    /// Reads all there is: fewer bytes than `count` mean the end of the file, unlike with pread(2).
     func pread(
         _ descriptor: Int32, _ buffer: UnsafeMutableRawPointer, _ count: Int, at offsetBytes: Int
     ) throws(Errno) -> Int
-    /// All of it, or an error.
+    /// Writes all bytes, or throws.
     func pwrite(
         _ descriptor: Int32, _ buffer: UnsafeRawPointer, _ count: Int, at offsetBytes: Int
     ) throws(Errno)
@@ -27,18 +25,18 @@ public protocol Storage: AnyObject, Sendable {
     ) throws(Errno)
     func lseek(_ descriptor: Int32, _ offsetBytes: Int, _ whence: Int32) throws(Errno) -> Int
     func fsync(_ descriptor: Int32) throws(Errno)
-    /// Forgets what memory holds of the file and need not: the next read is of what the store has
+    /// Drops the file's clean pages from memory: the next read comes from the disk
     /// (posix_fadvise(2), `POSIX_FADV_DONTNEED`).
     func forgetCached(_ descriptor: Int32)
-    /// The same of some bytes of it. Only of what is written, or being written (`beginWriting`).
+    /// Drops a range. Only for bytes that are written, or being written (`beginWriting`).
     func forgetCached(_ descriptor: Int32, _ bytes: Range<Int>)
-    /// Has the store bring these bytes into memory and waits for nothing (posix_fadvise(2),
-    /// `POSIX_FADV_WILLNEED`). True where that is of no use: the first of them is there already, or
-    /// there are none, or the store can't tell.
+    /// Starts bringing a range into memory, and does not wait (posix_fadvise(2),
+    /// `POSIX_FADV_WILLNEED`). True where that is of no use: the first byte is in memory already,
+    /// there are none, or the backing store can't tell.
     func readAhead(_ descriptor: Int32, _ bytes: Range<Int>) -> Bool
-    /// Has the store begin to write these bytes to the disk (sync_file_range(2),
-    /// `SYNC_FILE_RANGE_WRITE`); waits where it has more to write than it takes. What is thrown the
-    /// next sync may not be told: the pages are lost.
+    /// Starts writing a range to the disk (sync_file_range(2), `SYNC_FILE_RANGE_WRITE`). Waits
+    /// while the backing store has too much to write. The next sync may not report an error thrown
+    /// here: the pages are lost.
     func beginWriting(_ descriptor: Int32, _ bytes: Range<Int>) throws(Errno)
     func fdatasync(_ descriptor: Int32) throws(Errno)
     func syncfs(_ descriptor: Int32) throws(Errno)
@@ -62,7 +60,7 @@ public protocol Storage: AnyObject, Sendable {
         _ oldDirectory: Int32, _ oldPath: UnsafePointer<CChar>, _ newDirectory: Int32,
         _ newPath: UnsafePointer<CChar>
     ) throws(Errno)
-    /// Gives an open file (`O_TMPFILE`, or one found by descriptor) a name.
+    /// Gives a name to an open file (`O_TMPFILE`, or one found by descriptor).
     func linkDescriptor(
         _ descriptor: Int32, _ newDirectory: Int32, _ newPath: UnsafePointer<CChar>
     ) throws(Errno)
@@ -73,7 +71,7 @@ public protocol Storage: AnyObject, Sendable {
         _ directory: Int32, _ path: UnsafePointer<CChar>, _ buffer: UnsafeMutableRawPointer,
         _ capacity: Int
     ) throws(Errno) -> Int
-    /// chmod of whatever the descriptor refers to, `O_PATH` descriptors included.
+    /// chmod of the file that the descriptor refers to, `O_PATH` descriptors included.
     func chmod(_ descriptor: Int32, _ mode: mode_t) throws(Errno)
     /// chown likewise; never follows a symbolic link.
     func chown(_ descriptor: Int32, _ uid: uid_t, _ gid: gid_t) throws(Errno)
@@ -85,7 +83,7 @@ public protocol Storage: AnyObject, Sendable {
     func getxattr(
         _ descriptor: Int32, _ name: String, _ buffer: UnsafeMutableRawBufferPointer
     ) throws(Errno) -> Int
-    /// Of what has this name in a directory, a link itself (getxattrat(2)).
+    /// Reads an attribute of the file with this name, without following a link (getxattrat(2)).
     func getxattrat(
         _ directory: Int32, _ path: UnsafePointer<CChar>, _ name: String,
         _ buffer: UnsafeMutableRawBufferPointer
@@ -100,33 +98,34 @@ public protocol Storage: AnyObject, Sendable {
     func listxattr(
         _ descriptor: Int32, _ buffer: UnsafeMutableRawBufferPointer
     ) throws(Errno) -> Int
-    /// All names of the directory but `.` and `..`.
+    /// Lists all names of the directory but `.` and `..`.
     func list(
         _ directory: Int32, _ body: (DirectoryEntry) -> Void
     ) throws(Errno)
-    /// The next entries from `offset` on (0: the first), "." and ".." among them, each with the
-    /// offset behind it; empty at the end. `directory`: opened for the one who reads it, whose
-    /// position this moves.
+    /// Returns the next entries from `offset` on (0: the first), "." and ".." among them, each with
+    /// the offset behind it. Empty at the end. `directory`: a descriptor of this reader alone,
+    /// because the call moves its position.
     func entries(
         _ directory: Int32, from offset: UInt64
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)]
-    /// Has the store read as many entries as `entries` would give, and says where the next ones
-    /// begin; nil at the end.
+    /// Reads as many entries as `entries` would return, into the backing store's memory. Returns
+    /// the offset of the next ones; nil at the end.
     func passEntries(_ directory: Int32, from offset: UInt64) throws(Errno) -> UInt64?
-    /// Whether a power cut leaves a beginning of the changes of names that were made, whatever was
-    /// synced of them.
+    /// Whether the changes of names that a power cut leaves are always the first ones, with or
+    /// without syncs.
     func ordersChanges(_ descriptor: Int32) -> Bool
-    /// Whether reading may wait for a disk of this machine, and the store tells what is in memory.
+    /// Whether a read may wait for a disk of this machine, and the backing store tells which pages
+    /// are in memory.
     func waitsForDisk(_ descriptor: Int32) -> Bool
-    /// Nanoseconds of a clock that tells how long a call took.
+    /// Nanoseconds of a clock for measuring how long a call took.
     func nanoseconds() -> UInt64
-    /// Nanoseconds of a clock that ticks no finer than the times of its files; never goes back.
+    /// Nanoseconds of a clock as coarse as the times of files; never goes back.
     func coarseNanoseconds() -> UInt64
 }
 
 extension Storage {
-    /// Opens what has this name in a directory, a link itself, as a place alone (`O_PATH`,
-    /// open(2)).
+    /// Opens the file with this name as a place alone (`O_PATH`, open(2)), without following a
+    /// link.
     func openPlace(
         _ directory: Int32, _ path: UnsafePointer<CChar>
     ) throws(Errno) -> Int32 {
@@ -140,8 +139,8 @@ extension Storage {
     public func passEntries(_ directory: Int32, from offset: UInt64) throws(Errno) -> UInt64? {
         try entries(directory, from: offset).last?.next
     }
-    /// For stores in memory: all that is left at once, counted. Such offsets mean nothing once a
-    /// name is gone.
+    /// For backing stores in memory: returns all remaining entries at once. Offsets are counts, and
+    /// become wrong when a name goes.
     public func entries(
         _ directory: Int32, from offset: UInt64
     ) throws(Errno) -> [(entry: DirectoryEntry, next: UInt64)] {
@@ -153,16 +152,16 @@ extension Storage {
     }
 }
 
-/// The backing store as Linux has it.
+/// The backing store on Linux.
 public class PosixStorage: Storage, @unchecked Sendable {
-    // Sendable: it holds nothing. Not final for `FillableStorage`, which adds an atomic.
+    // Sendable: it holds nothing. The class is not final, because `FillableStorage` adds an atomic.
 
     public init() {}
 
     /// Descriptors that programs can't use up by opening files: the control socket and the keybag
     /// need some.
     static let reservedDescriptors: Int32 = 128
-    /// The first number that is reserved; the kernel gives the lowest that is free.
+    /// The first reserved number. The kernel gives out the lowest free number.
     private static let descriptorLimit: Int32 = {
         var limit = rlimit()
         guard getrlimit(__rlimit_resource_t(7) /* RLIMIT_NOFILE */, &limit) == 0 else {
@@ -177,7 +176,7 @@ public class PosixStorage: Storage, @unchecked Sendable {
         let descriptor = try Syscall.openat(directory, path, flags, mode: mode)
         guard descriptor < PosixStorage.descriptorLimit else {
             Syscall.close(descriptor)
-            // A file that was made with it must not stay.
+            // A file that this call made must not stay.
             if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL {
                 try? Syscall.unlinkat(directory, path, 0)
             }
@@ -221,7 +220,7 @@ public class PosixStorage: Storage, @unchecked Sendable {
                 ward_begin_writing(descriptor, off_t(bytes.lowerBound), off_t(bytes.count))
             }
         } catch .invalidArgument, .noFunction, .notPermitted, .illegalSeek {
-            // A store, or a machine, that does not know the call.
+            // The backing store or the kernel does not know the call.
         }
     }
     public func fsync(_ descriptor: Int32) throws(Errno) { try Syscall.fsync(descriptor) }

@@ -1,6 +1,6 @@
-/// A descriptor of the store's that several hold, closed with the last of them.
+/// A descriptor of the backing store with several owners. The last owner closes it.
 final class StoreDescriptor: Sendable {
-    /// Open for as long as this object is held, which `with` sees to.
+    /// Open as long as this object lives, which `with` ensures.
     let rawValue: Int32
     private let storage: any Storage
 

@@ -1,46 +1,45 @@
 import Synchronization
 import WardSystem
 
-/// What a large file leaves in the store's memory when it is written from one end to the other:
-/// next to nothing (decision 0069).
+/// Keeps large files that are written from one end to the other out of the backing store's memory
+/// (decision 0069).
 ///
-/// The kernel keeps the plaintext of such a file, which is what programs read again; its ciphertext
-/// would be there a second time, in pages that the kernel had to find for it. So what is written
-/// behind the first megabytes of a file that grows goes to the disk at once, which the next `fsync`
-/// will find done, and what was written some megabytes ago is forgotten: its pages are used again
-/// for what comes.
+/// The kernel keeps the plaintext of such a file, which programs read again. The ciphertext would
+/// take as many pages once more. So bytes behind the first megabytes of a growing file go to the
+/// disk at once, and the next `fsync` finds that done. Bytes that were written some megabytes ago
+/// are forgotten: the kernel uses their pages again.
 ///
-/// Whoever has the store begin to write is told, alone, of blocks that ext4 could not find, and
-/// then the pages are lost: no sync may be believed before that is noted (`settle`).
+/// Where ext4 finds no blocks for the bytes, only the thread that began the writing is told, and
+/// the pages are lost. A sync that succeeds counts only after such an answer is noted (`settle`).
 ///
 /// Concurrency: any thread.
 final class Streaming: Sendable {
-    /// Smaller requests are no stream.
+    /// Smaller requests are not streamed.
     static let smallestRequestBytes = 64 << 10
-    /// A file that ends before this is like any other: it may be gone before the disk would have
-    /// heard of it.
+    /// A file that ends before this is treated like any other: it may be removed before it would
+    /// have reached the disk.
     static let beginBytes = 8 << 20
-    /// What is forgotten at a time, bytes, and how much of what was just written stays.
+    /// How many bytes are forgotten at a time, and how many of the last ones stay.
     static let stepBytes = 4 << 20
-    /// A store that takes longer for being told has more to write than it can: it is left alone for
-    /// a while, so that programs go on as fast as memory takes what they write.
+    /// A backing store that takes longer to begin writing is overloaded. It is left alone for a
+    /// while, so that programs write on at the speed of memory.
     static let slowNanoseconds: UInt64 = 2_000_000
     static let pauseNanoseconds: UInt64 = 1_000_000_000
 
     private let pausedUntil = Atomic<UInt64>(0)
-    /// Held, shared, from before the store is told of any file until its answer is noted.
+    /// Held, shared, from telling the backing store of any file until its answer is noted.
     private let turn = ReadWriteLock()
 
-    /// Whether the store has less to write than it can.
+    /// False for a while after the backing store was slow.
     func isWelcome(at now: UInt64) -> Bool { now >= pausedUntil.load(ordering: .relaxed) }
 
-    /// Being told took from `begin` to `end`.
+    /// Notes that beginning to write took from `begin` to `end`.
     func noteTime(_ begin: UInt64, _ end: UInt64) {
         guard end &- begin > Streaming.slowNanoseconds else { return }
         pausedUntil.store(end &+ Streaming.pauseNanoseconds, ordering: .relaxed)
     }
 
-    /// Runs `body`, which tells the store of `file` and notes what it answers.
+    /// Runs `body`, which has the backing store begin to write `file` and notes its answer.
     func telling(of file: OpenFile, _ body: () throws(Errno) -> Void) throws(Errno) {
         turn.lockRead()
         file.storeIsTold.lockNow()
@@ -51,29 +50,29 @@ final class Streaming: Sendable {
         try body()
     }
 
-    /// Waits until what the store is being told of a file is noted. After a sync of it that seems
-    /// to have succeeded. Another file for which the store hangs does not matter.
+    /// Waits until the answers for a file are noted. Called after a sync of it that seems to have
+    /// succeeded. A backing store that hangs on another file does not matter.
     @inline(__always)
     func settle(_ file: OpenFile) {
         file.storeIsTold.lockNow()
         file.storeIsTold.unlock()
     }
 
-    /// Of all files, after a sync of the store.
+    /// Waits for the answers of all files. Called after a sync of the backing store.
     func settle() {
         turn.lockWrite()
         turn.unlock()
     }
 }
 
-/// How far the store was told to write a file that grows, in bytes of the backing file.
+/// How far the backing store has begun to write a growing file, in bytes of the backing file.
 struct StreamedGrowth {
     private var begun = 0..<0
-    /// Where what was not forgotten yet begins.
+    /// Where the bytes begin that are not forgotten yet.
     private var kept = 0
 
-    /// The store has begun to write `range`. Returns what can be forgotten: of what it was told of
-    /// without a gap, all but the last whole step.
+    /// Notes that the backing store has begun to write `range`. Returns the bytes to forget: of all
+    /// begun without a gap, all but the last whole step.
     mutating func note(_ range: Range<Int>) -> Range<Int>? {
         let step = Streaming.stepBytes
         if range.lowerBound == begun.upperBound {

@@ -1,20 +1,20 @@
 import Synchronization
 import WardSystem
 
-/// Syncs of one descriptor that several threads share: who comes while one is under way shares the
-/// next with all others that wait.
+/// Shares syncs of one descriptor between threads. Threads that come during a sync share the next
+/// one.
 ///
-/// The kernel tells each failure to one of those who share a descriptor, errseq_t in
-/// include/linux/errseq.h. Here none is told of success before a failure that its own sync could
+/// The kernel reports each failure to one of the threads that share a descriptor, errseq_t in
+/// include/linux/errseq.h. Here no thread returns success before a failure that its own sync could
 /// not see is noted.
 final class SyncGroup: Sendable {
     private struct State {
-        /// Syncs that began, and that ended: at most one is under way.
+        /// The number of syncs that began, and that ended: at most one is under way.
         var begun: UInt64 = 0
         var ended: UInt64 = 0
-        /// Somebody who waits for the next one wants attributes, too.
+        /// A thread that waits for the next sync wants attributes, too.
         var isNextFull = false
-        /// Of those who wait.
+        /// The waiting threads sleep on this.
         var word: FutexWord?
     }
 
@@ -26,9 +26,8 @@ final class SyncGroup: Sendable {
 
     private let state = Mutex(State())
 
-    /// Returns after a sync that began after the call. `body` is one, with all that is to be noted
-    /// of its failure; an error is only thrown to the one who ran it: the others have to look at
-    /// what was noted.
+    /// Returns after a sync that began after the call. `body` syncs and notes a failure. Only the
+    /// thread that ran `body` gets the error: the others have to look at what was noted.
     func sync(isFull: Bool, _ body: (_ isFull: Bool) throws(Errno) -> Void) throws(Errno) {
         var wanted: UInt64 = 0
         while true {

@@ -6,45 +6,46 @@ import WardSystem
 /// Fetches what programs that go through a tree of small files are about to ask for (decision
 /// 0070).
 ///
-/// The kernel reads ahead within a file. Who reads many small ones waits for the disk with each:
-/// for its inode, and for its first bytes. Where that happened twice in one directory, the files
-/// beside those are brought into the store's memory, and where it happened with two directories,
-/// those beside them, while the program is busy with the first. Only ciphertext is touched, nothing
-/// waits for it, and whatever of it fails is left: who asks then is told.
+/// The kernel reads ahead within a file. A program that reads many small files waits for the disk
+/// twice with each: for the inode and for the first bytes. After two such waits in one directory,
+/// the files beside these are brought into the backing store's memory. After waits in two
+/// directories, the directories beside them follow, while the program is busy with the first. Only
+/// ciphertext is touched and no request waits for it. Errors are ignored: a program that asks for
+/// the file gets them.
 ///
-/// Concurrency: any thread. `state` is held for a few steps in memory; the store is called by
-/// threads of its own, but for the opening of a directory that is open already.
+/// Concurrency: any thread. `state` is held for a few steps in memory. Threads of the pool call the
+/// backing store; a request only opens a directory that is open already.
 final class TreeReadAhead: Sendable {
     enum Kind { case files, directories }
 
-    /// What is served within this time, nanoseconds, was in memory. An open file's inode and first
-    /// page take some 10 µs then.
+    /// A use that takes less, nanoseconds, was served from memory. An open file's inode and first
+    /// page then take about 10 µs.
     static let coldNanoseconds: UInt64 = 40_000
-    /// Two that waited within this time belong together.
+    /// Two waits within this time, nanoseconds, belong together.
     static let togetherNanoseconds: UInt64 = 1_000_000_000
-    /// For so long after two uses waited at once nothing is fetched.
+    /// Nothing is fetched for so long, nanoseconds, after two uses waited at the same time.
     static let parallelNanoseconds: UInt64 = 100_000_000
-    /// A directory that nobody used for so long is forgotten.
+    /// A directory without a use for so long, nanoseconds, is forgotten.
     static let patienceNanoseconds: UInt64 = 2_000_000_000
-    /// Of each file: what is larger is read ahead by the kernel.
+    /// Bytes of each file; the kernel reads ahead in larger ones.
     static let fileBytes = 64 << 10
     /// Directories with more names are left alone.
     static let mostNames = 4_096
-    /// Who comes to a directory is told of each file in it with its first names (`readdirplus`), or
-    /// asks for them. For each the store takes some microseconds with an inode that it has not in
-    /// memory; of this many that is done before.
+    /// A program that lists a directory gets the attributes of its files with the names
+    /// (`readdirplus`), or asks for them. The backing store takes some microseconds for each inode
+    /// that is not in memory. In directories with up to this many files each inode is read ahead.
     static let mostInodes = 512
-    /// Of directories with more files one inode in each such group is asked for: neighbouring
-    /// numbers lie in one block of the store (ext4, XFS), and come with the first.
+    /// In directories with more files, one inode of each such group is read: neighbouring numbers
+    /// lie in one block of the backing store (ext4, XFS).
     static let inodesTogether: UInt64 = 16
-    /// After so many of them it is looked whether anybody is still there.
+    /// Whether the directory is still in use is checked after so many inodes.
     private static let inodesBetweenLooks = 32
-    /// Directories of which something is known, and names in all of them: some two megabytes.
+    /// Limits for known directories and the names in all of them: about two megabytes.
     static let mostPlans = 64
     static let mostEntries = 16_384
     static let threads = 4
     static let mostJobs = 64
-    /// `O_NOATIME` of open(2): a file that nobody has read keeps its time of access.
+    /// `O_NOATIME` of open(2): a file that no program has read keeps its time of access.
     private static let reading = O_RDONLY | O_NOFOLLOW | Int32(0o1000000)
     private static let filesPerJob = 8
 
@@ -52,27 +53,27 @@ final class TreeReadAhead: Sendable {
 
     private let storage: any Storage
     private let state = Mutex(KnownDirectories())
-    /// Something is known: uses that waited for nothing are noted, too.
+    /// A directory is known: uses that did not wait are noted, too.
     private let isActive = Atomic<Bool>(false)
     private let isStopped: Atomic<Bool>
     private let usesUnderWay = Atomic<Int>(0)
-    /// When two uses waited at once.
+    /// When two uses last waited at the same time.
     private let lastParallel = Atomic<UInt64>(0)
     private let pool = JobPool(name: "ward-ahead", threads: threads, mostWaiting: mostJobs)
 
-    /// Does nothing where it is of no use.
+    /// `isUseful`: false makes this do nothing.
     init(_ storage: any Storage, isUseful: Bool) {
         self.storage = storage
         isStopped = Atomic(!isUseful)
     }
 
-    /// For the volume's end: nothing further is begun, and all is forgotten.
+    /// Begins nothing further and forgets all. Called at the volume's end.
     func stop() {
         isStopped.store(true, ordering: .sequentiallyConsistent)
         withState { $0.forgetAll() }
     }
 
-    /// A directory is removed: its descriptor is not to be held for what would be fetched of it.
+    /// Forgets a directory that is being removed, with its descriptor.
     func forget(directory: UInt64) {
         guard isActive.load(ordering: .relaxed) else { return }
         withState { state in
@@ -92,11 +93,11 @@ final class TreeReadAhead: Sendable {
         return result
     }
 
-    /// Waits until all that was begun is fetched. For tests.
+    /// Waits until all fetches are done. For tests.
     func drain() { pool.drain() }
 
-    /// Runs what uses an entry of a directory, and tells how long it took, nanoseconds, where that
-    /// says something to `note`.
+    /// Runs `use`, which uses an entry of a directory. Returns how long it took, nanoseconds, where
+    /// `note` has to know.
     @inline(__always)
     func time<R>(_ use: () throws(Errno) -> R) throws(Errno) -> (R, waited: UInt64?) {
         guard !isStopped.load(ordering: .relaxed) else { return (try use(), nil) }
@@ -107,7 +108,8 @@ final class TreeReadAhead: Sendable {
         let end = storage.nanoseconds()
         let waited = end &- begin
         if waited >= TreeReadAhead.coldNanoseconds {
-            // Who asks for several things at once waits for the disk once for all of them.
+            // A program that asks for several entries at once waits for the disk once for all of
+            // them.
             if others > 0 { lastParallel.store(end, ordering: .relaxed) }
         } else if !isActive.load(ordering: .relaxed) {
             return (result, nil)
@@ -117,8 +119,8 @@ final class TreeReadAhead: Sendable {
         return (result, isParallel ? nil : waited)
     }
 
-    /// An entry of a directory was used, and waited for so long. `parent`: of that directory; nil
-    /// for the root. `open`: the backing directory.
+    /// Notes that a program used an entry of a directory. `waited`: nanoseconds. `parent`: the
+    /// directory's parent; nil for the root. `open`: returns the backing directory.
     func note(
         _ kind: Kind, _ inode: UInt64, in directory: UInt64, below parent: UInt64?, waited: UInt64,
         open: () -> StoreDescriptor?
@@ -135,7 +137,7 @@ final class TreeReadAhead: Sendable {
             guard let directory = open(),
                 run({ ahead in ahead.list(place, directory) })
             else {
-                // Tried again when it is used the next time.
+                // The next use tries again.
                 return withState { $0.forget(place) }
             }
         }
@@ -143,7 +145,7 @@ final class TreeReadAhead: Sendable {
 
     // MARK: On threads of its own
 
-    /// False where too much is waiting already.
+    /// False where too many jobs wait already.
     @discardableResult
     private func run(_ body: @escaping @Sendable (TreeReadAhead) -> Void) -> Bool {
         pool.run { [self] in
@@ -194,7 +196,7 @@ final class TreeReadAhead: Sendable {
         if fetched * 2 < entries.count { withState { $0.stop(place) } }
     }
 
-    /// Names and inodes of a directory, and where files are being read, the first of those in it.
+    /// Fetches names and inodes of a directory and, where programs read files, its first files.
     private func fetchDirectory(
         _ entry: ReadAheadPlan.Entry, of parentPlace: Place, _ parent: StoreDescriptor
     ) {
@@ -202,8 +204,8 @@ final class TreeReadAhead: Sendable {
             let files = entries(of: directory, .files)
         else { return }
         let plan = ReadAheadPlan(files, .files, withState { $0.order(of: parentPlace) })
-        // Directories are not looked at: they lie far from each other, and have a plan of their own
-        // where they are wanted.
+        // Subdirectories are left out: their inodes lie far from each other, and they get a plan of
+        // their own.
         let together =
             plan.entries.count <= TreeReadAhead.mostInodes ? 1 : TreeReadAhead.inodesTogether
         var last: UInt64?
@@ -226,7 +228,8 @@ final class TreeReadAhead: Sendable {
         fetchFiles(first, of: place, directory)
     }
 
-    /// Those of one kind; nil where there are too many names, or the store does not say.
+    /// Returns the entries of one kind; nil where there are too many names, or the directory can't
+    /// be read.
     private func entries(
         of directory: StoreDescriptor, _ kind: Kind
     ) -> [ReadAheadPlan.Entry]? {
@@ -253,11 +256,11 @@ final class TreeReadAhead: Sendable {
     // MARK: Long listings
 
     /// Reads parts of a long directory, each on a thread of its own. `descriptor`: of the
-    /// directory, open for as long as this takes to return.
+    /// directory, open until this returns.
     func fetch(_ parts: [Range<UInt64>], ofListing descriptor: Int32) {
         guard !parts.isEmpty, !isStopped.load(ordering: .relaxed) else { return }
         for part in parts {
-            // Each has a position of its own.
+            // Each thread needs a position of its own.
             guard let own = open(".", in: descriptor, O_DIRECTORY) else { return }
             run { ahead in ahead.read(part, of: own) }
         }

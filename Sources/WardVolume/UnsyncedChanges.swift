@@ -1,25 +1,25 @@
 import Synchronization
 
-/// Whether changes of one kind are not known to be durable.
+/// Counts changes of one kind, and tells whether all of them are known to be durable.
 final class UnsyncedChanges: Sendable {
     private struct State {
-        /// Under way: their headers or records may not be written yet.
+        /// Changes under way: their headers or records may not be written yet.
         var begun = 0
-        /// That were made; of these, those that a sync came after.
+        /// The number of changes that were made, and of those that a sync followed.
         var made: UInt64 = 0
         var synced: UInt64 = 0
     }
     private let state: Mutex<State>
 
-    /// `isKnown`: that there are none yet.
+    /// `isKnown`: whether it is known that there are none yet.
     init(isKnown: Bool = true) { state = Mutex(State(made: isKnown ? 0 : 1)) }
 
     var areNone: Bool { state.withLock { $0.begun == 0 && $0.made == $0.synced } }
 
-    /// Before the file or record is written.
+    /// Notes the start of a change. Called before the file or record is written.
     func begin() { state.withLock { $0.begun += 1 } }
 
-    /// `isDurable`: it was synced by itself.
+    /// Notes the end of a change. `isDurable`: its file or record was synced by itself.
     func end(isDurable: Bool = false) {
         state.withLock {
             $0.begun -= 1
@@ -27,7 +27,7 @@ final class UnsyncedChanges: Sendable {
         }
     }
 
-    /// What a sync that begins now makes durable.
+    /// The number for `noteSync` of a sync that begins now.
     var made: UInt64 { state.withLock { $0.made } }
 
     func noteSync(of made: UInt64) { state.withLock { $0.synced = max($0.synced, made) } }

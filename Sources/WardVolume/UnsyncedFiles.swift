@@ -1,19 +1,18 @@
 import Synchronization
 
-/// Files, by inode, of which something has to be remembered until the whole store is synced, though
-/// nobody has them open.
+/// Remembers files, by inode, after their last close, until the whole backing store is synced.
 ///
-/// An inode that is freed and given to another file costs that one a sync, nothing more. So does
-/// every file, where there are too many to remember.
+/// An inode number that is reused for another file costs that file a sync. Where there are too many
+/// files to remember, every file costs one.
 final class UnsyncedFiles: Sendable {
     static let mostFiles = 4096
 
     private struct Notes {
-        /// The number of the last note of each.
+        /// The number of the last note of each inode.
         var files: [UInt64: UInt64] = [:]
-        /// By who is at it.
+        /// Inodes of changes under way, by the owner of the change.
         var underWay: [ObjectIdentifier: [UInt64]] = [:]
-        /// Of the last note that there was no room for; 0: none.
+        /// The number of the last note without room; 0: none.
         var lastOther: UInt64 = 0
         var made: UInt64 = 0
     }
@@ -21,7 +20,7 @@ final class UnsyncedFiles: Sendable {
     private let notes = Mutex(Notes())
     private let areUnderWay = Atomic(0)
 
-    /// Where there is no room, it is one of those that `contains` says yes to.
+    /// Notes a file. Where there is no room, `contains` says yes to every file.
     func note(_ inode: UInt64) {
         notes.withLock { notes in
             notes.made += 1
@@ -29,13 +28,13 @@ final class UnsyncedFiles: Sendable {
         }
     }
 
-    /// No sync forgets it before `end`.
+    /// Notes a file for a change under way. No sync forgets it before `end`.
     func note(_ inode: UInt64, by owner: AnyObject) {
         areUnderWay.add(1, ordering: .relaxed)
         notes.withLock { $0.underWay[ObjectIdentifier(owner), default: []].append(inode) }
     }
 
-    /// False where there is no room: nothing was noted.
+    /// Notes a file; false where there was no room.
     func noteIfRoom(_ inode: UInt64) -> Bool {
         notes.withLock { notes in
             guard UnsyncedFiles.hasRoom(for: inode, notes) else { return false }
@@ -45,9 +44,9 @@ final class UnsyncedFiles: Sendable {
         }
     }
 
-    /// What this one noted as under way was done, or was not.
+    /// Ends the owner's change, done or failed: its files stay noted until a later sync.
     func end(by owner: AnyObject) {
-        // Those that it noted itself it sees.
+        // The owner's own notes are always seen: the same thread made them.
         guard areUnderWay.load(ordering: .relaxed) > 0 else { return }
         notes.withLock { notes in
             guard let inodes = notes.underWay.removeValue(forKey: ObjectIdentifier(owner)) else {
@@ -80,10 +79,10 @@ final class UnsyncedFiles: Sendable {
 
     var notesMade: UInt64 { notes.withLock { $0.made } }
 
-    /// What was noted of this one is synced. Only while nobody notes anything of it.
+    /// Forgets a file that was synced. No other thread may note it meanwhile.
     func forget(_ inode: UInt64) { notes.withLock { _ = $0.files.removeValue(forKey: inode) } }
 
-    /// What was noted up to then, `notesMade`, is synced.
+    /// Forgets the notes up to `number` (`notesMade` before a sync).
     func forget(through number: UInt64) {
         notes.withLock { notes in
             if notes.lastOther <= number { notes.lastOther = 0 }

@@ -5,8 +5,9 @@ import WardSystem
 
 // stat, chmod, chown, utimes, truncate.
 extension Volume {
-    /// `handle` is given where the kernel asks on behalf of a descriptor (`FUSE_GETATTR_FH`:
-    /// `lseek` and `read` do, `fstat` does not): then the class decides (row O4).
+    /// Returns what stat(2) shows of a node. The kernel passes `handle` for lseek(2) and read(2)
+    /// (`FUSE_GETATTR_FH`), not for fstat(2). With a handle, the class gate decides (row O4):
+    /// throws `EPERM` where the class is closed.
     public func attributes(
         of id: NodeID, handle: HandleID?, caller: Caller, _ context: WorkerContext
     ) throws(Errno) -> Attributes {
@@ -21,8 +22,9 @@ extension Volume {
         return try attributes(of: node, try status(of: node), context)
     }
 
-    /// Before times are shown: the size hint is put back the first time, so that nothing touches
-    /// the inode between this `stat` and the one after the last close (git compares them).
+    /// Prepares a file whose times are about to be shown. The first time, the size hint is put back
+    /// now. The inode then stays the same until the `stat` after the last close: git compares the
+    /// two.
     private func showTimes(_ file: OpenFile) {
         if file.needsHint, !file.hintWasShown {
             file.lock.lockWrite()
@@ -63,7 +65,8 @@ extension Volume {
         return result
     }
 
-    /// The logical size: of the open file, from the size hint, or from the last page.
+    /// Returns the logical size in bytes: from the open file, from the size hint, or from the last
+    /// page.
     private func size(
         of node: Node, _ status: FileStatus, _ context: WorkerContext
     ) throws(Errno) -> Int {
@@ -83,7 +86,7 @@ extension Volume {
         }
     }
 
-    /// The mode as it was set, for nodes whose backing mode is marked.
+    /// Returns the mode as a program set it, also for nodes whose backing mode is marked.
     func trueMode(of node: Node, _ status: FileStatus) throws(Errno) -> mode_t {
         var status = status
         for _ in 1...Volume.mostLooks {
@@ -91,8 +94,8 @@ extension Volume {
             let (record, after) = try askingWithStatus(node) { place throws(Errno) in
                 try modeRecord(at: place)
             }
-            // The mark comes after the record and goes before it: without one it counts only where
-            // it was there all the time.
+            // A mode change writes the record before the mark, and removes the mark before the
+            // record. So a missing record counts only if the inode did not change meanwhile.
             if record != nil || after.hasSameChange(as: status) {
                 return BackingMode.trueMode(ofMarked: status.st_mode, record: record)
             }
@@ -102,8 +105,8 @@ extension Volume {
         return BackingMode.trueMode(ofMarked: status.st_mode, record: nil)
     }
 
-    /// How often something is looked at again that changed while it was looked at: a store may give
-    /// another answer each time.
+    /// How often `trueMode` reads an inode again that changed meanwhile. A faulty backing store may
+    /// answer differently each time.
     static let mostLooks = 100
 
     private func modeRecord(at place: BackingPlace) throws(Errno) -> UInt16? {
@@ -120,14 +123,14 @@ extension Volume {
         }
     }
 
-    /// Gives an inode a true mode. `wasMarked`: its backing mode before.
+    /// Gives an inode a true mode. `wasMarked`: whether its backing mode was marked before.
     func setMode(
         _ descriptor: Int32, _ mode: mode_t, isDirectory: Bool, wasMarked: Bool
     ) throws(Errno) {
         let backing = BackingMode(trueMode: mode, isDirectory: isDirectory)
         let isMarked = BackingMode.isMarked(backing.bits | (isDirectory ? S_IFDIR : S_IFREG))
         if backing.needsRecord || (wasMarked && isMarked) {
-            // The record first: once the inode is marked, the record is the truth.
+            // The record first: once the inode is marked, the record counts.
             var value = UInt16(mode & 0o7777).littleEndian
             try withUnsafeBytes(of: &value) { bytes throws(Errno) in
                 try storage.setxattr(descriptor, BackingMode.attributeName, bytes, flags: 0)
@@ -146,6 +149,8 @@ extension Volume {
         }
     }
 
+    /// Changes mode, owner, size or times. Throws `EROFS` on a read-only mount, and `EPERM` where
+    /// the class forbids a new size.
     public func setAttributes(
         of id: NodeID, handle: HandleID?, _ change: AttributeChange, caller: Caller,
         _ context: WorkerContext
@@ -173,8 +178,8 @@ extension Volume {
         let file = try acquire(node, context).file
         defer { release(file, context) }
         if handle == nil {
-            // By path it is an open (row O6): a locked class B file does not take it even while
-            // others hold it open.
+            // A truncate by path counts as an open (row O6): a locked class B file refuses it, even
+            // while other programs hold the file open.
             try mayOpen(file, .truncate, caller, context)
         }
         file.lock.lockWrite()
@@ -197,7 +202,8 @@ extension Volume {
             let before = try trueMode(of: node, status)
             try storage.chown(
                 descriptor, change.uid ?? uid_t.max, change.gid ?? gid_t.max)
-            // chown(2) by an ordinary user takes set-ID bits away; the marks must survive it.
+            // chown(2) by an ordinary user clears set-ID bits in the backing mode, where they are
+            // marks. `setMode` puts them back.
             if mode == nil {
                 var kept = before & 0o7777
                 if node.isRegular {
@@ -224,8 +230,8 @@ extension Volume {
         }
         if change.access != nil || change.modification != nil {
             if let file = node.file {
-                // Writes that were accepted at a lock and the hint go first: they must not move the
-                // times that are being set.
+                // First store the writes that were accepted at a lock, and the hint. Later they
+                // would move the times that are about to be set.
                 file.lock.lockWrite()
                 settle(file)
                 file.hintWasShown = true
@@ -239,9 +245,9 @@ extension Volume {
         }
     }
 
-    /// As the kernel's `setattr_should_drop_suidgid` (fs/attr.c): without set-user-ID; and without
-    /// set-group-ID, but where the group may not execute and the caller is a member of it, which is
-    /// asked only then.
+    /// Clears set-user-ID, and set-group-ID too, as the kernel's `setattr_should_drop_suidgid`
+    /// (fs/attr.c) does. Set-group-ID stays if the group may not execute and the caller is a member
+    /// of it. `isMember` is called only then.
     static func withoutPrivilegeBits(_ mode: mode_t, isMember: () -> Bool) -> mode_t {
         var mode = mode & ~S_ISUID
         if mode & S_ISGID != 0, mode & S_IXGRP != 0 || !isMember() { mode &= ~S_ISGID }
@@ -250,15 +256,14 @@ extension Volume {
 
     // MARK: Times and mappings
 
-    /// How long a change of times waits for the kernel to write mapped pages back.
+    /// How long a change of times waits until the kernel has written mapped pages back.
     private static let writeBackPatience = Duration.seconds(10)
 
-    /// Whether the kernel may hold stores to a mapping of a file, not written back, whose times are
-    /// about to be set. They came before that, and must not move the times when they come to the
-    /// store.
+    /// Returns true if times of a file are about to be set while the kernel may hold unwritten
+    /// stores to a mapping of it. Those stores came first, so they must not move the times later.
     ///
-    /// `writeBack` goes before the change then. It waits for the kernel, which may send requests
-    /// meanwhile: no thread may call it that they wait for.
+    /// The caller then calls `writeBack` before the change. That waits for the kernel, which may
+    /// send requests meanwhile. So no thread may call it that must serve those requests.
     public func mustWriteBack(before change: AttributeChange, of id: NodeID) -> Bool {
         guard change.modification != nil, change.sizeBytes == nil, let file = node(id).file else {
             return false
@@ -267,10 +272,11 @@ extension Volume {
             && gate.state(of: file.protectionClass) == .open
     }
 
-    /// Has the kernel write the node's mapped pages back, and drop them: a store that comes later
-    /// asks for its page again, and is written back later, too. No write(2) is under way, which a
-    /// drop could do harm (`PageDrops`): the kernel holds the inode's lock while it waits for this
-    /// answer (`notify_change`, fs/attr.c).
+    /// Makes the kernel write the node's mapped pages back and drop them. A later store to the
+    /// mapping faults its page in again and is written back later, too.
+    ///
+    /// No write(2) is under way, which a drop could harm (`PageDrops`). The kernel holds the
+    /// inode's lock while it waits for this answer (`notify_change`, fs/attr.c).
     public func writeBack(_ id: NodeID) {
         let node = node(id)
         guard let kernel else { return }
@@ -296,7 +302,7 @@ extension Volume {
 }
 
 extension FileStatus {
-    /// Whether the inode's attributes are as they were at `earlier`.
+    /// Whether the inode is unchanged since `earlier`, by mode and change time.
     fileprivate func hasSameChange(as earlier: FileStatus) -> Bool {
         st_mode == earlier.st_mode && st_ctim.tv_sec == earlier.st_ctim.tv_sec
             && st_ctim.tv_nsec == earlier.st_ctim.tv_nsec

@@ -3,11 +3,11 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// Reaching backing files: directory descriptors, descriptors for one call, the caller's
+// Reaching backing files: descriptors of directories, descriptors for one call, the caller's
 // credentials.
 extension Volume {
-    /// What is known of a directory node, read from its record the first time. `EIO` where there is
-    /// no valid record.
+    /// Returns the state of a directory node. The first call reads it from the directory's record.
+    /// Throws `EIO` where there is no valid record.
     func directoryState(of node: Node) throws(Errno) -> DirectoryState {
         if let state = node.directory { return state }
         guard node.isDirectory else { throw .notDirectory }
@@ -27,7 +27,8 @@ extension Volume {
         return state
     }
 
-    /// An open descriptor of the backing directory; valid as long as the returned object is held.
+    /// Returns an open descriptor of the backing directory. It is valid as long as the returned
+    /// object is held.
     func directoryDescriptor(of node: Node) throws(Errno) -> StoreDescriptor {
         let state = try directoryState(of: node)
         if let descriptor = state.openDescriptor { return descriptor }
@@ -51,7 +52,8 @@ extension Volume {
         keptDirectories.append(WeakDirectory(state))
         if keptDirectories.count > maximumKeptDirectories {
             keptDirectories.removeAll { $0.state?.openDescriptor == nil }
-            // So many at once that the next ones find room without a look at all of them.
+            // Recycle a quarter at once, so that the next directories find room without a scan of
+            // the list.
             let count = keptDirectories.count - maximumKeptDirectories * 3 / 4
             if count > 0 {
                 recycled = Array(keptDirectories[0..<count])
@@ -62,8 +64,8 @@ extension Volume {
         for old in recycled { old.state?.setDescriptor(nil) }
     }
 
-    /// Closes the descriptors of directories that are kept open for later, the root's excepted.
-    /// False where there were none.
+    /// Closes the descriptors of directories that are kept open for later, except the root's.
+    /// Returns false if there were none.
     public func giveUpKeptDirectories() -> Bool {
         registryLock.lockNow()
         let all = keptDirectories.compactMap(\.state).filter { $0.openDescriptor != nil }
@@ -73,7 +75,7 @@ extension Volume {
         return !all.isEmpty
     }
 
-    /// By its name: `ESTALE` where it has none any more.
+    /// Opens the backing directory by its name. Throws `ESTALE` if it has no name any more.
     func openDirectoryDescriptor(of node: Node) throws(Errno) -> Int32 {
         if node === root {
             return try storage.openat(rootDescriptor, ".", O_RDONLY | O_DIRECTORY, mode: 0)
@@ -107,8 +109,8 @@ extension Volume {
         }
     }
 
-    /// What fstat(2) says of the descriptor, if it is the node's inode; `ESTALE` (and closed) where
-    /// the name belongs to something else now.
+    /// Returns the fstat(2) of the descriptor if it is the node's inode. Otherwise closes it and
+    /// throws `ESTALE`: the name belongs to another file now.
     private func verified(_ descriptor: Int32, _ node: Node) throws(Errno) -> FileStatus {
         do throws(Errno) {
             let status = try storage.fstat(descriptor)
@@ -121,11 +123,11 @@ extension Volume {
         throw .staleNFSFileHandle
     }
 
-    /// Runs `body` with a directory descriptor and stored name under which the node can be reached.
+    /// Runs `body` with a directory descriptor and a stored name that reach the node.
     ///
-    /// Names are not locked: where a rename moves the node meanwhile, `body` sees ENOENT or ESTALE
-    /// and is run again with the new name. `ESTALE` where there is no name any more: the kernel
-    /// looks the path up again, and finds what has it now.
+    /// Names are not locked. If a rename moves the node meanwhile, `body` fails with `ENOENT` or
+    /// `ESTALE` and is run again with the new name. Throws `ESTALE` if the node has no name any
+    /// more: the kernel then looks the path up again.
     func withLink<R>(
         of node: Node, _ body: (Int32, UnsafePointer<CChar>) throws(Errno) -> R
     ) throws(Errno) -> R {
@@ -145,18 +147,18 @@ extension Volume {
                 guard Volume.isGone(error),
                     attempt < (nameChanges.areUnderWay ? Volume.mostAttempts : 50)
                 else { throw error }
-                // A name that went while the kernel did not know its directory, or knew it as
-                // another node.
+                // The name went while the kernel did not know its directory, or knew it as another
+                // node.
                 if nameChanges.isQuiet(since: quiet) { node.forgetLink(link) }
                 if attempt > 3 { usleep(100) }
             }
         }
     }
 
-    /// Of 100 µs, while a name changes: a second or so.
+    /// Attempts 100 µs apart while a name changes: at least half a second in all.
     private static let mostAttempts = 5000
 
-    /// What `stat` says of the node's backing file.
+    /// Returns the status of the node's backing file.
     func status(of node: Node) throws(Errno) -> FileStatus {
         if let file = node.file { return try storage.fstat(file.descriptor) }
         do throws(Errno) {
@@ -167,7 +169,7 @@ extension Volume {
         }
     }
 
-    /// `ESTALE` where it has no name any more.
+    /// Returns the status by one of the node's names. Throws `ESTALE` if it has no name any more.
     func statusByName(of node: Node) throws(Errno) -> FileStatus {
         if node === root { return try storage.fstat(rootDescriptor) }
         return try withLink(of: node) { directory, name throws(Errno) in
@@ -177,9 +179,10 @@ extension Volume {
         }
     }
 
-    /// Runs `body` with the descriptor of what has no name any more: of a file or link (`O_PATH`)
-    /// that was replaced, for whoever found it by that name (decision 0064), and of a removed
-    /// directory, for whoever is in it. `ESTALE` where there is none, or the node has a name.
+    /// Runs `body` with the descriptor of a node that has no name any more. It may be a replaced
+    /// file or link (`O_PATH`), for a program that found it by that name (decision 0064). Or it is
+    /// a removed directory that a program is in. Throws `ESTALE` if there is none, or the node has
+    /// a name.
     func withKeptDescriptor<R>(
         of node: Node, _ body: (Int32) throws(Errno) -> R
     ) throws(Errno) -> R {
@@ -187,8 +190,8 @@ extension Volume {
         return try withExtendedLifetime(kept) { () throws(Errno) in try body(kept.rawValue) }
     }
 
-    /// Runs `body` with a descriptor of the node's backing file: of the open file where there is
-    /// one, else `O_PATH`, which needs no permission on the file.
+    /// Runs `body` with a descriptor of the node's backing file: the open file's, or else an
+    /// `O_PATH` descriptor, which needs no permission on the file.
     func withPathDescriptor<R>(
         of node: Node, _ body: (Int32) throws(Errno) -> R
     ) throws(Errno) -> R {
@@ -215,9 +218,9 @@ extension Volume {
         return try body(descriptor)
     }
 
-    /// Runs `body` where attributes of the node's backing file can be asked for, which is all it
-    /// may do: by name where nobody has the file open, which costs two calls less, and again by a
-    /// descriptor where that gave no answer.
+    /// Runs `body`, which may only read attributes of the node's backing file. If the file is not
+    /// open, `body` first gets a name, which saves two system calls. If that gave no answer, it
+    /// runs again with a descriptor.
     func asking<R>(
         _ node: Node, _ body: (BackingPlace) throws(Errno) -> R
     ) throws(Errno) -> R {
@@ -227,7 +230,7 @@ extension Volume {
         }
     }
 
-    /// The same, with what the file is after it.
+    /// Like `asking`, and also returns the file's status after the answer.
     func askingWithStatus<R>(
         _ node: Node, _ body: (BackingPlace) throws(Errno) -> R
     ) throws(Errno) -> (answer: R, after: FileStatus) {
@@ -237,8 +240,8 @@ extension Volume {
         }
     }
 
-    /// Nil where a name gives no answer: it may be another file's, or a name was removed or moved
-    /// meanwhile, or the store could not tell, or the file is open anyway.
+    /// Returns nil if the name gave no reliable answer. The file may be open, the name may be
+    /// another file's or may have changed meanwhile, or the backing store failed.
     private func byName<R>(
         _ node: Node, _ body: (BackingPlace) throws(Errno) -> R
     ) -> (answer: Result<R, Errno>, after: FileStatus)? {
@@ -254,8 +257,8 @@ extension Volume {
                 if case .failure(let error) = answer, error != .noData, error != .notSupported {
                     return nil
                 }
-                // The node's name since before, and this inode's now: only a removal or a move
-                // could have made it another's between.
+                // The name was the node's before, and is this inode's now. Only a removal or a move
+                // could have given it to another file in between.
                 guard let status = try? storage.fstatat(parent.rawValue, name.baseAddress!),
                     UInt64(status.st_ino) == node.inode, status.st_dev == rootDevice,
                     nameChanges.isQuiet(since: quiet)
@@ -265,7 +268,8 @@ extension Volume {
         }
     }
 
-    /// Opens the node's backing file for content: for writing too where that is possible.
+    /// Opens the node's backing file for content: for reading and writing, or only for reading
+    /// where writing is not possible.
     func openBacking(
         _ node: Node
     ) throws(Errno) -> (descriptor: Int32, status: FileStatus, isWritable: Bool) {
@@ -298,10 +302,12 @@ extension Volume {
         }
     }
 
-    /// Runs `body`, which creates something, so that it belongs to the caller from the start
-    /// (set-group-ID directories, quotas and default ACLs included). fsuid and fsgid are the
-    /// calling thread's alone, setfsuid(2); the capabilities that the change of fsuid takes are
-    /// raised again, because the kernel has checked the caller's permissions before.
+    /// Runs `body`, which creates a file, so that the file belongs to the caller from the start
+    /// (set-group-ID directories, quotas and default ACLs included).
+    ///
+    /// fsuid and fsgid belong to the calling thread, setfsuid(2). A change of fsuid drops
+    /// capabilities. They are raised again, because the kernel has checked the caller's permissions
+    /// before.
     func asCaller<R>(_ caller: Caller, _ body: () throws(Errno) -> R) throws(Errno) -> R {
         guard servesOthers, caller.uid != 0 || caller.gid != 0 else { return try body() }
         _ = ward_set_thread_fsgid(caller.gid)
@@ -315,21 +321,21 @@ extension Volume {
         return try body()
     }
 
-    /// A name for something that is not finished: never one of a file's, and known to be this
-    /// mount's.
+    /// Returns a name for an unfinished file or directory. No program's file has such a name, and
+    /// this mount recognises its own.
     func stagingName() -> String {
         stagingPrefix + String(stagingCounter.wrappingAdd(1, ordering: .relaxed).newValue)
     }
 
-    /// Whether an error says that a name is gone, or another file's by now. A store may say the
-    /// same of one that is there: where it matters, `isGone(_:_:_:)` looks again.
+    /// Whether an error says that a name is gone, or is another file's by now. A faulty backing
+    /// store may say the same of an existing file: where it matters, `isGone(_:_:_:)` looks again.
     static func isGone(_ error: Errno) -> Bool {
         error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
     }
 
-    /// Whether a file that could not be looked at is not there any more: asked again, the store has
-    /// nothing by that name, or another inode. `inode`: nil where it was never told. Any other
-    /// answer may pass, and says nothing.
+    /// Whether a file that gave an error is really gone. The backing store is asked again: it must
+    /// have no such name, or another inode under it. `inode` is nil if it was never known. Any
+    /// other error may be transient and proves nothing.
     func isGone(_ inode: UInt64?, _ directory: Int32, _ stored: UnsafePointer<CChar>) -> Bool {
         do throws(Errno) {
             let now = UInt64(try storage.fstatat(directory, stored).st_ino)
@@ -339,17 +345,17 @@ extension Volume {
         }
     }
 
-    /// For what the volume does by itself.
+    /// The caller of work that the volume does for itself.
     static let ownCaller = Caller(uid: 0, gid: 0, pid: 0)
 }
 
-/// Where a backing file's attributes are asked for.
+/// The place where a backing file's attributes are read.
 enum BackingPlace {
     /// A stored name in an open directory.
     case name(UnsafePointer<CChar>, in: Int32)
     case descriptor(Int32)
 
-    /// Bytes of the value, getxattr(2).
+    /// Reads the value, getxattr(2). Returns its size in bytes.
     func getxattr(
         _ attribute: String, in storage: any Storage, _ buffer: UnsafeMutableRawBufferPointer
     ) throws(Errno) -> Int {
@@ -360,7 +366,7 @@ enum BackingPlace {
         }
     }
 
-    /// Bytes of the list, listxattr(2).
+    /// Reads the list, listxattr(2). Returns its size in bytes.
     func listxattr(
         in storage: any Storage, _ buffer: UnsafeMutableRawBufferPointer
     ) throws(Errno) -> Int {

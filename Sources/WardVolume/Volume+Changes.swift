@@ -2,9 +2,9 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-// What is noted of a change: its epoch, its time, and the size hint that has to follow.
+// Notes of a change to a file: its epoch, its time, and the size hint that has to follow.
 extension Volume {
-    /// Announces the epoch that the pages of this request will carry; a durable point waits for
+    /// Announces the epoch that the pages of this request will carry. A durable point waits for
     /// `endWrite`.
     func beginWrite(_ context: WorkerContext) -> UInt32 {
         while true {
@@ -14,11 +14,12 @@ extension Volume {
         }
     }
 
-    /// The epoch that pages of `file` say, of a request that announced `now`. A file that may have
-    /// findings keeps bearing witness for them: who writes over a page of a doubtful epoch, or
-    /// makes the file longer, would otherwise take away what excuses its neighbours. What is
-    /// written so is durable before the interval ends: the record without it follows a sync of all
-    /// that began before.
+    /// Returns the epoch to put into pages of `file`, for a request that announced `now`.
+    ///
+    /// In a file that may have findings, new pages keep the doubtful epoch. Otherwise a program
+    /// that overwrites a doubtful page, or makes the file longer, would remove what excuses the
+    /// neighbouring pages. Such pages are durable before the doubtful interval ends, because a sync
+    /// comes before the state record without it.
     @inline(__always)
     func sealingEpoch(_ file: OpenFile, _ now: UInt32) -> UInt32 {
         guard hasDoubt.load(ordering: .acquiring), !file.isBeyondDoubt else { return now }
@@ -40,7 +41,7 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
     }
 
-    /// Takes the size hint, or what else is behind the last page, off before the size changes.
+    /// Cuts off the size hint, or other bytes behind the last page, before the size changes.
     func removeHint(_ file: OpenFile) throws(Errno) {
         try syncEnd(file)
         let pages = max(layout.pageCount(forSize: file.sizeBytes), file.header == nil ? 0 : 1)
@@ -57,8 +58,8 @@ extension Volume {
         file.isEndUnsynced = false
     }
 
-    /// Puts the size hint back, so that a `stat` of the closed file reads nothing. Its own change
-    /// of the file's times is taken back where somebody could notice.
+    /// Puts the size hint back, so that a `stat` of the closed file reads nothing. That changes the
+    /// file's times; they are restored if a program could notice.
     func putHint(_ file: OpenFile) {
         guard file.needsHint, file.isWritable, !file.needsMending, !file.node.isSuperseded else {
             return
@@ -71,8 +72,8 @@ extension Volume {
             let status =
                 file.timesWereShown || age > 8_000_000 ? try storage.fstat(file.descriptor) : nil
             if size > 0 {
-                // Pages behind the last one go as a whole: half a page could be on the disk before
-                // the new size is.
+                // Cut whole pages behind the last one first. Half a page could reach the disk
+                // before the new size does.
                 if file.hasHint { try removeHint(file) }
                 file.needsHint = false
                 try storage.ftruncate(file.descriptor, size)
@@ -87,8 +88,8 @@ extension Volume {
             }
             file.hasHint = size > 0
         } catch {
-            // A missing hint costs a page read at the next `stat`, nothing more. What is behind the
-            // last page is not known now.
+            // A missing hint costs one page read at the next `stat`. The bytes behind the last page
+            // are unknown now.
             file.hasHint = true
         }
     }

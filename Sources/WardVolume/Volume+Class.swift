@@ -7,10 +7,11 @@ import WardSystem
 
 // Reading and changing the class of a file or directory (rows I1–I13).
 extension Volume {
-    /// The class of a file or directory; needs no key (row I9).
+    /// Returns the class of a file or directory. Needs no key (row I9).
     func protectionClass(of node: Node, _ context: WorkerContext) throws(Errno) -> ProtectionClass {
         if node.isDirectory {
-            // What new files get: in a synchronised tree no more than C, whatever the record says.
+            // The class for new files: in a synchronised tree at most C, even if the record says
+            // more.
             let own = try directoryState(of: node).protectionClass
             return own.isForSynchronised || markedDirectory(over: node) == nil
                 ? own : .completeUntilFirstUserAuthentication
@@ -22,6 +23,9 @@ extension Volume {
         return file.protectionClass
     }
 
+    /// Sets the class of a file or directory. Throws `EPERM` if the caller may not weaken it, or if
+    /// a class that is not open is needed. Without `isSynced`, a later sync of the backing store
+    /// makes it durable.
     func setProtectionClass(
         of node: Node, to wanted: ProtectionClass, isSynced: Bool = true, _ caller: Caller,
         _ context: WorkerContext
@@ -48,35 +52,36 @@ extension Volume {
         }
     }
 
-    /// For callers who are not the owner, as chmod(2) asks: the right to write a file is none to
-    /// have it read while locked.
+    /// Throws `EPERM` where a caller who is not the owner weakens a class, as chmod(2) would. A
+    /// program that may write a file gets no right to make it readable while locked.
     private static func requireNoWeakening(
         from old: ProtectionClass, to wanted: ProtectionClass
     ) throws(Errno) {
         guard old == wanted || wanted.isStronger(than: old) else { throw .notPermitted }
     }
 
-    /// Whether the caller may do what takes the owner: root may.
+    /// Whether the caller may do what only the owner may. Root may.
     func isOwner(_ caller: Caller, of node: Node) throws(Errno) -> Bool {
         if caller.uid == 0 { return true }
         return try status(of: node).st_uid == caller.uid
     }
 
-    /// What `unsyncedClassName` says: of this mount, and which syncs have failed by now. Whoever
-    /// changes many classes asks for it first.
+    /// The value of `unsyncedClassName`: names this mount and counts the failed syncs. A program
+    /// that changes many classes reads it first.
     public var classSyncMark: [UInt8] {
         Array("\(classSyncMarkStart)\(syncFailures.load(ordering: .acquiring))".utf8)
     }
 
+    /// Whether a value looks like a `classSyncMark`, of this mount or another.
     public static func isClassSyncMark(_ value: UnsafeRawBufferPointer) -> Bool {
         value.starts(with: classSyncWord.utf8)
     }
 
     static let classSyncWord = "sync "
 
-    /// Makes durable what was set without a sync of its own since `mark` was asked for. `EIO` where
-    /// that can't be said of all of it, because a sync of whatever file failed since, or the volume
-    /// was mounted anew: setting each again does.
+    /// Makes durable the classes that were set without a sync since the program read `mark`. Throws
+    /// `EIO` if some may be lost: a sync failed since, or the volume was mounted anew. The program
+    /// then sets each class again.
     public func syncClasses(since mark: [UInt8]) throws(Errno) {
         let start = Array(classSyncMarkStart.utf8)
         guard mark.starts(with: start),
@@ -101,14 +106,14 @@ extension Volume {
         file.lock.lockWrite()
         defer { file.lock.unlock() }
         let old = file.protectionClass
-        // Another call may have raised it since the caller looked.
+        // Another call may have raised the class since the first look.
         if isOthers { try Volume.requireNoWeakening(from: old, to: wanted) }
         do throws(Errno) {
             try setFileClass(file, from: old, to: wanted, isSynced: isSynced, caller, context)
         } catch .notPermitted where wanted.isStronger(than: old) && file.sizeBytes > 0 {
-            // A program that copies a file with its attributes, cp -a and mv among others, has
-            // written it by now, and says nothing: the close of a file that was made while locked
-            // does (`flush`). Only the owner's own request makes it fail.
+            // A program that copies a file with its attributes (`cp -a`, `mv`) has written the
+            // content by now and ignores this error. So close(2) of a file that was made while
+            // locked reports it (`flush`). Only a request of the owner makes the close fail.
             if !isOthers { node.refusedClass = wanted }
             report(
                 .weakened(
@@ -119,14 +124,14 @@ extension Volume {
         node.refusedClass = nil
     }
 
-    /// The file's lock is held.
+    /// The caller holds the file's lock.
     private func setFileClass(
         _ file: OpenFile, from old: ProtectionClass, to wanted: ProtectionClass, isSynced: Bool,
         _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
         try mayCreate(wanted, caller, .setClass, of: file.node)
         if old == wanted {
-            // It may have been set by a call whose sync failed, or is yet to come.
+            // An earlier call may have set the class without a sync, or its sync may have failed.
             if mayHaveLostPages(file) || isSynced && !unsyncedClasses.areNone { try syncData(file) }
             return
         }
@@ -138,12 +143,12 @@ extension Volume {
         } else {
             try rewrap(file, from: old, to: wanted, caller, context)
         }
-        // The disk may have a class that is weaker than both.
+        // The disk may still have a class that is weaker than both.
         if isSynced, isStronger || !unsyncedClasses.areNone { try syncData(file) }
     }
 
-    /// Wraps the file key under another class key and writes page 0 with the new header: whole,
-    /// once (row I7).
+    /// Wraps the file key under another class key and writes page 0 with the new header, as a whole
+    /// and once (row I7).
     private func rewrap(
         _ file: OpenFile, from old: ProtectionClass, to wanted: ProtectionClass, _ caller: Caller,
         _ context: WorkerContext
@@ -177,7 +182,8 @@ extension Volume {
         do throws(Errno) {
             let before = try storage.fstat(file.descriptor)
             try replaceHeader(file, header)
-            // A class is no content: only ctime moves. What is done must not fail for that.
+            // A class is no content, so only ctime may move. The change is made already and must
+            // not fail here.
             try? storage.setTimes(
                 file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
                 modification: before.st_mtim)
@@ -189,8 +195,8 @@ extension Volume {
         }
     }
 
-    /// After a change of class that failed. A lock in between took the file for one of the class it
-    /// did not get: if it is of a locked one after all, its key and its pages go now.
+    /// Called after a failed change of class. A lock meanwhile may have treated the file as one of
+    /// the new class. If its real class is locked, its key and cached pages go now.
     private func dropIfLocked(_ file: OpenFile) {
         guard gate.state(of: file.protectionClass) != .open else { return }
         file.forgetKey()
@@ -198,7 +204,7 @@ extension Volume {
         dropLocked(file.node)
     }
 
-    /// What is created in it from now on (row I4).
+    /// Sets the class for files that are created in the directory from now on (row I4).
     private func setDirectoryClass(
         of node: Node, to wanted: ProtectionClass, isSynced: Bool, _ caller: Caller,
         _ context: WorkerContext
@@ -209,8 +215,8 @@ extension Volume {
         if try !isOwner(caller, of: node) {
             try Volume.requireNoWeakening(from: state.protectionClass, to: wanted)
         }
-        // Under the lock, which a mark takes too; one above it that comes now caps what is set
-        // here.
+        // Setting a mark takes the same record lock. A mark that is set above this directory later
+        // caps the class that is set here.
         if !wanted.isForSynchronised, let marked = markedDirectory(over: node) {
             throw refused(path(of: node), wanted, marked, .setClass, caller)
         }
@@ -218,12 +224,13 @@ extension Volume {
             of: node, state, wanted, isMarked: state.isMarked, isSynced: isSynced, context)
     }
 
-    /// Writes the directory's record anew; the record lock is held. Where the class changes, empty
-    /// files in it that have no header get one first: they keep the class they have. Durable.
+    /// Writes the directory's record anew and makes it durable. The caller holds the record lock.
+    /// If the class changes, empty files without a header get one first, so that they keep their
+    /// class.
     ///
-    /// Not `isSynced`: a sync of the store does that later, for many directories. Only where the
-    /// store keeps the order of changes: what is made in it meanwhile and synced has its class from
-    /// this record.
+    /// Without `isSynced`, one later sync of the backing store covers many directories. The flag
+    /// counts only if the backing store keeps the order of changes. Files that are made and synced
+    /// meanwhile have their class from this record.
     func writeRecord(
         of node: Node, _ state: DirectoryState, _ wanted: ProtectionClass, isMarked: Bool,
         isSynced: Bool = true, _ context: WorkerContext
@@ -231,7 +238,7 @@ extension Volume {
         let isSynced = isSynced || !keepsOrder || !syncsWhole
         let old = state.protectionClass
         let wasMarked = state.isMarked
-        // Where a sync failed, or is yet to come, it may be in memory alone.
+        // After a failed or pending sync the present record may be in memory alone.
         let failures = syncFailures.load(ordering: .acquiring)
         if old == wanted, wasMarked == isMarked, !state.isRecordUnsynced,
             failures == 0, !isSynced || unsyncedClasses.areNone
@@ -239,8 +246,8 @@ extension Volume {
             return
         }
         let directory = try directoryDescriptor(of: node)
-        // Files that are made or moved here from now on get a header before their name; those that
-        // others are at are waited for.
+        // From now on, files that are made or moved here get a header before their name. Requests
+        // that are at it already are waited for.
         if old != wanted {
             state.nextClass = wanted
             awaitClassDecisions()
@@ -248,8 +255,8 @@ extension Volume {
         defer { state.nextClass = nil }
         if old != wanted {
             let hasFiles = try keepClassOfEmptyFiles(in: node, state, directory, context)
-            // A power cut that takes a file's header leaves an empty file of its directory's class:
-            // headers first.
+            // The headers must be durable before the record. A power cut that takes a file's header
+            // leaves an empty file with its directory's class.
             if hasFiles, failures != 0 || !unsyncedHeaders.areNone {
                 try syncBackingStore(since: failures)
             }
@@ -273,12 +280,13 @@ extension Volume {
         state.isMarked = isMarked
         if isMarked { hasMarks.store(true, ordering: .sequentiallyConsistent) }
         guard isSynced else {
-            // `unsyncedClasses` says it from here on, and the failure of a sync.
+            // From here on `unsyncedClasses` tells that a sync is due, and `syncFailures` that one
+            // failed.
             state.isRecordUnsynced = false
             return
         }
-        // A weaker class, too: a file without a header that is synced from now on has its class
-        // from this record alone.
+        // A weaker class is synced, too: files without a header have their class from this record
+        // alone.
         do throws(Errno) {
             try storage.fsync(directory.rawValue)
         } catch {
@@ -288,7 +296,8 @@ extension Volume {
         state.isRecordUnsynced = false
     }
 
-    /// True where there are files in the directory at all.
+    /// Gives each empty file in the directory a header with its present class. Returns true if the
+    /// directory has any files.
     private func keepClassOfEmptyFiles(
         in node: Node, _ state: DirectoryState, _ directory: StoreDescriptor,
         _ context: WorkerContext
@@ -304,7 +313,7 @@ extension Volume {
             do throws(Errno) {
                 let status = try storage.fstatat(directory.rawValue, stored)
                 inode = UInt64(status.st_ino)
-                // In doubt a file of any size may be nothing but zeros: empty, and without a
+                // In doubt, a file of any size may consist of zeros. It counts as empty, without a
                 // header.
                 guard status.st_mode & S_IFMT == S_IFREG,
                     status.st_size == 0 || hasDoubt.load(ordering: .acquiring)
@@ -312,8 +321,8 @@ extension Volume {
                 else { continue }
                 try keepClassOfEmptyFile(node, stored, status, context)
             } catch {
-                // Deleted or moved meanwhile: no file of this directory any more. A store may say
-                // the same of one that is there.
+                // The file was deleted or moved meanwhile. A faulty backing store may say so of an
+                // existing file.
                 guard Volume.isGone(error), isGone(inode, directory.rawValue, stored)
                 else { throw error }
             }

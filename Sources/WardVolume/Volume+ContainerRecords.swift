@@ -1,13 +1,13 @@
 import WardSystem
 
-/// Which groups a container belongs to stands in an attribute of its root, docs/containers.md "The
-/// record". A program in the container's sandbox may write to the root, and may not give itself the
-/// files of another group by it for its next run.
+/// The record of a container stands in an attribute of its root and names the container's groups
+/// (docs/containers.md, "The record"). A program in the container's sandbox may write to the root.
+/// It must not use the record to get another group's files at its next run.
 extension Volume {
     static let containerRecordName = "user.ward.container"
 
-    /// Throws `EPERM` where the attribute `name` is a container's record and the caller is not in
-    /// the daemon's user namespace, or can't be looked at.
+    /// Throws `EPERM` if the attribute `name` is a container's record and the caller is outside the
+    /// daemon's user namespace. So does a caller whose namespace can't be read.
     func guardContainerRecord(
         _ name: UnsafeRawBufferPointer, _ caller: Caller
     ) throws(Errno) {

@@ -8,17 +8,17 @@ import WardSystem
 // Changing content. Everything here, in `Volume+Size.swift` and in `Volume+Holes.swift` runs with
 // the file's lock held for writing.
 extension Volume {
-    /// A change of so many pages reads all of them where it needs the first and the last: 16 KiB,
-    /// which databases write, are five.
+    /// A change of at most this many pages reads all of them if it needs the first and the last.
+    /// The 16 KiB that databases write touch five pages.
     static let pagesReadAtOnce = 8
 
-    /// Where new bytes come from.
+    /// The origin of new bytes.
     enum Source {
         case data(UnsafeRawPointer)
         case zeros
     }
 
-    /// Writes `count` bytes at `offset`, at most a transfer; the file grows as needed.
+    /// Writes `count` bytes at `offset`. `count` is at most one transfer. The file grows as needed.
     func store(
         _ file: OpenFile, _ source: Source, offset: Int, count: Int,
         _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
@@ -35,9 +35,9 @@ extension Volume {
         }
     }
 
-    /// First the file grows up to `offset`, then the bytes follow. Where that fails, by the store
-    /// or because a lock came between, the file ends where it did: its old last page is put back as
-    /// it was, which needs no key.
+    /// Extends the file to `offset`, then writes the bytes there. If the backing store fails or a
+    /// lock comes between, the old last page is put back, so that the file ends as before. That
+    /// needs no key.
     private func storeBeyondEnd(
         _ file: OpenFile, _ source: Source, offset: Int, count: Int,
         _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
@@ -58,19 +58,20 @@ extension Volume {
         }
     }
 
+    /// Restores the old last page and size after a failed write beyond the end.
     private func putBackEnd(
         _ file: OpenFile, _ end: UnsafeMutableRawPointer, _ oldLast: Int, _ oldSize: Int
     ) {
         let pageBytes = layout.pageBytes
         do throws(Errno) {
             guard oldLast >= 0 else { return try makeEmpty(file) }
-            // The header may say "sparse" by now.
+            // The header may be marked sparse by now.
             if oldLast == 0 { end.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes) }
             try storage.pwrite(file.descriptor, end, pageBytes, at: oldLast * pageBytes)
             file.sizeBytes = oldSize
             noteChange(file, sizeChanged: true)
-            // What follows a FINAL page is not the file's: if it can't be cut now, it goes before
-            // the next change.
+            // Pages behind a FINAL page are not part of the file. If they can't be cut now, they
+            // are cut before the next change.
             file.hasHint = true
             file.mayHaveUncommittedCut = true
             try storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)
@@ -83,9 +84,9 @@ extension Volume {
         }
     }
 
-    /// Rewrites the pages that the bytes `start..<end` touch (and the old last page, where it is
-    /// the last no more) so that those bytes come from `source`, and the size becomes `newSize`.
-    /// `start` is at most the old size.
+    /// Rewrites the pages that the bytes `start..<end` touch, so that these bytes come from
+    /// `source` and the size becomes `newSize`. Also rewrites the old last page where it is no
+    /// longer the last. `start` is at most the old size.
     func rewrite(
         _ file: OpenFile, from start: Int, to end: Int, source: Source, newSize: Int,
         _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
@@ -102,8 +103,8 @@ extension Volume {
         let count = last - first + 1
         precondition(count * pageBytes <= WorkerContext.bufferBytes - 2 * 4096)
 
-        // Old pages whose bytes are needed, read before the gate: a hanging store must not hold up
-        // a lock.
+        // Old pages with needed bytes are read before the gate: a backing store that hangs must not
+        // hold up a lock.
         func needsOld(_ page: Int) -> Bool {
             guard page <= oldLast else { return false }
             let pageStart = layout.start(ofPage: page)
@@ -113,8 +114,8 @@ extension Volume {
         let sealed = context.sealed
         let readsFirst = needsOld(first)
         let readsLast = last != first && needsOld(last)
-        // Both at once, which is one wait for a disk instead of two: what lies between them costs
-        // less. Where that can't be read it need not be: it is written over.
+        // Reading both ends in one call costs one wait for a disk instead of two. The pages between
+        // may be unreadable, because they are overwritten: then each end is read by itself.
         let readsAll =
             readsFirst && readsLast && count <= Volume.pagesReadAtOnce
             && (try? readPages(file, first, count: count, to: sealed)) != nil
@@ -124,7 +125,7 @@ extension Volume {
                 try readPages(file, last, count: 1, to: sealed + (count - 1) * pageBytes)
             }
         }
-        // The old last page as it is, to be put back where the store fills up half-way.
+        // A copy of the old last page, to be put back if the backing store fills up half-way.
         let undo = sealed + (WorkerContext.bufferBytes - 4096)
         let undoPage = oldLast >= first && oldLast <= last && newSize > oldSize ? oldLast : -1
         if undoPage == first, readsFirst {
@@ -140,7 +141,7 @@ extension Volume {
         }
 
         try enter(file, operation, caller, context)
-        // A mapped page, written back because its class is closing.
+        // The kernel writes a mapped page back because its class is closing.
         let mayStoreLater =
             operation == .writeBack && gate.state(of: file.protectionClass) == .closing
         let before = (header: file.header, headerBytes: file.headerBytes)
@@ -205,7 +206,7 @@ extension Volume {
             context.unlockContent()
             throw error
         }
-        // Ciphertext only from here on: a lock may go ahead while the store takes its time.
+        // Only ciphertext from here on: a lock may proceed while the backing store is slow.
         context.unlockContent()
         defer { endWrite(context) }
         if mayStoreLater, newSize == oldSize, !file.needsMending {
@@ -229,6 +230,8 @@ extension Volume {
         noteChange(file, sizeChanged: newSize != oldSize)
     }
 
+    /// Puts back the end, header and size of a file after a failed write, as far as possible.
+    /// Anything else is noted as half-done.
     func undoWrite(
         _ file: OpenFile, _ undoPage: Int, _ undo: UnsafeMutableRawPointer,
         _ before: (header: FileHeader?, headerBytes: [UInt8]), _ oldSize: Int
@@ -238,7 +241,7 @@ extension Volume {
         if oldSize == 0 {
             restoreHeader(file, before)
             if let header = file.header {
-                // The keyless header that was there: its page may have been overwritten.
+                // The file had a keyless header. Its page may have been overwritten.
                 file.headerBytes = headerBytes(header)
                 do throws(Errno) {
                     try writeKeylessPage(file)
@@ -284,12 +287,13 @@ extension Volume {
         _ file: OpenFile, _ page: Int, to buffer: UnsafeMutableRawPointer
     ) throws(Errno) { try readPages(file, page, count: 1, to: buffer) }
 
-    /// Reads whole pages; what lies beyond the end of the backing file reads as zeros. The file's
-    /// lock is held.
+    /// Reads whole pages. Bytes beyond the end of the backing file read as zeros. The caller holds
+    /// the file's lock.
     func readPages(
         _ file: OpenFile, _ page: Int, count: Int, to buffer: UnsafeMutableRawPointer
     ) throws(Errno) {
-        // Asked before the store is: a page that is stored in between is the same.
+        // The pending pages come first: a page that is stored between the two reads has the same
+        // content.
         let later =
             file.pendingPages.load(ordering: .acquiring) == 0
             ? [] : pending.latest(of: file, page..<page + count)

@@ -6,6 +6,9 @@ import WardSystem
 
 // Making files, directories and special files.
 extension Volume {
+    /// Creates a regular file and opens it. Opens an existing file instead, unless `flags` has
+    /// `O_EXCL`. Throws `EPERM` where the class does not permit a new file, `EROFS` on a read-only
+    /// mount.
     public func create(
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, mode: UInt32, umask: UInt32,
         flags: Int32, dropPrivilegeBits: Bool = false, caller: Caller, _ context: WorkerContext
@@ -21,7 +24,7 @@ extension Volume {
                     handle: .handle(handle), keepCache: false, tellsAtClose: !gate.isOpenForAll)
             )
         } catch .fileExists where flags & O_EXCL == 0 {
-            // Somebody else was first: an ordinary open.
+            // Another request made the name first. This is an ordinary open now.
             let entry = try lookup(parent, name, context)
             do throws(Errno) {
                 let opened = try open(
@@ -35,7 +38,7 @@ extension Volume {
         }
     }
 
-    /// A new regular file with one handle and one look-up.
+    /// Makes a new regular file with one handle and one look-up.
     private func makeFile(
         _ parent: Node, _ name: UnsafeRawBufferPointer, mode: UInt32, umask: UInt32,
         _ caller: Caller, _ context: WorkerContext
@@ -59,7 +62,7 @@ extension Volume {
         let backing = BackingMode(trueMode: trueMode, isDirectory: false)
         if isLong { try makeLongLink(directory.rawValue, stored, name, state.id) }
         let file: OpenFile
-        // What the new file's attributes are, where nothing was done to it since.
+        // The new file's status, if nothing was done to the file since.
         var known: FileStatus?
         do throws(Errno) {
             context.beginClassDecision()
@@ -105,7 +108,7 @@ extension Volume {
             if let known { status = known } else { status = try storage.fstat(file.descriptor) }
             return (node, file, try attributes(of: node, status, context))
         } catch {
-            // Nobody was told of it: it goes again, name and node.
+            // The kernel does not know the file yet: remove its name and node again.
             takeBack(stored, parent, directory.rawValue)
             if isLong { removeLongLink(directory.rawValue, stored) }
             discard(file)
@@ -113,16 +116,17 @@ extension Volume {
         }
     }
 
-    /// For who walks through the files of the store and has opened one: whether a program was
-    /// making it just then, and so has another node of it, and another open file, of which this one
-    /// knows nothing. There is nothing to find or to mend in it. Nil where `shouldStop` says so, or
-    /// the store takes too long to tell.
+    /// Whether a program was just making this file when a walk over the backing store opened it.
+    ///
+    /// The program then has another node and another open file of it, which this one knows nothing
+    /// of. The walk finds and mends nothing in such a file. Returns nil if `shouldStop` says so, or
+    /// after `creationPatience`.
     func isNewborn(_ file: OpenFile, _ shouldStop: () -> Bool) -> Bool? {
         file.lock.lockRead()
-        // One that has a header, or content, has its node since before that.
+        // A file with a header or content got its node earlier.
         let mayBeUnderWay = file.header == nil && file.sizeBytes == 0
         file.lock.unlock()
-        // A creation that made the name which the walk has found began before this.
+        // If a creation made the name that the walk found, it began before this loop.
         let end = SystemClock.monotonic() + Volume.creationPatience
         while mayBeUnderWay, !file.node.isSuperseded, creations.areUnderWay {
             if shouldStop() || SystemClock.monotonic() > end { return nil }
@@ -133,8 +137,8 @@ extension Volume {
 
     private static let creationPatience = Duration.seconds(10)
 
-    /// Removes the name of what was made, where its maker gets an error. The rest of a directory
-    /// without a descriptor to be had is under a hidden name, and swept some day.
+    /// Removes the name of a file or directory whose creation failed. A directory may leave remains
+    /// under a hidden name, which are swept later.
     func takeBack(
         _ stored: UnsafePointer<CChar>, _ parent: Node, _ directory: Int32,
         isDirectory: Bool = false
@@ -150,8 +154,8 @@ extension Volume {
         }
     }
 
-    /// The open file of a descriptor that was just made: a fresh node with one look-up and one
-    /// handle.
+    /// Makes the open file of a descriptor that was just created, with a fresh node, one look-up
+    /// and one handle. Closes the descriptor if it throws.
     private func adopt(
         _ descriptor: Int32, _ protectionClass: ProtectionClass, _ state: DirectoryState
     ) throws(Errno) -> (file: OpenFile, status: FileStatus) {
@@ -175,9 +179,9 @@ extension Volume {
         return (file, status)
     }
 
-    /// A file without a name that has everything before it gets one: its mode's record, and its
-    /// header where its class is not the directory's (durably: the name must never be there with
-    /// another class).
+    /// Makes a file that is complete except for its name. It has the record of its mode, and its
+    /// header if its class is not the directory's. The header is durable first, so that a power cut
+    /// never leaves the name with another class.
     private func makeStaged(
         _ directory: Int32, _ state: DirectoryState, _ trueMode: mode_t,
         _ protectionClass: ProtectionClass, _ caller: Caller
@@ -209,14 +213,15 @@ extension Volume {
         return file
     }
 
-    /// Takes back a file that did not come to be.
+    /// Drops a file that was not created in the end.
     private func discard(_ file: OpenFile) {
         let node = file.node
         release(file, nil)
         table.release(node, lookups: 1)
     }
 
-    /// `O_TMPFILE`: a file without a name, in the class of `parent` until one is set.
+    /// Makes a file without a name (`O_TMPFILE`), in the class of `parent` until a program sets
+    /// one.
     public func createUnnamed(
         _ parent: NodeID, mode: UInt32, umask: UInt32, flags: Int32, caller: Caller,
         _ context: WorkerContext
@@ -256,6 +261,7 @@ extension Volume {
         }
     }
 
+    /// Makes a regular file, FIFO, socket or device, mknod(2).
     public func makeNode(
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, mode: UInt32, device: UInt32,
         umask: UInt32, caller: Caller, _ context: WorkerContext
@@ -280,6 +286,7 @@ extension Volume {
         }
     }
 
+    /// Makes a directory in the class of its parent, mkdir(2).
     public func makeDirectory(
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, mode: UInt32, umask: UInt32,
         caller: Caller, _ context: WorkerContext
@@ -291,7 +298,8 @@ extension Volume {
         let inherited = try protectionClass(of: parentNode, context)
         return try make(parent, name, context, isDirectory: true) {
             directory, stored, state throws(Errno) in
-            // Built under a hidden name, complete with its record, and moved into place.
+            // The directory is built under a hidden name, complete with its record, and moved into
+            // place.
             let hidden = stagingName()
             try asCaller(caller) { () throws(Errno) in
                 try storage.mkdirat(directory, hidden, backing.bits & ~S_ISUID)
@@ -325,8 +333,8 @@ extension Volume {
         }
     }
 
-    /// The mode a new inode gets: what the directory's default ACL leaves of it, or, where there is
-    /// none, the umask, acl(5).
+    /// Returns the mode for a new inode: what the directory's default ACL leaves of it or, without
+    /// such an ACL, the umask; acl(5).
     private func maskedMode(
         _ mode: UInt32, _ umask: UInt32, _ parent: Node
     ) throws(Errno) -> mode_t {
@@ -351,7 +359,7 @@ extension Volume {
         return permissions
     }
 
-    /// Whether what is made in this directory may get less than the backing inode needs: its
+    /// Whether a file or directory made here may lack bits that the backing inode needs: the
     /// default ACL gives the owner less.
     private func inheritsTooLittle(
         in state: DirectoryState, isDirectory: Bool

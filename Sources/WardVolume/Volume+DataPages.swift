@@ -3,25 +3,25 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// Walks over backing files. Nobody vouches for the length of one before its last page
-// authenticates: whoever can write to the store makes a file of a few bytes as long as the store
-// allows. So every walk goes by what the store has bytes for (`SEEK_DATA` of lseek(2)), and gives
-// up after so many pages of zeros.
+// Walks over backing files. Before its last page authenticates, the length of a backing file is not
+// trustworthy. An attacker with write access can make a short file as long as the backing store
+// allows. So every walk visits only pages with data (`SEEK_DATA` of lseek(2)) and gives up after
+// `zeroPagesSearched` pages of zeros.
 extension Volume {
-    /// Zero pages that are looked at one by one before a search is given up.
+    /// How many pages of zeros a search reads before it gives up.
     static let zeroPagesSearched = 16_384
 
-    /// Where a search for pages with data has come to.
+    /// The result of a search for pages with data.
     enum DataSearch: Equatable {
         case page(Int)
         case none
-        /// So many pages of zeros were read that it was given up. `reached`: what is left begins,
-        /// or ends, there.
+        /// The search read too many pages of zeros and gave up. The pages not searched begin, or
+        /// end, at `reached`.
         case tooManyZeros(reached: Int)
     }
 
-    /// The first page from `page` on and before `end` that is not all zeros. It is in `buffer` then
-    /// (a page).
+    /// Finds the first page in `page..<end` that is not all zeros, and leaves it in `buffer` (one
+    /// page).
     func nextPageWithData(
         _ descriptor: Int32, from page: Int, before end: Int, to buffer: UnsafeMutableRawPointer
     ) throws(Errno) -> DataSearch {
@@ -37,13 +37,14 @@ extension Volume {
         return .tooManyZeros(reached: page)
     }
 
-    /// The first page from `page` on for which the store has anything; nil where there is none.
+    /// Returns the first page from `page` on for which the backing store has data; nil if there is
+    /// none.
     func nextAllocatedPage(_ descriptor: Int32, from page: Int) -> Int? {
         do throws(Errno) {
             let found = try storage.lseek(descriptor, page * layout.pageBytes, SEEK_DATA)
             return max(page, found / layout.pageBytes)
         } catch {
-            // Anything but "nothing from here on": a store that can't tell has data everywhere.
+            // `ENXIO` means no data from here on. After any other error all pages count as data.
             return error.rawValue == ENXIO ? nil : page
         }
     }
@@ -56,8 +57,9 @@ extension Volume {
         (buffer + got).initializeMemory(as: UInt8.self, repeating: 0, count: pageBytes - got)
     }
 
-    /// The last page before `end` that is not zero, -1 where there is none; nil where the search
-    /// was given up: holes cost nothing, but somebody may have filled the store with zeros.
+    /// Returns the last page before `end` that is not zero, or -1 if there is none. Returns nil if
+    /// the search gave up: holes cost nothing, but an attacker may have filled the backing store
+    /// with zeros.
     func lastPageWithData(_ descriptor: Int32, before end: Int) throws(Errno) -> Int? {
         switch try previousPageWithData(descriptor, before: end) {
         case .page(let page): page
@@ -66,7 +68,7 @@ extension Volume {
         }
     }
 
-    /// The last page before `end` that is not zero.
+    /// Finds the last page before `end` that is not zero.
     func previousPageWithData(
         _ descriptor: Int32, before end: Int
     ) throws(Errno) -> DataSearch {
@@ -84,13 +86,13 @@ extension Volume {
         }
     }
 
-    /// The last page before `end` for which the store has anything.
+    /// Returns the last page before `end` for which the backing store has data.
     private func lastAllocatedPage(_ descriptor: Int32, before end: Int) -> Int? {
         func hasData(from page: Int) -> Bool {
             nextAllocatedPage(descriptor, from: page).map { $0 < end } ?? false
         }
         guard end > 0 else { return nil }
-        // Backwards in doubling steps, then by halves: the answer lies in `low..<high`.
+        // Go back in doubling steps, then bisect. The answer lies in `low..<high`.
         var high = end
         var step = 1
         while !hasData(from: max(end - step, 0)) {
@@ -109,18 +111,18 @@ extension Volume {
 
 /// A walk over all pages of an open file, from the first to the last.
 ///
-/// The rightful holes of a sparse file are passed over. So is a stretch of zeros of more pages than
-/// `Volume.zeroPagesSearched`, in any file, unless the last page authenticates: then the length is
-/// the file's own.
+/// Passes over the rightful holes of a sparse file. In any file it passes over more than
+/// `Volume.zeroPagesSearched` zero pages in a row. But if the last page authenticates, the length
+/// is genuine and the walk visits them all.
 ///
-/// Concurrency: used by one thread. The file's lock is held at each call, and may be given back in
-/// between.
+/// Concurrency: used by one thread. The caller holds the file's lock at each call and may release
+/// it in between.
 struct PageWalk {
-    /// The page to be looked at next.
+    /// The next page to look at.
     private(set) var page = 0
     private let volume: Volume
     private let file: OpenFile
-    /// Pages of zeros that were read one after the other.
+    /// How many pages of zeros in a row were read.
     private var zeroPages = 0
     private var hasOwnEnd: Bool?
 
@@ -131,9 +133,11 @@ struct PageWalk {
 
     var pages: Int { volume.layout.pageCount(forSize: file.sizeBytes) }
 
-    /// Goes on to the next page that has to be looked at. Returns those that were passed over
-    /// although they are no holes: they were wiped. `opens`: whether a page authenticates; asked of
-    /// the last one, where a long stretch of zeros begins.
+    /// Advances to the next page to look at. Returns the pages that were passed over although they
+    /// are no holes: they were wiped.
+    ///
+    /// `opens` tells whether a page authenticates. It is called with the last page where a long
+    /// stretch of zeros begins.
     mutating func skip(opens: (Int) throws(Errno) -> Bool) throws(Errno) -> Range<Int> {
         let last = pages - 1
         guard page > 0, page < last, file.pendingPages.load(ordering: .acquiring) == 0 else {
@@ -141,7 +145,7 @@ struct PageWalk {
         }
         let allocated = min(volume.nextAllocatedPage(file.descriptor, from: page) ?? last, last)
         let isSparse = file.header?.isSparse == true
-        // Zeros that the store has blocks for, or does not tell from holes.
+        // Zeros that the backing store has blocks for, or does not tell from holes.
         let isEndless = zeroPages > Volume.zeroPagesSearched
         let isLongHole = allocated - page > Volume.zeroPagesSearched
         var next = isSparse ? allocated : page
@@ -149,7 +153,7 @@ struct PageWalk {
         if isEndless, try !isOwn(last, opens) {
             next = last
         } else if !isSparse, isLongHole {
-            // Only an unclean end may excuse it, which somebody may wait for.
+            // Only an unclean end may excuse the hole, so the last page is read only in doubt.
             let isHonest = volume.isInDoubt ? try isOwn(last, opens) : false
             if !isHonest { next = allocated }
         }
@@ -166,7 +170,7 @@ struct PageWalk {
         return found
     }
 
-    /// These pages from `page` on were read; `areZeros`: there was nothing else in them.
+    /// Notes that `count` pages from `page` on were read. `areZeros`: all of them were zeros.
     mutating func looked(at count: Int, areZeros: Bool) {
         zeroPages = areZeros ? zeroPages + count : 0
         page += count

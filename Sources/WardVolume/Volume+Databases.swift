@@ -10,8 +10,8 @@ private enum SideFile {
     /// `X-shm`.
     case shared
 
-    /// The class that it has beside a database of this class (row I12): `X-shm`, which holds no
-    /// user data and is mapped by every reader, class C, or D where the database is D.
+    /// The class of the side file of a database of this class (row I12). The file `X-shm` holds no
+    /// user data and each reader maps it. Its class is C, or D if the database is D.
     func protectionClass(beside database: ProtectionClass) -> ProtectionClass {
         switch self {
         case .content: database
@@ -19,7 +19,8 @@ private enum SideFile {
         }
     }
 
-    /// With the number of bytes of the database's name; nil for a name that is no side file's.
+    /// Returns the kind and the length of the database's name in bytes; nil if the name is no side
+    /// file's.
     static func parse(_ name: UnsafeRawBufferPointer) -> (kind: SideFile, base: Int)? {
         let (kind, suffix): (SideFile, Int)
         if name.ends(with: "-wal") {
@@ -36,7 +37,7 @@ private enum SideFile {
         return name.count > suffix ? (kind, name.count - suffix) : nil
     }
 
-    /// `-mj` and nine hexadecimal digits (`vdbeCommit`, vdbeaux.c).
+    /// Bytes of `-mj` and nine hexadecimal digits (`vdbeCommit`, vdbeaux.c).
     private static let superJournalSuffix = 12
 
     private static func isSuperJournal(_ name: UnsafeRawBufferPointer) -> Bool {
@@ -49,9 +50,11 @@ private enum SideFile {
 
 // SQLite databases and the files that SQLite makes beside them.
 extension Volume {
-    /// The class of a new side file of an open database beside it; nil where it is none (row I12).
+    /// Returns the class for a new side file of an open database; nil if the new file is none (row
+    /// I12).
     ///
-    /// `inherited`: the class that it has else. A database of another user makes no file weaker.
+    /// `inherited`: the class of any other new file here. Another user's database never makes a
+    /// file weaker.
     func sideFileClass(
         _ parent: Node, _ state: DirectoryState, _ name: UnsafeRawBufferPointer,
         else inherited: ProtectionClass, _ caller: Caller, _ context: WorkerContext
@@ -70,18 +73,17 @@ extension Volume {
             isDatabase(file, context)
         else { return nil }
         let own = kind.protectionClass(beside: file.protectionClass)
-        // Whether a file without content is one is not known: no class is made weaker for it.
+        // A file without content may be no database: no class is made weaker for it.
         let isOthers = servesOthers && caller.uid != 0 && status.st_uid != caller.uid
         if file.sizeBytes == 0 || isOthers, inherited.isStronger(than: own) { return nil }
         return own
     }
 
-    /// Whether an open file begins as SQLite's do ("SQLite format 3\0",
-    /// sqlite.org/fileformat.html), or has nothing in it: the first journal of a new database is
-    /// there before its first page.
+    /// Whether an open file starts with "SQLite format 3\0" (sqlite.org/fileformat.html), or is
+    /// empty: a new database has its first journal before its first page.
     ///
-    /// A file that can't be looked at now is taken for one: a journal that would hold what it holds
-    /// must not be of a weaker class for want of a look.
+    /// A file that can't be read now counts as a database. Otherwise its journal could get a weaker
+    /// class than the content it copies.
     private func isDatabase(_ file: OpenFile, _ context: WorkerContext) -> Bool {
         if file.isKnownDatabase { return true }
         file.lock.lockRead()
@@ -95,8 +97,8 @@ extension Volume {
         defer { context.forgetExcuses() }
         context.lockContent()
         defer { context.unlockContent() }
-        // The key of a class that is closing stays with its file for a moment after everybody's
-        // ciphers were wiped.
+        // While a class closes, a file keeps its key for a moment after all cipher contexts were
+        // wiped.
         guard isAdmitted(file) else { return true }
         context.usePlain(layout.pageBytes)
         guard (try? decode(file, page: 0, context.sealed, to: context.plain, context)) != nil else {
@@ -107,13 +109,13 @@ extension Volume {
         return file.isKnownDatabase
     }
 
-    /// Before a database gets a stronger class: gives its side files that class first, each
-    /// atomically. Those of another owner stay as they are, and `ward audit` tells of them.
+    /// Gives the side files of a database their stronger class, each atomically, before the
+    /// database gets its own. Files of another owner stay as they are; `ward audit` reports them.
     func raiseSideFiles(
         of node: Node, to wanted: ProtectionClass, isSynced: Bool, _ caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {
-        // Most files are no databases, and have nothing beside them.
+        // Most files are no databases and have no side files.
         for link in node.allLinks {
             guard let directory = link.parent.directory,
                 let name = plainNameBytes(of: link, in: directory)
@@ -141,7 +143,7 @@ extension Volume {
         return isDatabase(file, context)
     }
 
-    /// The regular file of this name, with one look-up more; nil where there is none.
+    /// Returns the regular file of this name, with one more look-up; nil if there is none.
     private func sideFile(
         _ name: [UInt8], in parent: Node, _ context: WorkerContext
     ) throws(Errno) -> Node? {

@@ -5,6 +5,7 @@ import WardSystem
 
 // Listing directories.
 extension Volume {
+    /// Opens a directory for listing. Throws `EIO` if it has no valid record.
     public func openDirectory(_ id: NodeID, _ context: WorkerContext) throws(Errno) -> HandleID {
         let node = node(id)
         _ = try enter(node)
@@ -13,19 +14,20 @@ extension Volume {
             DirectoryHandle(node: node, storage: storage, ahead: readsListingsAhead ? ahead : nil))
     }
 
-    /// From this size on of what a store's directory takes itself, bytes, its listing begins with
-    /// few look-ups: some two thousand names.
+    /// A listing begins with few look-ups if the stored directory has at least this many bytes:
+    /// some two thousand names.
     private static let longListingBytes = 128 << 10
-    /// Enough for the kernel to see whether the program wants to know more than names.
+    /// Enough look-ups for the kernel to see whether the program wants more than names.
     private static let firstLookups = 4
 
-    /// Entries from `offset` on (0: the beginning) until `sink` is full. `lookup`: `readdirplus`.
+    /// Adds entries from `offset` on (0: the beginning) until `sink` is full. `lookup`:
+    /// `readdirplus`.
     ///
-    /// The kernel asks for look-ups at the beginning of every listing, and then only where the
-    /// program uses them (`fuse_use_readdirplus`, fs/fuse/readdir.c). Names come in the order of
-    /// their hashes, so the first few hundred files of a long listing are spread over all the
-    /// inodes of the store: a program that wants no more than names would have waited for the disk
-    /// to read them. So the first reply for a long one is short.
+    /// The kernel asks for look-ups at the beginning of each listing, and later only if the program
+    /// uses them (`fuse_use_readdirplus`, fs/fuse/readdir.c). Names come in the order of their
+    /// hashes. So the first few hundred files of a long listing lie all over the backing store's
+    /// inodes. A program that wants only names would wait while the disk reads those. So the first
+    /// reply of a long listing is short.
     public func readDirectory<Sink: DirectorySink>(
         _ handle: HandleID, offset: UInt64, lookup: Bool, into sink: inout Sink,
         _ context: WorkerContext
@@ -57,7 +59,7 @@ extension Volume {
                 do throws(Errno) {
                     entry = try self.lookup(node, stored: name.stored.zeroTerminated, context)
                 } catch {
-                    // Gone meanwhile, or damaged: its own look-up will say so.
+                    // The name is gone, or its file damaged: its own look-up will tell.
                 }
             }
             let type = entry.map { ($0.attributes.mode & 0o170000) >> 12 } ?? UInt32(name.type)
@@ -73,16 +75,17 @@ extension Volume {
         }
     }
 
-    /// Whether the kernel may keep what is listed of it.
+    /// Whether the kernel may cache listings of this directory.
     public func keepsListing(of id: NodeID) -> Bool {
         keepsListings && !node(id).hasUnreadableName
     }
 
+    /// Releases a handle of `openDirectory`.
     public func releaseDirectory(_ handle: HandleID, _ context: WorkerContext) {
         handle.releaseObject(as: DirectoryHandle.self)
     }
 
-    /// Makes the directory's entries and their records durable, and its own name.
+    /// Makes the directory's entries, its record and its own name durable.
     public func fsyncDirectory(
         _ handle: HandleID, dataOnly: Bool, _ context: WorkerContext
     ) throws(Errno) {
@@ -92,9 +95,9 @@ extension Volume {
         try syncNames(of: node)
     }
 
-    /// Names of what a directory stores, decrypted. Foreign ones are left out and reported once;
-    /// leftovers of interrupted operations are swept. `skipped`: why a long name could not be read,
-    /// which costs the listing that one name, not all the others.
+    /// Decrypts the names of stored entries. Leaves foreign names out and reports each once; sweeps
+    /// leftovers of interrupted operations. `skipped`: why a long name could not be read. The
+    /// listing lacks only that name.
     private func names(
         of entries: [(entry: DirectoryEntry, next: UInt64)], in node: Node,
         skipped: inout Errno?
@@ -120,7 +123,7 @@ extension Volume {
         return names
     }
 
-    /// The plaintext of what is stored as `entry`; nil where it is not to be shown.
+    /// Returns the plaintext name of `entry`; nil if a listing does not show it.
     private func plainName(
         of entry: DirectoryEntry, in node: Node, _ state: DirectoryState, skipped: inout Errno?
     ) throws(Errno) -> [UInt8]? {
@@ -145,7 +148,7 @@ extension Volume {
                     try readLongName(
                         directory.rawValue, entry.name.zeroTerminated) ?? []
             } catch .noSuchFileOrDirectory, .invalidArgument {
-                // Its link is gone, or no link.
+                // The link is gone, or no link.
                 stored = []
             } catch {
                 skipped = error
@@ -160,8 +163,8 @@ extension Volume {
         return Volume.isPossibleName(plain) ? plain : nil
     }
 
-    /// Nothing that would lead elsewhere (docs/format.md §5): whoever has the volume key could seal
-    /// it.
+    /// Whether a name stays inside its directory (docs/format.md §5). An attacker with the volume
+    /// key could seal a name that leads elsewhere.
     static func isPossibleName(_ name: [UInt8]) -> Bool {
         !name.contains { $0 == 0 || $0 == UInt8(ascii: "/") }
             && !name.elementsEqual(".".utf8) && !name.elementsEqual("..".utf8)

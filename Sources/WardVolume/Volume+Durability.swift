@@ -6,21 +6,22 @@ import WardSystem
 
 // Epochs and durable points.
 extension Volume {
-    /// Whether anything was written since the last durable point.
+    /// Whether a durable point is due: something was written since the last one.
     public var hasUnsyncedChanges: Bool {
         isDirty.load(ordering: .relaxed)
             || (isEpochDue.load(ordering: .relaxed) && !isEpochHeld.load(ordering: .relaxed))
     }
 
-    /// About how many bytes were written since the last durable point, whether or not a program
-    /// synced them itself.
+    /// About how many bytes were written since the last durable point. Includes bytes that a
+    /// program synced itself.
     public var unsyncedBytes: Int { max(0, unsynced.load(ordering: .relaxed)) }
 
-    /// Makes everything written so far durable and moves the epoch on. Called every few minutes of
-    /// activity, at a lock and at shutdown, from a thread that serves no requests.
+    /// Makes everything written so far durable and advances the epoch. The daemon calls it every
+    /// few minutes of activity, at a lock and at shutdown, from a thread that is no worker.
     public func durablePoint() throws(Errno) { try durablePoint(closing: false) }
 
-    /// After the last request: writes hints, makes a durable point and marks the volume clean.
+    /// Ends the volume after the last request: writes hints, makes a durable point and marks the
+    /// volume clean.
     public func close() throws(Errno) {
         ahead.stop()
         removedFiles.finish()
@@ -42,13 +43,14 @@ extension Volume {
         return Array(openNodes.values)
     }
 
-    /// Takes off what cuts that failed have left behind open files: the sizes that are about to be
-    /// durable are without it. The first file and error, where that can't be done now: the next
-    /// sync of the file, or durable point, does it, or says why not.
+    /// Finishes failed cuts behind open files, so that a durable point stores their present size.
+    /// Returns the first file and error if a cut fails again. The file's next sync or the next
+    /// durable point then retries.
     func finishCuts() -> (path: String, error: Errno)? {
         var failure: (path: String, error: Errno)?
         for node in nodesWithOpenFile {
-            // It stays open meanwhile: what was closed may be another's to change by now.
+            // The handle keeps the file open meanwhile: another thread could reopen and change a
+            // closed file.
             node.openLock.lockNow()
             let file = node.file.flatMap { $0.hasUncutPages ? $0 : nil }
             file?.handleCount += 1
@@ -68,9 +70,9 @@ extension Volume {
         return failure
     }
 
-    /// While a backup is made: what is written is made durable as ever, and the epoch and the state
-    /// record stay, so that the record that is copied says of every page that is copied what it
-    /// should. `close` goes on all the same.
+    /// Holds the epoch while a backup is made. Durable points still sync, but the epoch and the
+    /// state record stay. So the copied record is right for each copied page. `close` advances the
+    /// epoch even so.
     public func holdEpoch(_ isHeld: Bool) { isEpochHeld.store(isHeld, ordering: .relaxed) }
 
     private func durablePoint(closing: Bool) throws(Errno) {
@@ -95,16 +97,16 @@ extension Volume {
         isEpochDue.store(false, ordering: .relaxed)
         isDirty.store(false, ordering: .relaxed)
         let covered = unsynced.exchange(0, ordering: .relaxed)
-        // After a failure the epoch has moved on already: the record's and one more is all that a
-        // power cut excuses. At the end of the numbers the last one goes on: what is written in it
-        // stays in doubt.
+        // After a failure the epoch has advanced already. Only the record's epoch and one more are
+        // excused after a power cut. At the end of the numbers the last epoch stays in use, and its
+        // pages stay in doubt.
         let now = min(recordedEpoch, VolumeStateRecord.lastEpoch - 1) + 1
         epoch.store(now, ordering: .sequentiallyConsistent)
-        // Requests that began under the old epoch are waited for: what they write is covered by the
-        // sync below. No lock is held meanwhile: the store may hang, and a lock must not wait for
-        // it.
+        // Wait for requests that began under the old epoch: the sync below must cover their writes.
+        // No lock is held, because the backing store may hang and a lock must not wait for it.
         while isWriting(before: now) { usleep(50) }
-        // So are pages that were accepted at a lock; at the end, only as long as `close` did.
+        // Wait also for pages that were accepted at a lock. `close` has waited for them already,
+        // for a limited time.
         while !closing, pending.holdsPages(before: now) {
             storer.retry()
             usleep(500)
@@ -130,7 +132,7 @@ extension Volume {
         }
     }
 
-    /// A durable point without an epoch of its own. The caller holds `durablePointLock`.
+    /// Makes a durable point without a new epoch. The caller holds `durablePointLock`.
     private func syncStore() throws(Errno) {
         isDirty.store(false, ordering: .relaxed)
         let covered = unsynced.exchange(0, ordering: .relaxed)
@@ -142,13 +144,13 @@ extension Volume {
             report(.note("a durable point failed: \(error)"))
             throw error
         }
-        // The record has to follow when the epoch goes on.
+        // The state record has to follow when the epoch advances.
         isEpochDue.store(true, ordering: .relaxed)
     }
 
-    /// syncfs(2): what was written and named before is durable. Fails, too, where another sync
-    /// failed since `failures`, of `syncFailures`: it may have dropped what was written before, and
-    /// the kernel has told its caller alone.
+    /// Makes all earlier writes and names durable, syncfs(2). Throws `EIO` if another sync failed
+    /// since `failures` (a value of `syncFailures`). That sync may have lost earlier writes, and
+    /// the kernel reported the failure only to its caller.
     func syncBackingStore(since failures: UInt64? = nil) throws(Errno) {
         let failures = failures ?? syncFailures.load(ordering: .acquiring)
         let names = namesMade.load(ordering: .acquiring)
@@ -159,7 +161,8 @@ extension Volume {
         do throws(Errno) {
             removedFiles.noteSync()
             try storage.syncfs(rootDescriptor)
-            // A store that gave up says it here alone (`Syscall.syncFileSystem`).
+            // A backing file system that shut itself down reports it only here
+            // (`Syscall.syncFileSystem`).
             try storage.fsync(rootDescriptor)
         } catch {
             noteFailedStoreSync()
@@ -183,8 +186,8 @@ extension Volume {
         return result
     }
 
-    /// Goes on above an epoch that pages carry although the state record does not know of it: it is
-    /// an older one. The next durable point writes that down.
+    /// Advances past an epoch that pages carry although the state record is older. The next durable
+    /// point records it.
     func skipEpochs(through seen: UInt32) {
         durablePointLock.lockNow()
         defer { durablePointLock.unlock() }

@@ -4,42 +4,50 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// Extended attributes. Those of users (`user.*`, `trusted.*`) are stored as `user.w.` (or
-/// `trusted.w.`) ‖ base64url of the first 16 bytes of HMAC-SHA-256 of the name; the value is nonce
-/// 12 ‖ ciphertext ‖ tag 16 of name length 2 ‖ name ‖ value, associated data: ID of the file or
-/// directory ‖ stored name. `security.*` and POSIX ACLs pass through. `user.ward.class`,
-/// `.class.unsynced`, `.synced`, `.volume` and `.socket` are answered here and stored nowhere, and
-/// so are `system.ward.class` and `.class.unsynced`, which can only be set.
+/// Extended attributes.
+///
+/// Attributes of users (`user.*`, `trusted.*`) are stored encrypted. The stored name is `user.w.`
+/// (or `trusted.w.`) ‖ base64url of the first 16 bytes of HMAC-SHA-256 of the name. The value is
+/// nonce 12 ‖ ciphertext ‖ tag 16 of name length 2 ‖ name ‖ value. The associated data is the ID of
+/// the file or directory ‖ stored name.
+///
+/// `security.*` and POSIX ACLs pass through. The volume answers `user.ward.class`,
+/// `.class.unsynced`, `.synced`, `.volume` and `.socket` itself and stores none of them. The same
+/// holds for `system.ward.class` and `.class.unsynced`, which can only be set.
 extension Volume {
     static let className = Array("user.ward.class".utf8)
-    /// To be set as `user.ward.class`, for whoever changes many files: a stronger class is durable
-    /// when the value that it had before the first change was set on any of them afterwards,
-    /// without an error. Of a directory as well (decision 0065).
+    /// Sets a class like `user.ward.class`, without a sync. It is for a program that changes many
+    /// files or directories (decision 0065).
+    ///
+    /// The program reads the attribute before its first change and sets the value that it read on
+    /// any of them after the last. If that gives no error, all stronger classes are durable.
     public static let unsyncedClassName = "user.ward.class.unsynced"
-    /// To be set as `user.ward.class`, by the owner of a file or directory, whatever its mode. The
-    /// kernel lets nobody set an attribute of `user.*` who may not write, and leaves `system.*` to
-    /// the file system (xattr(7)): so a file that its owner made read-only gets a class as it gets
-    /// a mode, chmod(2).
+    /// Sets a class like `user.ward.class`, for the owner of a file or directory, at any mode.
+    ///
+    /// The kernel lets a program set `user.*` only where it may write, and leaves `system.*` to the
+    /// file system (xattr(7)). So the owner can set the class of a file that is read-only, like its
+    /// mode with chmod(2).
     static let ownersClassName = "system.ward.class"
-    /// The same, to be set as `unsyncedClassName`.
+    /// The owner's form of `unsyncedClassName`.
     public static let ownersUnsyncedClassName = "system.ward.class.unsynced"
     static let defaultACLName = "system.posix_acl_default"
     static let accessACLName = "system.posix_acl_access"
     static let capabilityName = "security.capability"
-    /// ls(1) asks each file for it until it hears that the file system knows no labels, and the
-    /// kernel keeps no answer: so a file without one says so. Where SELinux runs it answers itself.
+    /// ls(1) reads it from each file until the file system answers that it has no labels, and the
+    /// kernel caches no answer. So a file without a label answers `ENOTSUP`. With SELinux the
+    /// kernel answers itself.
     static let labelName = "security.selinux"
 
     private enum AttributeName {
         case protectionClass, unsyncedClass, synchronised, volume, socket
-        /// Set by the owner alone.
+        /// Only the owner sets it.
         case ownersClass(isSynced: Bool)
         /// Stored as it is.
         case passedThrough(String)
-        /// Encrypted, under this prefix. `isMark`: ward goes by it (`user.ward.backup-excluded`),
-        /// so that setting and removing it takes the owner.
+        /// Encrypted, under this prefix. `isMark`: ward itself acts on it
+        /// (`user.ward.backup-excluded`), so only the owner sets or removes it.
         case sealed(prefix: String, isMark: Bool = false)
-        /// A prefix and nothing after it.
+        /// Only a prefix, without a name.
         case incomplete
         case unsupported
     }
@@ -67,6 +75,8 @@ extension Volume {
 
     // MARK: Reading
 
+    /// Returns the value of an attribute. Throws `ENODATA` if there is none, `EIO` if it is
+    /// damaged, `ENOTSUP` for an unknown namespace.
     public func extendedAttribute(
         of id: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
     ) throws(Errno) -> [UInt8] {
@@ -92,8 +102,8 @@ extension Volume {
             } catch .noData where text == Volume.labelName {
                 throw .notSupported
             } catch .notSupported where text != Volume.labelName {
-                // A store without ACLs. The kernel, which asks for one at each step of a path,
-                // would refuse that with this error.
+                // The backing store has no ACLs. The kernel asks for an ACL at each step of a path
+                // and would refuse the path with `ENOTSUP`.
                 throw .noData
             }
         case .sealed(let prefix, _):
@@ -104,7 +114,7 @@ extension Volume {
         }
     }
 
-    /// Names, each followed by a zero byte.
+    /// Returns the names, each followed by a zero byte.
     public func extendedAttributeNames(
         of id: NodeID, _ context: WorkerContext
     ) throws(Errno) -> [UInt8] {
@@ -125,8 +135,8 @@ extension Volume {
         return result
     }
 
-    /// The attribute that is stored as `stored`. `ENODATA` where it is not there, `EIO` where it is
-    /// damaged or is not called what it must be.
+    /// Returns the attribute that is stored under the name `stored`. Throws `ENODATA` if there is
+    /// none, `EIO` if it is damaged or its name is wrong.
     private func openedAttribute(
         of node: Node, _ stored: String, _ context: WorkerContext,
         isName: ([UInt8]) -> Bool
@@ -137,8 +147,8 @@ extension Volume {
             if let opened = openAttribute(sealed, owner, stored), isName(opened.name) {
                 return opened
             }
-            // A file that lost its attributes and its content meanwhile, and got new ones, has
-            // another ID.
+            // The file may have lost its attributes and its content meanwhile and got new ones,
+            // with another ID.
             let ownerNow = try ownerID(of: node, context)
             let sealedNow = try storedValue(of: node, stored)
             if look < Volume.mostLooks, ownerNow != owner || sealedNow != sealed { continue }
@@ -148,9 +158,9 @@ extension Volume {
         throw .noData
     }
 
-    /// An attribute that does not authenticate: `EIO`, or, while a doubt is left, taken for one
-    /// that is not there. A power cut can keep an attribute and lose the header of its file, which
-    /// then gets another ID.
+    /// Judges an attribute that does not authenticate. Throws `EIO`; in doubt it reports the
+    /// finding, and the attribute counts as missing. A power cut can keep an attribute and lose the
+    /// file's header. The file then gets another ID.
     private func judgeAttribute(of node: Node) throws(Errno) {
         let finding = "an extended attribute does not authenticate"
         guard node.isRegular, hasDoubt.load(ordering: .acquiring) else {
@@ -159,8 +169,8 @@ extension Volume {
         report(.healed(path: path(of: node), finding: finding))
     }
 
-    /// Takes away what `judgeAttribute` excuses, before nothing excuses it any more. The file's
-    /// lock is held.
+    /// Removes the attributes that `judgeAttribute` excuses, before the doubt ends. The caller
+    /// holds the file's lock.
     func mendAttributes(_ file: OpenFile) throws(Errno) {
         guard file.isWritable else { return }
         for name in try storedNames(file.descriptor)
@@ -204,7 +214,7 @@ extension Volume {
         try growing { buffer throws(Errno) in try place.getxattr(name, in: storage, buffer) }
     }
 
-    /// Calls with a larger buffer until the answer fits.
+    /// Calls `body` with larger and larger buffers until the answer fits.
     private func growing(
         _ body: (UnsafeMutableRawBufferPointer) throws(Errno) -> Int
     ) throws(Errno) -> [UInt8] {
@@ -225,7 +235,7 @@ extension Volume {
 
     // MARK: Writing
 
-    /// `flags`: `XATTR_CREATE`, `XATTR_REPLACE` or 0. `dropSetGroupID`:
+    /// Sets an attribute. `flags`: `XATTR_CREATE`, `XATTR_REPLACE` or 0. `dropSetGroupID`:
     /// `FUSE_SETXATTR_ACL_KILL_SGID`.
     public func setExtendedAttribute(
         of id: NodeID, _ name: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer,
@@ -243,7 +253,7 @@ extension Volume {
             try setProtectionClass(
                 of: node, to: protectionClass(spelledBy: value), isSynced: false, caller, context)
         case .ownersClass(let isSynced):
-            // As the kernel says it for attributes. `EPERM` means a lock.
+            // `EACCES`, as the kernel answers for attributes. `EPERM` would mean a lock.
             guard try isOwner(caller, of: node) else { throw .permissionDenied }
             try setProtectionClass(
                 of: node, to: protectionClass(spelledBy: value), isSynced: isSynced, caller,
@@ -255,7 +265,7 @@ extension Volume {
             try setMark(of: node, to: true, caller, context)
         case .volume, .socket: throw .notSupported
         case .passedThrough(let text):
-            // Before it is set: who asks meanwhile asks the store.
+            // Before the attribute is set: a request in between then asks the backing store.
             node.isFresh = false
             try withPathDescriptor(of: node) { descriptor throws(Errno) in
                 if text == Volume.accessACLName {
@@ -286,7 +296,7 @@ extension Volume {
     private func protectionClass(
         spelledBy value: UnsafeRawBufferPointer
     ) throws(Errno) -> ProtectionClass {
-        // Some tools store the terminating zero along.
+        // Some tools store the terminating zero, too.
         let text = String(decoding: value, as: UTF8.self)
         guard
             let wanted = ProtectionClass(
@@ -295,6 +305,7 @@ extension Volume {
         return wanted
     }
 
+    /// Removes an attribute. Throws `ENODATA` if there is none.
     public func removeExtendedAttribute(
         of id: NodeID, _ name: UnsafeRawBufferPointer, caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
@@ -304,8 +315,8 @@ extension Volume {
         defer { isDirty.store(true, ordering: .relaxed) }
         switch kind(of: name) {
         case .protectionClass:
-            // Every file has a class. Copying tools take away attributes that the source lacks
-            // (rsync -X): that must neither fail nor weaken anything.
+            // Every file has a class. Copying tools remove attributes that the source lacks (rsync
+            // -X): that must neither fail nor weaken the class.
             return
         case .synchronised: try setMark(of: node, to: false, caller, context)
         case .unsyncedClass: throw .noData
@@ -348,11 +359,11 @@ extension Volume {
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
     ) -> (name: [UInt8], value: [UInt8])? { keys.openAttribute(sealed, owner, stored) }
 
-    /// The ID that attributes of symbolic links, FIFOs, sockets and devices are bound to, which
-    /// have none of their own.
+    /// The owner ID for attributes of symbolic links, FIFOs, sockets and devices, which have no ID
+    /// of their own.
     private static let noOwnerID = [UInt8](repeating: 0, count: 16)
 
-    /// The ID that a node's attributes are bound to; nil where it has none yet.
+    /// The ID that a node's attributes are bound to; nil if it has none yet.
     private func ownerID(of node: Node, _ context: WorkerContext) throws(Errno) -> [UInt8]? {
         if node.isDirectory { return try directoryState(of: node).id }
         guard node.isRegular else { return Volume.noOwnerID }
@@ -363,8 +374,8 @@ extension Volume {
         return file.header?.fileID
     }
 
-    /// Runs `body` with that ID, which a file without a header gets now, and keeps until `body` has
-    /// returned: nobody empties a file that is about to get its first attribute.
+    /// Runs `body` with the node's owner ID. A file without a header gets one now. The file's lock
+    /// is held until `body` returns, so that no other request empties the file meanwhile.
     private func withOwnerID(
         of node: Node, _ context: WorkerContext, _ body: ([UInt8]) throws(Errno) -> Void
     ) throws(Errno) {
@@ -388,7 +399,7 @@ extension Volume {
     private static let maskTag: UInt16 = 0x10
     private static let othersTag: UInt16 = 0x20
 
-    /// An ACL as stored shows the backing mode's owner bits; the true ones go to the caller.
+    /// Returns a stored ACL with the true owner bits. The stored one has those of the backing mode.
     private func withTrueOwner(_ value: [UInt8], _ node: Node) throws(Errno) -> [UInt8] {
         let status = try status(of: node)
         guard BackingMode.isMarked(status.st_mode) else { return value }
@@ -407,8 +418,8 @@ extension Volume {
         try stored.withUnsafeBytesTyped { bytes throws(Errno) in
             try storage.setxattr(descriptor, Volume.accessACLName, bytes, flags: flags)
         }
-        // The backing file system has put group (or mask) and other bits into the mode; the owner's
-        // are ours to keep.
+        // The backing file system has put the bits of group (or mask) and others into the mode. The
+        // owner's bits stay as set here.
         let after = try storage.fstat(descriptor).st_mode
         mode = mode & 0o7000 | mode_t(owner) << 6 | after & 0o77
         if dropSetGroupID { mode &= ~S_ISGID }
@@ -421,7 +432,7 @@ extension Volume {
         permissions(acl, of: ownerTag)
     }
 
-    /// The permissions of the first entry with this tag; nil where there is none.
+    /// The permissions of the first entry with this tag; nil if there is none.
     private static func permissions(_ acl: [UInt8], of tag: UInt16) -> UInt16? {
         guard acl.count >= 4, (acl.count - 4) % 8 == 0 else { return nil }
         for at in stride(from: 4, to: acl.count, by: 8)
@@ -432,7 +443,7 @@ extension Volume {
     }
 
     /// The permissions that an ACL leaves of the mode of a file that inherits it
-    /// (`posix_acl_create_masq`, fs/posix_acl.c); nil where it has no entries.
+    /// (`posix_acl_create_masq`, fs/posix_acl.c); nil if it has no entries.
     static func mostPermissions(_ acl: [UInt8]) -> mode_t? {
         guard let owner = permissions(acl, of: ownerTag),
             let group = permissions(acl, of: maskTag) ?? permissions(acl, of: groupTag),
@@ -453,14 +464,14 @@ extension Volume {
 }
 
 extension VolumeKeys {
-    /// How an attribute is called on the backing file: `prefix` ‖ base64url of the first 16 bytes
-    /// of its HMAC.
+    /// Returns the name of an attribute on the backing file: `prefix` ‖ base64url of the first 16
+    /// bytes of its HMAC.
     func storedAttributeName(_ name: [UInt8], _ prefix: String) -> String {
         prefix + Base64URL.encode(Array(HMACSHA256.authenticate(name, key: attributeNames)[0..<16]))
     }
 
-    /// Name and value of a stored attribute; nil where it does not authenticate. `owner`: the
-    /// file's or directory's ID.
+    /// Returns name and value of a stored attribute; nil if it does not authenticate. `owner`: the
+    /// ID of the file or directory.
     func openAttribute(
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
     ) -> (name: [UInt8], value: [UInt8])? {

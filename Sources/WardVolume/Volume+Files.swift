@@ -8,7 +8,7 @@ import WardSystem
 extension Volume {
     // MARK: Opening
 
-    /// Whether a file that exists may be opened now (rows O1 and O2).
+    /// Throws `EPERM` unless an existing file of this class may be opened now (rows O1 and O2).
     func mayOpen(
         _ file: OpenFile, _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
@@ -17,7 +17,8 @@ extension Volume {
         }
     }
 
-    /// Whether a file of this class may be made now (row O3).
+    /// Throws `EPERM` unless a file may have this class now (row O3). The event of a refusal names
+    /// `node` and `operation`.
     func mayCreate(
         _ protectionClass: ProtectionClass, _ caller: Caller, _ operation: ContentOperation = .create,
         of node: Node? = nil
@@ -27,8 +28,8 @@ extension Volume {
         else { throw denied(node, protectionClass, operation, caller) }
     }
 
-    /// `flags` as open(2)'s, `O_TRUNC` included (`FUSE_ATOMIC_O_TRUNC`); `dropPrivilegeBits` with a
-    /// truncation.
+    /// Opens a file. `flags` as in open(2), with `O_TRUNC` (`FUSE_ATOMIC_O_TRUNC`).
+    /// `dropPrivilegeBits` counts only with a truncation. Throws `EPERM` where the class is closed.
     public func open(
         _ id: NodeID, flags: Int32, dropPrivilegeBits: Bool, caller: Caller,
         _ context: WorkerContext
@@ -52,8 +53,8 @@ extension Volume {
                 defer { file.lock.unlock() }
                 var offset = lastPageOffset
                 if !wasNew || file.lastChange != 0 {
-                    // Somebody else brought it into being (for an attribute, say), or has changed
-                    // it since.
+                    // Another request opened the file first (for an attribute, say), or it has
+                    // changed since.
                     offset = 0
                     let last = max(0, layout.pageCount(forSize: file.sizeBytes) - 1)
                     try readPage(file, last, to: context.sealed)
@@ -71,19 +72,20 @@ extension Volume {
         }
         if hasLostBits { kernel?.invalidateAttributes(of: node.id) }
         if isFirst, file.needsHint {
-            // The kernel was told a size by a hint that was wrong or missing; what it holds of the
-            // file's attributes goes before it is told that the file is open.
+            // The hint was wrong or missing, so the kernel knows a wrong size. It must drop the
+            // attributes before it learns that the file is open.
             kernel?.invalidateAttributes(of: node.id)
         }
         node.hasCachedPages.store(true, ordering: .relaxed)
         return OpenedFile(handle: .handle(handle), keepCache: true)
     }
 
-    /// Takes set-ID bits away, as every change by a caller without `CAP_FSETID` does; `caller`: nil
-    /// where none are to go, but the store may have taken some. True where some have gone: the
-    /// kernel goes on showing, and running, the file with them until it is told
-    /// (`KernelNotifier.invalidateAttributes`), which has to be before the answer and without the
-    /// file's lock. The file's lock is held for writing.
+    /// Clears set-ID bits, as each change by a caller without `CAP_FSETID` does. With a nil
+    /// `caller` it clears none, and reads which bits the backing store has left.
+    ///
+    /// Returns true if bits are gone. The kernel shows and honours them until it is told
+    /// (`KernelNotifier.invalidateAttributes`). The request must do so before its answer, and
+    /// without the file's lock. Here the caller holds that lock for writing.
     private func dropPrivileges(_ file: OpenFile, _ caller: Caller?) throws(Errno) -> Bool {
         let known = file.setIDBits
         guard known != 0 else { return false }
@@ -104,12 +106,12 @@ extension Volume {
 
     // MARK: Content
 
-    /// Up to `count` bytes at `offsetBytes`, in a buffer of `context` that is valid until
+    /// Returns up to `count` bytes at `offsetBytes`, in a buffer of `context` that is valid until
     /// `context.finishRequest()`.
     ///
-    /// `target`: put them there instead. As pages are decrypted whole, up to 4,096 bytes before and
-    /// behind are overwritten, and content may lie there although an error was thrown: whose buffer
-    /// it is, wipes it.
+    /// With `target`, puts them there instead. Pages are decrypted whole, so up to 4,096 bytes
+    /// before and behind are overwritten. After an error content may lie there, too: the buffer's
+    /// owner wipes it.
     public func read(
         _ handle: HandleID, offsetBytes: UInt64, count: Int, caller: Caller,
         into target: UnsafeMutableRawPointer? = nil, _ context: WorkerContext
@@ -129,7 +131,7 @@ extension Volume {
         let last = layout.page(at: end - 1)
         let pageBytes = layout.pageBytes
         let total = (last - first + 1) * pageBytes
-        // Ciphertext is read before the gate: a store that hangs must not hold up a lock.
+        // Ciphertext is read before the gate: a backing store that hangs must not hold up a lock.
         try readPages(file, first, count: last - first + 1, to: context.sealed)
         if hasDoubt.load(ordering: .acquiring) {
             for page in first...last {
@@ -164,25 +166,25 @@ extension Volume {
             start: plain + (offset - start), count: end - offset)
     }
 
-    /// All of `data`, or an error.
+    /// Writes all of `data`, or throws.
     public func write(
         _ handle: HandleID, offsetBytes: UInt64, _ data: UnsafeRawBufferPointer, flags: WriteFlags,
         caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
         let file = handle.object(as: FileHandle.self).file
-        // Before the content changes, as `file_modified` of Linux does: a write that fails halfway
-        // has written something.
+        // Before the content changes, like Linux's `file_modified`: a write that fails half-way has
+        // changed something.
         if file.setIDBits != 0, data.count > 0, flags.contains(.dropPrivilegeBits) {
             try dropPrivilegesAndTell(file, caller)
         }
         try write(file, offsetBytes: offsetBytes, data, flags: flags, caller: caller, context)
         if file.setIDBits != 0, !flags.contains(.dropPrivilegeBits), !servesOthers {
-            // The store takes them with every write of a daemon that is not root.
+            // The backing store clears set-ID bits at each write of a daemon that is not root.
             try dropPrivilegesAndTell(file, nil)
         }
     }
 
-    /// `caller` as in `dropPrivileges`. No lock is held.
+    /// Calls `dropPrivileges` with this `caller` and tells the kernel. No lock may be held.
     private func dropPrivilegesAndTell(_ file: OpenFile, _ caller: Caller?) throws(Errno) {
         file.lock.lockWrite()
         let hasLostBits = Result { () throws(Errno) in try dropPrivileges(file, caller) }
@@ -207,8 +209,8 @@ extension Volume {
             file.lock.unlock()
         }
         if flags.contains(.fromPageCache) {
-            // A mapped page never makes a file longer. What lies behind the end was written back
-            // while an open(O_TRUNC) was under way, which the kernel tells before it waits for the
+            // A mapped page never makes a file longer. A page behind the end was written back
+            // during an open(O_TRUNC): the kernel sends the open before it waits for the file's
             // pages.
             let count = min(data.count, file.sizeBytes - Int(offsetBytes))
             guard count > 0 else { return }
@@ -219,7 +221,8 @@ extension Volume {
                         .writeBack, caller, context)
                 }
             } catch {
-                // The kernel tells nobody whose program has ended, nor at a lock: the page is gone.
+                // The kernel reports this error neither to a program that has ended nor at a lock:
+                // the page is lost.
                 report(.lost(path: path(of: file.node), reason: "a mapped page: \(error)"))
                 throw error
             }
@@ -240,10 +243,12 @@ extension Volume {
 
     // MARK: Syncing and closing
 
-    /// close(2) of one descriptor: nothing waits to be written, so nothing can fail but an earlier
-    /// sync. `EPERM`: it was written, and did not get the class that was asked for then; whoever
-    /// copied it here must not take the copy for the original's equal, and mv(1) must not remove
-    /// that.
+    /// Answers close(2) of one descriptor. Nothing waits to be written, so only an earlier failed
+    /// sync is reported.
+    ///
+    /// Throws `EPERM` if the descriptor can write and the file was refused the class that its
+    /// copying program asked for. That program must not take the copy for an equal of the original,
+    /// which mv(1) would then remove.
     public func flush(_ handle: HandleID, _ context: WorkerContext) throws(Errno) {
         let handle = handle.object(as: FileHandle.self)
         try reportSyncFailure(handle)
@@ -262,8 +267,8 @@ extension Volume {
         throw file.lastSyncFailure
     }
 
-    /// Makes the file's data, header, size and every name of it not yet synced durable, up to the
-    /// root.
+    /// Makes durable the file's data, header and size, and each of its names not yet synced, up to
+    /// the root.
     public func fsync(
         _ handle: HandleID, dataOnly: Bool, _ context: WorkerContext
     ) throws(Errno) {
@@ -278,7 +283,7 @@ extension Volume {
                 file.lock.lockWrite()
                 defer { file.lock.unlock() }
                 if file.mendedSyncFailures != failures { try writeEndsAgain(file) }
-                // The size that is promised now is that of a cut which could not be finished.
+                // This sync promises the present size, so an unfinished cut must be made first.
                 if file.hasUncutPages {
                     file.isEndUnsynced = true
                     try removeHint(file)
@@ -287,7 +292,7 @@ extension Volume {
             try sync(file, dataOnly: dataOnly)
             if file.syncFailures == fileFailures { file.mendedSyncFailures = failures }
         } catch {
-            // That no sync could be tried is told as well.
+            // A sync that could not even be tried is reported as well.
             if file.syncFailures == fileFailures { file.noteSyncFailure(error) }
             report(.lost(path: path(of: file.node), reason: "fsync: \(error)"))
         }
@@ -295,8 +300,8 @@ extension Volume {
         try reportSyncFailure(handle)
     }
 
-    /// Makes every name of a node durable that was made since its directory was last synced, up to
-    /// the root: a directory above may have been moved since this file was last synced.
+    /// Makes each name of a node durable that was made since its directory was last synced, up to
+    /// the root. A directory above may have been moved since this file was last synced.
     func syncNames(of node: Node) throws(Errno) {
         if node.hasSeveralNames, try hasUnknownNames(node) {
             let made = node.unsyncedNames
@@ -305,8 +310,8 @@ extension Volume {
             return
         }
         var waiting = [node]
-        // Each directory once, however many names of the file are in it, and if it were above
-        // itself (moved behind our back).
+        // Visits each directory once, even if it holds several names of the file, or lies above
+        // itself (moved in the backing store by another program).
         var seen: Set<ObjectIdentifier> = []
         while let node = waiting.popLast() {
             let made = node.unsyncedNames
@@ -324,9 +329,8 @@ extension Volume {
         }
     }
 
-    /// Whether a file has names of which nobody knows the directories (the kernel forgot them, or
-    /// never asked), and one of these, or what is above it, may have been made or moved since the
-    /// whole store was synced.
+    /// Whether the file has names in directories that the volume does not know, and some name may
+    /// not be durable. The kernel forgot those names or never looked them up.
     private func hasUnknownNames(_ node: Node) throws(Errno) -> Bool {
         guard
             namesMade.load(ordering: .acquiring) != namesSynced.load(ordering: .acquiring)
@@ -334,6 +338,7 @@ extension Volume {
         return Int(try status(of: node).st_nlink) > node.allLinks.count
     }
 
+    /// Releases a handle of `open` or `create`.
     public func release(_ handle: HandleID, _ context: WorkerContext) {
         end(handle.object(as: FileHandle.self), context)
         handle.releaseObject(as: FileHandle.self)
@@ -341,8 +346,8 @@ extension Volume {
 
     // MARK: Space
 
-    /// `mode` as fallocate(2)'s. The kernel does not say whether set-ID bits are to go: that
-    /// follows from who asks.
+    /// Allocates space or makes holes; `mode` as in fallocate(2). The kernel does not say whether
+    /// set-ID bits are to go: the caller's capabilities decide.
     public func allocate(
         _ handle: HandleID, mode: Int32, offsetBytes: UInt64, lengthBytes: UInt64, caller: Caller,
         _ context: WorkerContext
@@ -379,8 +384,8 @@ extension Volume {
             if !keepsSize, end > file.sizeBytes {
                 try extend(file, to: end, .allocate, caller, context)
             }
-            // Space for pages that are not there yet; what it adds beyond the last page is never
-            // part of the file.
+            // Allocates space for pages to come. Space beyond the last page is never part of the
+            // file.
             let firstPage = layout.page(at: start)
             let pages = layout.page(at: end - 1) - firstPage + 1
             if file.sizeBytes > 0 {
@@ -401,7 +406,8 @@ extension Volume {
         }
     }
 
-    /// `whence`: `SEEK_DATA` or `SEEK_HOLE`.
+    /// Finds the next data or hole, lseek(2). `whence`: `SEEK_DATA` or `SEEK_HOLE`. Throws `ENXIO`
+    /// beyond the end.
     public func seek(
         _ handle: HandleID, offsetBytes: UInt64, whence: Int32, caller: Caller,
         _ context: WorkerContext
@@ -417,21 +423,20 @@ extension Volume {
         guard file.header?.isSparse == true else {
             return UInt64(whence == SEEK_DATA ? offset : size)
         }
-        // What was accepted into a hole at a lock is data, although the store does not know of it
-        // yet.
+        // A page that was accepted into a hole at a lock is data, although the backing store lacks
+        // it yet.
         settle(file)
         return UInt64(
             whence == SEEK_DATA
                 ? try nextData(file, offset) : try nextHole(file, offset))
     }
 
-    /// Holes as ext4 has them: whole blocks of the size that stat(2) tells (`st_blksize`), so that
-    /// no program that works in blocks takes a piece of data for a piece of a hole. Pages begin
-    /// anywhere.
+    /// Granularity of holes in bytes, as in ext4: whole blocks of `st_blksize`, stat(2), while
+    /// pages begin anywhere. So a program that works in blocks never takes data for part of a hole.
     private static let holeBytes = 4096
 
-    /// The beginning of the first page from `page` on for which the store has anything, or of the
-    /// last one.
+    /// Returns the start of the first page from `page` on for which the backing store has data, or
+    /// else of the last page.
     private func nextDataStart(_ file: OpenFile, _ page: Int) throws(Errno) -> Int {
         let lastPage = layout.page(at: file.sizeBytes - 1)
         let found = try storage.lseek(file.descriptor, page * layout.pageBytes, SEEK_DATA)
@@ -449,8 +454,8 @@ extension Volume {
         let lastPage = layout.page(at: size - 1)
         let block = offset & ~(Volume.holeBytes - 1)
         var page = layout.page(at: block)
-        // Holes that are too small for a block may be there in any number: the answer that there is
-        // none behind them is never wrong.
+        // There may be any number of holes smaller than a block. The answer that no hole follows is
+        // never wrong.
         for _ in 0..<Volume.mostSmallHoles {
             let found = try storage.lseek(file.descriptor, page * layout.pageBytes, SEEK_HOLE)
             let hole = (found + layout.pageBytes - 1) / layout.pageBytes

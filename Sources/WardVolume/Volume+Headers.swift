@@ -4,10 +4,10 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-// File headers: making them with a key or without, and writing page 0 with another one.
+// File headers: making them with a key or without, and writing page 0 with another header.
 extension Volume {
-    /// A fresh file key and the header that carries it; on disk with the page that is about to be
-    /// written.
+    /// Makes a fresh file key and the header that carries it. The header reaches the backing store
+    /// with the next page that is written.
     func makeKey(_ file: OpenFile) throws(Errno) {
         let key = try SecretBytes(random: 32)
         let wrapped: [UInt8]
@@ -38,8 +38,9 @@ extension Volume {
         }
     }
 
-    /// A header without a key for an empty file: its class and ID from now on. Not synced. What is
-    /// in a header is no content: only where the file was emptied just now its times move.
+    /// Writes a header without a key for an empty file, which fixes its class and ID. Does not
+    /// sync. A header is no content: with `keepsTimes` the file's times stay. Only a file that was
+    /// just emptied gets new times.
     func makeKeylessHeader(
         _ file: OpenFile, _ protectionClass: ProtectionClass, keepsTimes: Bool = true
     ) throws(Errno) {
@@ -49,7 +50,7 @@ extension Volume {
         try writeKeylessHeader(file, protectionClass, keepsTimes: keepsTimes)
     }
 
-    /// The same, and synced. A file that has a header keeps it.
+    /// Like `makeKeylessHeader`, and syncs. A file that has a header keeps it.
     func makeDurableHeader(_ file: OpenFile, _ protectionClass: ProtectionClass) throws(Errno) {
         guard file.header == nil else { return try syncData(file) }
         unsyncedHeaders.begin()
@@ -90,13 +91,13 @@ extension Volume {
         }
     }
 
-    /// Page 0 with the header and an empty record, and nothing after it.
+    /// Writes page 0 with the header and an empty record, and cuts off everything behind it.
     func writeKeylessPage(_ file: OpenFile) throws(Errno) {
         settle(file)
         try withTemporaryPage { page throws(Errno) in
             page.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
-            // First the page, which alone makes the file empty whatever follows it; then the rest
-            // goes, with the next change where it can't go now.
+            // The new page 0 alone makes the file empty. The pages behind it are cut after it, or
+            // before the next change if that fails now.
             let backingBytes = Int(try storage.fstat(file.descriptor).st_size)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
             file.hasHint = true
@@ -120,9 +121,9 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
     }
 
-    /// Makes a cut durable. What is behind it must not come back once the file has another key:
-    /// nobody could read it, and page 0 is overwritten in place, which no journal orders after the
-    /// cut. Nor is that key on page 0 before there is content.
+    /// Makes a cut durable before the file gets another key. Pages that a power cut brings back
+    /// would be unreadable under that key. Page 0 is overwritten in place, so no journal orders it
+    /// after the cut.
     func settleCut(_ file: OpenFile) throws(Errno) {
         guard file.hasUnsyncedCut || file.isEndUnsynced else { return }
         if file.hasHint { try removeHint(file) }
@@ -132,15 +133,15 @@ extension Volume {
         file.mayHaveUncommittedCut = false
     }
 
-    /// Before pages are written behind page 0, up to page `last`.
+    /// Makes the new page 0 durable before pages are written behind it, up to page `last`.
     func settleKey(_ file: OpenFile, before last: Int) throws(Errno) {
         guard file.hasUnsyncedKey, last > 0 else { return }
         try syncData(file)
     }
 
-    /// Writes page 0 again with another header, its record as it is. The file has data. `EIO` where
-    /// page 0 is not what was written; `isProven`: its record was opened with the file's key,
-    /// whatever header is there.
+    /// Writes page 0 again with another header and the same record. The file has data. Throws `EIO`
+    /// if page 0 is not as this file wrote it. `isProven`: the file's key opened the record, so any
+    /// header may be there.
     func replaceHeader(
         _ file: OpenFile, _ header: FileHeader, isProven: Bool = false
     ) throws(Errno) {
@@ -149,7 +150,7 @@ extension Volume {
         let bytes = headerBytes(header)
         try withTemporaryPage { page throws(Errno) in
             try readPage(file, 0, to: page)
-            // Another key's record under this header would be nobody's any more.
+            // This header on the record of another key would make that record unreadable.
             guard isProven || file.hasOwnRecord(page) else { throw .ioError }
             page.copyMemory(from: bytes, byteCount: FileHeader.bytes)
             file.willReplaceHeader(bytes)

@@ -1,21 +1,22 @@
 import WardFormat
 
-/// A file or directory that a program has in use, by what the volume itself knows: nothing is asked
-/// of the mount.
+/// A file or directory that a program has in use, from the volume's own tables. The mount is never
+/// asked.
 public struct HeldNode: Sendable {
-    /// Inside the volume; nil where it has no name left.
+    /// Plaintext path inside the volume; nil if it has no name left.
     public var path: String?
-    /// Of a file its class, of a directory that of new files in it; nil where it is not known.
+    /// The class of a file, or of new files in a directory; nil if it is not known.
     public var protectionClass: ProtectionClass?
 }
 
-// Who has files open: from the inode numbers that /proc shows of other processes back to files.
+// Open files by inode number. /proc shows these numbers for other processes.
 extension Volume {
-    /// What has this inode number in the mount; nil for what the kernel does not know.
+    /// Returns the file or directory with this inode number in the mount; nil if the kernel does
+    /// not know it.
     ///
-    /// May read the backing directory (long names), so it is not for threads that must not wait.
+    /// May read the backing directory (long names), so threads that must not wait must not call it.
     public func heldNode(inode: UInt64) -> HeldNode? {
-        // The kernel gives the root a number of its own before it asks.
+        // The kernel numbers the root itself before its first request.
         if inode == 1 || inode == root.inode {
             return HeldNode(path: "/", protectionClass: root.directory?.protectionClass)
         }
@@ -35,7 +36,7 @@ extension Volume {
         return inodes
     }
 
-    /// A file that was unlinked while it was open has left the table.
+    /// Finds a file that was unlinked while open: it has left the table.
     private func openNode(inode: UInt64) -> Node? {
         openNodesLock.lockNow()
         defer { openNodesLock.unlock() }

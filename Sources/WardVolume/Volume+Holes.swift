@@ -5,7 +5,7 @@ import WardSystem
 
 // Holes: punching and zeroing. Everything here runs with the file's lock held for writing.
 extension Volume {
-    /// Makes `start..<end` (inside the file) read as zeros; whole pages in between become holes.
+    /// Makes `start..<end` (inside the file) read as zeros. Whole pages in between become holes.
     func zero(
         _ file: OpenFile, from start: Int, to end: Int, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
@@ -40,11 +40,11 @@ extension Volume {
                 isPunched = false
             }
         }
-        // On a store without holes: page by page, as any other write.
+        // The backing store has no holes: write the zeros page by page.
         if !isPunched {
             do throws(Errno) {
-                // Nobody vouches for a length whose last page does not authenticate: there may be
-                // no end to it.
+                // A length whose last page does not authenticate is not trustworthy, and may be
+                // endless.
                 if afterWhole - firstWhole > Volume.zeroPagesSearched,
                     try authenticatedEpoch(file, lastPage, .allocate, caller, context) == nil
                 {
@@ -54,8 +54,8 @@ extension Volume {
                     file, layout.start(ofPage: firstWhole), layout.start(ofPage: afterWhole),
                     caller, context)
             } catch {
-                // Some are stored, and the kernel has what was there before: it forgets that only
-                // where all went well.
+                // Some zeros are stored, and the kernel still caches the old content: it drops that
+                // only after a success.
                 if let kernel {
                     let node = file.node
                     background.run { kernel.invalidateContent(of: node.id) }
@@ -66,10 +66,11 @@ extension Volume {
         noteChange(file, sizeChanged: false)
     }
 
-    /// Zeros in the pages at both ends of a range, and then what lies between. All is sealed before
-    /// anything is stored, so that a lock comes before all of it or after; where the store fails
-    /// half-way the pages are put back as they were. `edges`: each in one page, another one. `body`
-    /// leaves the context's buffers alone.
+    /// Writes zeros into the pages at both ends of a range and calls `body` for what lies between.
+    ///
+    /// All pages are sealed before any is stored, so that a lock comes before all of it or after.
+    /// If the backing store fails half-way, the old pages are put back. Each range of `edges` lies
+    /// in one page, no two in the same. `body` must not use the context's buffers.
     private func storeZeros(
         _ file: OpenFile, edges: [Range<Int>], _ caller: Caller, _ context: WorkerContext,
         andBetween body: () throws(Errno) -> Void
@@ -121,9 +122,10 @@ extension Volume {
             context.unlockContent()
             throw error
         }
-        // Ciphertext only from here on: a lock may go ahead.
+        // Only ciphertext from here on: a lock may proceed.
         context.unlockContent()
-        // After the edges were read as pages of the file that it was: a wiped one is no hole.
+        // Only after the edges were read while the file was not yet sparse: then a wiped page is no
+        // hole.
         try prepareHole(file)
         for (index, page) in pages.enumerated() where page == 0 {
             for slot in [sealed, old] {
@@ -151,9 +153,12 @@ extension Volume {
         }
     }
 
-    /// A hole reaches the disk with the journal, before data: by itself it would be a wiped page,
-    /// or, behind the end that the disk knows, a truncation, and no page around it needs to be
-    /// young enough to excuse it. So the header and the end go first: once, until the size changes.
+    /// Makes the sparse header and the file's end durable before a hole is punched, once for each
+    /// size.
+    ///
+    /// A hole reaches the disk with the journal, before data. Alone it would look like a wiped page
+    /// or, behind the end that the disk knows, like a truncation. The pages around it may be too
+    /// old to excuse it.
     private func prepareHole(_ file: OpenFile) throws(Errno) {
         settle(file)
         try makeSparse(file)

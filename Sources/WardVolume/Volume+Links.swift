@@ -4,12 +4,13 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// The content of a link of the backing store whose target is kept elsewhere: the name of that, and
-/// how long the target is.
+/// The content of a stored link whose target is kept in `ward.links`: the name of the target's
+/// file, and the target's length.
 struct LongTarget: Equatable {
-    /// The stored link begins with this, which no base64url does.
+    /// The first byte of the stored link. No base64url begins with it.
     static let mark = UInt8(ascii: "~")
-    /// Bytes of the stored link: the mark, and base64url of 48 bytes. Base64url is never as long.
+    /// Bytes of the stored link: the mark, and base64url of 48 bytes. Base64url itself never has
+    /// this length.
     static let storedBytes = 65
     static let associatedData = Array("long".utf8)
 
@@ -17,13 +18,13 @@ struct LongTarget: Equatable {
     var id: [UInt8]
     var lengthBytes: Int
 
-    /// As a file of `ward.links` is called.
+    /// The name of the file in `ward.links`.
     var fileName: String { Base64URL.encode(id) }
 
     /// The plaintext that is sealed: the ID ‖ length 2 ‖ zero 2.
     var plain: [UInt8] { id + [UInt8(lengthBytes & 0xFF), UInt8(lengthBytes >> 8), 0, 0] }
 
-    /// Nil for what is no such thing.
+    /// Returns nil if `plain` is no such record.
     init?(plain: [UInt8]) {
         guard plain.count == 20, plain[18] == 0, plain[19] == 0 else { return nil }
         id = Array(plain[0..<16])
@@ -38,20 +39,23 @@ struct LongTarget: Equatable {
     }
 }
 
-// Symbolic links. A target that has no room in a link of the backing store once it is encrypted is
-// a file of `ward.links` in the root (docs/format.md §7), which the link names: wherever it is
-// moved, and however many names it has.
+// Symbolic links. A link of the backing store has no room for the encryption of a long target. Such
+// a target is a file of `ward.links` in the root (docs/format.md §7), and the link names the file.
+// So the link may be moved and have many names.
 extension Volume {
     /// The bytes that a target's encryption adds: nonce 12 ‖ tag 16.
     static let linkOverheadBytes = 28
-    /// Longest target whose encryption fits in the 4,095 bytes of a link of the backing store.
+    /// Longest target, in bytes, whose encryption fits into the 4,095 bytes of a link of the
+    /// backing store.
     static let longestShortTarget = 4095 * 3 / 4 - linkOverheadBytes
-    /// The kernel's limit: `PATH_MAX` with its zero.
+    /// The kernel's limit in bytes: `PATH_MAX` without its zero.
     static let longestLinkTarget = 4095
     static let longTargetsName = "ward.links"
 
     // MARK: Reading
 
+    /// Returns the target of a symbolic link. Throws `EINVAL` if the node is no link, `EIO` if the
+    /// target does not authenticate.
     public func readLink(_ id: NodeID, _ context: WorkerContext) throws(Errno) -> [UInt8] {
         let node = node(id)
         guard node.type == S_IFLNK else { throw .invalidArgument }
@@ -66,7 +70,7 @@ extension Volume {
         return opened
     }
 
-    /// In `buffer`, of at least 4,096 bytes.
+    /// Reads the stored link into `buffer`, which has at least 4,096 bytes.
     private func storedLink(
         of node: Node, _ buffer: UnsafeMutableRawPointer
     ) throws(Errno) -> UnsafeRawBufferPointer {
@@ -83,7 +87,7 @@ extension Volume {
         return UnsafeRawBufferPointer(start: buffer, count: count)
     }
 
-    /// `sealed`: room for what is decoded.
+    /// Returns the target in a stored link; nil if it does not authenticate. Decodes into `sealed`.
     private func openShortTarget(
         _ stored: UnsafeRawBufferPointer, _ sealed: UnsafeMutableRawPointer
     ) -> [UInt8]? {
@@ -94,7 +98,7 @@ extension Volume {
         return openLinkTarget(UnsafeRawBufferPointer(start: sealed, count: sealedCount))
     }
 
-    /// The plain target of nonce 12 ‖ ciphertext ‖ tag 16; nil where it does not authenticate.
+    /// Returns the plain target of nonce 12 ‖ ciphertext ‖ tag 16; nil if it does not authenticate.
     func openLinkTarget(
         _ sealed: UnsafeRawBufferPointer, associatedData: [UInt8] = []
     ) -> [UInt8]? {
@@ -113,7 +117,7 @@ extension Volume {
         return ok ? target : nil
     }
 
-    /// The record in a stored link of a target that is kept elsewhere; nil where it does not
+    /// Returns the record in a stored link whose target is kept elsewhere; nil if it does not
     /// authenticate.
     func openLongTarget(_ stored: UnsafeRawBufferPointer) -> LongTarget? {
         guard stored.count == LongTarget.storedBytes, stored.first == LongTarget.mark,
@@ -125,13 +129,13 @@ extension Volume {
         return plain.flatMap(LongTarget.init(plain:))
     }
 
-    /// The target that is kept in `ward.links`; nil where what is there is not it.
+    /// Returns the target that is kept in `ward.links`; nil if the file there is not this target's.
     func target(_ long: LongTarget) throws(Errno) -> [UInt8]? {
         try withLongTargets(makes: false) { directory throws(Errno) in
             let file = try storage.openat(
                 directory, long.fileName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
             defer { storage.close(file) }
-            // One more would be too long.
+            // One byte more, to notice a file that is too long.
             let limit = long.lengthBytes + Volume.linkOverheadBytes + 1
             var sealed = [UInt8](repeating: 0, count: limit)
             let got = try sealed.withUnsafeMutableBufferPointer { out throws(Errno) in
@@ -149,13 +153,13 @@ extension Volume {
         do throws(Errno) {
             return try target(long)
         } catch .noSuchFileOrDirectory {
-            // It went with the link's last name, which the kernel looks up again then.
+            // The target went with the link's last name. The kernel then looks the path up again.
             if node.link == nil { throw .staleNFSFileHandle }
             return nil
         }
     }
 
-    /// The size that stat(2) tells. `status`: the backing link's.
+    /// The size for stat(2), in bytes. `status` is the backing link's.
     func linkTargetBytes(of node: Node, _ status: FileStatus) -> Int {
         let stored = Int(status.st_size)
         guard stored == LongTarget.storedBytes else {
@@ -169,6 +173,8 @@ extension Volume {
 
     // MARK: Making
 
+    /// Makes a symbolic link. Throws `ENAMETOOLONG` for a target of more than `longestLinkTarget`
+    /// bytes.
     public func makeSymbolicLink(
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, target: UnsafeRawBufferPointer,
         caller: Caller, _ context: WorkerContext
@@ -193,7 +199,7 @@ extension Volume {
                 caller, context
             ) { isMade = true }
         } catch {
-            // The link may be there although nobody could look at it.
+            // If the link was made, its target stays, even if the link's look-up failed.
             if !isMade { removeLongTarget(long) }
             throw error
         }
@@ -211,7 +217,7 @@ extension Volume {
         }
     }
 
-    /// Durable before there is a link that says where it is.
+    /// Stores a target in `ward.links`. It is durable before a link names it.
     private func keepLongTarget(
         _ long: LongTarget, _ target: UnsafeRawBufferPointer
     ) throws(Errno) {
@@ -233,7 +239,8 @@ extension Volume {
         }
     }
 
-    /// `ward.links`, open.
+    /// Runs `body` with a descriptor of `ward.links`. `makes`: creates the directory if it is
+    /// missing.
     func withLongTargets<R>(
         makes: Bool, _ body: (Int32) throws(Errno) -> R
     ) throws(Errno) -> R {
@@ -245,7 +252,7 @@ extension Volume {
             do throws(Errno) {
                 try storage.mkdirat(rootDescriptor, Volume.longTargetsName, 0o700)
             } catch .fileExists {
-                // Somebody else was first.
+                // Another thread was first.
             }
             try storage.fsync(rootDescriptor)
             directory = try storage.openat(rootDescriptor, Volume.longTargetsName, flags, mode: 0)
@@ -256,8 +263,8 @@ extension Volume {
 
     // MARK: Removing
 
-    /// Before a name goes: the target that goes with it, kept elsewhere. `status`: of what has the
-    /// name.
+    /// Returns the long target that goes with a name about to be removed; nil if there is none.
+    /// `status` is that of the name's file.
     func longTarget(
         _ status: FileStatus, _ directory: Int32, _ stored: UnsafePointer<CChar>
     ) -> LongTarget? {
@@ -273,8 +280,8 @@ extension Volume {
         }
     }
 
-    /// After the name went from `directory`. A power cut must not bring the name back without the
-    /// target.
+    /// Removes a target after its link's name went from `directory`. A power cut must not bring the
+    /// name back without the target.
     func removeLongTarget(_ long: LongTarget, after directory: Int32) {
         if !keepsOrder, (try? storage.fsync(directory)) == nil { return }
         removeLongTarget(long)

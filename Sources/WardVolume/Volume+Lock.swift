@@ -6,33 +6,34 @@ import WardSystem
 
 // The lock, step by step.
 extension Volume {
-    /// How long `evict` waits, once the keys are gone, for the store to take what was accepted.
+    /// How long `evict` waits for the backing store to take accepted pages, once the keys are gone.
     static let storePatience = Duration.seconds(2)
-    /// Threads that have the kernel drop pages. One that waits for a write-back leaves the others.
+    /// Threads that make the kernel drop pages. While one waits for a write-back, the others go on.
     static let invalidationThreads = 3
-    /// For write-backs that the kernel has begun and not sent yet, where it does not wait for them
+    /// How long `evict` waits for write-backs that the kernel began before and does not wait for
     /// itself.
     static let lateWriteBackPatience = Duration.milliseconds(400)
-    /// For requests that hold files of which a key is to be loaded, all of them together.
+    /// How long `evict` waits, in total, for requests that hold files whose keys it has to load.
     static let keyPatience = Duration.milliseconds(20)
-    /// For threads at a request, past the deadline, all of them together.
+    /// How long past the deadline `evict` waits, in total, for workers to finish their requests.
     static let wipePatience = Duration.milliseconds(500)
 
-    /// The lock recipe for these classes: gate to closing, mapped pages written back and dropped by
-    /// the kernel, gate closed, requests drained, class keys, file keys and buffers wiped.
+    /// Locks these classes. The gate goes to closing, and the kernel writes mapped pages back and
+    /// drops them. Then the gate closes, requests drain, and class keys, file keys and buffers are
+    /// wiped.
     ///
-    /// Runs on a thread that serves no requests. Of classes in `keepOpenFiles` (B at a lock) files
-    /// that are open keep their keys until their last close. Returns within `deadline` come what
-    /// may: where the kernel could not write its pages back in time the report says so, the keys
-    /// are gone all the same, and the connection has to be aborted.
+    /// Runs on a thread that serves no requests. Open files of classes in `keepOpenFiles` (B at a
+    /// lock) keep their keys until their last close. Returns within about `deadline`. If the kernel
+    /// could not write its pages back in time, the keys are wiped even so. The report then says
+    /// that the connection must be aborted.
     ///
-    /// An `admit` or `abandonEviction` in between makes it void: from then on it touches neither
-    /// gate nor keys.
+    /// A later `admit` or `abandonEviction` makes this eviction void: it then touches neither gate
+    /// nor keys.
     public func evict(
         _ classes: ProtectionClassSet, keepOpenFiles: ProtectionClassSet, deadline: Duration
     ) -> EvictionReport {
         let end = SystemClock.monotonic() + deadline
-        // The kernel holds the page of one that waits, and may want to drop it.
+        // A delayed refusal holds a page that the kernel may have to drop.
         refusals.letGo()
         var report = EvictionReport()
         let kept = keepOpenFiles.intersection(classes)
@@ -44,7 +45,7 @@ extension Volume {
             for protectionClass in closing.classes { gate.set(.closing, for: protectionClass) }
             for protectionClass in kept.classes { gate.set(.openFilesOnly, for: protectionClass) }
         }
-        // Reads that were let through before must have filled their pages before these are dropped.
+        // Reads that passed the gate must have filled their pages before the pages are dropped.
         var isLate = false
         forEachContext {
             if !$0.drain(wiping: false, patience: end - SystemClock.monotonic()) { isLate = true }
@@ -56,7 +57,7 @@ extension Volume {
         // Once more for pages that came back between the two.
         if !report.deadlinePassed {
             var again = nodesToInvalidate(closing: closing, kept: kept, closed: false)
-            // And what was open then, and is not now.
+            // Also files that were open at the first pass and are closed now.
             again += targets.filter {
                 $0.file == nil && $0.hasCachedPages.exchange(false, ordering: .relaxed)
             }
@@ -66,7 +67,8 @@ extension Volume {
             kernel?.awaitWriteBacks(
                 until: min(end, SystemClock.monotonic() + Volume.lateWriteBackPatience))
         }
-        // Who waits for room among the pages to be stored is not waited for any more.
+        // Past the deadline, write-backs that wait for buffer space fail, and the lock goes on
+        // without them.
         if report.deadlinePassed { step(of: eviction) { pending.refuse(true) } }
 
         step(of: eviction) {
@@ -80,7 +82,7 @@ extension Volume {
         step(of: eviction) {
             forgetFileKeys(of: closing)
         }
-        // The lock is done; that its data is in the backing files is part of what S4 says (row L1).
+        // The lock is done. State S4 also says that the data is in the backing files (row L1).
         if !report.deadlinePassed {
             _ = pending.wait(until: min(end, SystemClock.monotonic() + Volume.storePatience))
         }
@@ -88,8 +90,8 @@ extension Volume {
         return report
     }
 
-    /// Ends an eviction that does not come back: closes the gate and wipes the keys without waiting
-    /// for anybody, and keeps the eviction from touching either once it does come back.
+    /// Replaces an eviction that does not return: closes the gate and wipes the keys without
+    /// waiting. Should the eviction return later, it can touch neither.
     public func abandonEviction(
         of classes: ProtectionClassSet, keepOpenFiles: ProtectionClassSet
     ) {
@@ -107,15 +109,14 @@ extension Volume {
         }
     }
 
-    /// Of files that no program has open.
+    /// Wipes the keys of files that no program has open.
     private func forgetUnusedKeys(of kept: ProtectionClassSet) {
         forEachOpenFile(of: kept) { file in
             if file.kernelHandles.load(ordering: .sequentiallyConsistent) == 0 { file.forgetKey() }
         }
     }
 
-    /// After `abandonEviction`, which waits for nobody: wipes what threads at a request had left of
-    /// keys and content.
+    /// Wipes the keys and content that `abandonEviction` left in the contexts of busy workers.
     public func wipeThreads(patience: Duration) {
         _ = wipeContexts(until: SystemClock.monotonic() + patience)
     }
@@ -124,8 +125,8 @@ extension Volume {
         for protectionClass in classes.classes { gate.set(.closed, for: protectionClass) }
     }
 
-    /// Ends with class B's gate open for new files. It lets whoever finds a file's key in memory
-    /// pass, so not before the keys are gone: a read would fill pages that nobody drops any more.
+    /// Wipes the file keys. Then opens class B's gate for new files, not before: `openFilesOnly`
+    /// admits each file whose key is in memory. A read would fill pages that nothing drops.
     private func forgetFileKeys(of classes: ProtectionClassSet) {
         forEachOpenFile(of: classes) { $0.forgetKey() }
         if classes.contains(.completeUnlessOpen) {
@@ -142,15 +143,15 @@ extension Volume {
         return currentEviction
     }
 
-    /// Runs `body`, which waits for nothing, unless something later than this eviction has begun.
+    /// Runs `body` unless a later eviction or admission has begun. `body` must not wait.
     private func step(of eviction: UInt64, _ body: () -> Void) {
         evictionLock.lockNow()
         defer { evictionLock.unlock() }
         if eviction == currentEviction { body() }
     }
 
-    /// Waits for requests under way and wipes ciphers and plaintext. False where one did not end in
-    /// time.
+    /// Waits for requests under way and wipes cipher contexts and plaintext. Returns false if a
+    /// request did not end in time.
     private func wipeContexts(until end: Duration) -> Bool {
         var isComplete = true
         forEachContext {
@@ -161,13 +162,13 @@ extension Volume {
         return isComplete
     }
 
-    /// Classes whose files can be opened now. When its key has come a class is not among them
-    /// before `admit`.
+    /// Classes whose files can be opened now. A class whose key has just come is included only
+    /// after `admit`.
     public var available: ProtectionClassSet { gate.open.intersection(keyring.available) }
 
-    /// Opens the gate for classes whose keys are now in the keyring. No work per file (row L4);
-    /// right after a lock it waits for what that has the kernel drop (`PageDrops`), for a moment at
-    /// most.
+    /// Opens the gate for classes whose keys are now in the keyring. Does no work per file (row
+    /// L4). Right after a lock it waits for the drops that the lock began (`PageDrops`), for a
+    /// moment at most.
     public func admit(_ classes: ProtectionClassSet) {
         let eviction = beginEviction()
         drops.open(classes) {
@@ -187,9 +188,10 @@ extension Volume {
         return isMapped
     }
 
-    /// Runs `body`, which waits for no store, for each. Whoever closes a file takes these locks
-    /// while it still holds it: the last to let go of one, which closes it in the store, is never
-    /// the thread that locks.
+    /// Runs `body` for each open file of these classes. `body` must not wait for the backing store.
+    ///
+    /// A thread that closes a file takes these locks while it still holds the file. So the last
+    /// reference, whose release closes the descriptor, never falls to the thread that locks.
     private func forEachOpenFile(
         of classes: ProtectionClassSet, _ body: (OpenFile) -> Void
     ) {
@@ -203,9 +205,9 @@ extension Volume {
         }
     }
 
-    /// Files that stay usable while locked need their keys now: a descriptor from before a reboot
-    /// may not have been used since the unlock (row O4). A file that a request holds is tried again
-    /// for `patience`: that request may be waiting for the store.
+    /// Loads the keys of open files that stay usable while locked. A descriptor from before a
+    /// reboot may be unused since the unlock (row O4). If a request holds a file's lock, tries
+    /// again until `patience` is over: that request may wait for the backing store.
     private func loadKeys(of kept: ProtectionClassSet, patience: Duration) {
         let end = SystemClock.monotonic() + patience
         forEachOpenFile(of: kept) { file in
@@ -224,11 +226,11 @@ extension Volume {
         }
     }
 
-    /// Nodes whose pages may be in the kernel's cache: all of `closing`, and those of `kept` that
-    /// nobody has open.
+    /// Returns the nodes whose pages may be in the kernel's cache: all of `closing`, and those of
+    /// `kept` that no program has open.
     ///
-    /// `closed`: of files that nobody has open, too; once the gate is closing none of them can get
-    /// pages again.
+    /// `closed`: includes files that are not open. They can't get pages again once the gate is
+    /// closing.
     private func nodesToInvalidate(
         closing: ProtectionClassSet, kept: ProtectionClassSet, closed: Bool
     ) -> [Node] {
@@ -248,15 +250,15 @@ extension Volume {
         openNodesLock.unlock()
         var nodes = open.values.filter(isMeant)
         guard closed else { return nodes }
-        // Hardly any of the many that the kernel knows has pages.
+        // The kernel knows many nodes, and few of them have pages.
         nodes += table.all { $0.hasCachedPages.load(ordering: .relaxed) }
             .filter { open[ObjectIdentifier($0)] == nil && isMeant($0) }
         return nodes
     }
 
-    /// Has the kernel drop the nodes' pages, on threads of its own: a write-back that never ends
-    /// must not hold the lock, nor other files' pages. False where `end` came first; then what may
-    /// be lost is reported. What was opened again meanwhile stays.
+    /// Makes the kernel drop the nodes' pages, on separate threads: a write-back that never ends
+    /// must hold up neither the lock nor other files. Returns false at `end` and reports the pages
+    /// that may be lost. Classes that were opened again meanwhile keep their pages.
     private func invalidate(_ nodes: [Node], until end: Duration) -> Bool {
         guard let kernel, !nodes.isEmpty else { return true }
         let progress = InvalidationProgress(count: nodes.count)
@@ -276,8 +278,7 @@ extension Volume {
             thread.detach()
             threads += 1
         }
-        // Without a thread to be had it is done here; who waits for this eviction is bounded once
-        // more.
+        // Without a thread it is done here. The caller of this eviction has a deadline of its own.
         if threads == 0 { body() }
         while !progress.isDone {
             if SystemClock.monotonic() >= end {
@@ -291,11 +292,11 @@ extension Volume {
         return true
     }
 
-    /// Its pages were not dropped: the next eviction has to.
+    /// Marks the node for the next eviction: its pages were not dropped.
     private func keepInMind(_ node: Node) { node.hasCachedPages.store(true, ordering: .relaxed) }
 
-    /// Files whose mapped pages the kernel could not be made to write back in time. Their names may
-    /// have to be read from the store, which may hang: not here.
+    /// Reports files whose mapped pages the kernel did not write back in time. Runs in the
+    /// background, because the backing store may hang while a path is read.
     private func reportLost(_ nodes: [Node]) {
         let written = nodes.filter {
             ($0.file?.mappableHandles.load(ordering: .relaxed) ?? 0) > 0
@@ -313,7 +314,7 @@ extension Volume {
         }
     }
 
-    /// Who of the threads does which node, and which are done.
+    /// Assigns nodes to threads, and knows which nodes are done.
     private final class InvalidationProgress: Sendable {
         private struct State {
             var next = 0
@@ -339,7 +340,8 @@ extension Volume {
 
         var isDone: Bool { state.withLock { $0.next == count && $0.doing.isEmpty } }
 
-        /// Nothing more is begun. The indices of nodes that are not done.
+        /// Stops the threads from taking more nodes. Returns the indices of the nodes that are not
+        /// done.
         func cancel() -> [Int] {
             state.withLock { state in
                 state.isCancelled = true

@@ -3,12 +3,12 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// Files in doubt: after a power cut, or a change that was left half-done, everything is read and
-// what only the doubt excuses is written anew; then the doubt ends (format.md §8).
+// Files in doubt. After a power cut or a half-done change, every file is read, and pages that only
+// the doubt excuses are written anew. Then the doubt ends (format.md §8).
 extension Volume {
-    /// After an unlock or a durable point, on a background thread: mends files of doubtful
-    /// intervals; returns when there is nothing left that can be read now, or when `shouldStop`
-    /// says so. The intervals end when every file could be seen.
+    /// Mends files of doubtful epochs. Runs on a background thread after an unlock or a durable
+    /// point. Returns when no more can be read now, or when `shouldStop` says so. The doubt ends
+    /// when every file was readable.
     public func mendDoubtfulFiles(shouldStop: () -> Bool) {
         guard !isReadOnly, hasDoubt.load(ordering: .acquiring) else { return }
         guard let context = try? WorkerContext(allocatingFor: self) else {
@@ -24,17 +24,17 @@ extension Volume {
         {
             if !endDoubt(of: intervals, ifHalfDoneIs: before) { noteMendingDue(true) }
         } else if ProtectionClass.allCases.allSatisfy({ gate.state(of: $0) == .open }) {
-            // No unlock will change that: the store is asked again when it is well.
+            // An unlock would not help: the next pass waits until the backing store works again.
             noteMendingDue(true)
         }
     }
 
-    /// What was moved while the pass went on: perhaps from where it had not been to where it had.
-    /// False where something could not be seen, and where more is moved all the time than can be
-    /// read: a later pass sees it.
+    /// Mends nodes that moved during the pass, because the walk may have missed them. Returns false
+    /// if a node could not be read, or if moves come faster than reads. A later pass then sees
+    /// them.
     private func mendMovedNodes(_ context: WorkerContext, _ shouldStop: () -> Bool) -> Bool {
         for _ in 0..<Volume.mostRoundsOfMoved {
-            // Moves that the store has done are noted when they end.
+            // A move that the backing store has done is noted when the request ends.
             let end = SystemClock.monotonic() + Volume.movePatience
             while nameChanges.areUnderWay {
                 if shouldStop() || SystemClock.monotonic() > end { return false }
@@ -46,7 +46,7 @@ extension Volume {
         return false
     }
 
-    /// Those that wait; nil where none does.
+    /// Mends the moved nodes that wait. Returns nil if none wait, false if one could not be read.
     private func mendThoseMoved(_ context: WorkerContext, _ shouldStop: () -> Bool) -> Bool? {
         guard let moved = movedNodes.take() else { return false }
         if moved.isEmpty { return nil }
@@ -62,7 +62,7 @@ extension Volume {
         return true
     }
 
-    /// Taken away meanwhile, or moved once more, and then it is among those that wait again.
+    /// Whether a node was removed meanwhile, or moved again. Then it waits again.
     private func isGone(_ node: Node, _ link: NodeLink) -> Bool {
         if node.link == nil { return true }
         guard let parent = try? directoryDescriptor(of: link.parent) else { return false }
@@ -71,15 +71,15 @@ extension Volume {
 
     private static let mostRoundsOfMoved = 100
 
-    /// A store that hangs in one for longer keeps the doubt.
+    /// If a move hangs in the backing store for longer, the doubt stays.
     private static let movePatience = Duration.seconds(10)
 
-    /// Every file was read and mended since these intervals were in doubt. False where that could
-    /// not be written down, or a change was left half-done since `before`, of `halfDoneChanges`,
-    /// perhaps in an interval that is one of these: then they stay.
+    /// Removes these intervals from the doubt: every file was read and mended since. Returns false
+    /// and keeps them if the state record could not be written. The same holds if a change was left
+    /// half-done since `before` (a value of `halfDoneChanges`), perhaps in one of them.
     @discardableResult
     func endDoubt(of intervals: [ClosedRange<UInt32>], ifHalfDoneIs before: Int) -> Bool {
-        // What could not be cut yet is excused by one of them.
+        // These intervals excuse cuts that are not finished.
         guard finishCuts() == nil else { return false }
         let isMended = changeDoubt {
             guard halfDone == before else { return false }
@@ -98,8 +98,8 @@ extension Volume {
         return true
     }
 
-    /// False where something could not be seen: the doubt stays. `isWalk`: what was moved meanwhile
-    /// is looked at in between.
+    /// Mends everything below a directory. Returns false if a file could not be read: then the
+    /// doubt stays. `isWalk`: also mends moved nodes in between.
     private func mendDirectory(
         _ directory: Node, _ context: WorkerContext, _ shouldStop: () -> Bool,
         isWalk: Bool = false
@@ -117,7 +117,8 @@ extension Volume {
         else { return false }
         for name in stored {
             if shouldStop() { return false }
-            // Not to hold many of them, with what was replaced meanwhile, until the end.
+            // Moved nodes are mended early: each holds memory, and perhaps the file that it
+            // replaced.
             if isWalk, movedNodes.areWaiting, mendThoseMoved(context, shouldStop) == false {
                 isComplete = false
             }
@@ -146,9 +147,10 @@ extension Volume {
         return isComplete
     }
 
-    /// Reads every page of a file; pages that only a doubt excuses are written anew. False where
-    /// the file's class is not open now, and where it could not be seen, gone or not: `isGone`
-    /// tells. Damage that nothing excuses is left as it is, for `EIO` to report.
+    /// Reads every page of a file and rewrites pages that only a doubt excuses.
+    ///
+    /// Returns false if the file's class is not open now or the file could not be read. It may be
+    /// gone: see `isGone`. Damage that nothing excuses stays, and gives `EIO` later.
     func mendFile(
         _ node: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
     ) -> Bool {
@@ -163,8 +165,8 @@ extension Volume {
         defer { release(file, context) }
         guard let isNew = isNewborn(file, shouldStop) else { return false }
         if isNew { return true }
-        // Of one that is open, too: a failed sync may have left in memory what is not on the disk.
-        // Where that is another first page, nothing can be said of the rest before it is closed.
+        // After a failed sync, memory may differ from the disk, also for an open file. If the disk
+        // has another first page, the rest can't be judged before the file is closed.
         if !wasNew {
             storage.forgetCached(file.descriptor)
             guard hasOwnFirstPage(file) else { return false }
@@ -203,7 +205,7 @@ extension Volume {
                 let (page, pages) = (walk.page, walk.pages)
                 if page >= pages {
                     file.isBeyondDoubt = true
-                    // Noted meanwhile, perhaps before this.
+                    // A half-done change may have been noted just before this.
                     if halfDoneChanges != before { file.isBeyondDoubt = false }
                     return true
                 }
@@ -227,7 +229,7 @@ extension Volume {
         return isOwn ?? false
     }
 
-    /// The page to mend was read into `context.sealed` before.
+    /// Mends one page, which the caller has read into `context.sealed`.
     private func mendPage(
         _ file: OpenFile, _ page: Int, isLast: Bool, _ context: WorkerContext
     ) -> Bool {
@@ -249,7 +251,7 @@ extension Volume {
                 try decode(file, page: page, context.sealed, to: context.plain, context)
             } catch {
                 context.unlockContent()
-                // Of what is in memory by now: the page is damaged.
+                // The page was read without an error, so it is damaged.
                 return error == .ioError
             }
             // Written through the ordinary path, from a copy that is scrubbed.
@@ -267,8 +269,8 @@ extension Volume {
         }
     }
 
-    /// Whether a file that gave `EIO` is damaged, and not the store: all of it can be read, and it
-    /// gives `EIO` again.
+    /// Whether `EIO` came from a damaged file and not from the backing store: all of the file can
+    /// be read, and it gives `EIO` again.
     private func isDamaged(
         _ node: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
     ) -> Bool {

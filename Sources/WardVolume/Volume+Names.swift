@@ -6,6 +6,8 @@ import WardSystem
 
 // Looking up, moving, linking and removing names.
 extension Volume {
+    /// Looks up a name. Each returned entry counts as one look-up for `forget`. Throws `ENOENT` if
+    /// there is none.
     public func lookup(
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
     ) throws(Errno) -> Entry {
@@ -42,7 +44,7 @@ extension Volume {
         }
     }
 
-    /// The node of what has this name, with one look-up more.
+    /// Returns the node of the file with this name, with one more look-up.
     private func retain(
         _ parent: Node, _ stored: UnsafePointer<CChar>, _ directory: Int32
     ) throws(Errno) -> (Node, FileStatus) {
@@ -55,7 +57,7 @@ extension Volume {
             }
             let node = table.retain(inode: UInt64(status.st_ino), type: status.st_mode & S_IFMT)
             node.addLink(parent, stored)
-            // Who takes the name away from here on finds the node.
+            // A request that removes the name from here on finds the node.
             if nameChanges.isQuiet(since: before) || hasName(node, directory, stored) {
                 return (node, status)
             }
@@ -70,14 +72,14 @@ extension Volume {
         (try? storage.fstatat(directory, stored)).map { UInt64($0.st_ino) } == node.inode
     }
 
-    /// Takes back what the kernel has forgotten.
+    /// Gives back look-ups that the kernel has forgotten.
     public func forget(_ id: NodeID, lookups: UInt64) {
         guard id != 1 else { return }
         let node = node(id)
         if node.unsyncedNames != nil
             || node.forgottenEpoch >= namesDurableBefore.load(ordering: .acquiring)
         {
-            // A later fsync of it has to make its names durable all the same.
+            // A later fsync of the node must still make these names durable.
             let now = epoch.load(ordering: .acquiring)
             for link in node.allLinks { link.parent.forgottenEpoch = now }
         }
@@ -86,6 +88,7 @@ extension Volume {
 
     // MARK: Removing
 
+    /// Removes the name of a file, unlink(2).
     public func unlink(
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, caller: Caller,
         _ context: WorkerContext
@@ -114,15 +117,16 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
     }
 
-    /// Before one of several names of a file goes: after a power cut it may be there again, in a
-    /// directory of another class. Afterwards: `movedFiles.end`.
+    /// Notes that one of several names of a file is about to go. After a power cut the name may be
+    /// back, in a directory of another class. The caller ends with `movedFiles.end`.
     private func noteLeaving(_ status: FileStatus, _ context: WorkerContext) {
         guard !keepsOrder, status.st_nlink > 1, status.st_mode & S_IFMT == S_IFREG else { return }
         movedFiles.note(UInt64(status.st_ino), by: context)
     }
 
-    /// A name of the inode is gone. `node` was found before it went: afterwards the number may be
-    /// another file's at once, made by another thread, and that file's node must stay in the table.
+    /// Notes that a name of the inode is gone. `known` was found before that. Afterwards another
+    /// thread may give the inode's number to a new file at once, and the new file's node must stay
+    /// in the table.
     func noteRemoved(
         _ known: Node?, _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
         _ directory: Int32? = nil
@@ -132,18 +136,19 @@ extension Volume {
         if node == nil, let directory, let found = table.find(inode: UInt64(status.st_ino)),
             !hasName(found, directory, stored)
         {
-            // Looked up meanwhile.
+            // A look-up made the node meanwhile.
             node = found
         }
         guard let node else { return }
         if node.removeLink(parent, stored) {
             movedNodes.drop(node) { table.release($0, lookups: 1) }
         }
-        // With the last name (and no descriptor of ours) the inode's number may come back as
+        // Without a name (and without a descriptor of ours) the inode's number may return as
         // another file.
         if status.st_nlink <= 1 || status.st_mode & S_IFMT == S_IFDIR { table.detach(node) }
     }
 
+    /// Removes an empty directory, rmdir(2). Throws `ENOTEMPTY` otherwise.
     public func removeDirectory(
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
     ) throws(Errno) {
@@ -161,7 +166,7 @@ extension Volume {
         let victim = try openVictim(directory.rawValue, context.nameA)
         try requireEmpty(victim.rawValue)
         keepReachable(removed, victim, in: state)
-        // Out of the way under a hidden name first: a directory is never seen without its record.
+        // Rename it to a hidden name first: a directory is never seen without its record.
         let hidden = stagingName()
         do throws(Errno) {
             try storage.renameat(
@@ -176,7 +181,7 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
     }
 
-    /// A directory that is about to be removed or replaced.
+    /// Opens a directory that is about to be removed or replaced.
     func openVictim(
         _ directory: Int32, _ name: UnsafePointer<CChar>
     ) throws(Errno) -> StoreDescriptor {
@@ -185,12 +190,12 @@ extension Volume {
             storage)
     }
 
-    /// Before an empty directory loses its name: programs that have it open, or are in it, still
-    /// reach it, until the kernel forgets it. `node`: nil where the kernel does not know it.
-    /// `parent`: the directory that has the name.
+    /// Keeps an empty directory reachable that is about to lose its name, until the kernel forgets
+    /// it. Programs may have it open or be in it. The `node` is nil if the kernel does not know it;
+    /// `parent` has the name.
     func keepReachable(_ node: Node?, _ victim: StoreDescriptor, in parent: DirectoryState) {
         guard let node, node.isDirectory else { return }
-        // Its attributes are bound to its ID, and its record goes with its name.
+        // Its attributes are bound to the ID in its record, and the record goes with the name.
         if node.directory == nil, let record = try? readRecord(victim.rawValue, node) {
             _ = node.adopt(DirectoryState(record: record))
         }
@@ -206,7 +211,8 @@ extension Volume {
         try body(descriptor)
     }
 
-    /// `ENOTEMPTY` where the directory holds anything but our own leftovers; those are swept.
+    /// Throws `ENOTEMPTY` if the directory holds more than the volume's own leftovers. Sweeps
+    /// those.
     func requireEmpty(_ descriptor: Int32) throws(Errno) {
         var leftovers: [[UInt8]] = []
         var isEmpty = true
@@ -222,7 +228,7 @@ extension Volume {
         for name in leftovers { sweep(descriptor, name) }
     }
 
-    /// Takes away what an interrupted operation left.
+    /// Removes what an interrupted operation left.
     func sweep(_ directory: Int32, _ name: [UInt8]) {
         let stored = name.zeroTerminated
         guard (try? storage.unlinkat(directory, stored, 0)) == nil else { return }
@@ -237,7 +243,7 @@ extension Volume {
                 }
             }
         } catch {
-            // Without a descriptor to be had one that has no record yet goes all the same.
+            // Without a free descriptor, an empty directory that has no record yet can still go.
             try? storage.unlinkat(directory, stored, AT_REMOVEDIR)
         }
     }
@@ -247,14 +253,14 @@ extension Volume {
             try storage.unlinkat(victim, DirectoryRecord.linkName, 0)
             try storage.unlinkat(directory, hidden, AT_REMOVEDIR)
         } catch {
-            // It has left the tree; the next listing sweeps it.
+            // The directory has left the tree; the next listing sweeps it.
             report(.note("a removed directory could not be cleaned up: \(error)"))
         }
     }
 
     // MARK: Long names
 
-    /// The symbolic link beside a long name: made before the name itself.
+    /// Makes the symbolic link beside a long name, before the name itself.
     func makeLongLink(
         _ directory: Int32, _ stored: UnsafePointer<CChar>, _ name: UnsafeRawBufferPointer,
         _ directoryID: [UInt8]
@@ -267,7 +273,8 @@ extension Volume {
         }
     }
 
-    /// Removes the link, where the name itself is gone: a name without its link would be damaged.
+    /// Removes the link of a long name, but only once the name is gone: a name without its link
+    /// would be damaged.
     func removeLongLink(_ directory: Int32, _ stored: UnsafePointer<CChar>) {
         do throws(Errno) {
             _ = try storage.fstatat(directory, stored)
@@ -278,9 +285,10 @@ extension Volume {
 
     // MARK: Moving
 
-    /// `flags`: 0, `RENAME_NOREPLACE`, `RENAME_EXCHANGE`; `RENAME_WHITEOUT`, also with the first
-    /// (rename(2)): the old name is a character device 0/0 afterwards, which overlayfs takes for a
-    /// removed file. `EINVAL` on a store that has no such rename.
+    /// Renames a file or directory. `flags`: 0, `RENAME_NOREPLACE` or `RENAME_EXCHANGE`;
+    /// `RENAME_WHITEOUT` alone or with the first (rename(2)). A whiteout is a character device 0/0
+    /// under the old name, which overlayfs takes for a removed file. Throws `EINVAL` if the backing
+    /// store has no such rename.
     public func rename(
         _ oldParent: NodeID, _ oldName: UnsafeRawBufferPointer, _ newParent: NodeID,
         _ newName: UnsafeRawBufferPointer, flags: UInt32, caller: Caller,
@@ -382,9 +390,9 @@ extension Volume {
         isDirty.store(true, ordering: .relaxed)
     }
 
-    /// Before the last name of a file or link becomes another one's: an open(2) or readlink(2) that
-    /// found it by that name gets it, as ever. A path that is there at every moment must never seem
-    /// not to be.
+    /// Keeps a file or link reachable whose last name is about to be replaced. An open(2) or
+    /// readlink(2) that found it by that name still gets it. A path that exists at every moment
+    /// must never seem to be missing.
     private func keepOpenable(
         _ victim: Node, _ status: FileStatus, _ directory: Int32, _ stored: UnsafePointer<CChar>,
         _ state: DirectoryState
@@ -395,10 +403,10 @@ extension Volume {
         victim.kept = KeptDescriptor(StoreDescriptor(descriptor, storage), in: state)
     }
 
-    /// Tells where a file has taken the name of one of a stronger class, as programs do that save
-    /// by writing another file (row I6), and where one that did not get its class has its final
-    /// name now. As far as both classes are known: nothing is read for it. `before`: of the file
-    /// that had the name.
+    /// Reports a file that took the name of a file of a stronger class, as when programs save by
+    /// writing another file (row I6). Also reports a file that was refused its class and now gets
+    /// its final name. Uses only classes in memory. `before`: the class of the file that had the
+    /// name.
     private func noteWeakened(
         _ status: FileStatus, _ before: ProtectionClass?, _ caller: Caller
     ) {
@@ -422,16 +430,16 @@ extension Volume {
         guard let node else {
             return noteUnknownName(in: to)
         }
-        // The new one first: who climbs from below meets one or the other, never none.
+        // The new name first: a thread that climbs to the root meets either name, never none.
         node.addLink(to, new)
         node.removeLink(from, old)
         noteNewName(of: node)
     }
 
-    /// Before a file moves to a directory of another class: its header is durable, so that no power
-    /// cut leaves it without one, which would be an empty file of the new directory's class (row
-    /// I5). An empty one without a header gets one that says what it was. After the move:
-    /// `movedFiles.end`.
+    /// Makes a file's header durable before the file moves to a directory of another class.
+    /// Otherwise a power cut could leave it without a header, as an empty file of the new class
+    /// (row I5). An empty file without a header gets one with its present class. After the move the
+    /// caller calls `movedFiles.end`.
     private func keepClass(
         of status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
         movingTo target: DirectoryState, _ context: WorkerContext
@@ -453,17 +461,18 @@ extension Volume {
         file.lock.lockWrite()
         defer { file.lock.unlock() }
         var needsHeader = !target.gives(file.protectionClass)
-        // Of an empty file without one each name would say something else.
+        // An empty file without a header would have another class by each of its names.
         for link in node.allLinks where !needsHeader {
             needsHeader = try !directoryState(of: link.parent).gives(file.protectionClass)
         }
         guard needsHeader else { return }
-        // A name in a directory of another class may be there after a power cut, the old one or the
-        // new.
+        // After a power cut either name may be there, in directories of different classes.
         if !keepsOrder { movedFiles.note(node.inode, by: context) }
         try makeDurableHeader(file, file.protectionClass)
     }
 
+    /// Gives a file another name, link(2). Throws `EPERM` or `EINVAL` if the class of an unnamed
+    /// file is not permitted there.
     public func link(
         _ id: NodeID, _ newParent: NodeID, _ newName: UnsafeRawBufferPointer, caller: Caller,
         _ context: WorkerContext
@@ -493,8 +502,8 @@ extension Volume {
         if isLong { try makeLongLink(directory.rawValue, context.nameB, newName, state.id) }
         do throws(Errno) {
             if let file = node.file {
-                // An unnamed file has only its descriptor; one with names could lose the one we
-                // know meanwhile.
+                // An unnamed file has only its descriptor. A file with names could lose the known
+                // one meanwhile.
                 try storage.linkDescriptor(file.descriptor, directory.rawValue, context.nameB)
             } else {
                 try withLink(of: node) { old, name throws(Errno) in
@@ -529,12 +538,13 @@ extension Volume {
         return Entry(node: node.id, generation: node.generation, attributes: attributes)
     }
 
+    /// Reports damage and returns the `EIO` for the caller.
     func damaged(_ node: Node, _ reason: String) -> Errno {
         report(.integrityFailure(path: path(of: node), reason: reason))
         return .ioError
     }
 
-    /// Makes something by its stored name, the long name's link included, and looks it up.
+    /// Makes a file under its stored name, with the link of a long name, and looks it up.
     func make(
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext,
         isDirectory: Bool = false,
@@ -567,8 +577,8 @@ extension Volume {
         }
     }
 
-    /// There is a name, or may be, that no node knows: who looks it up has to know that it is not
-    /// synced.
+    /// Notes a name in `directory` that no node knows. A later look-up must learn that the name is
+    /// not synced.
     func noteUnknownName(in directory: Node) {
         directory.forgottenEpoch = epoch.load(ordering: .acquiring)
         namesMade.wrappingAdd(1, ordering: .releasing)

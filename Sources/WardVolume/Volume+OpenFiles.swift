@@ -5,14 +5,13 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-// Files while they are open: bringing one `OpenFile` into being for all handles, and taking it down
-// with the last.
+// Files while they are open: making one `OpenFile` for all handles, and closing it with the last.
 extension Volume {
-    /// The node's open file, with one handle more. Reads the header and finds the end; touches no
-    /// key.
+    /// Returns the node's open file, with one more handle. Reads the header and finds the end,
+    /// without a key.
     ///
-    /// `wasNew` is true where it was not open before; then the last page is in `context.sealed` at
-    /// `lastPageOffset`.
+    /// `wasNew` is true if the file was not open before. Then the last page is in `context.sealed`
+    /// at `lastPageOffset` (bytes).
     func acquire(
         _ node: Node, _ context: WorkerContext
     ) throws(Errno) -> (file: OpenFile, wasNew: Bool, lastPageOffset: Int) {
@@ -31,8 +30,8 @@ extension Volume {
         return (made.0, true, made.1)
     }
 
-    /// Makes `file` the node's, with one handle. The open lock is held, or nobody knows the node
-    /// yet.
+    /// Makes `file` the node's open file, with one handle. The caller holds the open lock, or no
+    /// other thread knows the node yet.
     func attach(_ file: OpenFile, to node: Node) {
         file.handleCount = 1
         node.file = file
@@ -42,31 +41,31 @@ extension Volume {
         openNodesLock.unlock()
     }
 
-    /// Gives a handle of the kernel's back.
+    /// Gives back a handle of the kernel.
     func end(_ handle: FileHandle, _ context: WorkerContext) {
         let file = handle.file
-        // Asked for others after the gate: an open that it let through counted before.
+        // Count the other handles only after reading the gate: an open that passed the gate was
+        // counted before.
         if handle.end(), gate.state(of: file.protectionClass) != .open,
             file.kernelHandles.load(ordering: .sequentiallyConsistent) == 0,
             file.hasKey || file.node.hasCachedPages.load(ordering: .relaxed)
         {
-            // Row L3, also where the daemon itself still has the file open.
+            // Row L3, also while the daemon itself has the file open.
             file.forgetKey()
             wipeAfterClose(file.node, context)
         }
         release(file, context)
     }
 
-    /// The key of a file that was used while locked goes with its last close, and its pages with
-    /// it.
+    /// Wipes the key of a file that was used while locked, and drops its pages, at its last close.
     private func wipeAfterClose(_ node: Node, _ context: WorkerContext?) {
         context?.unlockContent()
         forEachContext { $0.drain(wiping: true, patience: .seconds(1)) }
         invalidateLater(node)
     }
 
-    /// Gives a handle back; with the last one the size hint is written, the key wiped and the
-    /// descriptor closed.
+    /// Gives back a handle. The last one writes the size hint, wipes the key and closes the
+    /// descriptor.
     func release(_ file: OpenFile, _ context: WorkerContext?) {
         let node = file.node
         node.openLock.lockNow()
@@ -77,7 +76,7 @@ extension Volume {
         }
         file.lock.lockWrite()
         putHint(file)
-        // The next one to open it would not know.
+        // The next open would not know of an unsynced cut or key.
         if file.hasUnsyncedCut, !isReadOnly, !node.isSuperseded, (try? settleCut(file)) == nil {
             unsyncedCuts.note(node.inode)
         }
@@ -92,26 +91,27 @@ extension Volume {
         openNodes[ObjectIdentifier(node)] = nil
         openNodesLock.unlock()
         node.openLock.unlock()
-        // Asked after the node has no open file any more: a lock that begins now either sees that,
-        // or is seen here.
+        // Read the gate after the node has lost its open file. A lock that begins now either sees
+        // that, or is seen here.
         let locked = gate.state(of: file.protectionClass) != .open
         if locked, serial != 0 || node.hasCachedPages.load(ordering: .relaxed) {
             wipeAfterClose(node, context)
         }
     }
 
-    /// Of the directory that the node is in, or was when it was replaced: an empty file has its
-    /// class. Nobody else's will do.
+    /// Returns the directory that the node is in, or was in when it was replaced. An empty file has
+    /// the class of this directory only.
     private func directoryState(whereLast node: Node) throws(Errno) -> DirectoryState {
         if let link = node.link { return try directoryState(of: link.parent) }
         guard let kept = node.kept else { throw .staleNFSFileHandle }
         return kept.directory
     }
 
-    /// Files of up to so many pages are read whole when they are opened: their header and their end
-    /// are needed.
+    /// Files of up to this many pages are read whole at open, because header and end are both
+    /// needed.
     private static let pagesReadAtOpen = 4
 
+    /// Reads the header and finds the end of a file. Takes over the descriptor, also if it throws.
     private func load(
         _ node: Node, _ descriptor: Int32, _ status: FileStatus, _ isWritable: Bool,
         _ context: WorkerContext
@@ -124,22 +124,22 @@ extension Volume {
             storage.close(descriptor)
             throw error
         }
-        // Before anything is read: what is not in doubt now has nothing to be excused, and gets it
-        // only by `noteHalfDone`.
+        // Before anything is read: a file that is not in doubt now gets findings excused only after
+        // `noteHalfDone`.
         let isBeyondDoubt = !hasDoubt.load(ordering: .acquiring)
-        // From here on the descriptor is the file's, which closes it.
+        // From here on the descriptor belongs to `file`, which closes it.
         let file = OpenFile(
             node: node, storage: storage, descriptor: descriptor, isWritable: isWritable,
             protectionClass: directory.protectionClass, header: nil, directoryID: directory.id)
         file.isBeyondDoubt = isBeyondDoubt
         file.hasUnsyncedKey = unsyncedKeys.contains(node.inode)
         file.presumeSetIDBits(backing: status.st_mode)
-        // Pages that a failed sync has dropped are still in memory: what may be in doubt is judged
-        // by what is on the disk.
+        // Pages that a failed sync has lost are still in memory. A file in doubt must be judged by
+        // the disk.
         if !isBeyondDoubt { storage.forgetCached(descriptor) }
         let backingBytes = Int(status.st_size)
         let page0 = context.sealed
-        // Both ends of a small file at once. What lies between them need not be readable.
+        // One read for both ends of a small file. The pages in between may be unreadable.
         var isWhole = backingBytes / pageBytes <= Volume.pagesReadAtOpen
         let got: Int
         do throws(Errno) {
@@ -219,7 +219,7 @@ extension Volume {
             throw .ioError
         }
         guard last > 0 || prefix.length > 0 else {
-            // Not an empty file: that has no key.
+            // An empty file has no key, so this one is damaged.
             report(
                 .integrityFailure(
                     path: path(of: node), reason: "page 0 has no content, and the header a key"))
@@ -230,8 +230,8 @@ extension Volume {
             report(.integrityFailure(path: path(of: node), reason: "impossible size"))
             throw .ioError
         }
-        // Written since the last durable point, or for all that its epoch says: perhaps when the
-        // file was cut.
+        // The last page was written since the last durable point, or its epoch is in doubt. A cut
+        // may have come with it.
         file.mayHaveUncommittedCut =
             prefix.epoch >= epoch.load(ordering: .relaxed) || isDoubtful(prefix.epoch)
         file.hasHint = backingBytes % pageBytes != 0
@@ -248,15 +248,15 @@ extension Volume {
     }
 
     private enum ContentWithoutHeader {
-        /// Nothing but zeros: an empty file.
+        /// Only zeros: an empty file.
         case none
         /// An empty file, after a power cut.
         case excused(String)
         case damaged(String)
     }
 
-    /// The content behind a first page of zeros. Nobody vouches for the length of such a file: so
-    /// many pages are looked at.
+    /// Judges the content behind a first page of zeros. The length of such a file is not
+    /// trustworthy, so at most `zeroPagesSearched` pages with data are read.
     private func contentWithoutHeader(
         _ descriptor: Int32, _ backingBytes: Int
     ) throws(Errno) -> ContentWithoutHeader {
@@ -266,13 +266,13 @@ extension Volume {
             var next = 1
             let end = (backingBytes - 1) / pageBytes + 1
             // The first pages of a new file reach the disk in any order. Without a header there is
-            // no key: nothing of it can be read, and its epochs are what the pages say. An attacker
-            // who wants to misuse that can empty the file as well.
+            // no key: no page can be opened, and their epochs can't be verified. An attacker who
+            // can write this could also empty the file.
             for looked in 0..<Volume.zeroPagesSearched {
                 switch try nextPageWithData(descriptor, from: next, before: end, to: buffer) {
                 case .page(let page):
-                    // A page of another epoch was durable, and so was page 0 before it. A piece of
-                    // a page says nothing.
+                    // A whole page of another epoch was durable, so page 0 was, too. A part of a
+                    // page proves nothing.
                     let isWhole = page < backingBytes / pageBytes
                     guard hasDoubt.load(ordering: .acquiring),
                         !isWhole || isDoubtful(RecordPrefix(reading: buffer).epoch)
@@ -287,7 +287,7 @@ extension Volume {
         }
     }
 
-    /// Before the gate is asked for `verifyEnd`.
+    /// Examines the last page for `verifyEnd`, before the gate is asked.
     func examineEnd(
         _ file: OpenFile, lastPageOffset: Int, _ operation: ContentOperation, _ caller: Caller,
         _ context: WorkerContext
@@ -298,8 +298,8 @@ extension Volume {
             context.sealed + lastPageOffset, operation, caller, context)
     }
 
-    /// After the gate let an open through: authenticates the last page, and with it the size. Loads
-    /// the key.
+    /// Authenticates the last page, and with it the size, after the gate has admitted an open.
+    /// Loads the key. The caller holds the content lock.
     func verifyEnd(
         _ file: OpenFile, lastPageOffset: Int, _ context: WorkerContext
     ) throws(Errno) {
@@ -312,18 +312,19 @@ extension Volume {
         do throws(Errno) {
             try decode(file, page: page, sealed, to: context.plain, context)
             if !prefix.isFinal { file.needsMending = true }
-            // `sealingEpoch` gave it such an epoch only where nothing was left to be excused.
+            // While a file may have findings, `sealingEpoch` gives its pages no epoch after the
+            // doubtful ones.
             if !file.isBeyondDoubt {
                 file.isBeyondDoubt = doubtful.allSatisfy { $0.upperBound < prefix.epoch }
             }
         } catch .ioError {
-            // Reported. The file opens all the same: every other page can still be read.
+            // Reported already. The file still opens: each other page can be read.
         }
     }
 
     // MARK: Later
 
-    /// Drops a node's cached pages from a thread that serves no requests.
+    /// Drops a node's cached pages, on a background thread.
     func invalidateLater(_ node: Node) {
         guard node.hasCachedPages.load(ordering: .relaxed), let kernel,
             drops.announce(for: node.protectionClass ?? .none)
@@ -336,8 +337,8 @@ extension Volume {
         }
     }
 
-    /// Whether no READ can fill a page of it. Of class B while locked: files that programs have
-    /// open, with their key, go on.
+    /// Whether the gate lets no READ fill a page of the node. While locked, class B files that
+    /// programs have open go on, with their key.
     func isClosed(_ node: Node) -> Bool {
         switch gate.state(of: node.protectionClass ?? .none) {
         case .open: false
@@ -346,9 +347,9 @@ extension Volume {
         }
     }
 
-    /// Drops what a refused write left with the kernel, which puts the data into its pages before
-    /// it asks: a mapping may have caught a page meanwhile, and would go on showing, and write back
-    /// one day, what was never accepted.
+    /// Drops the pages of a refused write. The kernel fills its pages before it asks. A mapping may
+    /// have caught such a page: it would show data that was never accepted, and write it back
+    /// later.
     func dropRefused(_ node: Node) {
         guard let kernel, !node.isDroppingRefused.exchange(true, ordering: .relaxed) else { return }
         guard drops.announce(for: node.protectionClass ?? .none) else {
@@ -356,14 +357,13 @@ extension Volume {
             return
         }
         background.run { [self] in
-            // Before the pages go: what is refused from here on asks again.
+            // Before the drop: a write that is refused after this point starts a new drop.
             node.isDroppingRefused.store(false, ordering: .relaxed)
             drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }
         }
     }
 
-    /// Drops the pages of a locked file that has, after all, the class it had; its key is gone
-    /// already.
+    /// Drops the pages of a locked file whose change of class failed. Its key is gone already.
     func dropLocked(_ node: Node) {
         node.hasCachedPages.store(true, ordering: .relaxed)
         guard let kernel, drops.announce(for: node.protectionClass ?? .none) else { return }

@@ -5,16 +5,17 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-// Sealing and opening pages, and what a page that is not as it should be means.
+// Sealing and opening pages, and judging pages that are not as the format wants.
 extension Volume {
-    /// What is done with content, as far as the gate cares.
+    /// Operations on content, as far as the gate distinguishes them.
     enum ContentOperation: String {
         case open, read, write, truncate, allocate, seek, create, link, stat, mend
         case writeBack, setClass
     }
 
-    /// Takes the content lock and asks the gate. On success the caller may touch keys and plaintext
-    /// until the context's content lock is released.
+    /// Takes the content lock and asks the gate. If it returns, the caller may touch keys and
+    /// plaintext until the context's content lock is released. Throws `EPERM`, with the lock
+    /// released, if the gate refuses.
     func enter(
         _ file: OpenFile, _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
@@ -24,7 +25,8 @@ extension Volume {
         throw denied(file.node, file.protectionClass, operation, caller)
     }
 
-    /// What the gate says. Only true as long as the content lock is held.
+    /// Whether the gate admits the operation. The answer is valid only while the content lock is
+    /// held.
     @inline(__always)
     func isAdmitted(_ file: OpenFile, _ operation: ContentOperation = .read) -> Bool {
         switch gate.state(of: file.protectionClass) {
@@ -46,12 +48,12 @@ extension Volume {
         return .notPermitted
     }
 
-    /// Brings a file's key from its header. `context`: whose content lock is held; nil on threads
-    /// that have none.
+    /// Unwraps a file's key from its header. `context`: its content lock is held; nil on threads
+    /// without one.
     func loadKey(_ file: OpenFile, _ context: WorkerContext?) throws(Errno) -> SecretBytes {
         guard let header = file.header, !header.wrappedKey.isEmpty else {
-            // Can't be: a file with pages has a key. If it is all the same, one file is worth less
-            // than the mount.
+            // This can't happen: a file with pages has a key. If it does, one file must not end the
+            // mount.
             reportFailure(of: file, "pages without a key", context)
             throw .ioError
         }
@@ -71,8 +73,8 @@ extension Volume {
         }
     }
 
-    /// Reports damage once the content lock is released: the path is read from the store, which may
-    /// hang.
+    /// Reports damage once the content lock is released: reading the path may wait for the backing
+    /// store.
     private func reportFailure(of file: OpenFile, _ reason: String, _ context: WorkerContext?) {
         reportLater(context) { [self] in
             .integrityFailure(path: path(of: file.node), reason: reason)
@@ -91,8 +93,8 @@ extension Volume {
 
     // MARK: Sealing
 
-    /// Seals the payload at `plain` (a whole capacity of bytes) as page `page` into `record`.
-    /// Content lock held.
+    /// Seals the payload at `plain` (a full capacity of bytes) as page `page` into `record`. The
+    /// caller holds the content lock.
     @inline(__always)
     func seal(
         _ plain: UnsafeRawPointer, page: Int, length: Int, isFinal: Bool, epoch: UInt32,
@@ -114,7 +116,8 @@ extension Volume {
         }
     }
 
-    /// Opens the record of page `page`: false where it does not authenticate. Content lock held.
+    /// Opens the record of page `page`. Returns false if it does not authenticate. The caller holds
+    /// the content lock.
     @inline(__always)
     func open(
         _ record: UnsafeRawPointer, page: Int, to plain: UnsafeMutableRawPointer,
@@ -131,17 +134,18 @@ extension Volume {
         }
     }
 
-    /// Whether a page holds nothing but zeros: a hole, or wiped.
+    /// Whether a page holds only zeros: a hole, or wiped.
     @inline(__always)
     func isZero(_ page: UnsafeRawPointer, _ count: Int) -> Bool {
-        // Nearly every page fails in its first word.
+        // Nearly every page differs in its first word.
         if page.loadUnaligned(as: UInt64.self) != 0 { return false }
         return memcmp(page, page + 8, count - 8) == 0
     }
 
     // MARK: Opening what was read
 
-    /// What the format wants of a page: a payload of `length` bytes, FINAL where it is the last.
+    /// The format's requirement for a page: a payload of `length` bytes, and FINAL on the last
+    /// page.
     @inline(__always)
     func expectation(
         _ file: OpenFile, _ page: Int
@@ -153,11 +157,11 @@ extension Volume {
         )
     }
 
-    /// The payload of page `page`, read into `sealed` (a whole page), at `plain`: zeros after the
-    /// page's length.
+    /// Decrypts page `page` from `sealed` (a whole page) to `plain`, with zeros after the page's
+    /// length.
     ///
-    /// `EIO` for this page alone where it is not what the format wants and no doubt excuses it;
-    /// `examine` was asked before. Content lock held.
+    /// Throws `EIO`, for this page only, if the page is not as the format wants and no doubt
+    /// excuses it. `examine` was called before. The caller holds the content lock.
     @inline(__always)
     func decode(
         _ file: OpenFile, page: Int, _ sealed: UnsafeRawPointer, to plain: UnsafeMutableRawPointer,
@@ -175,7 +179,7 @@ extension Volume {
         try decodeUnexpected(file, page: page, sealed, to: plain, context)
     }
 
-    /// A page that is a hole, or a finding to be judged.
+    /// Decrypts a page that is a hole, or judges it as a finding.
     private func decodeUnexpected(
         _ file: OpenFile, page: Int, _ sealed: UnsafeRawPointer,
         to plain: UnsafeMutableRawPointer, _ context: WorkerContext
@@ -209,7 +213,7 @@ extension Volume {
         }
     }
 
-    /// Accepts a finding, with an event, where a doubtful epoch excuses it; `EIO` otherwise.
+    /// Accepts a finding and reports it if a doubtful epoch excuses it. Throws `EIO` otherwise.
     private func judge(
         _ file: OpenFile, _ page: Int, _ finding: String, _ context: WorkerContext
     ) throws(Errno) {
@@ -222,9 +226,9 @@ extension Volume {
 
     // MARK: Doubt
 
-    /// Before the content lock is taken for `decode`: where the page is not what the format wants,
-    /// finds out whether a doubtful epoch excuses that. Other pages are read for it, which must not
-    /// hold up a lock. The file's lock is held.
+    /// Finds out whether a doubtful epoch excuses a page that is not as the format wants. Called
+    /// before the content lock is taken for `decode`: it may read other pages, which must not hold
+    /// up a lock. The caller holds the file's lock.
     @inline(__always)
     func examine(
         _ file: OpenFile, page: Int, _ sealed: UnsafeRawPointer, _ operation: ContentOperation,
@@ -240,9 +244,10 @@ extension Volume {
         }
     }
 
-    /// Whether the offending page, the nearest non-zero page before it, any earlier page in the
-    /// same block of the backing file system, or the last non-zero page is of a doubtful epoch.
-    /// Their epochs count only where they authenticate.
+    /// Whether a page of a doubtful epoch excuses this one. Candidates are the page itself, the
+    /// nearest non-zero page before it, and the last non-zero page. Earlier pages in the same block
+    /// of the backing file system are candidates, too. An epoch counts only if its page
+    /// authenticates.
     private func isExcused(
         _ file: OpenFile, _ page: Int, _ operation: ContentOperation, _ caller: Caller,
         _ context: WorkerContext
@@ -264,7 +269,7 @@ extension Volume {
         return false
     }
 
-    /// The epoch that a page says, where it authenticates.
+    /// Returns the epoch of a page; nil if the page does not authenticate.
     func authenticatedEpoch(
         _ file: OpenFile, _ page: Int, _ operation: ContentOperation, _ caller: Caller,
         _ context: WorkerContext
@@ -274,7 +279,7 @@ extension Volume {
             let record = buffer + layout.recordOffset(ofPage: page)
             try enter(file, operation, caller, context)
             defer {
-                // Before a lock may go on.
+                // Scrub before a lock may proceed.
                 explicit_bzero(buffer + 4096, 4096)
                 context.unlockContent()
             }
@@ -285,7 +290,7 @@ extension Volume {
         }
     }
 
-    /// Two pages of scratch, scrubbed afterwards.
+    /// Runs `body` with two pages of scratch memory, which are scrubbed afterwards.
     func withTemporaryPage<R>(
         _ body: (UnsafeMutableRawPointer) throws(Errno) -> R
     ) throws(Errno) -> R {

@@ -2,22 +2,22 @@ import Glibc
 import Synchronization
 import WardSystem
 
-// What is accepted while a class is closing, and stored afterwards (decision 0012).
+// Pages that are accepted while a class is closing and stored afterwards (decision 0012).
 extension Volume {
-    /// How long `close` waits for a store that does not answer.
+    /// How long `close` waits for a backing store that does not answer.
     static let closePatience = Duration.seconds(30)
 
-    /// Bytes of ciphertext that were accepted at a lock and have not reached the store.
+    /// Bytes of ciphertext that were accepted at a lock and are not in the backing store yet.
     public var pendingStoreBytes: Int { pending.bytes }
 
-    /// Acknowledges whole sealed pages before they are stored. The file's lock is held for writing;
-    /// the request's epoch is announced until this returns.
+    /// Acknowledges whole sealed pages before they are stored. The caller holds the file's lock for
+    /// writing. The request's epoch stays announced until this returns.
     func storeLater(
         _ file: OpenFile, firstPage: Int, count: Int, _ sealed: UnsafeRawPointer, epoch: UInt32
     ) throws(Errno) {
         let node = file.node
-        // Until its pages are stored the file stays open, and the node what its name leads to:
-        // whoever opens it meanwhile sees these pages.
+        // The file stays open and its node in the table until the pages are stored. A program that
+        // opens it meanwhile sees these pages.
         hold(file)
         let added: PendingStores.Added
         do throws(Errno) {
@@ -32,6 +32,8 @@ extension Volume {
         withExtendedLifetime(node) {}
     }
 
+    /// Adds a handle. Takes `openLock` inside the file's lock, against the lock order. The kernel's
+    /// handle, still open, rules out the last close, which takes them in order.
     private func hold(_ file: OpenFile) {
         let node = file.node
         table.retain(node)
@@ -40,7 +42,7 @@ extension Volume {
         node.openLock.unlock()
     }
 
-    /// Takes `hold` back while a handle of the kernel's keeps the file open.
+    /// Undoes `hold` while a handle of the kernel keeps the file open.
     private func letGo(_ file: OpenFile) {
         let node = file.node
         node.openLock.lockNow()
@@ -49,7 +51,8 @@ extension Volume {
         table.release(node, lookups: 1)
     }
 
-    /// Stores until nothing is left. On a thread of its own: the store may hang.
+    /// Stores runs of pages until none are left. Has a thread of its own, because the backing store
+    /// may hang.
     private func storePending() {
         let buffer = UnsafeMutableRawPointer.allocate(
             byteCount: PendingStores.runBytes, alignment: 4096)
@@ -70,7 +73,7 @@ extension Volume {
         }
     }
 
-    /// The error of the pages that could not be stored.
+    /// Stores a run. Returns the error of pages that could not be stored.
     private func store(_ run: PendingStores.Run, _ buffer: UnsafeRawPointer) -> Errno? {
         let pageBytes = layout.pageBytes
         let descriptor = run.file.descriptor
@@ -79,7 +82,7 @@ extension Volume {
                 descriptor, buffer, run.pageCount * pageBytes, at: run.firstPage * pageBytes)
             return nil
         } catch {
-            // One bad block, or the last free one: what can be stored is.
+            // One bad block, or a full disk: store what can be stored.
             var failure: Errno?
             for page in 0..<run.pageCount {
                 do throws(Errno) {
@@ -96,8 +99,8 @@ extension Volume {
 
     // MARK: Those who come later
 
-    /// Before anything but `storeLater` changes the file's pages or header: waits until what was
-    /// accepted is stored. The file's lock is held.
+    /// Waits until accepted pages are stored. Everything but `storeLater` calls it before it
+    /// changes the file's pages or header. The caller holds the file's lock.
     @inline(__always)
     func settle(_ file: OpenFile) {
         while file.pendingPages.load(ordering: .acquiring) != 0 {
@@ -106,14 +109,15 @@ extension Volume {
         }
     }
 
-    /// A store that failed after it was acknowledged counts as a failed sync: `fsync` tells.
+    /// Counts a failed store of acknowledged pages as a failed sync, so that `fsync` reports it.
     func noteStoreFailure(_ file: OpenFile) {
         let failure = file.storeFailure.exchange(0, ordering: .acquiringAndReleasing)
         guard failure != 0 else { return }
         file.noteSyncFailure(Errno(rawValue: failure))
     }
 
-    /// At the end: waits for the store, and names what it did not take in time.
+    /// Waits for the backing store when the volume closes, and reports the files whose pages it did
+    /// not take in time.
     func finishPending(within patience: Duration) {
         storer.retry()
         guard !pending.wait(until: SystemClock.monotonic() + patience) else { return }

@@ -1,8 +1,9 @@
 import WardSystem
 
-// What programs do that tells what they will ask for next.
+// Notes what programs do, which tells what they will ask for next.
 extension Volume {
-    /// `directoryState`, for a program that comes to a directory.
+    /// Returns `directoryState` for a program that comes to a directory, and notes whether it
+    /// waited.
     func enter(_ node: Node) throws(Errno) -> DirectoryState {
         if let known = node.directory { return known }
         let (state, waited) = try ahead.time { () throws(Errno) in try directoryState(of: node) }
@@ -10,7 +11,7 @@ extension Volume {
         return state
     }
 
-    /// `acquire`, for a program that opens a file.
+    /// Calls `acquire` for a program that opens a file, and notes whether it waited.
     func acquireForProgram(
         _ node: Node, _ context: WorkerContext
     ) throws(Errno) -> (file: OpenFile, wasNew: Bool, lastPageOffset: Int) {
@@ -24,7 +25,7 @@ extension Volume {
         ahead.note(
             kind, node.inode, in: parent.inode, below: parent.link?.parent.inode, waited: waited
         ) {
-            // One that is open now: nothing is asked of the store for this.
+            // Only a descriptor that is open already: this must not ask the backing store.
             parent.directory?.openDescriptor
         }
     }

@@ -2,12 +2,12 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// Noticing that a file goes unread. Apps that took "locked" for "damaged" have replaced or deleted
-// what people had in such files; the removal is allowed (row O12), and told.
+// Reports the removal of files that can't be read now. Apps took "locked" for "damaged" and
+// replaced or deleted such files. The removal is allowed (row O12) and reported.
 extension Volume {
-    /// A file that can't be read now, and whose last name is about to go.
+    /// A file that can't be read now and is about to lose its last name.
     struct UnreadFile {
-        /// As `removedUnread` tells them.
+        /// The operation in the event `removedUnread`.
         enum Removal: String {
             case unlink, rename
         }
@@ -22,8 +22,8 @@ extension Volume {
         }
     }
 
-    /// Nil where the file can be read, is empty, has other names or is none. Asks the store for
-    /// nothing while every class is open; an error here is never the caller's.
+    /// Returns nil if the file can be read, is empty, has other names or is no regular file. Does
+    /// not ask the backing store while every class is open. Errors here never reach the caller.
     func unreadableNow(
         _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
         _ context: WorkerContext
@@ -42,7 +42,7 @@ extension Volume {
         guard file.sizeBytes > 0 else { return nil }
         switch gate.state(of: file.protectionClass) {
         case .open, .closing: return nil
-        // Somebody who has it open reads it still.
+        // A program that has the file open can still read it.
         case .openFilesOnly where file.hasKey: return nil
         case .openFilesOnly, .closed:
             return UnreadFile(path: path(of: node), protectionClass: file.protectionClass)

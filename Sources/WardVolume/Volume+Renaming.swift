@@ -2,13 +2,13 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-// Renames that plain rename(2) does not know. Some NFS and FUSE stores answer EINVAL to both flags.
+// Renames beyond plain rename(2). Some NFS and FUSE backing stores answer `EINVAL` to these flags.
 extension Volume {
-    /// To a name that nothing has: `EEXIST` otherwise.
+    /// Renames to a free name. Throws `EEXIST` if the name is taken.
     ///
-    /// Without the flag a directory of ours never takes the place of anything: what is there holds
-    /// a record, or is no directory. Anything else gets its new name, and loses the old one
-    /// afterwards.
+    /// Without support for the flag, a directory is renamed plainly. That fails if the target
+    /// exists, which holds a record or is no directory. Other files get the new name first, and
+    /// then lose the old one.
     func renameToFreeName(
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
         _ new: UnsafePointer<CChar>, isDirectory: Bool
@@ -33,10 +33,12 @@ extension Volume {
         }
     }
 
-    /// A directory over an empty directory, `victim`. The target's record is in the way of a plain
-    /// rename: the two change places in one step, and the empty one goes from the old name.
-    /// `leavesWhiteout`: one takes the old name in the step that moves the directory, so the empty
-    /// one goes first.
+    /// Moves a directory over an empty directory, `victim`. The victim's record blocks a plain
+    /// rename. So the two are exchanged in one step, and the empty one is removed from the old
+    /// name.
+    ///
+    /// With a whiteout, the victim goes first: the whiteout takes the old name in the step that
+    /// moves the directory.
     func replaceDirectory(
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
         _ new: UnsafePointer<CChar>, _ victim: Int32, whiteoutOf caller: Caller?
@@ -55,15 +57,15 @@ extension Volume {
         do throws(Errno) {
             try storage.renameat(fromDirectory, old, fromDirectory, hidden, flags: 0)
         } catch {
-            // Back to where they were: what has failed has not happened.
+            // Back to where they were: a failed rename must change nothing.
             try storage.renameat(fromDirectory, old, toDirectory, new, flags: renameExchange)
             throw error
         }
         removeHidden(fromDirectory, hidden, victim)
     }
 
-    /// Leaves a device file of number 0 in the old place, which is the caller's, as mknod(2) makes
-    /// it.
+    /// Renames, and leaves a character device 0/0 under the old name. It belongs to the caller, as
+    /// with mknod(2).
     func renameWithWhiteout(
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
         _ new: UnsafePointer<CChar>, _ caller: Caller
@@ -74,8 +76,8 @@ extension Volume {
         }
     }
 
-    /// Where they can't change places the empty one goes first: a power cut in between takes it,
-    /// and nothing else.
+    /// Removes the empty directory first where the two can't be exchanged. A power cut in between
+    /// loses only the empty one.
     private func replaceInTwoSteps(
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
         _ new: UnsafePointer<CChar>, _ victim: Int32, whiteoutOf caller: Caller? = nil
@@ -96,8 +98,8 @@ extension Volume {
     }
 }
 
-/// `RENAME_NOREPLACE`, `RENAME_EXCHANGE` and `RENAME_WHITEOUT` of linux/fs.h, which the importer
-/// does not see.
+/// `RENAME_NOREPLACE`, `RENAME_EXCHANGE` and `RENAME_WHITEOUT` of linux/fs.h, which Swift's
+/// importer does not see.
 let renameNoReplace: UInt32 = 1
 let renameExchange: UInt32 = 2
 let renameWhiteout: UInt32 = 4

@@ -6,7 +6,7 @@ import WardSystem
 
 // Growing and shrinking. Everything here runs with the file's lock held for writing.
 extension Volume {
-    /// Sets the size: ftruncate.
+    /// Sets the size in bytes, ftruncate(2). Throws `EFBIG` beyond the format's limit.
     func setSize(
         _ file: OpenFile, to newSize: Int, _ operation: ContentOperation, _ caller: Caller,
         _ context: WorkerContext
@@ -29,7 +29,7 @@ extension Volume {
         }
     }
 
-    /// Truncating to the size that it has sets the times all the same, ftruncate(2).
+    /// Sets the times after a truncation to the present size, as ftruncate(2) does.
     func touch(_ file: OpenFile) throws(Errno) {
         try storage.setTimes(
             file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
@@ -37,6 +37,7 @@ extension Volume {
         file.timesWereShown = false
     }
 
+    /// Truncates the file to no bytes.
     func makeEmpty(_ file: OpenFile) throws(Errno) {
         settle(file)
         if file.sizeBytes == 0 {
@@ -71,12 +72,13 @@ extension Volume {
         file.hasHint = hasTail
     }
 
-    /// Whether an empty file has to keep its header: its class is not its directory's, or may not
-    /// be after a power cut, it has attributes (they are bound to its ID), or it has several names.
+    /// Whether an empty file has to keep its header. It does if its class is not its directory's,
+    /// or may not be after a power cut. Attributes, which are bound to the header's ID, and further
+    /// names keep it, too.
     private func keepsHeader(_ file: OpenFile) throws(Errno) -> Bool {
         guard let link = file.node.link else { return true }
         guard try directoryState(of: link.parent).gives(file.protectionClass) else { return true }
-        // The name in a directory of another class may come back.
+        // After a power cut the file may again have its name in a directory of another class.
         if movedFiles.contains(file.node.inode) { return true }
         if try storage.fstat(file.descriptor).st_nlink > 1 { return true }
         let size =
@@ -124,8 +126,7 @@ extension Volume {
         settle(file)
         if file.hasHint { try removeHint(file) }
         try storage.pwrite(file.descriptor, context.sealed, pageBytes, at: newLast * pageBytes)
-        // What follows a FINAL page is not the file's any more, cut or not: the size is what that
-        // page says.
+        // Bytes behind a FINAL page are not part of the file, cut or not: that page tells the size.
         file.sizeBytes = newSize
         file.isEndVerified = true
         file.needsMending = false
@@ -140,8 +141,8 @@ extension Volume {
                 file.mayHaveUncommittedCut = true
                 try storage.ftruncate(file.descriptor, (newLast + 1) * pageBytes)
             } catch {
-                // Old pages must not come back in a file that grows: they go before the next change
-                // of the size.
+                // Old pages must not come back when the file grows: they are cut before the next
+                // change of size.
                 file.hasHint = true
                 file.hasUncutPages = true
                 noteHalfDone(file)
@@ -150,7 +151,7 @@ extension Volume {
         }
     }
 
-    /// Grows the file with zeros: a real last page, holes in between.
+    /// Extends the file with zeros: a real last page, and holes in between.
     func extend(
         _ file: OpenFile, to newSize: Int, _ operation: ContentOperation, _ caller: Caller,
         _ context: WorkerContext
@@ -166,7 +167,7 @@ extension Volume {
             do throws(Errno) {
                 try extend(file, to: newSize, operation, caller, context)
             } catch {
-                // What failed adds nothing.
+                // A failed call adds nothing.
                 try? makeEmpty(file)
                 throw error
             }
@@ -184,8 +185,8 @@ extension Volume {
         context.unlockContent()
         try settleKey(file, before: newLast)
         try makeSparse(file)
-        // The new last page first, beyond the end; then the old one loses its mark and grows to its
-        // full length.
+        // Write the new last page first, beyond the end. Then the old one loses FINAL and grows to
+        // its full length.
         let pageBytes = layout.pageBytes
         let sealed = context.sealed
         try readPage(file, oldLast, to: sealed)
@@ -242,7 +243,7 @@ extension Volume {
         noteChange(file, sizeChanged: true)
     }
 
-    /// Takes away what a growth that failed has left behind the last page.
+    /// Cuts off what a failed extension has left behind the last page.
     private func cutBack(_ file: OpenFile, _ last: Int) {
         do throws(Errno) {
             file.mayHaveUncommittedCut = true

@@ -3,8 +3,9 @@ import WardSystem
 
 // Large files that grow (decision 0069).
 extension Volume {
-    /// After a write that made the file longer, before it is acknowledged: what the store could not
-    /// take of it is this write's error, and the next sync's. The file's lock is held for writing.
+    /// Streams a write that made the file longer to the disk, before it is acknowledged. If the
+    /// backing store fails, this write and the next sync report the error. The caller holds the
+    /// file's lock for writing.
     @inline(__always)
     func stream(
         _ file: OpenFile, offset: Int, count: Int, oldSize: Int
@@ -16,11 +17,11 @@ extension Volume {
     }
 
     private func tellStore(of file: OpenFile, _ offset: Int, _ count: Int) throws(Errno) {
-        // A lock waits for requests on the files that it closes, and must not wait for a store that
-        // hangs.
+        // A lock waits for requests on files of these classes, and must not wait for a backing
+        // store that hangs.
         guard ![.complete, .completeUnlessOpen].contains(file.protectionClass) else { return }
         let pageBytes = layout.pageBytes
-        // The last page is written again by the next request, which would wait for the disk.
+        // Without the last page: the next request writes it again and would wait for the disk.
         let range =
             layout.page(at: offset) * pageBytes..<layout.page(at: offset + count - 1) * pageBytes
         let begin = storage.nanoseconds()
@@ -29,12 +30,12 @@ extension Volume {
             do throws(Errno) {
                 try storage.beginWriting(file.descriptor, range)
                 guard let passed = file.growth.note(range) else { return }
-                // What a program has written over since: forgetting it would begin to write it, and
-                // tell nobody how that went.
+                // A program may have overwritten these bytes since. To forget them would begin to
+                // write them, and report no error.
                 try storage.beginWriting(file.descriptor, passed)
                 storage.forgetCached(file.descriptor, passed)
             } catch .noMemory, .wouldBlock {
-                // Not begun, and not lost.
+                // The write was not begun, and no page is lost.
             } catch {
                 noteFailedSync(of: file, error)
                 throw error

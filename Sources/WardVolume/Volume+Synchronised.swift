@@ -3,45 +3,46 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// Whether a directory is synchronised: what `user.ward.synced` answers.
+/// Whether a directory is synchronised: the answer of `user.ward.synced`.
 enum Synchronisation: String {
-    /// By a mark of its own.
+    /// The directory has a mark of its own.
     case marked
-    /// It, or a file, lies in a marked one.
+    /// The directory or file lies in a marked directory.
     case inherited
 }
 
-// Directories that are marked as synchronised (docs/sync.md). What a synchronising tool reads
-// through the mount leaves the protection, so nothing in such a directory, at any depth, gets a
-// class above C.
+// Directories that are marked as synchronised (docs/sync.md). A synchronising tool reads through
+// the mount and takes content out of the protection. So nothing in such a directory, at any depth,
+// gets a class above C.
 //
-// A mark is a flag of the directory's record and is looked for from below, by climbing from parent
-// to parent, and only where a class above C is about to be given: nothing is copied into the nodes
-// below, so that neither a rename nor a new mark has anything to mend, and a directory of class C
-// or D costs nothing. While the volume has no mark nobody climbs.
+// A mark is a flag in the directory's record. The volume looks for it from below, parent by parent,
+// and only where a class above C is about to be given. Nodes below hold no copy of it. So a rename
+// or a new mark has nothing to update, and a directory of class C or D costs nothing. While the
+// volume has no mark, no request climbs.
 //
-// Whoever gives a class decides between `beginClassDecision` and `endClassDecision`. A mark that
-// was set, and a name that was moved into a marked tree, wait for the decisions that began before:
-// afterwards everything that was decided without the mark can be seen, and is told.
+// A request decides on a class between `beginClassDecision` and `endClassDecision`. After a mark is
+// set, or a name is moved into a marked tree, that request waits for the decisions that began
+// before. Then everything that was decided without the mark is visible, and is reported.
 extension Volume {
-    /// How a file got, or was to get, into a marked directory.
+    /// The operation by which a file got, or was to get, into a marked directory.
     enum Arrival: String {
         case create, setClass, link, rename
     }
 
-    /// The nearest marked directory that `directory` is or lies in.
+    /// Returns the nearest marked directory that `directory` is or lies in; nil if there is none.
     func markedDirectory(over directory: Node) -> Node? {
         guard hasMarks.load(ordering: .sequentiallyConsistent) else { return nil }
         var current = directory
         while true {
-            // Known of everything that has a node below it.
+            // Each directory with a node below it has its state in memory.
             if current.directory?.isMarked == true { return current }
             guard current !== root, let parent = current.link?.parent else { return nil }
             current = parent
         }
     }
 
-    /// The same for a file by all the names that are known of it, with the one that is inside.
+    /// Like `markedDirectory(over:)`, for a file by each of its known names. Also returns the name
+    /// that is inside.
     func markedDirectory(overAnyNameOf node: Node) -> (marked: Node, link: NodeLink)? {
         guard hasMarks.load(ordering: .sequentiallyConsistent) else { return nil }
         for link in node.allLinks {
@@ -50,6 +51,7 @@ extension Volume {
         return nil
     }
 
+    /// The answer of `user.ward.synced`; throws `ENODATA` outside of marked directories.
     func synchronisation(of node: Node) throws(Errno) -> Synchronisation {
         if node.isDirectory, try directoryState(of: node).isMarked { return .marked }
         let isInside =
@@ -60,9 +62,9 @@ extension Volume {
         return .inherited
     }
 
-    /// Marks a directory, or takes the mark away (`ENODATA` where it has none). A marked one of
-    /// class A, B or CX gets C; the class stays when the mark goes. Durable when it returns.
-    /// `EPERM` for anybody but the owner and root.
+    /// Sets a directory's mark or removes it. Throws `ENODATA` if there is none to remove, `EPERM`
+    /// for a caller that is neither owner nor root. A directory of class A, B or CX gets class C
+    /// with its mark, and keeps it when the mark goes. The change is durable when this returns.
     func setMark(
         of node: Node, to isMarked: Bool, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
@@ -84,9 +86,11 @@ extension Volume {
 
     // MARK: Giving classes
 
-    /// What a new file in `parent` gets by inheritance: in a synchronised tree C where the
-    /// directory's own class is above it. The record is brought down then, once, so that the next
-    /// file finds it so. Begins a decision where the class is above C.
+    /// Returns the class that a new file in `parent` inherits. Begins a decision if the class is
+    /// above C.
+    ///
+    /// In a synchronised tree the class is C where the directory's own is above it. The record is
+    /// then lowered, once, so that the next file finds C there.
     func classOfNewFiles(
         in parent: Node, _ state: DirectoryState, _ context: WorkerContext
     ) throws(Errno) -> ProtectionClass {
@@ -105,8 +109,8 @@ extension Volume {
         return state.protectionClass
     }
 
-    /// Refuses a class above C under a name in a synchronised tree. Else the decision goes on until
-    /// `endClassDecision`.
+    /// Throws `EINVAL` for a class above C under a name in a synchronised tree. Otherwise the
+    /// decision goes on until `endClassDecision`.
     func mayDecide(
         _ protectionClass: ProtectionClass, _ parent: Node, _ name: UnsafeRawBufferPointer,
         _ operation: Arrival, _ caller: Caller, _ context: WorkerContext
@@ -130,8 +134,8 @@ extension Volume {
         return .invalidArgument
     }
 
-    /// Returns when every decision that had begun has ended. No lock that another request may want
-    /// is held meanwhile.
+    /// Waits until each decision that had begun has ended. The caller holds no lock that a decision
+    /// waits for; a record lock and shared `longNames` are none.
     func awaitClassDecisions() {
         var begun: [ObjectIdentifier: UInt64] = [:]
         forEachContext { context in
@@ -155,9 +159,9 @@ extension Volume {
 
     // MARK: Moved in
 
-    /// After a file or directory got a name in `to`, and its node knows it: tells of what is above
-    /// C in a synchronised tree now. `before`: the marked directory it lay in already. An error
-    /// here is never the caller's.
+    /// Reports a file or directory that arrived in a synchronised tree with classes above C. Called
+    /// after it got a name in `to`, which its node knows. `before`: the marked directory where it
+    /// was already. Errors here never reach the caller.
     func noteArrival(
         _ status: FileStatus, to: Node, _ stored: UnsafePointer<CChar>, before: Node?,
         _ operation: Arrival, _ caller: Caller, _ context: WorkerContext
@@ -180,7 +184,7 @@ extension Volume {
                     marked: path(of: marked), operation: operation.rawValue, files: nil,
                     caller: caller))
         }
-        // It may hold a million files, and a program may move it in and out without end.
+        // The directory may hold a million files, and a program may move it in and out without end.
         guard arrivalsWaiting.load(ordering: .relaxed) < Volume.maximumArrivals else {
             table.release(node, lookups: 1)
             return report(
@@ -210,7 +214,7 @@ extension Volume {
         }
     }
 
-    /// Directories that wait to be looked through.
+    /// How many directories may wait to be looked through.
     static let maximumArrivals = 64
 
     /// The files above C below a directory.
@@ -226,8 +230,8 @@ extension Volume {
 
     private func protectedFiles(below top: Node, _ context: WorkerContext) -> ProtectedFiles {
         var found = ProtectedFiles()
-        // Retained to the end: a directory's node has to stay in the table while there are nodes
-        // below it.
+        // All stay retained to the end: a directory's node must stay in the table while there are
+        // nodes below it.
         var directories: [Node] = [top]
         defer { for node in directories.dropFirst() { table.release(node, lookups: 1) } }
         var next = 0
@@ -247,8 +251,7 @@ extension Volume {
                 let type = status.st_mode & S_IFMT
                 guard type == S_IFDIR || type == S_IFREG else { continue }
                 let node = table.retain(inode: UInt64(status.st_ino), type: type)
-                // One that is known may have been moved away since it was looked at: what it is
-                // called is known better.
+                // A node that is known already may have moved since: its own name is newer.
                 node.addFirstLink(directory, name)
                 if type == S_IFDIR {
                     directories.append(node)
@@ -265,9 +268,9 @@ extension Volume {
 }
 
 extension WorkerContext {
-    /// Before the request looks for a mark: whoever has set one since waits until it is done.
-    /// Either the request sees the mark, or who set it sees the request: both store before they
-    /// load, in one order for all threads.
+    /// Begins a decision, before the request looks for a mark. A request that sets a mark then
+    /// waits for this one. Either this request sees the mark, or the other sees this decision. Both
+    /// store before they load, in one order for all threads.
     func beginClassDecision() {
         let count = classDecisions.load(ordering: .relaxed)
         if count & 1 == 0 {
@@ -275,7 +278,8 @@ extension WorkerContext {
         }
     }
 
-    /// The file has its name and class, or never will. Does nothing where no decision was begun.
+    /// Ends the decision: the file has its name and class, or never will. Does nothing if no
+    /// decision was begun.
     func endClassDecision() {
         if classDecisions.load(ordering: .relaxed) & 1 == 1 {
             classDecisions.wrappingAdd(1, ordering: .sequentiallyConsistent)

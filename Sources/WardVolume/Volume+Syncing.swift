@@ -2,18 +2,19 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// Syncs that can be believed (decision 0054). One that fails has dropped the pages it could not
-// write: they are read as they were written for as long as memory lasts, and the next sync, which
-// has nothing to do with them, succeeds.
+// Reliable syncs (decision 0054). A failed sync drops the pages that it could not write. Memory
+// still shows them as written for a while, and the next sync, which no longer covers them,
+// succeeds.
 extension Volume {
-    /// fdatasync(2) of a file that relies on it. The file's lock is held for writing.
+    /// Syncs a file's data, fdatasync(2), and throws if pages may be lost. The caller holds the
+    /// file's lock for writing.
     func syncData(_ file: OpenFile) throws(Errno) {
-        // Of a failure that is being noted the file's count comes last: it is looked at first.
+        // A failure increases the file's count last, so that count is read first.
         let fileFailures = file.syncFailures
         let failures = syncFailures.load(ordering: .acquiring)
         if file.mendedSyncFailures != failures { try writeEndsAgain(file) }
         try sync(file, dataOnly: true)
-        // Told to another one who shares the descriptor.
+        // The kernel told the failure to another thread that shares the descriptor.
         guard file.syncFailures == fileFailures else { throw file.lastSyncFailure }
         file.mendedSyncFailures = failures
         file.forgetEarlierHeaders(hasNewKey: false)
@@ -21,8 +22,8 @@ extension Volume {
         unsyncedKeys.forget(file.node.inode)
     }
 
-    /// A failure is noted: every handle reports it once. Without one there may have been another's
-    /// meanwhile: `file.syncFailures` tells.
+    /// Syncs a file. Notes a failure, so that each handle reports it once. If this does not throw,
+    /// another thread's sync may still have failed meanwhile: see `file.syncFailures`.
     func sync(_ file: OpenFile, dataOnly: Bool) throws(Errno) {
         removedFiles.noteSync()
         try file.syncs.sync(isFull: !dataOnly) { isFull throws(Errno) in
@@ -32,7 +33,8 @@ extension Volume {
                 } else {
                     try storage.fdatasync(file.descriptor)
                 }
-                // What it could not see: told to who began to write, and noted before this returns.
+                // The sync does not see the failure of a streamed write. Wait until the streaming
+                // thread has noted it.
                 streaming.settle(file)
             } catch {
                 noteFailedSync(of: file, error)
@@ -41,31 +43,31 @@ extension Volume {
         }
     }
 
-    /// Whether a sync has failed since a sync of this file could be believed.
+    /// Whether a sync has failed since the last reliable sync of this file.
     func mayHaveLostPages(_ file: OpenFile) -> Bool {
         file.mendedSyncFailures != syncFailures.load(ordering: .acquiring)
     }
 
-    /// What the file may look like now is excused, until it was read from the disk and mended, and
-    /// each handle is told once.
+    /// Notes a failed sync of a file. The file is in doubt until it was read from the disk and
+    /// mended. Each handle reports the failure once.
     func noteFailedSync(of file: OpenFile, _ error: Errno) {
         syncFailures.add(1, ordering: .acquiringAndReleasing)
         noteHalfDone(file, "a sync failed")
         file.noteSyncFailure(error)
     }
 
-    /// Of the whole store, of whatever file: no epoch is known to be durable from now on, in this
-    /// mount. What it dropped shows when memory does not have it any more, in every file: excused
-    /// until the pass was there, as after a power cut.
+    /// Notes a failed sync of the whole backing store. In this mount no epoch counts as durable
+    /// from now on. Lost pages show only when memory drops them, in any file. They are excused
+    /// until the next pass, as after a power cut.
     func noteFailedStoreSync() {
         syncFailures.add(1, ordering: .acquiringAndReleasing)
         lastDurablePointFailed.store(true, ordering: .relaxed)
         doubt(through: recordedEpoch &+ 1)
     }
 
-    /// The first page and the last, as they are read now: what a file is, and where it ends, is
-    /// what they say. `EIO` where one of them is not what was written any more. The file's lock is
-    /// held for writing.
+    /// Writes the first and the last page again, as they are read now: they define what the file is
+    /// and where it ends. Throws `EIO` if one of them is not as this file wrote it. The caller
+    /// holds the file's lock for writing.
     func writeEndsAgain(_ file: OpenFile) throws(Errno) {
         guard file.isWritable, file.header != nil else { return }
         settle(file)
@@ -79,8 +81,8 @@ extension Volume {
             } else if last == 0 {
                 try readEnd(file, 0, to: page)
             }
-            // Another key's record under this header would be nobody's any more. An empty file has
-            // no key, and no record.
+            // This header on the record of another key would make that record unreadable. An empty
+            // file has no key and no record.
             guard last < 0 || file.hasOwnRecord(page) else { throw .ioError }
             page.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
@@ -93,8 +95,8 @@ extension Volume {
         try readPage(file, last, to: page)
         let prefix = RecordPrefix(reading: page + layout.recordOffset(ofPage: last))
         let length = file.sizeBytes - layout.start(ofPage: last)
-        // What a power cut left of an end that nobody looked at yet, without FINAL, is what the
-        // file was opened with.
+        // An end without FINAL that a power cut left, and no open has verified, is what the file
+        // was opened with.
         guard
             file.needsMending
                 || Int(prefix.length) == length && (prefix.isFinal || !file.isEndVerified)

@@ -8,17 +8,16 @@ import WardSystem
 
 /// An open volume: the front door of this module.
 ///
-/// One method per request of the kernel, in extensions by topic (`Volume+Names.swift`,
-/// `Volume+Files.swift`, …). All are called from any thread, with that thread's `WorkerContext`;
-/// all throw the `Errno` the caller is to get. Names are bytes without a terminator.
+/// Has one method per request of the kernel, in extensions by topic (`Volume+Names.swift`,
+/// `Volume+Files.swift`, …). Any thread may call them, with its own `WorkerContext`. They throw the
+/// `Errno` for the caller. Names are bytes without a terminator.
 ///
-/// Locks, in the order they are taken: a directory's `recordLock`, a node's `openLock`, an open
-/// file's `lock`, a context's content lock, a node's guard. None is held across a notification to
-/// the kernel.
+/// Lock order: a directory's `recordLock`, a node's `openLock`, an open file's `lock`, a context's
+/// content lock, a node's guard. No lock is held across a notification to the kernel.
 public final class Volume: @unchecked Sendable {
-    // Sendable: stored properties are constants, atomics, or say what guards them.
+    // Sendable: each stored property is constant or atomic, or its comment says what guards it.
 
-    /// Where the backing directory is.
+    /// The path of the backing directory.
     public let backingPath: String
     public let uuid: [UInt8]
     public let keyring: ClassKeyring
@@ -33,52 +32,58 @@ public final class Volume: @unchecked Sendable {
     let root: Node
     let rootDescriptor: Int32
     let rootDevice: dev_t
-    /// Block size of the backing file system: pages inside one block share its fate at a power cut.
+    /// Block size of the backing file system, bytes. A power cut hits all pages of one block
+    /// together.
     let blockBytes: Int
     let observer: (any VolumeObserver)?
 
-    /// The epoch that pages written now carry.
+    /// The epoch for pages that are written now.
     let epoch: Atomic<UInt32>
-    /// Epochs whose pages may be half-written. Replaced whole; guarded by `doubtLock`.
+    /// Epochs with pages that may be half-written. Always replaced as a whole; guarded by
+    /// `doubtLock`.
     private var doubtfulEpochs: [ClosedRange<UInt32>]
     private let doubtLock = TryableLock()
-    /// Counts changes left half-done. Guarded by `doubtLock`.
+    /// Counts changes that failed half-way. Guarded by `doubtLock`.
     private(set) var halfDone = 0
-    /// Whether there are any: read on every hot path that cares.
+    /// True while `doubtfulEpochs` is not empty. Hot paths read this instead of the array.
     let hasDoubt: Atomic<Bool>
-    /// There is something in doubt that nobody has looked for yet, or could not for want of the
-    /// store.
+    /// True while a pass over files in doubt is due: none has run yet, or the backing store failed
+    /// during the last one.
     private let isMendingDue = Atomic<Bool>(false)
-    /// Names made in earlier epochs are durable.
+    /// Names that were made before this epoch are durable.
     let namesDurableBefore = Atomic<UInt32>(1)
-    /// Counts names made, and those that a sync of the whole store has made durable.
+    /// Counts the names that were made, and those of them that a sync of the whole backing store
+    /// has made durable.
     let namesMade = Atomic<UInt64>(0)
     let namesSynced = Atomic<UInt64>(0)
-    /// Something was written since the last durable point.
+    /// True if something was written since the last durable point.
     let isDirty = Atomic<Bool>(false)
-    /// A backup is being made: durable points leave the epoch as it is.
+    /// True while a backup is made: durable points then leave the epoch as it is.
     let isEpochHeld = Atomic<Bool>(false)
-    /// Something was made durable under an epoch that was held.
+    /// True if a durable point ran while the epoch was held: the state record has to follow.
     let isEpochDue = Atomic<Bool>(false)
     let durablePointLock = TryableLock()
-    /// The epoch of the state record on disk. Changes under `durablePointLock`.
+    /// The epoch of the state record in the backing store. Changes under `durablePointLock`.
     var recordedEpoch: UInt32 {
         get { recordedEpochValue.load(ordering: .acquiring) }
         set { recordedEpochValue.store(newValue, ordering: .releasing) }
     }
     private let recordedEpochValue: Atomic<UInt32>
-    /// Counts syncs that failed, of files and of the store.
+    /// Counts failed syncs, of files and of the backing store.
     let syncFailures = Atomic<UInt64>(0)
-    /// Classes set by who changes many and syncs once at the end (`unsyncedClassName`). Who asks
-    /// for a class that a file or directory has already, to be durable, relies on no such change.
+    /// Classes that a program set without a sync, to sync once after many changes
+    /// (`unsyncedClassName`). While there are any, a durable set of the class that the file already
+    /// has needs a sync.
     let unsyncedClasses = UnsyncedChanges()
-    /// Headers of files that had none: what a power cut takes of these leaves an empty file of its
-    /// directory's class. Files may have been copied to the store just now.
+    /// Headers of files that had none before. If a power cut takes such a header, the file is empty
+    /// and has its directory's class. Starts as unknown: a program may just have copied files to
+    /// the backing store.
     let unsyncedHeaders = UnsyncedChanges(isKnown: false)
-    /// No other mount's.
+    /// Prefix of this mount's `classSyncMark`. No other mount has the same.
     let classSyncMarkStart =
         Volume.classSyncWord + Base64URL.encode(SystemRandom.bytes(9)) + " "
-    /// A sync failed: the volume stays "in use", as the record on disk says, whatever comes.
+    /// True after a failed sync: the volume stays "in use", as its state record says, until the end
+    /// of this mount.
     let lastDurablePointFailed = Atomic<Bool>(false)
 
     /// Set once before requests are served. Guarded by `registryLock`.
@@ -87,101 +92,110 @@ public final class Volume: @unchecked Sendable {
     /// Guarded by `registryLock`.
     private var mountAttributes: MountAttributes?
     let registryLock = TryableLock()
-    /// Guarded by `contextsLock`, which is a lock of its own: it is held while a context is waited
-    /// for.
+    /// Guarded by `contextsLock`, a lock of its own: `forEachContext` holds it while it waits for a
+    /// context.
     private var contexts: [ObjectIdentifier: Unmanaged<WorkerContext>] = [:]
     private let contextsLock = TryableLock()
 
-    /// The store keeps changes in the order in which they were made. Where it does not, a new
-    /// directory's record is synced before the directory has a name.
+    /// True if the backing store keeps changes in the order in which they were made. Otherwise a
+    /// new directory's record is synced before the directory gets its name.
     let keepsOrder: Bool
-    /// Names of staging files and directories begin with this, different for every mount.
+    /// Prefix of the names of staging files and directories. Each mount has its own.
     let stagingPrefix: String
     let stagingCounter = Atomic<UInt64>(0)
-    /// Directories that keep their descriptor open, oldest first. Guarded by `registryLock`. Each
-    /// descriptor is its directory's alone: it is closed when the kernel forgets that one, which it
-    /// does soon after a removal.
+    /// Directories that keep their descriptor open, oldest first. Guarded by `registryLock`.
+    ///
+    /// Each descriptor belongs to one directory and closes when the kernel forgets that directory.
+    /// The kernel does so soon after a removal.
     var keptDirectories: [WeakDirectory] = []
     let maximumKeptDirectories: Int
-    /// There was no descriptor left, not even one that was kept for later, and that was told.
+    /// True after the report that no descriptor was left, not even one that was kept for later.
     private let hasToldOfDescriptors = Atomic(false)
-    /// A directory that is marked as synchronised was seen since the mount. While there is none,
-    /// nothing looks for one.
+    /// True if this mount has seen a directory that is marked as synchronised. Until then no
+    /// request looks for marks.
     let hasMarks: Atomic<Bool>
-    /// Shared by whoever makes or removes a long name, which has two halves; taken alone by a
-    /// check, which must not take a half that is about to be used for a leftover. Shared holders
-    /// may wait for class decisions, in which others take it: who takes it alone waits for none.
+    /// A long name has two halves. Threads that make or remove one share this lock. A check takes
+    /// it exclusively, so that it never reports a half that a request is about to use as a
+    /// leftover.
+    ///
+    /// Threads that share it may wait for class decisions, and other threads take it inside a
+    /// decision. So the exclusive holder never waits for decisions.
     let longNames = ReadWriteLock()
-    /// Held while a target is made that is kept elsewhere, until there is a link to it.
+    /// Shared from the making of a long link's target until the link exists. A check takes it
+    /// exclusively.
     let longTargets = ReadWriteLock()
-    /// Looks through directories that were moved into a marked one.
+    /// Looks through directories that were moved into a marked directory.
     let arrivals = BackgroundQueue(name: "ward-sync")
     let arrivalsWaiting = Atomic<Int>(0)
-    /// Files that a check reads although they don't open: no node's, and a lock wipes their keys
-    /// all the same.
+    /// Files that a check reads although they do not open. They belong to no node. A lock wipes
+    /// their keys too.
     let examined = Mutex<[ObjectIdentifier: OpenFile]>([:])
-    /// Nodes with an open file, unlinked ones included. Guarded by `openNodesLock`.
+    /// Nodes with an open file, unlinked nodes included. Guarded by `openNodesLock`.
     var openNodes: [ObjectIdentifier: Node] = [:]
     let openNodesLock = TryableLock()
     /// Files that were closed with `hasUnsyncedKey`.
     let unsyncedKeys = UnsyncedFiles()
     /// Files that were closed with `hasUnsyncedCut`, because a sync failed.
     let unsyncedCuts = UnsyncedFiles()
-    /// Files that came from a directory of another class, on a store that may keep them there.
+    /// Files that were moved from a directory of another class. After a power cut the backing store
+    /// may still have them there.
     let movedFiles = UnsyncedFiles()
     let nameChanges = NameChanges()
-    /// Between the store's new name and its node.
+    /// Creations of files between the new name in the backing store and the file's node.
     let creations = NameChanges()
     let movedNodes = MovedNodes()
-    /// Held over a sync of the store until its failure is noted: each is told to one of those who
-    /// share the descriptor.
+    /// Held from a sync of the backing store until its failure is noted. The kernel reports each
+    /// failure to only one of the threads that share the descriptor.
     let storeSyncLock = TryableLock()
-    /// Runs what must not run on a thread that serves requests.
+    /// Runs work that must not run on a worker.
     let background = BackgroundQueue(name: "ward-volume")
-    /// Accepted at a lock and not stored yet; `storer` stores it.
+    /// Pages that were accepted at a lock and are not stored yet. `storer` stores them.
     let pending: PendingStores
     let storer = BackgroundQueue(name: "ward-store")
-    /// Pages that the kernel is being told to drop: no class is opened meanwhile.
+    /// Pages that the kernel is about to drop. No class opens meanwhile.
     let drops = PageDrops()
-    /// When refused reads are answered.
+    /// Decides when refused reads are answered.
     public let refusals = Refusals()
     /// Bytes written since the last durable point.
     let unsynced = Atomic<Int>(0)
-    /// What could not be stored, for whoever asks later.
+    /// Accepted writes that could not be stored.
     let lossList = LossList()
-    /// Which eviction may still touch the gate and the keys. Changed and read under `evictionLock`,
-    /// held for steps that wait for nothing.
+    /// The only eviction that may still touch the gate and the keys. Read and changed under
+    /// `evictionLock`, which is never held while waiting.
     var currentEviction: UInt64 = 0
     let evictionLock = TryableLock()
     /// Foreign names that were reported. Guarded by `registryLock`.
     var reportedForeign: Set<[UInt8]> = []
-    /// The daemon acts for others and has to make files theirs.
+    /// True if the daemon serves other users and has to make new files theirs.
     let servesOthers: Bool
-    /// The store's offsets in directories stay what they are while names come and go, and for every
-    /// descriptor.
+    /// True if offsets in directories of the backing store stay valid while names come and go, and
+    /// for every descriptor.
     public let keepsListings: Bool
     let streaming = Streaming()
     let ahead: TreeReadAhead
     let removedFiles: RemovedFiles
-    /// Offsets in the store's directories are hashes of names, and reading them may wait for a
-    /// disk.
+    /// True if directory offsets in the backing store are hashes of names and reading a directory
+    /// may wait for a disk.
     let readsListingsAhead: Bool
-    /// The kernel keeps what it has read and written of a file when it is opened again.
+    /// True if the kernel keeps a file's cached content from one open to the next.
     let kernelKeepsContent: Bool
-    /// Whether a sync of the whole store reaches the disk: else each file is synced.
+    /// True if a sync of the whole backing store reaches the disk. Otherwise each file is synced.
     let syncsWhole: Bool
 
-    /// Bytes of a page on disk: 512 or 4,096.
+    /// Bytes of a page in the backing store: 512 or 4,096.
     public var pageBytes: Int { layout.pageBytes }
 
     /// Opens the volume at `backingPath`: checks the root, recovers after an unclean end, begins an
     /// epoch.
     ///
-    /// `volumeKey` is the 32-byte key of names and metadata (from the keybag). The caller holds the
-    /// exclusive lock. `isCopy`: a backup was put in the volume's place; one that was made in use
-    /// is taken as `acceptCopyInUse` says. `kernelKeepsContent`: what the kernel has read and
-    /// written of a file stays in its cache when the file is opened again. Throws `VolumeOpenError`
-    /// with what is wrong with which file.
+    /// The caller holds the exclusive lock (`VolumeHold`). Throws `VolumeOpenError`, which names
+    /// the file and its fault.
+    ///
+    /// - `volumeKey`: the 32-byte key of names and metadata, from the keybag.
+    /// - `isCopy`: a backup now stands in the volume's place; `acceptCopyInUse` tells how a backup
+    ///   of a volume in use is taken.
+    /// - `kernelKeepsContent`: the kernel keeps a file's cached content when the file is opened
+    ///   again.
     public init(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
         keyring: ClassKeyring, readOnly: Bool, isCopy: Bool = false,
@@ -242,7 +256,7 @@ public final class Volume: @unchecked Sendable {
 
     // MARK: Surroundings
 
-    /// Set once before requests are served.
+    /// Sets the connection to the kernel. Called once before requests are served.
     public func setNotifier(_ notifier: any KernelNotifier) {
         registryLock.lockNow()
         self.notifier = notifier
@@ -255,29 +269,30 @@ public final class Volume: @unchecked Sendable {
         return notifier
     }
 
-    /// The answer of `user.ward.socket`. Set once before requests are served.
+    /// Sets the function that answers `user.ward.socket`. Called once before requests are served.
     public func setVirtualAttributes(socketPath: @escaping @Sendable () -> String) {
         registryLock.lockNow()
         virtualSocketPath = socketPath
         registryLock.unlock()
     }
 
-    /// The function that answers the attributes of the mount itself (`MountAttribute`), by name and
-    /// caller. Set once before requests are served; called on threads that serve requests, so it
-    /// waits for nothing. It throws what the caller is to get.
+    /// Sets the function that answers the attributes of the mount itself (`MountAttribute`). Called
+    /// once before requests are served. Workers call `answer`, so it must not wait. It throws the
+    /// caller's error.
     public func answerMountAttributes(by answer: @escaping MountAttributes) {
         registryLock.lockNow()
         mountAttributes = answer
         registryLock.unlock()
     }
 
-    /// `isRoot`: whether it was asked of the mount's root.
+    /// Answers an attribute of the mount. `isRoot`: the caller asked at the mount's root.
     public typealias MountAttributes =
         @Sendable (_ name: String, _ caller: Caller, _ isRoot: Bool) throws(Errno) -> [UInt8]
 
     private static let mountAttributePrefix = Array(MountAttribute.prefix.utf8)
 
-    /// The value of an attribute of the mount itself; nil for every other name.
+    /// Returns the value of an attribute of the mount itself; nil for every other name. Throws
+    /// `ENOTSUP` while no function is set.
     @inline(__always)
     public func mountAttribute(
         of id: NodeID, _ name: UnsafeRawBufferPointer, _ caller: Caller
@@ -311,7 +326,7 @@ public final class Volume: @unchecked Sendable {
         contextsLock.unlock()
     }
 
-    /// Visits every thread's context; none can be freed meanwhile.
+    /// Calls `body` with the context of each thread. None is freed meanwhile.
     func forEachContext(_ body: (WorkerContext) -> Void) {
         contextsLock.lockNow()
         defer { contextsLock.unlock() }
@@ -323,8 +338,8 @@ public final class Volume: @unchecked Sendable {
         observer?.volume(self, reports: event)
     }
 
-    /// What was accepted and could not be stored since the volume was opened, oldest first; the
-    /// last of them where there are many.
+    /// Accepted writes that could not be stored since the volume was opened, oldest first. Only the
+    /// latest are kept (`LossList.capacity`).
     public var losses: [Loss] { lossList.all }
 
     // MARK: Doubt
@@ -338,7 +353,8 @@ public final class Volume: @unchecked Sendable {
         set { changeDoubt { $0 = newValue } }
     }
 
-    /// In one step: another thread may be adding an interval.
+    /// Changes the doubtful epochs in one step, because another thread may add an interval
+    /// meanwhile.
     func changeDoubt<R>(_ body: (inout [ClosedRange<UInt32>]) -> R) -> R {
         doubtLock.lockNow()
         defer { doubtLock.unlock() }
@@ -346,21 +362,21 @@ public final class Volume: @unchecked Sendable {
         return body(&doubtfulEpochs)
     }
 
-    /// Changes left half-done so far: who looked through all files knows by it whether one was made
-    /// half-done behind it.
+    /// How many changes failed half-way so far. A walk over all files compares the count before and
+    /// after, to notice failures behind it.
     var halfDoneChanges: Int {
         doubtLock.lockNow()
         defer { doubtLock.unlock() }
         return halfDone
     }
 
-    /// Whether a pass over files in doubt may find what the last one could not: once the store is
-    /// well again.
+    /// Whether a pass over files in doubt is worth starting: a file may have become readable since
+    /// the last pass.
     public var needsMending: Bool { isInDoubt && isMendingDue.load(ordering: .acquiring) }
 
     func noteMendingDue(_ isDue: Bool) { isMendingDue.store(isDue, ordering: .releasing) }
 
-    /// Whether findings are excused: the last unclean end is not mended yet.
+    /// True until the last unclean end is mended: findings may be excused.
     package var isInDoubt: Bool { hasDoubt.load(ordering: .acquiring) }
 
     /// Whether a page of this epoch excuses a finding beside it.
@@ -368,10 +384,11 @@ public final class Volume: @unchecked Sendable {
         hasDoubt.load(ordering: .acquiring) && doubtful.contains { $0.contains(epoch) }
     }
 
-    /// A change of this file's size failed half-way and could not be undone, so that the file may
-    /// look as after a power cut once it is closed: what such a change can leave is excused from
-    /// now on, and mended, as after one. On disk with the next state record; until then the record
-    /// says that the volume is in use, which comes to the same.
+    /// Notes that a change of this file's size failed half-way and could not be undone.
+    ///
+    /// After its close, the file may look as after a power cut. From now on such findings are
+    /// excused and mended, as after one. The next state record stores this doubt. Until then the
+    /// state record says "in use", which has the same effect.
     func noteHalfDone(
         _ file: OpenFile, _ what: String = "a change could neither be finished nor undone"
     ) {
@@ -384,8 +401,8 @@ public final class Volume: @unchecked Sendable {
         }
     }
 
-    /// From the epoch before this one, in which requests that still run may have begun. False where
-    /// that was so already.
+    /// Puts the epochs from the one before the current through `last` in doubt. Requests that still
+    /// run may have begun in the one before. Returns false if they were in doubt already.
     @discardableResult
     func doubt(through last: UInt32) -> Bool {
         let now = epoch.load(ordering: .sequentiallyConsistent)
@@ -407,7 +424,7 @@ public final class Volume: @unchecked Sendable {
         id == 1 ? root : id.object(as: Node.self)
     }
 
-    /// The path of a node inside the volume, for messages.
+    /// Returns the path of a node inside the volume, for messages.
     func path(of node: Node) -> String {
         var parts: [String] = []
         var current = node
@@ -421,7 +438,7 @@ public final class Volume: @unchecked Sendable {
         return "/" + parts.reversed().joined(separator: "/")
     }
 
-    /// The path of a node by one of its names.
+    /// Returns the path of a node by one of its names.
     func path(of link: NodeLink) -> String {
         let parent = path(of: link.parent)
         let name = link.parent.directory.flatMap { plainName(of: link, in: $0) } ?? "?"
@@ -455,8 +472,8 @@ public final class Volume: @unchecked Sendable {
         return counts
     }
 
-    /// Runs `body`, and once more where it failed for want of space that files which were just
-    /// removed may still have had. A lock need not wait for those.
+    /// Runs `body`, and once more if it failed with `ENOSPC` or the like while just removed files
+    /// still held space. A lock does not wait for the second run.
     @inline(__always)
     public func withSpace(
         _ context: WorkerContext, _ body: () throws(Errno) -> Void
@@ -464,8 +481,8 @@ public final class Volume: @unchecked Sendable {
         try removedFiles.withSpace(willWait: { context.finishRequest() }, body)
     }
 
-    /// Runs `body`, and once more where it failed for want of descriptors (`EMFILE`) and some were
-    /// kept open for later. That none are left is told once, until there are some again.
+    /// Runs `body`, and once more after `EMFILE` if descriptors that were kept for later could be
+    /// closed. Reports once that none are left, until a retry succeeds.
     @inline(__always)
     public func withDescriptors(
         _ context: WorkerContext, _ body: () throws(Errno) -> Void
@@ -497,7 +514,8 @@ public final class Volume: @unchecked Sendable {
         }
     }
 
-    /// Numbers of the backing file system, without files that were removed; names up to 255 bytes.
+    /// Returns the numbers of the backing file system (statvfs(3)), after removed files are gone.
+    /// Names have up to 255 bytes.
     public func fileSystemStatus() throws(Errno) -> FileSystemStatus {
         removedFiles.finish()
         var status = try storage.fstatvfs(rootDescriptor)

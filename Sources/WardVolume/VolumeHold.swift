@@ -2,24 +2,24 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// The exclusive lock on a volume, flock(2): whoever holds it is the only one at work on the
-/// volume, as its daemon or beside it. Held until it is let go, or the process ends.
+/// The exclusive lock on a volume, flock(2). Its holder is the only process that works on the
+/// volume, as its daemon or beside it. It is held until this value or the process ends.
 ///
-/// Two locks make it up, taken in this order: that of the volume's directory, and that of the file
-/// `ward.lock` in it. Some stores that several machines mount (GlusterFS, JuiceFS, NFS) carry the
-/// locks of regular files to the other machines, and those of directories to none. The file has no
-/// content; where it is gone it is made again.
+/// It consists of two locks, taken in this order: one on the volume's directory and one on the file
+/// `ward.lock` in it. Some backing stores that several machines mount (GlusterFS, JuiceFS, NFS)
+/// carry locks of regular files to the other machines, and locks of directories to none. The file
+/// has no content; where it is gone it is made again.
 public struct VolumeHold: ~Copyable, Sendable {
     public static let fileName = "ward.lock"
 
     private let directory: OwnedDescriptor
     private var file: OwnedDescriptor?
-    /// The store has no locks at all: nothing keeps another machine away.
+    /// The backing store has no locks at all: nothing keeps another machine away.
     public let isWithoutLocks: Bool
 
-    /// Waits for nobody. `makesFile`: where there is no `ward.lock`, one is made; where the store
-    /// can't be written to, the directory's lock has to do. Throws EWOULDBLOCK where somebody else
-    /// holds one of the two.
+    /// Takes the lock without waiting. `makesFile`: makes `ward.lock` where there is none. On a
+    /// store that can't be written to, the directory's lock must suffice. Throws EWOULDBLOCK where
+    /// another process holds one of the two locks.
     public init(_ path: String, makesFile: Bool = true) throws(Errno) {
         let directory = try OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY)
         let hasDirectoryLocks = try VolumeHold.lock(directory.rawValue) == .locked
@@ -32,14 +32,14 @@ public struct VolumeHold: ~Copyable, Sendable {
     /// The volume's directory, open for reading.
     public var directoryDescriptor: Int32 { directory.rawValue }
 
-    /// Makes `ward.lock` and takes its lock, where there was none. Throws as `init`.
+    /// Makes `ward.lock` where there was none, and takes its lock. Throws as `init`.
     public mutating func makeFile() throws(Errno) {
         guard file == nil else { return }
         let number = try VolumeHold.lockFile(in: directory.rawValue, makesFile: true)
         if number >= 0 { file = OwnedDescriptor(adopting: number) }
     }
 
-    /// The process that holds a volume's lock; nil where nobody does, or it is on another machine.
+    /// Returns the process that holds a volume's lock. Nil where no process of this machine does.
     /// From /proc/locks, proc(5).
     public static func holder(of path: String) -> Int32? {
         let places = [path, path + "/" + fileName].compactMap { path -> String? in
@@ -73,7 +73,7 @@ public struct VolumeHold: ~Copyable, Sendable {
 
     private enum Answer { case locked, hasNoLocks, needsWriting }
 
-    /// Throws EWOULDBLOCK where somebody else has it.
+    /// Throws EWOULDBLOCK where another process has the lock.
     private static func lock(_ descriptor: Int32) throws(Errno) -> Answer {
         do throws(Errno) {
             _ = try Syscall.check { flock(descriptor, LOCK_EX | LOCK_NB) }
@@ -81,16 +81,16 @@ public struct VolumeHold: ~Copyable, Sendable {
         } catch {
             switch error.rawValue {
             case ENOLCK, EOPNOTSUPP, ENOSYS: return .hasNoLocks
-            // NFS locks exclusively only what is open for writing.
+            // NFS grants an exclusive lock only for a file that is open for writing.
             case EBADF: return .needsWriting
             default: throw error
             }
         }
     }
 
-    /// The descriptor of `ward.lock`, locked; -1 where there is none to be had. It is open for
-    /// reading where that does: a file that is open for writing keeps the store from being mounted
-    /// read-only.
+    /// Returns the descriptor of `ward.lock`, locked; -1 where the lock can't be had. Opens for
+    /// reading if that suffices: a file that is open for writing keeps the backing store from being
+    /// remounted read-only.
     private static func lockFile(in directory: Int32, makesFile: Bool) throws(Errno) -> Int32 {
         var access = O_RDONLY
         for _ in 0..<100 {
@@ -106,8 +106,7 @@ public struct VolumeHold: ~Copyable, Sendable {
                 continue
             }
             let held = try Syscall.fstat(file.rawValue)
-            // A program that copies volumes to and fro may have put another one in its place
-            // meanwhile.
+            // A program that copies volumes may have put another file in its place meanwhile.
             if let named = try? Syscall.fstatat(directory, fileName), named.st_ino == held.st_ino {
                 return file.release()
             }
@@ -115,7 +114,7 @@ public struct VolumeHold: ~Copyable, Sendable {
         throw .wouldBlock
     }
 
-    /// -1 where it is not there and can't be made, or may not be opened.
+    /// -1 where the file is missing and can't be made, or may not be opened.
     private static func openFile(
         in directory: Int32, _ access: Int32, makesFile: Bool
     ) throws(Errno) -> Int32 {
@@ -132,7 +131,7 @@ public struct VolumeHold: ~Copyable, Sendable {
         do throws(Errno) {
             let number = try Syscall.openat(directory, fileName, flags | O_CREAT, mode: 0o600)
             if geteuid() == 0, let owner = try? Syscall.fstat(directory) {
-                // It is for whoever the volume is of.
+                // The file belongs to the volume's owner.
                 fchown(number, owner.st_uid, owner.st_gid)
             }
             return number

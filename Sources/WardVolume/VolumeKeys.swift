@@ -3,7 +3,7 @@ import WardFormat
 import WardSystem
 
 /// The keys of names and metadata, all derived from the volume key (HKDF-SHA-256, one info string
-/// each). They are there as long as the volume is mounted: listing works before the first unlock.
+/// each). They stay in memory while the volume is mounted: listing works before the first unlock.
 final class VolumeKeys: Sendable {
     /// AES-256-GCM-SIV for names.
     let names: AEADContext

@@ -2,19 +2,19 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// What a copy's state record says of how the copy was made.
+/// How a copy of a volume was made, according to its state record.
 public enum CopyStanding: Equatable, Sendable {
-    /// The volume was not in use: findings stay what they are, damage.
+    /// The volume was not in use: findings in the copy are damage.
     case clean
-    /// It was, or its state record says that it ended uncleanly.
+    /// The volume was in use, or had ended uncleanly.
     case inUse
-    /// There is no state record, or none that authenticates: it does not say.
+    /// The state record is missing or does not authenticate: it tells nothing.
     case unknown(reason: String)
 }
 
 extension VolumeRoot {
-    /// Checks that the volume key is the one of the volume in this directory, by its root's record,
-    /// and looks at its state record. Changes nothing.
+    /// Checks by the root's record that the volume key belongs to the volume in this directory.
+    /// Reads the state record. Changes nothing.
     static func examineCopy(
         _ path: String, volumeKey: borrowing SecretBytes, storage: any Storage
     ) throws(VolumeOpenError) -> CopyStanding {
@@ -41,7 +41,8 @@ extension VolumeRoot {
 
     /// Writes the state record of a copy that was made while the volume was in use, durably.
     ///
-    /// Of a clean one too: the record may have been copied before the volume was mounted.
+    /// It does so for a clean record too: the record may have been copied before the volume was
+    /// mounted.
     static func acceptCopyInUse(
         _ path: String, volumeKey: borrowing SecretBytes, storage: any Storage
     ) throws(VolumeOpenError) {
@@ -49,7 +50,7 @@ extension VolumeRoot {
         let descriptor = try openRoot(path, storage)
         defer { storage.close(descriptor) }
         let before = try? readState(descriptor, path, keys, storage)
-        // Done before, and interrupted since.
+        // An earlier adoption did this, and was interrupted later.
         if let before, !before.isInUse, before.doubtful == [0...before.epoch] { return }
         try call(path, "the state record can't be written") { () throws(Errno) in
             try writeState(
@@ -67,11 +68,11 @@ extension VolumeRoot {
 }
 
 extension Volume {
-    /// Checks that `volumeKey` is that of the volume in `backingPath`, which is not mounted, and
-    /// says what its state record tells. Changes nothing.
+    /// Checks that `volumeKey` belongs to the volume in `backingPath`, which is not mounted.
+    /// Returns what its state record tells. Changes nothing.
     ///
-    /// Throws `VolumeOpenError`: `damaged` where the root's directory record is missing or of
-    /// another key.
+    /// Throws `VolumeOpenError`: `damaged` where the root's directory record is missing or belongs
+    /// to another key.
     public static func examineCopy(
         backingPath: String, volumeKey: borrowing SecretBytes
     ) throws(VolumeOpenError) -> CopyStanding {
@@ -79,8 +80,8 @@ extension Volume {
             backingPath, volumeKey: volumeKey, storage: PosixStorage())
     }
 
-    /// Takes the volume in `backingPath`, which is not mounted, for a copy that was made while it
-    /// was in use: whatever a copy can have half of is accepted, with an event, until every file
+    /// Takes the volume in `backingPath`, which is not mounted, for a copy that was made while the
+    /// volume was in use. Half-copied changes are then accepted, with an event, until every file
     /// was read (docs/format.md §8). Durable when it returns; can be repeated.
     public static func acceptCopyInUse(
         backingPath: String, volumeKey: borrowing SecretBytes

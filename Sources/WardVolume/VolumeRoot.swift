@@ -4,7 +4,7 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-/// Opening and making the root of a volume: its directory record and its state record.
+/// Opens and makes the root of a volume: its directory record and its state record.
 enum VolumeRoot {
     struct Opened: ~Copyable {
         var keys: VolumeKeys
@@ -51,8 +51,8 @@ enum VolumeRoot {
         }
         if !readOnly {
             try call(path, "the state record can't be written") { () throws(Errno) in
-                // What the last mount left in the page cache of the backing store goes to disk
-                // before anything is judged by what is on disk.
+                // Unsynced data of the last mount goes to the disk first, because doubts are judged
+                // by what is on the disk.
                 if state.isInUse { try storage.syncfs(descriptor) }
                 try writeState(
                     VolumeStateRecord(isInUse: true, epoch: epoch, doubtful: doubtful), descriptor,
@@ -85,8 +85,8 @@ enum VolumeRoot {
         }
     }
 
-    /// Whether a directory without a keybag holds nothing but what `create`, or the keybag after
-    /// it, leaves when it is interrupted; a README only if it is ours, whole or not yet.
+    /// Whether a directory without a keybag holds nothing but remains of an interrupted `create`,
+    /// or of the writing of the keybag after it. A README must be ward's, whole or in part.
     static func isUnfinished(_ descriptor: Int32, _ names: [[UInt8]]) -> Bool {
         let readmeName = "README"
         let ours = [
@@ -109,11 +109,12 @@ enum VolumeRoot {
         }
     }
 
-    /// How the root's own files are called until they are complete: always the same, so that what a
-    /// power cut leaves is written over, and no listing may take one away that is being written.
+    /// Prefix of the root's own files until they are complete. The names are always the same: a
+    /// later write replaces what a power cut left, and no listing removes a file that is being
+    /// written.
     static let stagingPrefix = ".ward-new-"
 
-    /// Write new, fsync, rename, fsync the directory.
+    /// Writes a new file, syncs it, renames it and syncs the directory.
     static func writeState(
         _ record: VolumeStateRecord, _ descriptor: Int32, _ keys: VolumeKeys, _ storage: any Storage
     ) throws(Errno) {
@@ -140,8 +141,8 @@ enum VolumeRoot {
         try storage.fsync(directory)
     }
 
-    /// A new file. What a power cut left of the name goes; what anybody else put there (a FIFO, a
-    /// second name of another file) is not written to.
+    /// Makes a new file. A leftover of a power cut with that name is removed. A foreign file there
+    /// (a FIFO, a second name of another file) is never written to.
     private static func makeFile(
         _ name: String, _ directory: Int32, _ storage: any Storage
     ) throws(Errno) -> Int32 {
@@ -184,7 +185,7 @@ enum VolumeRoot {
     ) throws(VolumeOpenError) -> VolumeStateRecord {
         let place = path + "/" + VolumeStateRecord.fileName
         let bytes = try call(place, "can't be read") { () throws(Errno) -> [UInt8] in
-            // A FIFO in the file's place must not hang us.
+            // A FIFO in the file's place must not block the daemon.
             let file = try storage.openat(
                 descriptor, VolumeStateRecord.fileName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
             defer { storage.close(file) }
@@ -252,14 +253,14 @@ enum VolumeRoot {
 }
 
 extension Volume {
-    /// Whether an open directory that is no volume is what making one has left there, and nothing
-    /// else.
+    /// Whether an open directory without a volume holds nothing but the remains of an interrupted
+    /// creation.
     public static func isUnfinishedRoot(_ descriptor: Int32, _ names: [[UInt8]]) -> Bool {
         VolumeRoot.isUnfinished(descriptor, names)
     }
 
     /// Makes the root of a new volume in the existing directory `backingPath`: directory record
-    /// with `defaultClass`, state record, README. The keybag is the caller's.
+    /// with `defaultClass`, state record, README. The caller makes the keybag.
     public static func create(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
         defaultClass: ProtectionClass, storage: any Storage = PosixStorage()

@@ -3,7 +3,8 @@ import Synchronization
 import WardFormat
 import WardSystem
 
-/// Who asks. `pid` is the thread that made the system call, 0 where the kernel does not say.
+/// The caller of a request. `pid`: the thread that made the system call, 0 where the kernel does
+/// not say.
 public struct Caller: Sendable {
     public var uid: UInt32
     public var gid: UInt32
@@ -16,17 +17,17 @@ public struct Caller: Sendable {
     }
 }
 
-/// A node as the kernel knows it: 1 is the root, everything else an address. Never reused with the
-/// same generation.
+/// The kernel's number of a node: 1 is the root, every other number an address. Never reused with
+/// the same generation.
 public typealias NodeID = UInt64
-/// An open file or directory as the kernel knows it.
+/// The kernel's number of an open file or directory.
 public typealias HandleID = UInt64
 
-/// What `stat` shows, logical sizes and true modes.
+/// The attributes that `stat` shows: logical sizes and true modes.
 public struct Attributes: Sendable {
     public var inode: UInt64 = 0
     public var sizeBytes: UInt64 = 0
-    /// Blocks of 512 bytes, of the backing file.
+    /// Blocks of 512 bytes of the backing file.
     public var blocks: UInt64 = 0
     public var access = timespec()
     public var modification = timespec()
@@ -45,8 +46,8 @@ public struct Attributes: Sendable {
     public init() {}
 }
 
-/// A name found: what the kernel remembers under it. Each one returned counts as one look-up to
-/// `forget`.
+/// The result of a look-up, which the kernel remembers under the name. Each one returned counts as
+/// one look-up for `forget`.
 public struct Entry: Sendable {
     public var node: NodeID
     public var generation: UInt64
@@ -59,7 +60,7 @@ public struct Entry: Sendable {
     }
 }
 
-/// Which attributes to set, setattr of the kernel's VFS.
+/// The attributes to set, setattr of the kernel's VFS.
 public struct AttributeChange: Sendable {
     public enum Time: Sendable {
         case now
@@ -78,12 +79,12 @@ public struct AttributeChange: Sendable {
     public init() {}
 }
 
-/// What an open gave.
+/// The result of an open.
 public struct OpenedFile: Sendable {
     public var handle: HandleID
-    /// Whether pages the kernel has from earlier opens are still right (`FOPEN_KEEP_CACHE`).
+    /// Whether pages that the kernel has from earlier opens are still right (`FOPEN_KEEP_CACHE`).
     public var keepCache: Bool
-    /// Whether close(2) may have something to tell: `flush` is to be called for it.
+    /// Whether close(2) may have an error to report: the kernel then sends `flush`.
     public var tellsAtClose: Bool
 
     public init(handle: HandleID, keepCache: Bool, tellsAtClose: Bool = false) {
@@ -93,7 +94,7 @@ public struct OpenedFile: Sendable {
     }
 }
 
-/// How a write came to be.
+/// How a write came about.
 public struct WriteFlags: OptionSet, Sendable {
     public let rawValue: UInt32
     public init(rawValue: UInt32) { self.rawValue = rawValue }
@@ -103,21 +104,21 @@ public struct WriteFlags: OptionSet, Sendable {
     public static let dropPrivilegeBits = WriteFlags(rawValue: 2)
 }
 
-/// Receives directory entries; says no when its buffer is full.
+/// Receives directory entries; returns false when its buffer is full.
 public protocol DirectorySink {
-    /// `nextOffset` is what a later call passes to continue after this entry. For `readdirplus`,
-    /// `entry` holds the look-up (nil: not looked up); where false is returned the look-up was not
+    /// `nextOffset`: the offset at which a later call continues after this entry. `entry`: the
+    /// look-up, for `readdirplus`; nil without one. Where this returns false the look-up was not
     /// counted.
     mutating func add(
         name: UnsafeRawBufferPointer, inode: UInt64, type: UInt32, nextOffset: UInt64, entry: Entry?
     ) -> Bool
 }
 
-/// Tells the kernel to forget; implemented by the FUSE connection. No volume lock is held during a
-/// call, and calls never come from a thread that serves requests of the same file.
+/// Has the kernel forget cached data; the FUSE connection implements it. The caller holds no lock
+/// of the volume, and is no thread that serves requests of the same file.
 public protocol KernelNotifier: AnyObject, Sendable {
-    /// Writes dirty mapped pages back, unmaps, drops all pages and attributes of a node. Returns
-    /// when that is done.
+    /// Writes dirty mapped pages back, unmaps, and drops all pages and attributes of a node.
+    /// Returns when that is done.
     func invalidateContent(of node: NodeID)
     /// Drops cached attributes only.
     func invalidateAttributes(of node: NodeID)
@@ -132,59 +133,58 @@ extension KernelNotifier {
     public func awaitWriteBacks(until end: Duration) {}
 }
 
-/// Something the volume has to report. Paths are plaintext paths inside the volume, "?" where
-/// unknown.
+/// An event of the volume. Paths are plaintext paths inside the volume, "?" where unknown.
 public enum VolumeEvent: Sendable {
     /// A content operation was refused because of the file's class.
     case denied(path: String, protectionClass: ProtectionClass, operation: String, caller: Caller)
-    /// A file with content lost its last name, or had it taken by another file, while its class
-    /// could not be read.
+    /// A file with content lost its last name, by removal or to another file, while its class could
+    /// not be read.
     case removedUnread(
         path: String, protectionClass: ProtectionClass, operation: String, caller: Caller)
-    /// A class above C was to be set or created inside a directory that is marked as synchronised:
-    /// `marked`.
+    /// A class above C was refused inside a directory that is marked as synchronised (`marked`).
     case refusedInSynchronised(
         path: String, protectionClass: ProtectionClass, marked: String, operation: String,
         caller: Caller)
-    /// A file of such a class was moved or linked into one and keeps it, or `files` of them with a
-    /// directory (`path`).
+    /// A file of a class above C was moved or linked into such a directory and keeps its class.
+    /// With `files`: a directory (`path`) with so many of these files was moved.
     case arrivedInSynchronised(
         path: String, protectionClass: ProtectionClass, marked: String, operation: String,
         files: Int?, caller: Caller)
-    /// A file with content is in a weaker class, `now`, than was asked for it (`operation`
-    /// "setClass") and could not be had, or than the file had whose name it took ("rename").
+    /// A file with content is in a weaker class, `now`. Either a stronger one was asked for and
+    /// refused (`operation` "setClass"), or the file took the name of a file with a stronger one
+    /// ("rename").
     case weakened(
         path: String, protectionClass: ProtectionClass, now: ProtectionClass, operation: String,
         caller: Caller)
-    /// Ciphertext that does not authenticate or is not where it should be.
+    /// Ciphertext does not authenticate or is in the wrong place.
     case integrityFailure(path: String, reason: String)
-    /// A finding accepted because it lies in a doubtful interval after an unclean end.
+    /// A finding was accepted because it lies in a doubtful interval after an unclean end.
     case healed(path: String, finding: String)
-    /// An accepted write that could not be stored.
+    /// An accepted write could not be stored.
     case lost(path: String, reason: String)
-    /// A file in the backing directory that is not ours; told once per name and mount.
+    /// A file in the backing directory is not ward's. Reported once per name and mount.
     case foreignFile(backingPath: String)
-    /// Anything else worth a line in the log.
+    /// Another fact for the log.
     case note(String)
 }
 
-/// Where events go. Called from request threads: must not block.
+/// Receives events. Called from workers: must not block.
 public protocol VolumeObserver: AnyObject, Sendable {
     func volume(_ volume: Volume, reports event: VolumeEvent)
 }
 
-/// What the eviction of classes came to.
+/// The result of the eviction of classes.
 public struct EvictionReport: Sendable {
     /// Files whose cached pages were dropped.
     public var invalidatedFiles = 0
     /// Whether the deadline passed and the connection has to be aborted.
     public var deadlinePassed = false
-    /// What was accepted and is still on its way to the store, bytes.
+    /// Bytes that were accepted and are not stored yet.
     public var pendingStoreBytes = 0
     public init() {}
 }
 
-/// Something that was accepted and could not be stored.
+/// An accepted write that could not be stored.
 public struct Loss: Equatable, Sendable {
     /// Plaintext path inside the volume, "?" where unknown.
     public var path: String
@@ -193,7 +193,7 @@ public struct Loss: Equatable, Sendable {
     public var count: Int
 }
 
-/// The last losses, the same one counted. Concurrency: any thread; guarded by its mutex.
+/// The last losses; equal ones are counted. Concurrency: any thread; guarded by its mutex.
 final class LossList: Sendable {
     static let capacity = 64
     /// The same loss within this time is one event.
@@ -201,7 +201,7 @@ final class LossList: Sendable {
 
     private struct Entry {
         var loss: Loss
-        /// When it was last told, monotonic.
+        /// When it was last reported, monotonic.
         var told: Duration
     }
 
@@ -209,8 +209,8 @@ final class LossList: Sendable {
 
     var all: [Loss] { entries.withLock { $0.map(\.loss) } }
 
-    /// True where it is to be told: a store that fails for a large file must not push everything
-    /// else out of the log.
+    /// Adds a loss. True where it is to be reported: a backing store that fails for a large file
+    /// must not push other events out of the log.
     func add(_ path: String, _ reason: String) -> Bool {
         let now = SystemClock.monotonic()
         return entries.withLock { entries in

@@ -5,23 +5,23 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-/// What one thread needs to serve requests: page buffers, the cipher context of the file it last
-/// served, and its lock in the class gate. Used by one thread and no other, but for the wiping.
+/// The tools of one thread for serving requests: page buffers, the cipher context of its last file,
+/// and its content lock. Only that thread uses them; the lock thread wipes them.
 public final class WorkerContext: @unchecked Sendable {
-    // Sendable: everything is the owning thread's, but `cipher` and the plaintext buffer, which the
-    // lock thread wipes; both sides hold `contentLock` then.
+    // Sendable: everything belongs to the owning thread, but the lock thread wipes `cipher` and the
+    // plaintext buffer. Both threads hold `contentLock` then.
 
     /// Largest read or write served at once, bytes (FUSE `max_write`).
     public static let maximumTransferBytes = 1 << 20
-    /// Pages of 512 bytes for 1 MiB of payload, and one more at either end, with room to spare.
+    /// Pages of 512 bytes for 1 MiB of payload, one more at either end, and room to spare.
     static let bufferBytes = 5 << 18
 
     let volume: Volume
     /// Ciphertext of a request's pages.
     let sealed: UnsafeMutableRawPointer
-    /// Plaintext of a request's pages; wiped at a lock, and before its thread sleeps.
+    /// Plaintext of a request's pages; wiped at a lock, and before the thread sleeps.
     let plain: UnsafeMutableRawPointer
-    /// How much of `plain` may hold something.
+    /// How many bytes of `plain` may hold plaintext.
     private var plainHighWater = 0
     /// Two encrypted names, zero-terminated.
     let nameA: UnsafeMutablePointer<CChar>
@@ -30,10 +30,10 @@ public final class WorkerContext: @unchecked Sendable {
     /// Held while keys or plaintext are touched.
     private let contentLock = TryableLock()
     private var holdsContentLock = false
-    /// What waits for the content lock's release. Owning thread only.
+    /// Runs when the content lock is released. Owning thread only.
     private var afterContent: [() -> Void] = []
-    /// Pages of the file being served that are not as they should be, and that an unclean end
-    /// excuses.
+    /// Pages of the file being served that differ from the format and are excused by an unclean
+    /// end.
     private var excusedPages: [Int] = []
     private weak var excusedFile: OpenFile?
     private var cipher: AEADContext?
@@ -60,7 +60,7 @@ public final class WorkerContext: @unchecked Sendable {
         volume.register(self)
     }
 
-    /// Where there is no going on without: too little memory ends the process.
+    /// Ends the process where there is no memory: its callers can't go on without.
     package convenience init(volume: Volume) {
         do throws(Errno) {
             try self.init(allocatingFor: volume)
@@ -80,7 +80,7 @@ public final class WorkerContext: @unchecked Sendable {
 
     // MARK: The gate
 
-    /// Takes the content lock: what follows touches keys or plaintext.
+    /// Takes the content lock, before keys or plaintext are touched.
     @inline(__always)
     func lockContent() {
         if !holdsContentLock {
@@ -98,8 +98,8 @@ public final class WorkerContext: @unchecked Sendable {
         }
     }
 
-    /// Runs `body` once the content lock is released: what may wait for the store (a file's path is
-    /// read from there) must not hold up a lock.
+    /// Runs `body` once the content lock is released. Work that may wait for the backing store,
+    /// such as reading a file's path, must not hold up a lock.
     func afterContent(_ body: @escaping () -> Void) {
         guard holdsContentLock else { return body() }
         afterContent.append(body)
@@ -111,13 +111,13 @@ public final class WorkerContext: @unchecked Sendable {
         for body in bodies { body() }
     }
 
-    /// After the reply was sent: what `Volume.read` returned is no longer needed, and a lock may go
-    /// on.
+    /// Ends the use of the content that `Volume.read` returned, so that a lock may go on. Called
+    /// after the reply was sent.
     @inline(__always)
     public func finishRequest() { unlockContent() }
 
-    /// Waits until no request that saw an earlier state of the gate is under way in this thread,
-    /// and, where `wiping`, wipes its cipher context and plaintext. False where `patience` ran out.
+    /// Waits until no request of this thread that saw an earlier state of the gate is under way.
+    /// With `wiping`, wipes its cipher context and plaintext. False where `patience` ran out.
     @discardableResult
     func drain(wiping: Bool, patience: Duration) -> Bool {
         let end = SystemClock.monotonic() + patience
@@ -130,7 +130,7 @@ public final class WorkerContext: @unchecked Sendable {
         return true
     }
 
-    /// Whether a cipher or plaintext may be here. For tests; nothing else is under way.
+    /// Whether a cipher or plaintext may be here. For tests, while no request is under way.
     var holdsSecrets: Bool { cipherSerial != 0 || plainHighWater > 0 }
 
     private func wipeHoldingLock() {
@@ -146,7 +146,8 @@ public final class WorkerContext: @unchecked Sendable {
 
     // MARK: Doubt
 
-    /// Notes that a page may be as it is. Holds until the file's lock is given back.
+    /// Notes that a page's difference from the format is excused, while the caller holds the file's
+    /// lock.
     func excuse(_ page: Int, of file: OpenFile) {
         if excusedFile !== file { forgetExcuses() }
         excusedFile = file
@@ -162,9 +163,9 @@ public final class WorkerContext: @unchecked Sendable {
         excusedFile = nil
     }
 
-    /// Leaves no content of earlier requests in the buffer, the stack or the registers of the
-    /// owning thread, which is about to sleep: memory of a thread that sleeps may be swapped out.
-    /// The cipher stays.
+    /// Wipes content of earlier requests from the buffer, the stack and the registers of the owning
+    /// thread. Called before the thread sleeps: its memory may then be swapped out. The cipher
+    /// stays.
     public func scrub() {
         lockContent()
         wipePlaintext()
@@ -180,8 +181,8 @@ public final class WorkerContext: @unchecked Sendable {
         if count > plainHighWater { plainHighWater = count }
     }
 
-    /// Runs `body` with the cipher of a file; the expanded key is kept for the next request of the
-    /// same file. Content lock held. `load` brings the file key where it is not in memory.
+    /// Runs `body` with the cipher of a file. The expanded key is kept for the next request of the
+    /// same file. The content lock is held. `load` brings the file key where it is not in memory.
     @inline(__always)
     func withCipher<R>(
         of file: OpenFile, load: () throws(Errno) -> SecretBytes,

@@ -3,7 +3,7 @@ import Synchronization
 import WardSimulatedStorage
 import WardSystem
 
-// What `make crash` runs: random operations on volumes whose power goes after every call to a
+// The program of `make crash`: random operations on volumes whose power goes after every call to a
 // simulated disk.
 
 let usage = """

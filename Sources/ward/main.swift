@@ -1,5 +1,5 @@
 import WardCommands
 
-// Everything is in WardCommands, so that tests can link it.
+// All code is in WardCommands, so that tests can link it.
 WardCommand.prepareProcess()
 WardCommand.runToExit()

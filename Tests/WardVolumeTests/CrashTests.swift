@@ -6,7 +6,7 @@ import WardSimulatedStorage
 import WardSystem
 import WardVolume
 
-/// Volumes on simulated disks whose power goes after every call (docs/hacking.md, "Simulated
+/// Volumes on simulated disks whose power goes after every call (docs/verification.md, "Simulated
 /// crashes").
 @Suite struct CrashTests {
     /// Fixed seeds; each once found something. `WARD_CRASH_SEED` replays another one.

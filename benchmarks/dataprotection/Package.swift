@@ -1,7 +1,8 @@
 // swift-tools-version: 6.1
 import PackageDescription
 
-// What the library costs beside Foundation's own calls; `run` beside this file runs it.
+// Measures the cost of the library against Foundation's own calls. `run` beside this file starts
+// it.
 let ward = Context.environment["WARD_PACKAGE"] ?? "../.."
 let name = ward.split(separator: "/").last.map(String.init) ?? "ward"
 

@@ -1,4 +1,4 @@
-/* Content that is known and checked, errors, time, and processes that begin together. */
+/* Known and checked content, errors, time, and processes that begin together. */
 #include "load.h"
 
 #include <stdarg.h>
@@ -92,7 +92,7 @@ double in_parallel(uint64_t jobs, void (*body)(uint64_t, const void *), const vo
         char byte = 0;
         close(start[1]);
         if (write(ready[1], &byte, 1) != 1) fail("write to a pipe");
-        (void)!read(start[0], &byte, 1); /* 0 bytes: the parent let go of the other end */
+        (void)!read(start[0], &byte, 1); /* 0 bytes: the parent closed the other end */
         body(job, context);
         _exit(0);
     }
@@ -106,6 +106,6 @@ double in_parallel(uint64_t jobs, void (*body)(uint64_t, const void *), const vo
     while (wait(&status) > 0) failed |= status != 0;
     double elapsed = seconds() - begin;
     close(ready[0]), close(ready[1]), close(start[0]);
-    if (failed) exit(1); /* the job has said why */
+    if (failed) exit(1); /* the job has printed the reason */
     return elapsed;
 }

@@ -1,4 +1,4 @@
-/* Many files: 100 to a directory (files-…), or all in one (names-…). */
+/* Many files: 100 in each directory (files-…), or all in one directory (names-…). */
 #include "load.h"
 
 #include <dirent.h>
@@ -24,7 +24,7 @@ static void create_file(const char *name, uint64_t number, size_t bytes) {
 static void read_file(const char *name, uint64_t number, size_t bytes) {
     static unsigned char expected[BLOCK];
     int fd = open_or_fail(name, O_RDONLY);
-    ssize_t got = read(fd, buffer, CHUNK); /* as cat does: more than there is */
+    ssize_t got = read(fd, buffer, CHUNK); /* like cat, asks for more than there is */
     if (got != (ssize_t)bytes) fail("read %s gave %zd", name, got);
     fill_block(expected, number, 0);
     if (memcmp(buffer, expected, bytes)) wrong("%s", name);
@@ -64,7 +64,7 @@ void files_read(const char *directory, uint64_t count) {
     report(seconds() - begin, count);
 }
 
-/* A tree of small files that is made, and read, in steps: those from `first` to before `end`. */
+/* A tree of small files, made and read in steps of the files from `first` to before `end`. */
 enum { SMALL = 100 };
 
 void tree_grow(const char *directory, uint64_t first, uint64_t end) {
@@ -82,8 +82,7 @@ void tree_read(const char *directory, uint64_t first, uint64_t end) {
     report(seconds() - begin, end - first);
 }
 
-/* --- by the names that directories tell, as find and rm -r do
- * ---------------------------------------------------- */
+/* --- by the names that directories list, as find and rm -r do --- */
 
 static DIR *open_directory(int at, const char *name) {
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -168,8 +167,7 @@ void rewrite_tree(const char *directory) {
     report(seconds() - begin, files);
 }
 
-/* --- all names in one directory
- * ---------------------------------------------------------------------------------- */
+/* --- all names in one directory --- */
 
 static const char *plain_name(const char *directory, uint64_t number) {
     static char name[4096];
@@ -209,8 +207,7 @@ void names_check(const char *directory, uint64_t count, uint64_t bytes) {
     report(0, count);
 }
 
-/* --- many processes, each with files of its own
- * ------------------------------------------------------------------ */
+/* --- many processes, each with its own files --- */
 
 struct work {
     const char *directory;
@@ -238,7 +235,7 @@ void many_processes(const char *directory, uint64_t count, uint64_t jobs) {
     report(in_parallel(jobs, process_job, &work), count / jobs * jobs);
 }
 
-/* Everything once, so that what a program, a server and a mount do only the first time is over. */
+/* Does everything once, so that the first-time work of program, daemon and mount is over. */
 void warm_up(const char *directory, uint64_t count) {
     char inner[2048];
     snprintf(inner, sizeof inner, "%s/.warm-up", directory);

@@ -1,12 +1,12 @@
-/* Large files. Where several jobs work, job n has the file PATH.n to itself, of its share of the
+/* Large files. With several jobs, job n has the file PATH.n to itself, with its share of the
  * bytes. */
 #include "load.h"
 
 struct work {
     const char *path;
-    uint64_t bytes; /* of each job's file */
-    uint64_t count; /* for each job */
-    uint32_t *blocks[64]; /* of each job, chosen before the clock starts */
+    uint64_t bytes; /* size of each job's file */
+    uint64_t count; /* operations of each job */
+    uint32_t *blocks[64]; /* for each job, chosen before the clock starts */
 };
 
 static const char *job_path(const char *path, uint64_t job) {
@@ -69,10 +69,9 @@ void check(const char *path, uint64_t bytes, uint64_t jobs) {
     report(0, bytes);
 }
 
-/* --- random blocks
- * ----------------------------------------------------------------------------------------------- */
+/* --- random blocks --- */
 
-/* The first `count` of a shuffled list of all block numbers: distinct, and the same in every
+/* The first `count` numbers of a shuffled list of all blocks: distinct, and the same in every
  * run. */
 static uint32_t *shuffled_blocks(uint64_t bytes, uint64_t count, uint64_t seed) {
     uint64_t blocks = bytes / BLOCK;
@@ -141,12 +140,12 @@ void random_check(const char *path, uint64_t bytes, uint64_t count, uint64_t job
     report(0, bytes / BLOCK);
 }
 
-/* --- 16 KiB at a time, seven of ten of them reads
- * ---------------------------------------------------------------- */
+/* --- 16 KiB at a time, 70 % of them reads --- */
 
 enum { UNIT = 4 * BLOCK };
 
-/* What job `job` does next: whether it writes, and where. The same in every run. */
+/* Chooses the next step: returns whether it is a write, and sets its place. The same in every
+ * run. */
 static int next_unit(uint64_t bytes, uint64_t *unit) {
     uint64_t chance = next_random();
     *unit = (chance >> 8) % (bytes / UNIT);
@@ -199,8 +198,7 @@ void share_check(const char *path, uint64_t bytes, uint64_t count, uint64_t jobs
     report(0, bytes / BLOCK);
 }
 
-/* --- appends
- * ----------------------------------------------------------------------------------------------------- */
+/* --- appends --- */
 
 void append(const char *path, uint64_t count) {
     int fd = open_or_fail(path, O_WRONLY | O_CREAT | O_APPEND);
@@ -219,10 +217,9 @@ void append_check(const char *path, uint64_t count) {
     report(0, count);
 }
 
-/* --- a file with holes, of any length
- * ---------------------------------------------------------------------------- */
+/* --- a file with holes, of any length --- */
 
-/* Block numbers are made of the counter alone, so that reading knows what was written. */
+/* Computes the block number from the counter alone, so that the reader knows it, too. */
 static uint64_t sparse_block(uint64_t bytes, uint64_t i) { return mix(i) % (bytes / BLOCK); }
 
 void sparse_write(const char *path, uint64_t bytes, uint64_t count) {

@@ -1,4 +1,4 @@
-/* What the parts of the load generator share (load/main.c has the list of verbs). */
+/* Declarations for the parts of the load generator (load/main.c lists the verbs). */
 #ifndef LOAD_H
 #define LOAD_H
 
@@ -16,7 +16,7 @@
 
 enum { BLOCK = 4096, CHUNK = 1 << 20, BLOCKS_PER_CHUNK = CHUNK / BLOCK };
 
-/* One pseudo-random megabyte: all content is made of it. */
+/* One pseudo-random megabyte, of which all content is made. */
 extern unsigned char pattern[CHUNK];
 extern unsigned char buffer[CHUNK];
 
@@ -28,11 +28,11 @@ extern uint64_t random_state;
 uint64_t next_random(void);
 
 double seconds(void);
-/* The one line on standard output: how long the timed part took, and of how many operations or
- * bytes it was. */
+/* Prints the one line of output: seconds of the timed part, and its number of operations or
+ * bytes. */
 void report(double elapsed, uint64_t operations);
 
-/* Block n of a file is block n % 256 of the pattern, its first 8 bytes made of n and a
+/* Block n of a file is block n % 256 of the pattern. Its first 8 bytes are computed from n and a
  * generation. */
 void stamp(unsigned char *block, uint64_t number, uint64_t generation);
 void fill_block(unsigned char *block, uint64_t number, uint64_t generation);
@@ -43,8 +43,8 @@ void close_or_fail(int fd);
 void pwrite_all(int fd, const void *bytes, size_t count, off_t offset);
 void pread_all(int fd, void *bytes, size_t count, off_t offset);
 
-/* Runs `body` in `jobs` processes that begin together; seconds from there to the end of the last
- * one. */
+/* Runs `body` in `jobs` processes that begin together. Returns the seconds from that moment to
+ * the end of the last process. */
 double in_parallel(uint64_t jobs, void (*body)(uint64_t job, const void *context), const void *context);
 
 void stream_write(const char *path, uint64_t bytes);

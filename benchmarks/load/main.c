@@ -1,24 +1,35 @@
-/* The loads that the benchmarks put on a mounted file system, in C so that the loops cost next to nothing beside the
- * system calls they make. Every verb prints one line, "SECONDS OPERATIONS", for its timed part alone, and checks what it
- * reads: a wrong byte ends the run with status 1. Verbs that only check print 0 seconds.
+/* The loads that the benchmarks put on a mounted file system. They are in C, so that the loops
+ * cost almost nothing beside their system calls. Every verb prints one line, "SECONDS
+ * OPERATIONS", for its timed part alone. It checks what it reads: a wrong byte ends the run with
+ * status 1. Verbs that only check print 0 seconds.
  *
- *   load stream-write|stream-read FILE BYTES          FILE.0 in pieces of 1 MiB; writing ends with fsync
- *   load fill|check FILE BYTES JOBS                   FILE.0 … FILE.JOBS-1, of BYTES together
- *   load random-read|random-write FILE BYTES COUNT JOBS   COUNT distinct blocks of 4 KiB; writing ends with one fsync
- *   load random-check FILE BYTES COUNT JOBS
- *   load share|share-check FILE BYTES COUNT JOBS      16 KiB at a time, 70 % of them reads, fsync at the end
- *   load append|append-check FILE COUNT               4 KiB appended and fdatasync'ed, COUNT times
- *   load sparse-write|sparse-read FILE BYTES COUNT    blocks of 4 KiB anywhere in a file of holes
- *   load files-create|files-stat|files-read|files-walk|files-remove DIR COUNT   4 KiB each, 100 to a directory
- *   load rewrite-tree DIR                              the first block of every file below, whatever it holds
- *   load tree-grow|tree-read DIR FIRST END             files of 100 bytes, 100 to a directory
- *   load names-create|names-check DIR COUNT BYTES     COUNT files in one directory
- *   load names-list DIR COUNT, names-look-up DIR COUNT SAMPLES
- *   load processes DIR COUNT JOBS                     create, stat, read, unlink: COUNT files by JOBS processes
- *   load sqlite-wal|sqlite-rollback|sqlite-check FILE COUNT
- *   load mixed DIR SECONDS SEED                       one process's share of a mixed run, compared with a model
- *   load warm-up DIR COUNT
- */
+ *     load stream-write|stream-read FILE BYTES
+ *                             FILE.0 in pieces of 1 MiB; writing ends with fsync
+ *     load fill|check FILE BYTES JOBS
+ *                             FILE.0 … FILE.JOBS-1, of BYTES together
+ *     load random-read|random-write FILE BYTES COUNT JOBS
+ *                             COUNT distinct blocks of 4 KiB; writing ends with one fsync
+ *     load random-check FILE BYTES COUNT JOBS
+ *     load share|share-check FILE BYTES COUNT JOBS
+ *                             16 KiB at a time, 70 % of them reads, fsync at the end
+ *     load append|append-check FILE COUNT
+ *                             4 KiB appended and fdatasync'ed, COUNT times
+ *     load sparse-write|sparse-read FILE BYTES COUNT
+ *                             blocks of 4 KiB anywhere in a file of holes
+ *     load files-create|files-stat|files-read|files-walk|files-remove DIR COUNT
+ *                             4 KiB each, 100 in each directory
+ *     load rewrite-tree DIR    the first block of every file below
+ *     load tree-grow|tree-read DIR FIRST END
+ *                             files of 100 bytes, 100 in each directory
+ *     load names-create|names-check DIR COUNT BYTES
+ *                             COUNT files in one directory
+ *     load names-list DIR COUNT, names-look-up DIR COUNT SAMPLES
+ *     load processes DIR COUNT JOBS
+ *                             create, stat, read, unlink: COUNT files by JOBS processes
+ *     load sqlite-wal|sqlite-rollback|sqlite-check FILE COUNT
+ *     load mixed DIR SECONDS SEED
+ *                             one process's share of a mixed run, compared with a model
+ *     load warm-up DIR COUNT */
 #include "load.h"
 
 int main(int count, char **words) {

@@ -1,5 +1,5 @@
-/* A mixed run: one process does what programs do to files, in any order, and compares each
- * result with a model. */
+/* A mixed run: one process works on files in random order, and compares each result with a
+ * model. */
 #include "load.h"
 
 #include <dirent.h>
@@ -8,7 +8,7 @@
 
 enum { SLOTS = 64, LARGEST = 64 << 10 };
 
-/* What one file should hold. */
+/* The content that one file should have. */
 static struct slot {
     int exists;
     size_t size;
@@ -24,7 +24,7 @@ static const char *slot_name(const char *directory, uint64_t number) {
 }
 
 static void write_slot(struct slot *slot, int fd, size_t offset, size_t count) {
-    if (!count) return; /* Nothing is written, and the file does not grow. */
+    if (!count) return; /* nothing is written, and the file does not grow */
     memcpy(slot->bytes + offset, pattern + next_random() % (CHUNK - LARGEST), count);
     if (offset > slot->size) memset(slot->bytes + slot->size, 0, offset - slot->size);
     if (offset + count > slot->size) slot->size = offset + count;

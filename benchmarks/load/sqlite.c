@@ -1,4 +1,4 @@
-/* SQLite: transactions of ten rows, each durable when it has been committed. */
+/* SQLite: transactions of ten rows, each durable after its commit. */
 #include "load.h"
 
 #include <sqlite3.h>
@@ -22,7 +22,7 @@ static sqlite3 *open_database(const char *path) {
     return database;
 }
 
-/* The file and its table are there before the clock starts: one schema is not what is measured. */
+/* The file and its table are made before the clock starts. */
 void sqlite_run(const char *path, uint64_t count, const char *journal) {
     char pragma[64];
     snprintf(pragma, sizeof pragma, "PRAGMA journal_mode=%s", journal);

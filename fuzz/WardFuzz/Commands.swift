@@ -6,10 +6,10 @@ import WardSystem
 @testable import WardCommands
 @testable import WardVolume
 
-/// What people type, and the files that commands read.
+/// Text that people type, and the files that commands read.
 let commandParsers: [Parser] = [
-    /// A command, and one argument a line. Nothing of it is run but what reads the arguments and
-    /// judges them. Not by way of the root, which puts together all commands each time: that takes
+    /// A command's name, then one argument a line. Only the code that reads and judges the
+    /// arguments runs. The root command is left out: it builds all commands each time, which takes
     /// longer than everything else.
     Parser(name: "command-line", maximumBytes: 512) { bytes in
         let words = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
@@ -22,7 +22,7 @@ let commandParsers: [Parser] = [
             if let make = parsed as? InitCommand { _ = make.policy.change }
             if let adopt = parsed as? AdoptCommand { _ = adopt.policy.change }
         } catch {
-            // What is said of it.
+            // The text and the exit code of the error.
             _ = command.message(for: error)
             _ = command.exitCode(for: error)
         }
@@ -79,7 +79,7 @@ let commandParsers: [Parser] = [
         require(compiled.count + hidden.count <= tokens.count, "conditions add something")
         _ = LintedFile(source: bytes)
     },
-    /// A path and what it has to be called for the programs that make backups.
+    /// A path, as the programs that make backups need it.
     Parser(name: "backup-lists", maximumBytes: 512) { bytes in
         let names = bytes.split(separator: 0).filter { $0.count <= 255 }.map(Array.init)
         var directory = BackupDirectory(path: names.first ?? [], id: nil, entries: [])
@@ -108,7 +108,7 @@ private let commands: [String: any ParsableArguments.Type] = [
 
 private let listPath = Scratch.directory() + "/" + ClassList.fileName
 
-/// Nothing in a line may end it: the rest would be another path.
+/// A name must not end a line, because the rest would be another path.
 private func list(
     _ directory: BackupDirectory, _ tool: BackupTool?, _ isExcludes: Bool, separator: UInt8
 ) {
@@ -120,13 +120,13 @@ private func list(
     let unwritable = list.append(directory, to: &out)
     let lines = out.split(separator: separator, omittingEmptySubsequences: false)
     require(lines.last?.isEmpty == true, "a line has no end")
-    // Two for a link at the most, and one for the directory itself.
+    // At most two lines for a link, and one for the directory itself.
     require(
         lines.count - 1 + unwritable.count <= 2 * directory.entries.count + 1,
         "a path has become several")
 }
 
-/// A path in a hint, which people paste: the shell takes it for one word.
+/// Checks a path for a hint that people paste: the shell must take it as one word.
 private func requireQuoted(_ text: String) {
     let quoted = Text.shellQuoted(text)
     guard quoted != text else {

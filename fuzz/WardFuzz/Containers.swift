@@ -1,12 +1,12 @@
 @testable import WardContainers
 
-/// What comes from Xcode's projects, and from directories that programs may write to.
+/// Bytes from Xcode's projects, and from directories that programs may write to.
 let containerParsers: [Parser] = [
     Parser(name: "entitlements", maximumBytes: 8192) { bytes in
         let read = taken { () throws(EntitlementsError) in try Entitlements(propertyList: bytes) }
         guard let read else { return }
         require(read.groups.count <= Entitlements.maximumGroups, "too many groups")
-        // What was taken can be said in other words.
+        // Accepted entitlements can be built from their parts again.
         let again = taken { () throws(EntitlementsError) in
             try Entitlements(
                 dataProtection: read.dataProtection, groups: read.groups.map(\.text),
@@ -18,7 +18,7 @@ let containerParsers: [Parser] = [
         if let record = taken({ () throws(ContainerRecord.Damage) in
             try ContainerRecord(parsing: bytes)
         }) {
-            // Groups and modes may have come in any order.
+            // The input may have groups and modes in any order.
             let written = ContainerRecord(
                 id: record.id, kind: record.kind, classAtCreation: record.classAtCreation,
                 entitlement: record.entitlement, groups: record.groups,

@@ -3,7 +3,7 @@ import WardSimulation
 @testable import WardCommands
 @testable import WardControl
 
-/// What crosses the control socket, in both directions, and the JSON that it is written in.
+/// Messages on the control socket, in both directions, and their JSON.
 let controlParsers: [Parser] = [
     Parser(name: "json") { bytes in
         guard let value = taken({ () throws(JSONError) in try JSONParser.parse(bytes) }) else {
@@ -60,8 +60,8 @@ let controlParsers: [Parser] = [
     },
 ]
 
-/// The strings of secret members are in locked memory and nowhere else: not in the text that was
-/// parsed, not in the value.
+/// Strings of secret members must be in locked memory only: not in the parsed text, and not in the
+/// value.
 private func keepSecrets(_ bytes: [UInt8]) {
     let members: Set<String> = ["passcode", "secret"]
     var text = bytes
@@ -75,15 +75,15 @@ private func keepSecrets(_ bytes: [UInt8]) {
     var others: [[UInt8]] = []
     collect(value, &secrets, &others)
     for secret in secrets where isTelling(secret) {
-        // Somebody may have written the same elsewhere.
+        // The input may have the same text in another place.
         guard !others.contains(where: { contains($0, secret) }) else { continue }
         require(!contains(text, secret), "a secret is left in the text")
         require(!contains(value.bytes, secret), "a secret is written")
     }
 }
 
-/// Long, of letters alone, with one that no number, `true`, `false` or `null` has: where it is
-/// found, it is in a string.
+/// Whether a secret is long, has letters only, and has a letter that no number, `true`, `false` or
+/// `null` has. Where such text is found, it is in a string.
 private func isTelling(_ secret: [UInt8]) -> Bool {
     secret.count >= 4
         && secret.allSatisfy { (UInt8(ascii: "a")...UInt8(ascii: "z")).contains($0 | 0x20) }
@@ -111,7 +111,7 @@ private func contains(_ bytes: [UInt8], _ part: [UInt8]) -> Bool {
     }
 }
 
-/// What is shown to people must not drive their terminal.
+/// Text for people must not control their terminal.
 func requirePrintable(_ text: String) {
     let harmful = text.unicodeScalars.first {
         $0.value < 0x20 || (0x7F...0x9F).contains($0.value)

@@ -4,9 +4,9 @@ import WardSystem
 
 @testable import WardControl
 
-/// A control server, and clients that say anything: one for each input, which is what it sends.
+/// A control server and its clients. Each input is the messages of one client.
 ///
-/// Another client's question has to be answered after each, whatever was said.
+/// After each of them the server must still answer another client.
 enum ControlConversation {
     private static let handler = Handler()
     private static let server: ControlServer = {
@@ -20,7 +20,7 @@ enum ControlConversation {
     static func hold(_ bytes: [UInt8]) {
         let answers = say(bytes + [0])
         let asked = bytes.count { $0 == 0 } + 1
-        // The handler answers twice who takes more.
+        // A call with `more` gets two answers from the handler.
         require(answers.count <= 2 * asked, "\(answers.count) answers to \(asked) messages")
         for answer in answers {
             let value = taken { () throws(JSONError) in try JSONParser.parse(answer) }
@@ -33,16 +33,16 @@ enum ControlConversation {
         require(answer.count == 1, "the server answers nobody any more")
     }
 
-    /// What comes back until the server has nothing more to say.
+    /// Sends `bytes` and returns all answers of the server.
     private static func say(_ bytes: [UInt8]) -> [[UInt8]] {
         guard let socket = try? ControlSocket.connect(to: server.socketPath) else {
             fatalError("the server can't be reached any more")
         }
-        // Less than fuzz/run gives an input.
+        // Shorter than the limit of fuzz/run for one input.
         var limit = timeval(tv_sec: 15, tv_usec: 0)
         setsockopt(
             socket.rawValue, SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
-        // Where it was dropped meanwhile, this fails.
+        // Fails where the server has dropped the client in the meantime.
         _ = send(socket.rawValue, bytes, bytes.count, Int32(MSG_NOSIGNAL))
         shutdown(socket.rawValue, Int32(SHUT_WR))
         var received: [UInt8] = []
@@ -52,7 +52,7 @@ enum ControlConversation {
             if count > 0 {
                 received += chunk[..<count]
             } else if count == 0 || errno != EINTR {
-                // libFuzzer's own timer interrupts.
+                // The timer of libFuzzer interrupts with EINTR.
                 require(count == 0 || errno == ECONNRESET, "the server does not go on")
                 break
             }
@@ -61,8 +61,7 @@ enum ControlConversation {
         return received.split(separator: 0).map(Array.init)
     }
 
-    /// Answers as the daemon does: at once or again and again, and looks at parameters of every
-    /// type.
+    /// Answers as the daemon does, once or several times, and reads parameters of each type.
     private final class Handler: ControlHandler {
         func handle(_ call: ControlCall) {
             let parameters = call.parameters

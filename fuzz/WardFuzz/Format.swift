@@ -3,11 +3,11 @@ import WardSystem
 
 @testable import WardFormat
 
-/// Structures of files and directories (docs/format.md). Those with a MAC are read as they come,
-/// and again with the MAC that they should have: else nothing but that would ever be tested.
+/// Structures of files and directories (docs/format.md). Structures with a MAC are read as they
+/// come, and again with the right MAC. Otherwise only the check of the MAC would be tested.
 let formatParsers: [Parser] = [
     Parser(name: "file-header", maximumBytes: 512) { bytes in
-        // The volume hands over whole pages.
+        // The volume always reads whole pages.
         var bytes = bytes + [UInt8](repeating: 0, count: max(0, FileHeader.bytes - bytes.count))
         readHeader(bytes)
         bytes.replaceSubrange(
@@ -57,7 +57,7 @@ let formatParsers: [Parser] = [
     },
 ]
 
-/// Of everything that has a MAC here.
+/// The key of all MACs here.
 let macKey = locked([UInt8](repeating: 7, count: 32))
 
 private func readHeader(_ bytes: [UInt8]) {

@@ -3,8 +3,7 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Files of a temporary directory that may not become large, and that nobody needs after a power
-/// cut.
+/// Files of a temporary directory. They must not become large, and need not survive a power cut.
 final class FuzzStorage: PosixStorage, @unchecked Sendable {
     static let maximumBytes = 8 << 20
 
@@ -30,8 +29,8 @@ final class FuzzStorage: PosixStorage, @unchecked Sendable {
         try super.fallocate(
             descriptor, mode: mode, offsetBytes: offsetBytes, lengthBytes: lengthBytes)
     }
-    /// Of FIFOs and sockets nothing is to be learned here that of files is not; devices are real
-    /// ones.
+    /// Makes no devices, because they would be real ones. FIFOs and sockets test nothing that files
+    /// do not.
     override func mknodat(
         _ directory: Int32, _ path: UnsafePointer<CChar>, _ mode: mode_t, _ device: dev_t
     ) throws(Errno) {

@@ -7,7 +7,7 @@ import WardSystem
 
 @testable import WardVolume
 
-/// A volume in a temporary directory with all keys, unlocked; made for one input.
+/// An unlocked volume with all keys in a temporary directory, made for one input.
 final class FuzzVolume {
     private static let parent = Scratch.directory()
 
@@ -55,8 +55,7 @@ final class FuzzVolume {
         volume.admit([.a, .b])
     }
 
-    /// Unmounts, mounts, and reads everything there is: whatever was asked for, nothing may be
-    /// damaged by it.
+    /// Unmounts, mounts, and reads everything. No request may damage the volume.
     func checkEverything() {
         do {
             try volume.close()
@@ -105,7 +104,7 @@ final class FuzzVolume {
             let file = try volume.open(
                 entry.node, flags: O_RDONLY, dropPrivilegeBits: false, caller: caller, context)
             defer { volume.release(file.handle, context) }
-            // The beginning and the end; between them may be a hole of megabytes.
+            // Reads the beginning and the end. Between them may be a hole of megabytes.
             let size = entry.attributes.sizeBytes
             for offset in [0, size > 8192 ? size - 8192 : 0] {
                 _ = try volume.read(
@@ -119,8 +118,8 @@ final class FuzzVolume {
 
     func remove() { Scratch.remove(directory) }
 
-    /// What the volume reports that must not be. (A mapped page that is written back while its
-    /// class is closed is lost.)
+    /// Collects the reports of damage. The loss of a mapped page is none: it happens when the page
+    /// is written back while its class is closed.
     private final class Damage: VolumeObserver {
         private let reports = Mutex<[String]>([])
 

@@ -5,7 +5,7 @@ import WardSystem
 @testable import WardFormat
 
 /// The keybag, recovery kits and the device's own files (docs/format-keybag.md). Each is read as it
-/// comes, and again with the checksum that it should have.
+/// comes, and again with the right checksum.
 let keyParsers: [Parser] = [
     Parser(name: "keybag") { bytes in
         for bytes in [bytes, withChecksum(bytes)] {
@@ -60,7 +60,7 @@ let keyParsers: [Parser] = [
         let typed = locked(bytes)
         guard let code = taken({ () throws(RecoveryCodeError) in try RecoveryCode(text: typed) })
         else {
-            // What is typed again stands in the place of the first group.
+            // The first bytes replace a group of the rest.
             let text = locked(Array(bytes.dropFirst(5)))
             _ = try? RecoveryCode.retyping(
                 group: Int(bytes.first ?? 0), as: locked(Array(bytes.prefix(5))), in: text)
@@ -78,14 +78,14 @@ let keyParsers: [Parser] = [
         else { return }
         let once = passcode.withSecret { content($0) }
         require(!once.isEmpty && once.count <= Passcode.maximumBytes, "a passcode of that length")
-        // What is NFC once stays as it is.
+        // Normalizing to NFC a second time changes nothing.
         let twice = taken { () throws(PasscodeError) in try Passcode(utf8: locked(once)) }
         guard let twice else { fatalError("a normalized passcode is refused") }
         require(twice.withSecret { content($0) } == once, "a passcode changes")
     },
 ]
 
-/// With the SHA-256 that it should have in its last 32 bytes.
+/// The bytes with the right SHA-256 in their last 32 bytes.
 private func withChecksum(_ bytes: [UInt8]) -> [UInt8] {
     KeybagEnvelope.seal(Array(bytes.dropLast(KeybagEnvelope.checksumBytes)))
 }
@@ -94,7 +94,7 @@ private func content(_ secret: borrowing SecretBytes) -> [UInt8] {
     secret.withUnsafeBytes { [UInt8]($0) }
 }
 
-/// What is read is written as it was: one value has one form.
+/// Checks that writing a value gives the bytes that were read: one value has one form.
 private func roundTrip<T>(
     _ bytes: [UInt8], _ what: String, _ read: ([UInt8]) throws(FormatError) -> T,
     _ write: (T) -> [UInt8]
@@ -103,8 +103,7 @@ private func roundTrip<T>(
     require(write(value) == bytes, "\(what) changes: \(value)")
 }
 
-/// Of an entry without a time the kit's ID is dropped, so that it is not the bytes that have to be
-/// the same.
+/// Compares the records and not the bytes: reading drops the kit's ID of an entry without a time.
 private func readRecoveryRecord(_ bytes: [UInt8]) {
     let record = taken { () throws(FormatError) in try RecoveryRecord(reading: bytes) }
     guard let record else { return }

@@ -1,14 +1,14 @@
 import WardSystem
 
-/// Something that reads bytes which ward did not write, and what has to hold for any of them.
+/// A parser of bytes that ward did not write, and the conditions for all inputs.
 ///
-/// A run ends in one of three ways: the bytes are refused, they are taken and what was read
-/// survives being written and read again (or whatever else `run` checks), or the process ends. The
-/// last one is what the fuzzer looks for.
+/// A run ends in one of three ways. The parser refuses the bytes. It accepts them, and the result
+/// survives writing and reading again (and the other checks of `run`). Or the process ends, which
+/// is what the fuzzer looks for.
 struct Parser: Sendable {
-    /// As fuzz/run and the directories of inputs have it.
+    /// The name in fuzz/run and of the directories of inputs.
     let name: String
-    /// Longer inputs find nothing more, and slow everything down.
+    /// The size limit. Longer inputs find nothing more, and slow the run down.
     var maximumBytes = 4096
     let run: @Sendable ([UInt8]) -> Void
 
@@ -17,12 +17,12 @@ struct Parser: Sendable {
         + systemParsers + volumeParsers
 }
 
-/// Ends the process where `condition` does not hold: a finding.
+/// Ends the process, as a finding, unless `condition` holds.
 func require(_ condition: Bool, _ message: @autoclosure () -> String) {
     if !condition { fatalError(message()) }
 }
 
-/// What `body` returns, nil where it throws: a refusal.
+/// The result of `body`; nil where it throws, which is a refusal.
 func taken<R: ~Copyable, E: Error>(_ body: () throws(E) -> R) -> R? {
     do throws(E) {
         return try body()
@@ -31,7 +31,7 @@ func taken<R: ~Copyable, E: Error>(_ body: () throws(E) -> R) -> R? {
     }
 }
 
-/// In locked memory, as ward has what is secret.
+/// Puts bytes into locked memory, where ward keeps its secrets.
 func locked(_ bytes: [UInt8]) -> SecretBytes {
     guard var secret = try? SecretBytes(zeroed: bytes.count) else {
         fatalError("no memory can be locked")

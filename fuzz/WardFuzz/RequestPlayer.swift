@@ -6,15 +6,15 @@ import WardVolume
 
 @testable import WardFUSE
 
-/// Plays requests to a volume, as the kernel might send them, and looks at each answer.
+/// Sends requests to a volume, as the kernel might do, and checks each answer.
 ///
 /// An input is a list of requests: opcode 1 ‖ node 1 ‖ handle 1 ‖ length 1 ‖ body. The kernel is
-/// trusted to name only nodes and handles that it was given (their numbers are addresses), of the
-/// right kind, and to forget what it looked up; so node and handle are indices into what was given
-/// so far, and are put into the body where it has them. Everything else is as the input says:
-/// flags, modes, sizes, offsets, names, data.
+/// trusted in two points. It names only nodes and handles that it got (their numbers are
+/// addresses), of the right kind, and it forgets what it looked up. So node and handle of an input
+/// are indices into those given so far, and their numbers are put into the body. The input decides
+/// everything else: flags, modes, sizes, offsets, names, data.
 final class RequestPlayer {
-    /// Opcodes that are none of the kernel's.
+    /// Opcodes that the kernel does not have.
     private static let lock: UInt8 = 200
     private static let unlock: UInt8 = 201
 
@@ -27,7 +27,7 @@ final class RequestPlayer {
     private let channel = Channel()
     private let server: RequestServer<Channel>
     private var nodes: [NodeID: Node] = [1: Node(mode: S_IFDIR, lookups: 0)]
-    /// The same in the order in which they came.
+    /// The same nodes in the order in which they came.
     private var order: [NodeID] = [1]
     private var files: [(handle: HandleID, node: NodeID)] = []
     private var directories: [(handle: HandleID, node: NodeID)] = []
@@ -67,8 +67,8 @@ final class RequestPlayer {
         send(opcode, chosen, body)
     }
 
-    /// The node that the request is about, with nodes and handles put into the body; nil where
-    /// there is none.
+    /// Chooses the request's node, and puts nodes and handles into the body. Nil where there is no
+    /// such node.
     private func choose(
         _ shape: Shape, _ node: UInt8, _ handle: UInt8, _ body: inout [UInt8]
     ) -> NodeID? {
@@ -83,7 +83,7 @@ final class RequestPlayer {
             body.store(open.handle, at: 0)
             return open.node
         case .anythingOrHandle(let flag):
-            // Of a node its own handle, or none.
+            // The node's own handle, or none.
             guard let id = pick(order, node) else { return nil }
             let open = files.filter { $0.node == id }
             if let open = pick(open, handle) {
@@ -113,7 +113,7 @@ final class RequestPlayer {
     private func send(_ opcode: fuse_opcode, _ node: NodeID, _ body: [UInt8]) {
         switch opcode {
         case FUSE_FORGET, FUSE_BATCH_FORGET: return forget(node)
-        // Agreed on before, and said at the end.
+        // INIT was negotiated before, and DESTROY comes at the end.
         case FUSE_INIT, FUSE_DESTROY: return
         default: break
         }
@@ -127,7 +127,7 @@ final class RequestPlayer {
         if opcode == FUSE_RELEASEDIR { directories.removeAll { $0.handle == body.load(at: 0) } }
     }
 
-    /// Serves a request; nil where none answers.
+    /// Serves a request. Nil for an opcode without an answer.
     private func answer(
         to opcode: fuse_opcode, _ node: NodeID, _ body: [UInt8]
     ) -> (error: Int32, bytes: [UInt8])? {
@@ -181,7 +181,7 @@ final class RequestPlayer {
     }
 
     private func remember(_ entry: fuse_entry_out) {
-        // 0: there is no such name.
+        // Node 0: the name does not exist.
         guard entry.nodeid != 0 else { return }
         if nodes[entry.nodeid] == nil {
             nodes[entry.nodeid] = Node(mode: mode_t(entry.attr.mode), lookups: 0)
@@ -210,7 +210,7 @@ final class RequestPlayer {
         require(at == listing.count, "a listing ends in an entry")
     }
 
-    /// All look-ups of a node, as the kernel does once nothing of it is in use.
+    /// Forgets all look-ups of a node, as the kernel does when the node is no longer in use.
     private func forget(_ node: NodeID) {
         guard node != 1, let known = nodes[node], known.mode & S_IFMT != S_IFDIR,
             !files.contains(where: { $0.node == node })
@@ -232,7 +232,8 @@ final class RequestPlayer {
         order.removeAll { $0 == node }
     }
 
-    /// As an unmount: everything is closed and forgotten, what is inside a directory before it.
+    /// Closes and forgets everything, as an unmount does. Items in a directory come before the
+    /// directory.
     private func end() {
         volume.unlock()
         for file in files {
@@ -253,8 +254,8 @@ final class RequestPlayer {
 
     /// Keeps the answer to one request.
     ///
-    /// Concurrency: requests that sync are answered on the spot, by this thread, while no more than
-    /// half of the workers do; the mutex is for the compiler.
+    /// Concurrency: this thread also answers requests that sync, because at most half of the
+    /// workers may do so at a time. The mutex satisfies the compiler.
     private final class Channel: ReplyChannel {
         private struct State {
             var unique: UInt64 = 0

@@ -1,25 +1,25 @@
 import CWardLinux
 
-/// What a request of one opcode consists of.
+/// The parts of a request of one opcode.
 struct Shape {
     enum Subject: Equatable {
         case anything, directory, file, link, fileHandle, directoryHandle
-        /// A node, and where this bit of the body is set a handle of it, at offset 8.
+        /// A node, and its handle at offset 8 where bit `flag` of the body is set.
         case anythingOrHandle(flag: Int)
-        /// Of a second node, at offset 0, too.
+        /// Two nodes, the second one at offset 0.
         case twoDirectories, nodeAndDirectory
     }
 
     enum Names: Equatable {
         case none
-        /// That many, each with its end.
+        /// That many names, each with a zero byte at its end.
         case count(Int)
-        /// Data, as many bytes as the field at this offset says, after that many names.
+        /// That many names, then data. The field at `countOffset` says how many bytes of data.
         case data(after: Int, countOffset: Int)
     }
 
     var about: Subject
-    /// Of the structure that comes first.
+    /// The size of the structure at the beginning, in bytes.
     var bytes = 0
     var names = Names.none
 
@@ -76,9 +76,9 @@ struct Shape {
         }
     }
 
-    /// Makes names of what follows the structure, as the kernel does: without slashes, neither
-    /// empty nor `.` nor `..`, and ended. What is not one request already may stay as it is:
-    /// `kernel-messages` has that.
+    /// Makes names of the bytes after the structure, as the kernel does. A name is not empty, not
+    /// `.` or `..`, has no slash, and ends with a zero byte. The parser `kernel-messages` tests
+    /// bodies that are no request.
     static func tidy(_ body: inout [UInt8], from start: Int, _ names: Names) {
         let wanted: Int
         switch names {

@@ -3,8 +3,8 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Files and directories of this process, taken away when it ends in order. What a crash leaves
-/// lies in the directory that fuzz/run made for everything, and goes with it.
+/// Files and directories of this process, removed at its exit. After a crash they stay in the
+/// directory that fuzz/run made, and fuzz/run removes that.
 enum Scratch {
     private static let directories = Mutex<[String]>([])
 
@@ -24,7 +24,7 @@ enum Scratch {
         for path in directories.withLock({ $0 }) { remove(path) }
     }
 
-    /// A directory with everything in it.
+    /// Removes a directory with everything in it.
     static func remove(_ path: String) {
         try? FileManager.default.removeItem(atPath: path)
     }

@@ -3,8 +3,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Names and attributes as they are on disk: read as they come, and sealed as if this was what
-/// somebody with the volume's key had stored.
+/// Names and attributes as they are on disk. They are read as they come, and again sealed with the
+/// volume's key.
 enum StoredNames {
     private static let keys: VolumeKeys = {
         guard let keys = try? VolumeKeys(volumeKey: locked([UInt8](repeating: 3, count: 32)))

@@ -5,7 +5,7 @@ import WardVolume
 @testable import WardDaemon
 @testable import WardFUSE
 
-/// What the kernel says: tables in /proc, and requests as they come from /dev/fuse.
+/// Bytes from the kernel: tables in /proc, and requests from /dev/fuse.
 let systemParsers: [Parser] = [
     Parser(name: "proc-files") { bytes in
         let table = MountTable(parsing: bytes)
@@ -40,7 +40,7 @@ let systemParsers: [Parser] = [
         guard let path = parts.first, path.utf8.last != UInt8(ascii: "/") else { return }
         let (parent, name) = (PathBytes.parent(path), PathBytes.lastComponent(path))
         require(!name.utf8.contains(UInt8(ascii: "/")), "a name with a slash")
-        // Slashes in a row are one, and nobody has to keep them.
+        // Several slashes in a row count as one, and need not be kept.
         let isSimple = !path.utf8.indices.contains { path.utf8[$0...].starts(with: "//".utf8) }
         if isSimple, path.utf8.contains(UInt8(ascii: "/")) {
             let whole = (parent.utf8.elementsEqual("/".utf8) ? "" : parent) + "/" + name
@@ -55,10 +55,10 @@ let systemParsers: [Parser] = [
             !PathBytes.isInside(path, path + "/" + other), "a path is inside what is in it")
     },
     Parser(name: "kernel-messages", maximumBytes: 512) { bytes in
-        // Of the memory behind the bytes nothing may be read: an array of its own, of that size.
+        // Memory behind the bytes must not be read, so each array has exactly their size.
         bytes.withUnsafeBytes { source in
             if let request = Request(source) { readBody(request.body, bytes.count) }
-            // The header is nothing to guess.
+            // The fuzzer need not guess the header.
             var message = [UInt8](repeating: 0, count: MemoryLayout<fuse_in_header>.size) + bytes
             message.withUnsafeMutableBytes {
                 $0.storeBytes(of: UInt32($0.count).littleEndian, as: UInt32.self)
@@ -71,7 +71,7 @@ let systemParsers: [Parser] = [
     },
 ]
 
-/// Takes a body apart as the first byte says: the order in which the other requests do.
+/// Reads a body in the order that its bytes say, with the calls that requests use.
 private func readBody(_ body: RequestReader, _ count: Int) {
     var body = body
     func check() {

@@ -1,4 +1,4 @@
-/// Requests of the kernel, played on a volume of its own (`RequestPlayer`).
+/// Requests of the kernel, sent to a new volume for each input (`RequestPlayer`).
 let volumeParsers: [Parser] = [
     Parser(name: "kernel-requests", maximumBytes: 2048) { bytes in
         guard let volume = try? FuzzVolume() else { fatalError("no volume can be made") }

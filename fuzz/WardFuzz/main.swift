@@ -1,10 +1,10 @@
 import Glibc
 
-// WardFuzz --list                              names and longest inputs of all parsers
-// WardFuzz NAME [libFuzzer's options] [DIRECTORY|FILE]…
+//     WardFuzz --list              names and size limits of all parsers
+//     WardFuzz NAME [libFuzzer's options] [DIRECTORY|FILE]…
 //
-// fuzz/run builds and calls it. libFuzzer calls it again itself (-fork, -minimize_crash), without
-// the name: the environment tells then.
+// fuzz/run builds and calls it. libFuzzer starts this program again (-fork, -minimize_crash)
+// without the name, which the environment then tells.
 
 @_extern(c, "LLVMFuzzerRunDriver")
 func runDriver(
@@ -25,7 +25,7 @@ if count > 1, let name = arguments[1],
     Parser.all.contains(where: { $0.name == String(cString: name) })
 {
     setenv(variable, name, 1)
-    // libFuzzer takes the rest, behind the program's own name.
+    // libFuzzer takes the other arguments, after the program's own name.
     arguments[1] = arguments[0]
     arguments += 1
     count -= 1

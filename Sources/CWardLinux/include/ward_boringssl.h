@@ -1,16 +1,16 @@
 /* The few BoringSSL functions that ward calls inside swift-crypto, by their prefixed names.
  *
- * They link from the objects of the package `swift-crypto`, which is pinned to one exact version
- * because these names are not its public interface. `SelfTest` runs known-answer tests over all
- * of them before a key is used, and the test suite compares them with the public API.
- * Declarations: BoringSSL's aead.h, aes.h, hmac.h, hkdf.h, sha2.h, evp.h, curve25519.h. */
+ * They link from the objects of the package `swift-crypto`. It is pinned to one exact version,
+ * because these names are not its public interface. Known-answer tests (`SelfTest`) cover all of
+ * them before a key is used, and the test suite compares them with the public API. Declarations:
+ * BoringSSL's aead.h, aes.h, hmac.h, hkdf.h, sha2.h, evp.h, curve25519.h. */
 #ifndef WARD_BORINGSSL_H
 #define WARD_BORINGSSL_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* EVP_AEAD_CTX: 584 bytes in this version; the slack is for the next one. */
+/* EVP_AEAD_CTX: 584 bytes in this version; the rest is room for the next one. */
 typedef struct ward_aead_ctx {
     _Alignas(16) unsigned char opaque[640];
 } ward_aead_ctx;

@@ -1,11 +1,12 @@
 /* The kernel's FUSE protocol up to version 7.44, as far as ward speaks it.
  *
- * Names and layouts are those of the kernel's include/uapi/linux/fuse.h, which distributions
- * ship in older versions than the kernels people run; the kernel promises that they never
- * change. Every structure ends at a multiple of eight bytes. A request is `fuse_in_header`, then
- * the structure of its opcode, then names, each ended by a zero byte, or data. A reply is
- * `fuse_out_header`, then the structure of the opcode or data. Comments say where requests
- * differ from that. */
+ * Names and layouts are those of the kernel's include/uapi/linux/fuse.h. Distributions ship it
+ * in older versions than the kernels that people run. The kernel promises that names and layouts
+ * never change. Every structure ends at a multiple of eight bytes.
+ *
+ * A request is `fuse_in_header`, then the structure of its opcode, then names, each ended by a
+ * zero byte, or data. A reply is `fuse_out_header`, then the structure of the opcode or data.
+ * Comments say where requests differ from that. */
 #ifndef WARD_FUSE_H
 #define WARD_FUSE_H
 
@@ -70,7 +71,7 @@ enum fuse_opcode {
     FUSE_STATX = 52,
 };
 
-/* Codes of messages that the server sends unasked, in `fuse_out_header.error`, with `unique` 0. */
+/* Codes of messages that the daemon sends unasked, in `fuse_out_header.error`, with `unique` 0. */
 enum fuse_notify_code {
     FUSE_NOTIFY_POLL = 1,
     FUSE_NOTIFY_INVAL_INODE = 2,
@@ -247,7 +248,7 @@ struct fuse_forget_one {
     uint64_t nlookup;
 };
 
-/* followed by `count` times fuse_forget_one */
+/* `count` times fuse_forget_one follow */
 struct fuse_batch_forget_in {
     uint32_t count;
     uint32_t dummy;
@@ -297,7 +298,7 @@ struct fuse_mkdir_in {
     uint32_t umask;
 };
 
-/* followed by the old and the new name; so are the flags of RENAME2 */
+/* the old and the new name follow; fuse_rename2_in adds flags */
 struct fuse_rename_in {
     uint64_t newdir;
 };
@@ -433,7 +434,7 @@ struct fuse_lseek_out {
     uint64_t offset;
 };
 
-/* followed by the name, without a terminator, filled up to a multiple of eight bytes */
+/* the name follows without a terminator, padded to a multiple of eight bytes */
 struct fuse_dirent {
     uint64_t ino;
     uint64_t off;
@@ -453,7 +454,7 @@ struct fuse_notify_inval_inode_out {
     int64_t len;
 };
 
-/* followed by the name and a zero byte, which namelen does not count */
+/* the name follows with a zero byte, which namelen does not count */
 struct fuse_notify_inval_entry_out {
     uint64_t parent;
     uint32_t namelen;
@@ -473,7 +474,7 @@ static inline void ward_cpu_relax(void) {
 #endif
 }
 
-/* FUSE over io_uring (Linux 6.14; fs/fuse/dev_uring.c): requests and replies lie in buffers that
+/* FUSE over io_uring (Linux 6.14; fs/fuse/dev_uring.c). Requests and replies lie in buffers that
  * the daemon registers, one entry for each request under way, for the queue of each possible
  * CPU. Only FORGET, INTERRUPT and notifications still go by the device file. */
 #define FUSE_URING_OP_IN_BYTES 128
@@ -498,7 +499,7 @@ enum fuse_uring_cmd {
     FUSE_IO_URING_CMD_COMMIT_AND_FETCH = 2,
 };
 
-/* In the 80 bytes that an entry of 128 bytes has for its command. */
+/* The command's own part, in the 80 bytes that an entry of 128 bytes has for it. */
 struct fuse_uring_cmd_req {
     uint64_t flags;
     uint64_t commit_id;

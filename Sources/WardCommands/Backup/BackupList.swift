@@ -3,21 +3,20 @@ import Glibc
 import WardSystem
 import WardVolume
 
-/// Programs that make backups, as far as their lists differ.
+/// A backup program whose lists differ from plain paths.
 enum BackupTool: String, CaseIterable, ExpressibleByArgument {
     case restic, rclone, rsync, tar, borg
 
-    /// Its lists name paths from the root of the machine, not from the volume's directory.
+    /// True: lists name paths from the machine's root, not from the volume's directory.
     var wantsAbsolutePaths: Bool { self == .restic || self == .borg }
 }
 
-/// Paths of a volume in the words of the program that reads them. What each takes was tried with
-/// the program itself (`BackupToolTests`): restic 0.14, rclone 1.60, rsync 3.2, GNU tar 1.34, Borg
-/// 1.2.
+/// Writes a volume's paths in the list syntax of a backup program. The syntax was tried with each
+/// program (`BackupToolTests`): restic 0.14, rclone 1.60, rsync 3.2, GNU tar 1.34, Borg 1.2.
 struct BackupList {
     /// Nil: plain paths.
     var tool: BackupTool?
-    /// What to leave out, instead of what to take.
+    /// True: the list names the paths to leave out. False: the paths to take.
     var isExcludes = false
     var isAbsolute = false
     var separator = UInt8(ascii: "\n")
@@ -26,7 +25,7 @@ struct BackupList {
 
     init(root: String) { self.root = Array(root.utf8) }
 
-    /// Whether the program reads this list with zero bytes between the paths.
+    /// Whether the program can read this list with zero bytes between the paths.
     static func takesZeroBytes(_ tool: BackupTool?, isExcludes: Bool) -> Bool {
         switch tool {
         case nil, .rsync: true
@@ -35,12 +34,12 @@ struct BackupList {
         }
     }
 
-    /// Appends the lines of one directory. A path that has the separator in it can't be written:
-    /// these are returned.
+    /// Appends the lines of one directory. Returns the lines that contain the separator: the list
+    /// can't hold them.
     func append(_ directory: BackupDirectory, to out: inout [UInt8]) -> [[UInt8]] {
         var unwritable: [[UInt8]] = []
         if directory.path.isEmpty, !isExcludes, tool == .tar || tool == .borg {
-            // Its own mode and attributes.
+            // The volume's directory itself, for its mode and attributes.
             append(tool == .borg ? root : Array("./".utf8), to: &out, &unwritable)
         }
         for entry in directory.entries where (entry.exclusion != nil) == isExcludes {
@@ -72,12 +71,12 @@ struct BackupList {
         case .rsync, .tar: return [relative(path)]
         case .borg: return [absolute(path)]
         case .restic:
-            // It takes a directory that is named with everything in it; one that something in it is
-            // named of comes along.
+            // restic takes a named directory with its whole content. For a named file it takes the
+            // directories above by itself.
             return kind == .directory ? [] : [absolute(path)]
         case .rclone:
-            // Patterns, because its lists of files can't name symbolic links; it asks for a link
-            // under both names.
+            // Patterns, because rclone's file lists can't name symbolic links. The filter sees a
+            // link under both names.
             if kind == .directory { return [] }
             let pattern = slash + escaped(path, "*?[]{}\\")
             return kind == .link ? [pattern, pattern + Array(".rclonelink".utf8)] : [pattern]
@@ -88,13 +87,13 @@ struct BackupList {
         switch tool {
         case nil: return [isAbsolute ? absolute(path) : relative(path)]
         case .restic:
-            // Patterns of Go's filepath.Match, in which $ begins a variable of the environment.
+            // Patterns of Go's filepath.Match; "$" begins an environment variable.
             let pattern = escaped(absolute(path), "*?[\\")
             return [pattern.flatMap { $0 == UInt8(ascii: "$") ? [$0, $0] : [$0] }]
         case .borg: return [Array("pp:".utf8) + absolute(path)]
         case .tar: return [relative(escaped(path, "*?[\\"))]
         case .rsync:
-            // A backslash is one of its own where a pattern has no wildcards.
+            // rsync takes a backslash literally in a pattern without wildcards.
             let hasWildcards = path.contains { "*?[".utf8.contains($0) }
             return [slash + (hasWildcards ? escaped(path, "*?[\\") : path)]
         case .rclone:
@@ -109,7 +108,7 @@ struct BackupList {
         root.last == UInt8(ascii: "/") ? root + path : root + slash + path
     }
 
-    /// Names on disk may begin with a hyphen, which some programs take for an option.
+    /// A name may begin with a hyphen, which some programs take for an option.
     private func relative(_ path: [UInt8]) -> [UInt8] { Array("./".utf8) + path }
 
     private func escaped(_ path: [UInt8], _ special: String) -> [UInt8] {
@@ -117,14 +116,14 @@ struct BackupList {
     }
 }
 
-/// Bytes on their way to a descriptor, in large pieces.
+/// Collects bytes for a descriptor and writes them in large pieces.
 struct ByteOutput {
     private let descriptor: Int32
     var buffer: [UInt8] = []
 
     init(descriptor: Int32) { self.descriptor = descriptor }
 
-    /// Writes where enough has come together.
+    /// Writes if 64 KiB or more are waiting.
     mutating func flushIfLarge() throws(Errno) { if buffer.count >= 1 << 16 { try flush() } }
 
     mutating func flush() throws(Errno) {

@@ -2,8 +2,8 @@ import Glibc
 import WardSystem
 import WardVolume
 
-/// The two lists that a backup's command finds in its environment, as files that go with this
-/// value.
+/// The two list files that a backup command finds through its environment. They are removed with
+/// this object.
 final class BackupLists {
     let directory: String
     var filesPath: String { directory + "/files" }
@@ -34,7 +34,7 @@ final class BackupLists {
 
     deinit { remove() }
 
-    /// Takes the files away.
+    /// Removes both files and their directory.
     func remove() {
         unlink(filesPath)
         unlink(excludesPath)

@@ -5,8 +5,8 @@ import WardControl
 import WardSystem
 import WardVolume
 
-/// Sets and takes away the mark that backups leave a file out, path by path: goes on after a
-/// failure, reports each.
+/// Sets or removes the mark that keeps a file out of backups. Goes on after a failed path and
+/// reports each failure.
 enum BackupMark {
     static func set(_ isExcluded: Bool, _ paths: [String], _ console: Console) throws {
         var failed = 0

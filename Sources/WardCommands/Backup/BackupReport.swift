@@ -1,9 +1,9 @@
 import WardControl
 import WardVolume
 
-/// What `ward backup run` says at the end.
+/// The final report of `ward backup run`.
 struct BackupReport {
-    /// Changes shown one by one; the rest is a number.
+    /// The number of changes shown one by one; the rest is only counted.
     private static let shownChanges = 20
 
     let source: BackupSource
@@ -12,10 +12,10 @@ struct BackupReport {
     var fileCount = 0
     var directoryCount = 0
     var excludedCount = 0
-    /// Whether the daemon held to the end; nil where none serves the volume.
+    /// Whether the daemon held everything to the end; nil without a daemon.
     var isHeld: Bool?
     var changes: [BackupSnapshot.Change] = []
-    /// Everything could be looked at again.
+    /// Whether the second look saw everything.
     var isComplete = true
     var keybagChanged = false
 
@@ -25,7 +25,8 @@ struct BackupReport {
         self.code = code
     }
 
-    /// For people on stderr: stdout is the command's. As JSON it is the last line of stdout.
+    /// Prints to stderr, because stdout belongs to the command. As JSON it is the last line of
+    /// stdout.
     func show(_ console: Console) {
         if console.isJSON { return console.json(json) }
         if console.isQuiet { return }
@@ -51,7 +52,7 @@ struct BackupReport {
                 "the passcode or the policy was changed meanwhile: run it again, or this copy may "
                     + "open with a recovery kit alone")
         }
-        // Last, where it is looked for: the lines above are about the volume.
+        // The failure comes last, where readers look first; the lines above are about the volume.
         if code != 0 {
             lines.append(
                 "failed: \(Text.printable(command[0])) ended with exit code \(code), so there may be no "

@@ -4,20 +4,20 @@ import WardKeys
 import WardSystem
 import WardVolume
 
-/// The backing directory that a backup is of, and what finds what belongs into it. Works in every
-/// state, mounted or not: it needs the keys of this device, and no passcode.
+/// The backing directory to back up, with a walk over the files that belong to the backup. Works
+/// mounted or not and in every state. It needs this device's keys but no passcode.
 struct BackupSource {
-    /// As many as there are likely to be CPUs; a disk is not faster with more.
+    /// About the usual number of CPUs; a disk gains nothing from more.
     private static let threads = 4
 
     /// The volume's directory, without symbolic links.
     let path: String
     let walk: BackupWalk
-    /// Where it is mounted now; nil where nobody serves it.
+    /// The mount; nil where no daemon serves the volume.
     let mounted: FoundVolume?
 
-    /// `named`: the volume's directory, or any path in its mount; `what` begins the sentence where
-    /// that fails.
+    /// `named` is the volume's directory, or any path in its mount. `what` begins the error
+    /// message.
     init(_ named: String, _ what: String) throws(CommandFailure) {
         path = try VolumeDirectory.path(named, what)
         mounted = RuntimeDirectory().serving(path)
@@ -45,8 +45,8 @@ struct BackupSource {
         }
     }
 
-    /// Looks at everything, with progress; tells what could not be looked at. Returns whether all
-    /// could.
+    /// Walks over everything, shows progress and reports problems. Returns true where everything
+    /// could be read.
     func look(
         _ what: String, stamps: Bool = false, _ console: Console,
         _ body: (BackupDirectory) -> Void

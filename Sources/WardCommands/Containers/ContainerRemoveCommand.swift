@@ -36,7 +36,7 @@ struct ContainerRemoveCommand: ParsableCommand {
             if yes {
                 if !console.isJSON { announce(planned, usage, listing, console) }
             } else {
-                // Who is asked is told, whatever else is not to be said.
+                // The user must see what the question is about, even when quiet or in JSON.
                 announce(planned, usage, listing, Console())
                 try confirm(id, console)
             }

@@ -58,7 +58,7 @@ struct ContainerRunCommand: ParsableCommand {
     }
 
     func run() throws {
-        // From here on, so that none is lost before the program runs; it gets them all.
+        // Installed here, so that no signal is lost before the program runs; it gets all of them.
         let signals = sandbox ? ForwardedSignals() : nil
         let id = try target.id(ContainerRunCommand.what)
         let containers = try target.containers(ContainerRunCommand.what)
@@ -78,10 +78,10 @@ struct ContainerRunCommand: ParsableCommand {
                 ContainerRunCommand.what, id.text, why: "it is a group's: no app's home",
                 hint: "ward container list \(Text.shellQuoted(containers.root))", status: .usage)
         }
-        // Programs clear their caches and temporary files, directories included, and expect them to
-        // be there.
+        // Programs delete their caches and temporary files, directories included, and expect the
+        // directories later.
         containers.restoreDirectories(of: container)
-        // Before the environment is the container's.
+        // Before the environment becomes the container's.
         let view = sandbox ? try view(container.path, groups, containers.root) : nil
         for (name, value) in ContainerContext.environment(root: container.path) {
             setenv(name, value, 1)
@@ -89,7 +89,8 @@ struct ContainerRunCommand: ParsableCommand {
         guard let view, let signals else {
             throw ExitCode(ProgramStart.replaceThisProcess(command))
         }
-        // A relative path is one from here, which the sandbox may not have.
+        // The sandbox may not have the current directory, so a relative path becomes an absolute
+        // one.
         var command = command
         if command[0].contains("/"), let program = view.program { command[0] = program.path }
         let code = try Sandbox(view: view).run(command, signals)

@@ -3,7 +3,7 @@ import WardContainers
 import WardFormat
 import WardSystem
 
-/// Which mounted volume, and which container in it.
+/// Names a mounted volume and a container in it.
 struct ContainerTarget: ParsableArguments {
     @Argument(help: "The mount point, or any path in it.", completion: .directory)
     var mountpoint: String
@@ -25,12 +25,12 @@ struct ContainerTarget: ParsableArguments {
         try ContainerTarget.containers(mountpoint, what)
     }
 
-    /// The containers of the volume that `path` lies in.
+    /// The containers of the volume that contains `path`.
     static func containers(
         _ path: String, _ what: String
     ) throws(CommandFailure) -> VolumeContainers {
         guard FileClass.isOnWard(path) else {
-            // A dead daemon and a stranger's mount are told by name.
+            // The error names a dead daemon or another user's mount.
             if (try? Syscall.stat(path)) == nil { _ = try VolumeConnection(what, path: path) }
             throw FileClass.notOnWard(what, path)
         }
@@ -52,7 +52,7 @@ struct ContainerTarget: ParsableArguments {
         return VolumeContainers(root: mount.mountPoint)
     }
 
-    /// What a failure means for the person at the keyboard.
+    /// Turns a container error into a message with a hint.
     static func failure(
         _ what: String, _ error: ContainerError, in mountPoint: String
     ) -> CommandFailure {

@@ -2,9 +2,9 @@ import WardContainers
 import WardControl
 import WardFormat
 
-/// Containers as they are shown.
+/// Text and JSON for containers.
 enum ContainerText {
-    /// A, B, C, D or CX of Apple's string.
+    /// The letter A, B, C, D or CX for Apple's name of a class.
     static func letter(_ name: String) -> String {
         ProtectionClass(spelling: name)?.letter ?? "?"
     }
@@ -22,7 +22,7 @@ enum ContainerText {
             .joined(separator: ", ")
     }
 
-    /// In the order A, B, C, D, CX.
+    /// The files of each class, in the order A, B, C, D, CX.
     static func files(
         _ usage: ContainerUsage
     ) -> [(letter: String, files: ContainerUsage.Files)] {
@@ -31,7 +31,7 @@ enum ContainerText {
         }
     }
 
-    /// What a person is told of a container whose class is another than the entitlement's.
+    /// Explains that a container's class differs from the entitlement's class.
     static func difference(_ wanted: String, _ container: VolumeContainers.Container) -> String {
         let source =
             container.record.entitlement == nil

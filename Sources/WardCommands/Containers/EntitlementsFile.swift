@@ -8,7 +8,7 @@ enum EntitlementsFile {
     static func read(_ path: String) throws(CommandFailure) -> Entitlements {
         let bytes: [UInt8]
         do throws(Errno) {
-            // One more than is taken, so that a larger file is told from one of that size.
+            // One byte more than the limit, so that the parser sees a file that is too large.
             bytes = try FileReading.bytes(of: path, limit: Entitlements.maximumBytes + 1)
         } catch {
             throw CommandFailure(what, path, errno: error, status: .noInput)

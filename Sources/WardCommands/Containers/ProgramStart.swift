@@ -1,9 +1,10 @@
 import Glibc
 import WardSystem
 
-/// Becoming another program.
+/// Finds programs and replaces this process by one.
 enum ProgramStart {
-    /// The file that execvp(3) would run for this name, absolute; nil where there is none.
+    /// The absolute path of the file that execvp(3) would run for this name; nil where there is
+    /// none.
     static func find(_ name: String) -> String? {
         let places =
             name.contains("/")
@@ -21,12 +22,11 @@ enum ProgramStart {
         return nil
     }
 
-    /// As env(1) and shells say them.
+    /// The exit codes of env(1) and shells.
     private static let notFound: Int32 = 127
     private static let notExecutable: Int32 = 126
 
-    /// execvp(3): returns only where it fails, with the exit code for that; the failure is on
-    /// stderr.
+    /// Calls execvp(3). Returns only on failure: reports it on stderr and returns the exit code.
     static func replaceThisProcess(
         _ command: [String], hint: String = "check the command"
     ) -> Int32 {

@@ -2,14 +2,14 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Runs a command by bubblewrap, bwrap(1), in a view of the machine that shows little.
+/// Runs a command with bubblewrap, bwrap(1), in a small view of the machine.
 struct Sandbox {
     let view: SandboxView
 
     static let what = "cannot run in a sandbox"
 
-    /// Runs the command to its end: its exit code, or 128 and the number of the signal that ended
-    /// it.
+    /// Runs the command to its end. Returns its exit code, or 128 plus the number of the signal
+    /// that ended it.
     func run(_ command: [String], _ signals: ForwardedSignals) throws(CommandFailure) -> Int32 {
         try Sandbox.refuseDirectories()
         let code: Int32
@@ -24,7 +24,7 @@ struct Sandbox {
             let arguments = try Sandbox.pipe(holding: words.flatMap { Array($0.utf8) + [0] })
             let filter = try Sandbox.pipe(holding: TerminalInputFilter.program)
             let terminal = try SandboxTerminal()
-            // Keys of the session that ward runs in, keyrings(7), are not the command's.
+            // The command must not get the keys of ward's session keyring, keyrings(7).
             ward_new_session_keyring()
             let child = try ChildProcess.start(
                 "bwrap",
@@ -35,8 +35,8 @@ struct Sandbox {
                     (arguments.rawValue, Sandbox.viewDescriptor),
                     (filter.rawValue, Sandbox.filterDescriptor),
                 ],
-                // So that what is sent to all programs of this one's group ends the command, and
-                // not bubblewrap before it.
+                // Blocked signals: a signal to the process group then ends the command, and does
+                // not end bubblewrap first.
                 blocking: ForwardedSignals.numbers)
             try writing.close()
             try terminal.begin()
@@ -68,7 +68,7 @@ struct Sandbox {
 
     private var starter: [String] { [Sandbox.program, "sandbox-child", "--"] }
 
-    /// From a directory that is open, the way up goes on outside of the sandbox.
+    /// An open directory would lead out of the sandbox through "..".
     private static func refuseDirectories() throws(CommandFailure) {
         for (number, name) in ["input", "output", "error"].enumerated() {
             guard let status = try? Syscall.fstat(Int32(number)),
@@ -81,7 +81,7 @@ struct Sandbox {
         }
     }
 
-    /// Whether this bubblewrap can keep the command from making user namespaces: 0.8 and later.
+    /// Whether this bubblewrap can forbid user namespaces to the command: 0.8 and later.
     private static func forbidsNamespaces() throws(Errno) -> Bool {
         let ends = try pipe()
         let reading = OwnedDescriptor(adopting: ends.reading)
@@ -95,18 +95,18 @@ struct Sandbox {
         return String(decoding: help, as: UTF8.self).contains("--disable-userns")
     }
 
-    /// A pipe that holds these bytes, and then ends.
+    /// A pipe that holds these bytes and then ends.
     private static func pipe(holding bytes: [UInt8]) throws(Errno) -> OwnedDescriptor {
         let ends = try pipe()
         let reading = OwnedDescriptor(adopting: ends.reading)
         let writing = OwnedDescriptor(adopting: ends.writing)
-        // More than a pipe holds fails, and does not wait for ever.
+        // Non-blocking: more than the pipe's capacity gives an error instead of waiting forever.
         _ = fcntl(writing.rawValue, F_SETFL, O_NONBLOCK)
         try Syscall.writeAll(writing.rawValue, bytes, bytes.count)
         return reading
     }
 
-    /// With numbers above those that the child knows them by.
+    /// Makes a pipe whose descriptors lie above the numbers that the child uses.
     private static func pipe() throws(Errno) -> (reading: Int32, writing: Int32) {
         let ends = try Syscall.pipe()
         defer {
@@ -121,15 +121,15 @@ struct Sandbox {
 
     // MARK: The command in the sandbox
 
-    /// What `ward sandbox-child` tells that it runs by.
+    /// The descriptor on which `ward sandbox-child` reports that it runs.
     static let startedDescriptor: Int32 = 3
     private static let viewDescriptor: Int32 = 4
     private static let filterDescriptor: Int32 = 5
 
-    /// Until bubblewrap has started the command; where it does not come to that, it is ended.
+    /// Number of waits for bubblewrap to start the command; after them bubblewrap is killed.
     private static let startAttempts = 1000
 
-    /// bubblewrap passes no signals on: the command gets them directly.
+    /// Sends the signal to the command directly: bubblewrap forwards none.
     private static func deliver(_ number: Int32, below bubblewrap: pid_t) {
         for _ in 0..<startAttempts {
             if let command = command(below: bubblewrap) {
@@ -142,13 +142,13 @@ struct Sandbox {
         kill(bubblewrap, SIGKILL)
     }
 
-    /// bubblewrap, its first process in the new table, and the second there, which is the command.
+    /// The command is process 2 in the new PID namespace, a child of bubblewrap's process 1 there.
     private static func command(below bubblewrap: pid_t) -> pid_t? {
         guard let first = child(of: bubblewrap, numbered: "1") else { return nil }
         return child(of: first, numbered: "2")
     }
 
-    /// `number`: in its own table of processes, proc_pid_status(5).
+    /// Finds a child by its number in its own PID namespace, proc_pid_status(5).
     private static func child(of parent: pid_t, numbered number: String) -> pid_t? {
         ProcessTable.processes().first { pid in
             guard let text = try? FileReading.text(of: "/proc/\(pid)/status") else { return false }

@@ -2,8 +2,8 @@ import ArgumentParser
 import Glibc
 import WardSystem
 
-/// Started in a sandbox, never by a person: says that the sandbox is there, and becomes the
-/// command, with the signals that were held back from bubblewrap.
+/// Internal command, started in a sandbox. It reports that the sandbox exists and becomes the
+/// command, which then gets the signals that were blocked for bubblewrap.
 struct SandboxChildCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sandbox-child", abstract: "Become the command of a sandbox.",

@@ -2,31 +2,29 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// A terminal of its own for the command in a sandbox, pty(7), and what goes between it and the
-/// terminal that ward runs in.
+/// A separate terminal, pty(7), for the command in a sandbox, and the relay to ward's terminal.
 ///
-/// Programs that have a terminal open may read it: left in the background, the command would get
-/// what is typed there for another program, a passcode. By this it gets only what is typed while
-/// ward is in the foreground, where its standard input is the terminal, and none of it in a
-/// pipeline: there keys may be for another program, a pager.
+/// A program can read any terminal that it has open. In the background the command could read keys
+/// that are meant for another program, such as a passcode. Here it gets keys only while ward is in
+/// the foreground and standard input is the terminal. In a pipeline it gets none: the keys may be
+/// for a pager.
 final class SandboxTerminal: @unchecked Sendable {
-    // Sendable: after `begin` all of it belongs to the relay's thread, until `end` has waited for
-    // that.
+    // Sendable: after `begin` the relay's thread alone uses the state, until `end` has joined it.
 
-    /// How soon a new size of the window, or a return to the foreground, is seen.
+    /// The delay until a new window size or a return to the foreground is seen.
     private static let tickMilliseconds: Int32 = 200
 
-    /// Which of the standard streams are terminals.
+    /// The numbers of the standard streams that are terminals.
     private let streams: [Int32]
     private let getsKeys: Bool
-    /// The relay's end, and the command's; -1 where there is none.
+    /// The relay's end and the command's end; -1 where there is none.
     private var master: Int32 = -1
     private var slave: Int32 = -1
     private var thread: SystemThread?
-    /// The modes of the terminal that ward runs in, where they were changed.
+    /// The original modes of ward's terminal, where they were changed.
     private var saved: termios?
 
-    /// Makes one where any of the standard streams is a terminal.
+    /// Makes a terminal where any standard stream is one.
     init() throws(Errno) {
         streams = (0..<3).filter { isatty($0) == 1 }
         getsKeys =
@@ -48,22 +46,22 @@ final class SandboxTerminal: @unchecked Sendable {
         if master >= 0 { Syscall.close(master) }
     }
 
-    /// The kind of a standard stream of the command.
+    /// The standard stream for the command.
     func stream(_ number: Int32) -> ChildProcess.Stream {
         streams.contains(number) ? .descriptor(slave) : .inherit
     }
 
-    /// After the command was started.
+    /// Starts the relay. Call it after the command was started.
     func begin() throws(Errno) {
         guard !streams.isEmpty else { return }
-        // The last program that has it open ends the relay.
+        // The relay ends when the last program closes the terminal.
         Syscall.close(slave)
         slave = -1
         thread = try SystemThread("ward-terminal") { [self] in relay() }
     }
 
-    /// After the command's end: waits until all that it wrote is shown, and the terminal is as it
-    /// was.
+    /// Call it after the command's end. Waits until all output is shown and the terminal has its
+    /// old modes.
     func end() {
         thread?.join()
         thread = nil
@@ -82,7 +80,7 @@ final class SandboxTerminal: @unchecked Sendable {
             var polled = [
                 pollfd(
                     fd: master, events: Int16(POLLIN | (typed.isEmpty ? 0 : POLLOUT)), revents: 0),
-                // Without POLLIN its end is told all the same.
+                // Without POLLIN, poll still reports a hang-up.
                 pollfd(fd: input, events: Int16(isTypedFor ? POLLIN : 0), revents: 0),
             ]
             _ = poll(&polled, 2, SandboxTerminal.tickMilliseconds)
@@ -91,12 +89,13 @@ final class SandboxTerminal: @unchecked Sendable {
             }
             if polled[1].revents != 0 {
                 typed = isTypedFor ? SandboxTerminal.read(input) : []
-                // The terminal has gone, and the command's goes with it: it gets SIGHUP.
+                // ward's terminal is gone. Closing the command's terminal sends SIGHUP to the
+                // command.
                 if typed.isEmpty { break }
             }
             if polled[0].revents & Int16(POLLIN | POLLHUP | POLLERR) != 0 {
                 let written = SandboxTerminal.read(master)
-                // EIO: nobody has the other end any more.
+                // EIO: no program has the other end open any more.
                 if written.isEmpty { break }
                 try? Syscall.writeAll(output, written, written.count)
             }
@@ -117,12 +116,12 @@ final class SandboxTerminal: @unchecked Sendable {
 
     private var isInForeground: Bool { tcgetpgrp(input) == getpgrp() }
 
-    /// Whether keys are for the command now. Then its own terminal makes lines and signals of them,
-    /// and this one passes them on as they are.
+    /// Returns true where keys are for the command now. Sets raw mode then: the command's own
+    /// terminal makes lines and signals.
     private func takeForeground() -> Bool {
         var modes = termios()
         guard isInForeground, tcgetattr(input, &modes) == 0 else { return false }
-        // A shell that had the foreground meanwhile has put back its own.
+        // A shell that was in the foreground has restored its own modes.
         if modes.c_lflag & tcflag_t(ICANON | ECHO | ISIG) != 0 {
             if saved == nil { saved = modes }
             cfmakeraw(&modes)
@@ -131,7 +130,7 @@ final class SandboxTerminal: @unchecked Sendable {
         return true
     }
 
-    /// Where it is another one, the command gets SIGWINCH.
+    /// Copies the window size. A changed size sends SIGWINCH to the command.
     private func copySize() {
         var size = winsize()
         guard ward_ioctl_pointer(input, UInt(TIOCGWINSZ), &size) == 0 else { return }
@@ -140,12 +139,12 @@ final class SandboxTerminal: @unchecked Sendable {
 
     // MARK: In the sandbox
 
-    /// Called by the command's process before it is the command: begins a session, with the first
-    /// standard stream that is a terminal as its own.
+    /// Runs in the child before it becomes the command. Begins a session whose controlling terminal
+    /// is the first standard stream that is one.
     static func enter() {
         _ = setsid()
         for number in Int32(0)..<3 where isatty(number) == 1 {
-            // Where it is that of a session already, nothing changes.
+            // Fails without effect where the terminal belongs to another session.
             _ = ward_ioctl_pointer(number, UInt(TIOCSCTTY), nil)
             return
         }

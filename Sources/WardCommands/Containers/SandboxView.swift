@@ -3,33 +3,32 @@ import WardControl
 import WardKeys
 import WardSystem
 
-/// The part of the machine that a program in a sandbox is shown, in arguments of bubblewrap,
-/// bwrap(1). A thing that is not named here is not there: the view begins with nothing.
+/// The part of the machine that a sandboxed program sees, as arguments of bubblewrap, bwrap(1). The
+/// view starts empty: only places named here exist.
 struct SandboxView {
-    /// Absolute, as all paths here.
+    /// Absolute, like all paths here.
     let container: String
     let groups: [String]
     let mountPoint: String
-    /// As programs on the volume know it.
+    /// The path by which programs on the volume know it.
     let controlSocket: String
-    /// The socket that tells the state alone, which is shown in the control socket's place.
+    /// The socket that only tells the lock state; shown in place of the control socket.
     let stateSocket: String
-    /// The paths that the person asked for beside it, read-only, without symbolic links.
+    /// Additional paths that the user asked for, read-only, without symbolic links.
     let shown: [String]
     let sharesNetwork: Bool
-    /// The command's file, and the same without symbolic links, where it is found.
+    /// The command's path, and the same without symbolic links; nil where it was not found.
     let program: (path: String, file: String)?
-    /// This program: it starts the command in the sandbox.
+    /// This program, which starts the command in the sandbox.
     let starter: String
 
-    /// The system, read-only: as an ordinary user could read it on any machine of its kind.
+    /// System directories, shown read-only; every user can read them on any such machine.
     private static let system = [
         "/usr", "/opt", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
         "/var/cache/fontconfig", "/var/lib/ca-certificates",
     ]
-    /// The entries of `/etc` that programs read, and everybody may read. That directory holds
-    /// passwords and keys, which root may read even without a capability: so as root, too, there is
-    /// nothing else of it.
+    /// Entries of `/etc` that programs need and every user may read. The rest of `/etc` is not
+    /// shown: it holds passwords and keys, which root can read even without capabilities.
     private static let settings = [
         "alternatives", "bash.bashrc", "bash_completion", "bash_completion.d", "ca-certificates",
         "ca-certificates.conf", "crypto-policies", "debian_version", "fonts", "gai.conf",
@@ -41,17 +40,17 @@ struct SandboxView {
         "services", "shells", "skel", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
         "xdg", "zsh", "zshrc",
     ].map { "/etc/" + $0 }
-    /// Directories of `/etc` with a version in their names.
+    /// Prefixes of directories in `/etc` that have a version in their names.
     private static let versionedSettings = ["java", "python"]
-    /// A directory of the system, but with settings of the machine's own.
+    /// Lies in a system directory but holds this machine's settings.
     private static let localSettings = "/usr/local/etc"
 
     private var own: [String] { [container] + groups }
 
     // MARK: Places that hold secrets of volumes
 
-    /// Mount points, volumes' directories, keys and sockets, and process tables, by which the roots
-    /// of other processes can be reached. `isClaim`: somebody says that a volume is there.
+    /// Mount points, backing directories, keys and sockets. Also mounts of proc, which lead to the
+    /// roots of other processes. `isClaim`: only the mount's source says that a volume is there.
     private static func secrets(beside controlSocket: String) -> [(path: String, isClaim: Bool)] {
         var places = [
             StateDirectory.defaultRoot(), RuntimeDirectory.defaultPath(),
@@ -64,25 +63,25 @@ struct SandboxView {
         return places
     }
 
-    /// A place with secrets of volumes that lies in `directory`, or that `directory` lies in.
+    /// Places with secrets of volumes inside `directory` or around it.
     private static func secrets(around directory: String, _ controlSocket: String) -> [String] {
         secrets(beside: controlSocket).filter { place in
             guard
                 PathBytes.isInside(place.path, directory)
                     || PathBytes.isInside(directory, place.path)
             else { return false }
-            // A user who mounts something may call it by any name: that of a system directory hides
-            // nothing.
+            // A user who mounts something chooses its source name. The name of a system directory
+            // must not hide that directory.
             return !place.isClaim || access(place.path + "/ward.keybag", F_OK) == 0
         }.map(\.path)
     }
 
-    /// The place that keeps `directory` from being shown; nil where nothing does.
+    /// The place that forbids showing `directory`; nil where none does.
     static func secret(around directory: String, controlSocket: String) -> String? {
         secrets(around: directory, controlSocket).first
     }
 
-    /// The places that have to be covered in the system's directories.
+    /// Places inside system directories that must be covered.
     private var covered: [String] {
         var places = [mountPoint, SandboxView.localSettings]
         for directory in SandboxView.system where !SandboxView.isLink(directory) {
@@ -96,11 +95,12 @@ struct SandboxView {
         {
             seen.append(place)
         }
-        // The outer ones first: what is covered in another is made again in it.
+        // Outer places first: a cover inside another one is made again in it.
         return seen.sorted { $0.utf8.count < $1.utf8.count }
     }
 
-    /// Other file systems that are mounted in what is shown of the volume: they come along with it.
+    /// Other file systems mounted inside the shown directories of the volume, which would become
+    /// visible with them.
     private var mountedInside: [String] {
         MountTable.now.entries.map(\.mountPoint).filter { place in
             own.contains { PathBytes.isInside(place, $0) && !PathBytes.isSame(place, $0) }
@@ -109,12 +109,12 @@ struct SandboxView {
 
     // MARK: The arguments
 
-    /// `filter`: the descriptor of the seccomp filter. `forbidsNamespaces`: bubblewrap is able to.
+    /// `filter` is the descriptor of the seccomp filter. `forbidsNamespaces`: this bubblewrap can
+    /// do that.
     func arguments(filter: Int32, forbidsNamespaces: Bool) -> [String] {
         var words = [
-            // Namespaces of its own for everything. Without the network's, sockets without a path
-            // (unix(7), "abstract") and servers on this machine could be reached, which do things
-            // for their user.
+            // A namespace of each kind. In the host's network namespace the command could reach
+            // abstract sockets, unix(7), and local servers, which act for their user.
             "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
             "--unshare-cgroup-try", "--cap-drop", "ALL", "--seccomp", "\(filter)",
             "--die-with-parent", "--new-session",
@@ -136,9 +136,9 @@ struct SandboxView {
         words += [
             "--ro-bind", stateSocket, controlSocket,
         ]
-        // A write beside the container must fail, and not be lost with the sandbox.
+        // A write outside the container must fail instead of being lost with the sandbox.
         for place in covered + ["/"] { words += ["--remount-ro", place] }
-        // Settings of the kernel belong to root, whatever its capabilities.
+        // Root owns the kernel's settings and may write them even without capabilities.
         if geteuid() == 0 { words += ["--remount-ro", "/proc"] }
         let here = Path.current ?? "/"
         let isHidden = (covered + inside).contains { place in
@@ -148,7 +148,7 @@ struct SandboxView {
         return words + ["--chdir", isShown(here) && !isHidden ? here : container]
     }
 
-    /// Programs that lie elsewhere: where they are to be, and the file.
+    /// Programs that lie elsewhere: the path in the sandbox and the file.
     private var files: [(path: String, file: String)] {
         var files = [(path: starter, file: starter)]
         guard let program, !isFound(program.path, by: own),
@@ -160,14 +160,14 @@ struct SandboxView {
         return files
     }
 
-    /// Whether the way to `path` leads through one of these directories. A program could have made
-    /// a link there, which must not have a file shown that lies outside.
+    /// Whether the path leads through one of these directories. A program could have made a link
+    /// there that points to a file outside.
     private func isFound(_ path: String, by directories: [String]) -> Bool {
         func isInside(_ place: String) -> Bool {
             directories.contains { PathBytes.isInside(place, $0) }
         }
         var place = path
-        // As many links as the kernel follows, path_resolution(7).
+        // The kernel follows at most 40 links, path_resolution(7).
         for _ in 0..<40 {
             let parent = Path.parent(place)
             if isInside(place) || isInside((try? Path.real(parent)) ?? parent) { return true }
@@ -195,8 +195,8 @@ struct SandboxView {
         return status.st_mode & S_IFMT == S_IFLNK
     }
 
-    /// Shows what is there and everybody may read. A link stays one where it leads to what is
-    /// shown: programs read the name of the time zone from one.
+    /// Shows a place that exists and is readable for all. A link to a shown place stays a link:
+    /// programs read the time zone's name from it.
     private static func showing(_ path: String) -> [String] {
         guard let file = try? Path.real(path), let status = try? Syscall.stat(file),
             status.st_mode & 0o004 != 0

@@ -1,14 +1,14 @@
 import Glibc
 
-/// A filter of system calls, seccomp(2), that keeps a program from typing into its terminal:
-/// `TIOCSTI`, and what `TIOCLINUX` pastes on a console. A shell that reads from there afterwards
-/// would run it, outside of the sandbox. All other calls are let through.
+/// A seccomp(2) filter that forbids a program to type into its terminal: `TIOCSTI`, and pasting
+/// with `TIOCLINUX` on a console. A shell that reads the terminal later would run the typed text
+/// outside the sandbox. All other calls are allowed.
 enum TerminalInputFilter {
-    /// asm-generic/ioctls.h, as on x86 and ARM.
+    /// asm-generic/ioctls.h; the same on x86 and ARM.
     private static let requests: [UInt32] = [0x5412 /* TIOCSTI */, 0x541C /* TIOCLINUX */]
 
-    /// linux/audit.h, and the numbers of ioctl(2): a kernel serves the programs of several
-    /// architectures.
+    /// The architectures of linux/audit.h with their numbers for ioctl(2). One kernel may run
+    /// programs of several architectures.
     private static let architectures: [(architecture: UInt32, calls: [UInt32])] = [
         (0xC000_003E /* x86_64 */, [16, 0x4000_0000 + 514 /* x32 */]),
         (0x4000_0003 /* i386 */, [54]),
@@ -16,8 +16,8 @@ enum TerminalInputFilter {
         (0x4000_0028 /* arm */, [54]),
     ]
 
-    /// linux/filter.h: code 2, jump if true 1, jump if false 1, value 4, in the machine's order.
-    /// Jumps are over instructions.
+    /// `struct sock_filter` of linux/filter.h: code (2 bytes), jump if true (1), jump if false (1),
+    /// value (4), in native byte order. Jumps count instructions.
     private struct Instruction {
         var code: UInt16
         var ifTrue: UInt8 = 0
@@ -30,8 +30,8 @@ enum TerminalInputFilter {
         }
     }
 
-    /// `struct seccomp_data`, linux/seccomp.h: low half of the second argument, on a little-endian
-    /// machine.
+    /// Offsets in `struct seccomp_data`, linux/seccomp.h. `request` is the low half of the second
+    /// argument on a little-endian machine.
     private enum Field: UInt32 {
         case call = 0
         case architecture = 4
@@ -42,7 +42,7 @@ enum TerminalInputFilter {
         Instruction(code: 0x20 /* BPF_LD | BPF_W | BPF_ABS */, value: field.rawValue)
     }
 
-    /// Over `count` instructions where the loaded value is another one.
+    /// Skips `count` instructions where the loaded value differs from `value`.
     private static func unless(_ value: UInt32, over count: Int) -> Instruction {
         Instruction(
             code: 0x15 /* BPF_JMP | BPF_JEQ | BPF_K */, ifFalse: UInt8(count), value: value)
@@ -55,7 +55,7 @@ enum TerminalInputFilter {
     private static let allow = answer(0x7FFF_0000 /* SECCOMP_RET_ALLOW */)
     private static let refuse = answer(0x0005_0000 | UInt32(EPERM) /* SECCOMP_RET_ERRNO */)
 
-    /// What bwrap(1) takes by `--seccomp`.
+    /// The filter for bwrap(1) `--seccomp`.
     static var program: [UInt8] {
         var whole: [Instruction] = []
         for (architecture, calls) in architectures {

@@ -1,14 +1,13 @@
 import Glibc
 import WardSystem
 
-/// What the demo shows, chapter by chapter. Paths are short because the working directory is the
-/// demo's own.
+/// The chapters of the demo. Paths are short: the working directory is the demo's own.
 struct DemoChapters {
     let world: DemoWorld
     private let hasGit: Bool
     private let hasSQLite: Bool
     private let photographs: [[UInt8]]
-    /// A class A and a class B file that stay open through everything.
+    /// A class A file and a class B file that stay open through all chapters.
     private var openDiary: OwnedDescriptorBox?
     private var openLetter: OwnedDescriptorBox?
 
@@ -333,7 +332,7 @@ struct DemoChapters {
     }
 }
 
-/// A descriptor that a copyable value can hold.
+/// Lets a copyable value hold a descriptor.
 final class OwnedDescriptorBox {
     private let descriptor: OwnedDescriptor
     var rawValue: Int32 { descriptor.rawValue }

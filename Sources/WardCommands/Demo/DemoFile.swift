@@ -1,9 +1,9 @@
 import Glibc
 import WardSystem
 
-/// Reading and writing as any program does it, with the error instead of a story about it.
+/// Reads and writes files as an ordinary program does; returns plain errors.
 enum DemoFile {
-    /// Planted in every file: what a search of the disk looks for.
+    /// A text in every file, which the search of the backing directory looks for.
     static let marker = "MEET-ME-AT-THE-LIGHTHOUSE"
 
     static func write(_ text: String, to path: String) throws(Errno) {
@@ -21,7 +21,7 @@ enum DemoFile {
         try file.close()
     }
 
-    /// What opening and reading the file answers: its text, or the error.
+    /// Opens and reads the file: returns its text or the error.
     static func read(_ path: String) -> Result<String, Errno> {
         do throws(Errno) {
             return .success(try FileReading.text(of: path, limit: 1 << 24))
@@ -41,7 +41,7 @@ enum DemoFile {
         }
     }
 
-    /// Something of the size and the randomness of a photograph, with the marker in every 4 KiB.
+    /// Random bytes of a photograph's size, with the marker in every 4 KiB.
     static func photograph(seed: UInt64, megabytes: Int) -> [UInt8] {
         let count = megabytes << 20
         let marker = Array(DemoFile.marker.utf8)

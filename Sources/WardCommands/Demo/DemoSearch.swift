@@ -1,7 +1,7 @@
 import Glibc
 import WardSystem
 
-/// Searches a directory for words, as somebody with the disk would: in contents, names and link
+/// Searches a directory for words, as an attacker with the disk would: in contents, names and link
 /// targets.
 struct DemoSearch {
     private(set) var files = 0
@@ -52,7 +52,7 @@ struct DemoSearch {
         content.withUnsafeBytes { content in
             words.withUnsafeBytes { words in
                 var position = 0
-                // memchr(3) finds candidates: fast enough for a debug build as well.
+                // memchr(3) finds candidates; this is fast enough in a debug build too.
                 while position + words.count <= content.count,
                     let found = memchr(
                         content.baseAddress! + position, Int32(words[0]),

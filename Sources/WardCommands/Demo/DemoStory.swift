@@ -1,10 +1,10 @@
 import Glibc
 import WardSystem
 
-/// The demo's plot: chapters in order, cleaned up after whatever happens.
+/// Runs the chapters in order and always cleans up.
 enum DemoStory {
-    /// Held back while the demo runs, so that Ctrl-C, or a reader who goes away (`ward demo |
-    /// head`), ends it between two steps and after the clean-up.
+    /// Blocked during the demo, so that it ends between two steps and after the clean-up. Covers
+    /// Ctrl-C and a reader that closes the pipe (`ward demo | head`).
     static let signals = [SIGINT, SIGTERM, SIGHUP, SIGPIPE]
 
     static func tell(_ narrator: Narrator) throws {
@@ -13,7 +13,7 @@ enum DemoStory {
         for signal in signals { sigaddset(&held, signal) }
         var before = sigset_t()
         pthread_sigmask(SIG_BLOCK, &held, &before)
-        // Last: a signal that came meanwhile then ends the process as it would have.
+        // Unblocked last: a signal that is pending then ends the process normally.
         defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
 
         let world = try DemoWorld(narrator)
@@ -36,7 +36,8 @@ enum DemoStory {
                 hint: "ward demo; if it stays, report it with its output and ward version",
                 status: .software)
         case .interrupted:
-            // Said here: the signal itself ends the process on the way out.
+            // A separate note, because the pending signal ends the process before the error is
+            // shown.
             Console().note("the demo was interrupted; everything it made was removed")
             throw CommandFailure(
                 "the demo stopped at the step", "\"\(step)\"", why: "it was interrupted",

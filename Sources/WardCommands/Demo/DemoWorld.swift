@@ -3,19 +3,18 @@ import Glibc
 import WardControl
 import WardSystem
 
-/// The demo's own corner of the machine: a temporary directory with the volume, the mount point,
-/// ward's state and its sockets. Every ward command runs as a child process with that corner as its
-/// environment.
+/// A temporary directory with the demo's volume, mount point, state and sockets. Every ward command
+/// runs as a child process with an environment that points there.
 final class DemoWorld {
     struct Outcome {
         var code: Int32
-        /// stdout and stderr as they came.
+        /// stdout and stderr together, in order.
         var output: String
     }
 
     let narrator: Narrator
     let root: String
-    /// What the demo is doing, for the error that names the step.
+    /// The current step, for error messages.
     private(set) var step = "prepare a directory"
     private let environment: [String: String?]
 
@@ -42,7 +41,7 @@ final class DemoWorld {
 
     // MARK: Steps
 
-    /// Names what comes next, and stops here if the demo was interrupted.
+    /// Begins a step. Throws where the demo was interrupted.
     func begin(_ step: String) throws(DemoStop) {
         self.step = step
         try stopIfInterrupted()
@@ -57,7 +56,7 @@ final class DemoWorld {
         narrator.good(text)
     }
 
-    /// Runs a command, shows it and what it says; its exit code must be `expecting` (nil: any but
+    /// Runs a command and shows it with its output. Its exit code must be `expecting` (nil: any but
     /// 0).
     @discardableResult
     func run(
@@ -78,7 +77,7 @@ final class DemoWorld {
         return outcome
     }
 
-    /// Runs a command silently; "ward" is this very program.
+    /// Runs a command silently; "ward" means this program.
     func capture(_ words: [String]) throws(DemoStop) -> Outcome {
         do throws(Errno) {
             let pipe = try Syscall.pipe()
@@ -110,7 +109,7 @@ final class DemoWorld {
         }
     }
 
-    /// Unmounts, ends the daemon and removes everything; says what could not be removed.
+    /// Unmounts, ends the daemon and removes all files. Reports files that could not be removed.
     func cleanUp() {
         let runtime = RuntimeDirectory(path: root + "/run/ward")
         let daemons = runtime.mounted().map { Int32(truncatingIfNeeded: $0.pid) }
@@ -137,9 +136,9 @@ final class DemoWorld {
     }
 }
 
-/// Why the demo ends early.
+/// The reason for an early end of the demo.
 enum DemoStop: Error {
-    /// A step that did not behave: which, and what it did instead.
+    /// A step that failed: its name and the problem.
     case step(String, String)
     case interrupted
 }

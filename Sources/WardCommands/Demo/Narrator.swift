@@ -1,6 +1,6 @@
 import WardSystem
 
-/// How the demo speaks: chapters, sentences, commands with their output, and checks.
+/// Prints the demo's chapters, sentences, commands, output and checks.
 struct Narrator: Sendable {
     let isQuiet: Bool
     private let style = Style(descriptor: 1)
@@ -28,9 +28,9 @@ struct Narrator: Sendable {
 
     func good(_ text: String) { say(style.green("   ✓ ") + text) }
 
-    /// A check that did not hold is shown even when quiet: on stdout, where the story is.
+    /// Prints a failed check on stdout, even when quiet.
     func bad(_ text: String) { write(style.red("   ✗ ") + text + "\n") }
 
-    /// Where the reader went away a signal is pending, which ends the demo after its clean-up.
+    /// Where the reader closed the pipe, a pending signal ends the demo after its clean-up.
     func write(_ text: String) { Console.write(text, to: 1, mayLose: true) }
 }

@@ -10,11 +10,12 @@ import WardSystem
 /// {"path":"diary","class":"A"}
 /// {"path":"diary/monday","class":"A"}
 /// ```
-/// Paths go from the directory `files` beside the list, whose own is the empty one. One that is not
-/// UTF-8 is in `pathBase64` instead (base64url without padding, RFC 4648 §5). `from` is the
-/// directory of the volume that was exported. `complete` is false until everything of it was; while
-/// there is no line but the first, the export is under way or was interrupted. Files and
-/// directories that are not in it get the class of where they are put.
+/// Paths are relative to the directory `files` beside the list; its own path is empty. A path that
+/// is not UTF-8 is in `pathBase64` instead (base64url without padding, RFC 4648 §5).
+///
+/// The field `from` is the exported directory of the volume; `complete` is false until the export
+/// is complete. A list with only the first line belongs to an export that runs or was interrupted.
+/// Files and directories that are not listed get the class of their new place.
 struct ClassList {
     static let fileName = "ward-export.jsonl"
     static let formatName = "ward export"
@@ -26,7 +27,8 @@ struct ClassList {
         var from: String
         var isComplete: Bool
 
-        /// The line, as long for a complete export as for one that is not.
+        /// The line has the same length for complete and incomplete exports, so that it can be
+        /// overwritten.
         var line: [UInt8] {
             let json = JSONValue.object([
                 ("format", .string(formatName)), ("version", .int(Int64(version))),
@@ -50,12 +52,13 @@ struct ClassList {
         return .object([name, ("class", .string(protectionClass.letter))])
     }
 
-    /// What is wrong with a list, in a few words.
+    /// A short description of an error in a list.
     struct Mistake: Error {
         var reason: String
     }
 
-    /// The head alone; nil where the file is not a list.
+    /// Reads the first line; nil where the file is missing or no list. Throws `Errno` and
+    /// `Mistake`.
     static func head(_ path: String) throws -> Head? {
         let number: Int32
         do throws(Errno) {
@@ -83,7 +86,7 @@ struct ClassList {
         return Head(volume: volume, from: from, isComplete: isComplete)
     }
 
-    /// All of it. Throws `Errno` and `Mistake`.
+    /// Reads the whole list. Throws `Errno` and `Mistake`.
     init(reading path: String) throws {
         let file = try OwnedDescriptor(opening: path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
         var pending: [UInt8] = []

@@ -3,8 +3,8 @@ import WardControl
 import WardFormat
 import WardSystem
 
-/// The directory that a volume is exported to: `files`, the list of classes beside it, and until
-/// everything is there `unfinished`, where files are made before they get their name.
+/// The directory that receives an export: `files`, and the list of classes beside it. Until the
+/// export is complete, files are made in `unfinished` before they get their names.
 final class ExportTarget: TreeTarget {
     static let filesName = "files"
     static let stagingName = "unfinished"
@@ -20,8 +20,8 @@ final class ExportTarget: TreeTarget {
     private var list: ByteOutput
     private(set) var failure: Errno?
 
-    /// Makes the directories, or takes up those of an export that was interrupted. `head`: of an
-    /// export that is not complete.
+    /// Makes the directories, or takes over those of an interrupted export. `head` is that of an
+    /// incomplete export.
     init(_ path: String, _ head: ClassList.Head, _ console: Console) throws(Errno) {
         self.path = path
         self.head = head
@@ -36,7 +36,7 @@ final class ExportTarget: TreeTarget {
         let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW
         files = try OwnedDescriptor(opening: path + "/" + ExportTarget.filesName, flags)
         staging = try OwnedDescriptor(opening: path + "/" + ExportTarget.stagingName, flags)
-        // From here on a later run knows what this is.
+        // From now on a later run recognises the export.
         if (try? ClassList.head(path + "/" + ClassList.fileName)) == nil {
             try ExportTarget.writeHead(head, staging.rawValue, path)
         }
@@ -60,7 +60,7 @@ final class ExportTarget: TreeTarget {
         try Syscall.renameat(staging, "head", AT_FDCWD, path + "/" + ClassList.fileName)
     }
 
-    /// The list gets its name, once what it lists is durable.
+    /// Names the list after all exported files are durable.
     func finish(isComplete: Bool) throws(Errno) {
         try list.flush()
         if let failure { throw failure }
@@ -88,7 +88,7 @@ final class ExportTarget: TreeTarget {
         }
     }
 
-    /// `place`: a path that leads to the item.
+    /// Adds the class of an item to the list. `place` is any path that leads to the item.
     private func note(_ place: String, _ path: [UInt8]) {
         guard
             let text = try? ExtendedAttribute.text(of: ExtendedAttribute.wardClass, path: place),
@@ -99,7 +99,7 @@ final class ExportTarget: TreeTarget {
 
     // MARK: TreeTarget
 
-    /// What is in `files` came from this export, or an interrupted one of the same volume.
+    /// Existing entries of `files` come from this export or an interrupted one of the same volume.
     func occupied(isSame: Bool) -> TreeCopy.Conflict { isSame ? .skip : .replace }
 
     func makeFile(
@@ -123,7 +123,7 @@ final class ExportTarget: TreeTarget {
     func discard() { try? Syscall.unlinkat(staging.rawValue, ExportTarget.newName) }
 
     func keeps(_ name: [UInt8], in source: Int32, _ path: [UInt8]) {
-        // Names that are not UTF-8 go by a descriptor.
+        // A descriptor, because names need not be UTF-8.
         let node = try? NodeName(bytes: name).withCString { name throws(Errno) in
             try Syscall.openat(source, name, OpenFlag.path | O_NOFOLLOW)
         }
@@ -136,7 +136,7 @@ final class ExportTarget: TreeTarget {
         _ directory: Int32, _ path: [UInt8], from source: Int32, isNew: Bool
     ) throws(Errno) -> Bool {
         note("/proc/self/fd/\(source)", path)
-        // One that an earlier run has finished may be closed to its owner.
+        // An earlier run may have finished this directory and taken its owner's permissions away.
         if !isNew { try Syscall.fchmod(directory, 0o700) }
         return true
     }

@@ -3,22 +3,22 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// The directory of a volume that files are imported to. A file is made without a name, gets its
-/// class before its first byte, and its name when it is complete. Nothing that is there is
+/// The directory of a volume that receives imported files. A file starts without a name, gets its
+/// class before its first byte, and its name when it is complete. Existing files are never
 /// overwritten.
 final class ImportTarget: TreeTarget {
-    /// On a directory that an import has made and not finished: a later run knows it as its own.
+    /// Marks a directory that an import made and has not finished, for later runs.
     static let marker = "user.ward.importing"
     private static let newName = "new"
-    /// A directory answers it where it is marked as synchronised or lies in one that is.
+    /// An attribute of directories that are marked as synchronised or lie in a marked one.
     private static let synchronised = "user.ward.synced"
 
     let root: OwnedDescriptor
     private let list: ClassList?
     private let console: Console
     private let shownRoot: String
-    /// Kernels before 6.2 have no unnamed files on FUSE: a hidden directory of the class does the
-    /// same.
+    /// FUSE has no unnamed files before Linux 6.2. Then files are made in a hidden directory of
+    /// their class.
     private var isStaged: Bool
     private var staging: (descriptor: Int32, name: String)?
     private var isPending = false
@@ -146,7 +146,8 @@ final class ImportTarget: TreeTarget {
             try ExtendedAttribute.set(
                 ExtendedAttribute.wardClass, Array(wanted.letter.utf8), descriptor: directory)
         } catch {
-            // In a synchronised directory none is above C; what is in it is told file by file.
+            // A synchronised directory can't have a class above C. The error is reported for each
+            // file in it.
             guard error == .invalidArgument, !wanted.isForSynchronised,
                 ward_getxattr(
                     "/proc/self/fd/\(directory)", ImportTarget.synchronised, nil, 0) >= 0
@@ -155,8 +156,8 @@ final class ImportTarget: TreeTarget {
         }
     }
 
-    /// A directory that was there keeps its class: files that are made in it later may get another
-    /// than they would have.
+    /// Notes that an existing directory keeps its class, which may differ from the listed one for
+    /// new files.
     private func noteClass(_ directory: Int32, _ path: [UInt8]) {
         guard let wanted = list?[path],
             let value = try? ExtendedAttribute.value(

@@ -1,7 +1,7 @@
 import WardControl
 
 extension TreeCopy {
-    /// For people, in one line.
+    /// A one-line summary for users.
     var text: String {
         var text =
             Text.count(files, "file") + " (" + Text.size(bytes: bytes) + ") in "

@@ -2,40 +2,40 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Where a tree is copied to: what becomes of a name that is taken, how files come to be, what is
-/// kept beside them.
+/// The destination of a copied tree. It handles taken names, makes files, and keeps further data
+/// beside them.
 protocol TreeTarget: AnyObject {
-    /// What to do where the name is taken. `isSame`: by a file of the same kind, size and time.
+    /// Decides about a name that is taken. `isSame`: by a file of the same kind, size and time.
     func occupied(isSame: Bool) -> TreeCopy.Conflict
-    /// A file without a name yet.
+    /// Makes a file that has no name yet.
     func makeFile(
         in directory: Int32, _ path: [UInt8], from source: Int32
     ) throws(Errno) -> OwnedDescriptor
-    /// Gives a file, complete but for its name, its name.
+    /// Gives a complete file its name.
     func publish(
         _ file: borrowing OwnedDescriptor, as name: [UInt8], in directory: Int32, replacing: Bool
     ) throws(Errno)
-    /// Forgets a file that was made and not published.
+    /// Removes a file that was made and not published.
     func discard()
-    /// A directory that was just made, or was there (`isNew` false). False where its own attributes
-    /// stay as they are.
+    /// Called for each directory: new, or existing (`isNew` false). Returns false where the
+    /// directory keeps its own attributes.
     func enter(
         _ directory: Int32, _ path: [UInt8], from source: Int32, isNew: Bool
     ) throws(Errno) -> Bool
-    /// Everything in a directory that takes attributes is there, and so are its attributes but for
-    /// mode and times.
+    /// Called when a directory is complete, with all attributes but mode and times. A directory
+    /// that keeps its own attributes gets no call.
     func leave(_ directory: Int32) throws(Errno)
-    /// A file of the source has its copy, or had one. `name` in the directory `source`.
+    /// Called when a file of the source has its copy. `name` is in the directory `source`.
     func keeps(_ name: [UInt8], in source: Int32, _ path: [UInt8])
-    /// Names in the target of which the source knows nothing.
+    /// Called for a name in the target that the source does not have.
     func surplus(_ path: [UInt8])
-    /// What an error of a path means here, where that is more than its number says.
+    /// Explains an error of a path where the error number alone does not.
     func meaning(of error: Errno, at path: [UInt8]) -> (why: String, hint: String)?
 }
 
-/// Copies a tree name by name, with modes, times, owners (as root), extended attributes, hard
-/// links, symbolic links, special files and holes. A name appears when all of it is there. Goes on
-/// after a failure, reports each, and can be run again.
+/// Copies a tree with modes, times, owners (as root), extended attributes, links, special files and
+/// holes. A name appears when its file is complete. A failure is reported and the copy goes on. A
+/// later run continues.
 final class TreeCopy {
     enum Conflict { case skip, replace, refuse }
 
@@ -53,34 +53,34 @@ final class TreeCopy {
     }
 
     private let what: String
-    /// How the source is called in messages.
+    /// The source's name in messages.
     private let shownRoot: String
     private let target: any TreeTarget
     private let targetRoot: Int32
     private let console: Console
     private let lockedHint: String?
-    /// The target, as it is called in messages.
+    /// The target's name in messages.
     private let shownTarget: String
-    /// There is no room for more.
+    /// The target has no space left.
     private var isFull = false
     private var progress: ProgressLine
-    /// Of files with several names, the first that was copied, and what it is there.
+    /// The first copied name of each file that has several, with its inode in the target.
     private var links: [Inode: Copied] = [:]
     private var device: dev_t = 0
     private var lostAttributes: Set<String> = []
 
     private(set) var files = 0
     private(set) var directories = 0
-    /// There already, from an earlier run.
+    /// Files that were there from an earlier run.
     private(set) var present = 0
     private(set) var bytes = 0
     var failed: Int { reports.count + alsoLost }
     private var reports: FailureReports
-    /// Attributes of a kind that was told already.
+    /// Lost attributes of a kind that was already reported.
     private var alsoLost = 0
 
-    /// `what`: how a failure begins. `lockedHint`: what to do about files that can't be read
-    /// because of the lock state; nil where the source has none.
+    /// `what` begins each error message. `lockedHint`: advice for files that the lock state makes
+    /// unreadable; nil where the source has no lock state.
     init(
         what: String, shownRoot: String, target: any TreeTarget, targetRoot: Int32,
         shownTarget: String, lockedHint: String?, _ console: Console
@@ -96,8 +96,8 @@ final class TreeCopy {
         reports = FailureReports(console)
     }
 
-    /// The roots are there already; their attributes are copied where the target wants it. `isNew`:
-    /// the target's was made for this.
+    /// Copies the content of the root; its attributes too where the target wants them. `isNew`: the
+    /// target's root was made for this copy.
     func run(from source: Int32, isNew: Bool = false) throws(Errno) {
         InterruptionNote.arm("\nward: note: interrupted: run it again to go on where it was\n")
         device = try Syscall.fstat(source).st_dev
@@ -115,7 +115,7 @@ final class TreeCopy {
             let takesAttributes = try target.enter(copy, path, from: source, isNew: isNew)
             let names = try DirectoryReading.names(in: source)
             for name in names where !isFull { visit(name, source, copy, path) }
-            // It is not complete: a later run goes on with it.
+            // The directory is incomplete: a later run goes on.
             if isFull { return }
             let known = Set(names)
             for name in try DirectoryReading.names(in: copy) where !known.contains(name) {
@@ -147,7 +147,7 @@ final class TreeCopy {
                 let hasCopy = try link(name, copy, path, status) { () throws(Errno) in
                     try self.copyFile(name, source, copy, path, status)
                 }
-                // Also where an attribute was lost: its class is not.
+                // Also where an attribute was lost: the class was kept.
                 if hasCopy { target.keeps(name, in: source, path) }
             case S_IFLNK: try copyLink(name, source, copy, path, status)
             default:
@@ -156,7 +156,7 @@ final class TreeCopy {
                 }
             }
         } catch {
-            // Gone meanwhile: then it is no part of what there is to copy.
+            // A file that was removed meanwhile is not copied.
             if error == .noSuchFileOrDirectory, (try? self.status(name, source)) == nil { return }
             report(path, error)
         }
@@ -184,7 +184,8 @@ final class TreeCopy {
         copyDirectory(inner.rawValue, made.rawValue, path, isNew: isNew)
     }
 
-    /// One that an earlier run has finished may be closed even to its owner.
+    /// Opens a directory in the target. An earlier run may have finished it and taken its owner's
+    /// permissions away.
     private func openMade(
         _ name: [UInt8], _ directory: Int32
     ) throws(Errno) -> OwnedDescriptor {
@@ -203,8 +204,8 @@ final class TreeCopy {
 
     // MARK: Files
 
-    /// Another name of what was copied already; else `body`, which says as this does whether the
-    /// name is that of the copy.
+    /// Links the name to an earlier copy of the same file; without one calls `body`. Both return
+    /// whether the name now belongs to the copy.
     private func link(
         _ name: [UInt8], _ copy: Int32, _ path: [UInt8], _ status: FileStatus,
         _ body: () throws(Errno) -> Bool
@@ -236,15 +237,15 @@ final class TreeCopy {
             files += 1
             return true
         } catch {
-            // No hard links there, or too many: a copy then.
+            // The target has no hard links or too many for this file: make a copy.
             guard error == .notPermitted || error == .notSupported || error == .tooManyLinks
             else { throw error }
             return try body()
         }
     }
 
-    /// What was copied, by its path; nil where that leads elsewhere now: directories that are done
-    /// may be somebody else's.
+    /// Opens the earlier copy by its path; nil where the path leads elsewhere now. Another user may
+    /// own directories that are finished.
     private func openCopied(_ copied: Copied) -> OwnedDescriptor? {
         var directory: OwnedDescriptor?
         var rest = copied.path[...]
@@ -351,13 +352,14 @@ final class TreeCopy {
         return true
     }
 
-    /// Owner, mode and times of what can't be opened; nothing without them is left behind.
+    /// Sets owner, mode and times of a file that can't be opened. Removes the file where that
+    /// fails.
     private func finishByName(
         _ name: [UInt8], _ copy: Int32, _ status: FileStatus
     ) throws(Errno) {
         do throws(Errno) {
-            // By one descriptor: the name may be another file's by now, where somebody else may
-            // write to the directory.
+            // One descriptor for all calls: in a directory that another user may write, the name
+            // may belong to another file by now.
             let node = try open(name, copy, OpenFlag.path)
             let made = try Syscall.fstat(node.rawValue)
             guard made.st_mode & S_IFMT == status.st_mode & S_IFMT, made.st_nlink <= 1 else {
@@ -379,21 +381,21 @@ final class TreeCopy {
         }
     }
 
-    /// Of what was opened as a path, and is no symbolic link.
+    /// `node` was opened with `O_PATH` and is no symbolic link.
     private func setMode(of node: borrowing OwnedDescriptor, _ mode: mode_t) throws(Errno) {
         try Syscall.fchmodat(AT_FDCWD, "/proc/self/fd/\(node.rawValue)", mode)
     }
 
     // MARK: Attributes
 
-    /// The mode, which may close it to its owner, after everything that needs to write it; times
-    /// last.
+    /// Sets the mode after all writes, because it may deny them to the owner; the times come last.
     private func finish(_ copy: Int32, _ status: FileStatus) throws(Errno) {
         try Syscall.fchmod(copy, status.st_mode & 0o7777)
         try Syscall.futimens(copy, access: status.st_atim, modification: status.st_mtim)
     }
 
-    /// Owner (chown(2) drops set-user-ID bits and capabilities), then extended attributes.
+    /// Copies the owner, then extended attributes: chown(2) drops set-user-ID bits and
+    /// capabilities.
     private func copyAttributes(
         _ source: Int32, _ copy: Int32, _ status: FileStatus, _ path: [UInt8]
     ) throws(Errno) {
@@ -415,8 +417,8 @@ final class TreeCopy {
         }
     }
 
-    /// What a ward volume answers itself. The class is not copied as an attribute: it is set before
-    /// the first byte.
+    /// Attributes that a ward volume computes. The class is not copied as an attribute: it is set
+    /// before the first byte.
     static func isVirtual(_ name: String) -> Bool {
         [
             "user.ward.class", "user.ward.synced", "user.ward.volume", "user.ward.socket",
@@ -424,10 +426,10 @@ final class TreeCopy {
         ].contains(name)
     }
 
-    /// Said once of each kind: where a place takes no attributes, every file is the same.
+    /// Reports each kind once: in a place without attributes, every file fails alike.
     private func noteLost(_ name: String, _ path: [UInt8], _ error: Errno) {
         let kind = String(name.prefix { $0 != "." })
-        // Those of the system are for root to set.
+        // Only root may set attributes outside `user`.
         if error == .notPermitted, geteuid() != 0, kind != "user" { return }
         guard lostAttributes.insert("\(kind) \(error.rawValue)").inserted else {
             alsoLost += 1
@@ -441,7 +443,7 @@ final class TreeCopy {
 
     // MARK: Small things
 
-    /// False where it stays; a refusal is reported.
+    /// Returns false where the existing file stays; reports a refusal.
     private func mayReplace(_ path: [UInt8], isSame: Bool) throws(Errno) -> Bool {
         switch target.occupied(isSame: isSame) {
         case .skip:
@@ -524,7 +526,7 @@ final class TreeCopy {
 }
 
 extension [UInt8] {
-    /// A path of one more component.
+    /// The path with one more component.
     func appending(component: [UInt8]) -> [UInt8] {
         isEmpty ? component : self + [UInt8(ascii: "/")] + component
     }

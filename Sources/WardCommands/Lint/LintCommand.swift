@@ -69,7 +69,7 @@ enum LintText {
 }
 
 extension LintFinding {
-    /// As compilers write it, for editors to jump to.
+    /// The format of compiler messages, so that editors can jump to the place.
     func line(path: String, _ style: Style) -> String {
         "\(Text.printable(path)):\(line):\(column): \(style.yellow("warning:")) "
             + "\(Text.printable(message)); \(hint) [\(rule.rawValue)]"

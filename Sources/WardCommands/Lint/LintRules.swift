@@ -1,16 +1,15 @@
-/// What `ward lint` looks for. Which imports make calls ambiguous was tried with Swift 6.3 on
-/// Linux.
+/// The names that `ward lint` looks for. The ambiguous imports were tried with Swift 6.3 on Linux.
 enum LintRules {
     /// The library that gives file protection its meaning on Linux.
     static let library = "DataProtection"
-    /// The same with XCTest's declarations.
+    /// The same library with XCTest's declarations.
     static let libraryForXCTest = "DataProtectionXCTest"
 
-    /// Where they are imported as a whole beside `DataProtection`, the compiler can't choose
-    /// between two declarations.
+    /// Modules whose declarations conflict with those of `DataProtection` where both are imported
+    /// as a whole.
     static let ambiguous: Set<String> = ["Foundation", "FoundationEssentials", "XCTest"]
 
-    /// Names with which Foundation on Linux accepts a protection class, and forgets it.
+    /// Names with which Foundation on Linux accepts a protection class and ignores it.
     static let protection: Set<String> = [
         "completeFileProtection", "completeFileProtectionUnlessOpen",
         "completeFileProtectionUntilFirstUserAuthentication",
@@ -20,11 +19,12 @@ enum LintRules {
         "isExcludedFromBackup", "isExcludedFromBackupKey", "NSPersistentStoreFileProtectionKey",
     ]
     static let protectionPrefixes = ["NSFileProtection", "NSURLFileProtection"]
-    /// Flags of Apple's SQLite, which `DataProtectionSQLite` has: without it they don't compile on
-    /// Linux.
+    /// Flags of Apple's SQLite, which `DataProtectionSQLite` declares. Without that module they
+    /// don't compile on Linux.
     static let databasePrefix = "SQLITE_OPEN_FILEPROTECTION_"
 
-    /// Calls that make or change files. The second set only with such a first label.
+    /// Calls that make or change files. Those of the second set count only with one of these first
+    /// labels.
     static let writing: Set<String> = [
         "createFile", "createDirectory", "setAttributes", "copyItem", "moveItem", "replaceItem",
         "replaceItemAt", "setResourceValue", "setResourceValues",
@@ -33,7 +33,7 @@ enum LintRules {
         "write": ["to", "toFile"]
     ]
 
-    /// In extensions of these they are called without a dot, too.
+    /// In extensions of these types the calls need no dot.
     static let writers: Set<String> = [
         "FileManager", "Data", "NSData", "String", "Substring", "StringProtocol", "URL", "NSURL",
     ]
@@ -48,25 +48,24 @@ enum LintRules {
     ]
 }
 
-/// Something that would surprise whoever relies on protection.
+/// A place in the source where protection does not do what its author expects.
 struct LintFinding: Equatable {
     enum Rule: String, CaseIterable {
-        /// Asks for protection and does not import the library: nothing is protected.
+        /// The file asks for protection without the library: nothing is protected.
         case unprotected
-        /// Writes files in a package that adopted the library, without it: no class, no error that
-        /// tells of a lock.
+        /// The file writes without the library in a package that uses it elsewhere. The written
+        /// files get no class, and no error tells of a lock.
         case plainWrite
-        /// Imports the library and, as a whole, a module that has the same calls.
+        /// The file imports the library and also, as a whole, a module with the same calls.
         case ambiguousImport
-        /// Asks for protection in a branch of `#if` that Linux does not compile, and in no other of
-        /// it.
+        /// The file asks for protection only in branches of `#if` that Linux does not compile.
         case notCompiled
     }
 
     var rule: Rule
-    /// The name that was found: a member, or a module.
+    /// The name that was found: a member or a module.
     var name: String
-    /// From 1.
+    /// Counted from 1, like `column`.
     var line: Int
     var column: Int
 
@@ -83,7 +82,7 @@ struct LintFinding: Equatable {
         }
     }
 
-    /// The file imports XCTest and not Foundation, as test files do.
+    /// The file imports XCTest but not Foundation, as test files do.
     var isInTests = false
 
     var hint: String {

@@ -1,17 +1,17 @@
-/// What `ward lint` sees in one Swift file.
+/// The parts of one Swift file that `ward lint` judges.
 struct LintedFile {
     private struct Import {
         var module: String
-        /// `import struct Foundation.Data` brings only that.
+        /// `import struct Foundation.Data` imports only that declaration.
         var isScoped: Bool
         var line: Int
         var column: Int
     }
 
-    /// Whether the place is in an extension of a type that has the calls.
+    /// Tracks whether the scanner is inside an extension of a type that has the calls.
     private struct Extensions {
         private var depth = 0
-        /// Depths of the bodies that are open.
+        /// Brace depths of the open extension bodies.
         private var bodies: [Int] = []
         private var isAnnounced = false
 
@@ -35,7 +35,7 @@ struct LintedFile {
     private let imports: [Import]
     private let protections: [SwiftToken]
     private let writes: [SwiftToken]
-    /// Protection that a build for Linux does not see.
+    /// Protection in branches that a build for Linux does not compile.
     private let hidden: [SwiftToken]
 
     init(source: [UInt8]) {
@@ -71,7 +71,7 @@ struct LintedFile {
                 } else if text(place + 1) == "(",
                     text(place - 1) == "." || extensions.isInside && text(place - 1) != "func"
                 {
-                    // An "inout" argument is the stream of a TextOutputStreamable.
+                    // An "inout" argument is the stream of a TextOutputStreamable, and no file.
                     let isLabelled =
                         LintRules.writingWithLabel[token.text]?.contains(text(place + 2)) == true
                         && text(place + 4) != "&"
@@ -95,7 +95,7 @@ struct LintedFile {
             || LintRules.protectionPrefixes.contains { word.hasPrefix($0) }
     }
 
-    /// The file imports the library.
+    /// Whether the file imports the library.
     var isAdopting: Bool {
         imports.contains {
             $0.module == LintRules.library || $0.module == LintRules.libraryForXCTest
@@ -106,7 +106,8 @@ struct LintedFile {
         imports.contains { !$0.isScoped && $0.module == module }
     }
 
-    /// In the order of the file. `inAdoptingTarget`: files beside this one import the library.
+    /// Findings in the order of the file. `inAdoptingTarget`: other files of the target import the
+    /// library.
     func findings(inAdoptingTarget: Bool) -> [LintFinding] {
         var found = hidden.map {
             LintFinding(rule: .notCompiled, name: $0.text, line: $0.line, column: $0.column)

@@ -1,16 +1,16 @@
 import Glibc
 import WardSystem
 
-/// The Swift files of a package (or of any directory), and what is to be said of them.
+/// The Swift files of a package (or of any directory), with their findings.
 struct LintedPackage {
     struct Report {
-        /// Relative to the package, with `/`.
+        /// Relative to the package; separated by `/`.
         var path: String
         var findings: [LintFinding]
     }
 
     private(set) var files: [(path: String, file: LintedFile)] = []
-    /// What could not be read, with the reason.
+    /// Files and directories that could not be read, with the reason.
     private(set) var unreadable: [(path: String, error: Errno)] = []
 
     /// `path` is a directory, or one Swift file.
@@ -25,8 +25,8 @@ struct LintedPackage {
         files.sort { $0.path < $1.path }
     }
 
-    /// Files of other packages (`.build`, checkouts in hidden directories) and manifests are none
-    /// of this package's.
+    /// Adds the files of a directory. Leaves out manifests and hidden directories such as `.build`,
+    /// which hold files of other packages.
     private mutating func add(directory: Int32, prefix: String) {
         do throws(Errno) {
             for name in try DirectoryReading.names(in: directory) where name.first != 0x2E {
@@ -46,8 +46,8 @@ struct LintedPackage {
                         files.append((path: path, file: LintedFile(source: source)))
                     }
                 } catch {
-                    // Links lead to files that are seen at their own place, or are not the
-                    // package's.
+                    // A link leads to a file that is seen at its own place, or belongs to another
+                    // package.
                     if error != .tooManySymbolicLinkLevels {
                         unreadable.append((path: path, error: error))
                     }
@@ -58,7 +58,7 @@ struct LintedPackage {
         }
     }
 
-    /// Package.swift, Package@swift-6.0.swift.
+    /// Whether the name is that of a manifest: Package.swift, Package@swift-6.0.swift.
     private static func isManifest(_ name: [UInt8]) -> Bool {
         name.starts(with: Array("Package.swift".utf8))
             || name.starts(with: Array("Package@swift-".utf8))
@@ -68,8 +68,8 @@ struct LintedPackage {
         try FileReading.bytes(of: descriptor, limit: 64 << 20)
     }
 
-    /// The files that have findings. Plain writes count where a file of the same target imports the
-    /// library.
+    /// The files that have findings. Plain writes count where another file of the target imports
+    /// the library.
     var reports: [Report] {
         let adopting = Set(
             files.filter(\.file.isAdopting).map { LintedPackage.target(of: $0.path) })
@@ -82,8 +82,8 @@ struct LintedPackage {
 
     var isAdopting: Bool { files.contains(where: \.file.isAdopting) }
 
-    /// "Sources/App": the directory below Sources or Tests, where SwiftPM looks for targets; else
-    /// the first one.
+    /// The target's directory, as "Sources/App". SwiftPM looks for targets below Sources or Tests;
+    /// elsewhere it is the first component.
     static func target(of path: String) -> String {
         let parts = path.split(separator: "/").dropLast()
         let isUsual = ["Sources", "Source", "src", "srcs", "Tests", "Plugins"].contains(parts.first)

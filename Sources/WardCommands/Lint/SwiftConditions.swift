@@ -1,25 +1,24 @@
-/// What an `#if` says of a build for Linux with the module DataProtection at hand; nil where that
-/// is not known.
+/// Evaluates `#if` for a build on Linux with the module DataProtection. A condition that can't be
+/// known is nil.
 ///
 /// "The Swift Programming Language", "Conditional Compilation Block".
 enum SwiftConditions {
-    /// Splits the tokens of a file, directives and their conditions left out.
+    /// Splits the tokens of a file; leaves out directives and their conditions.
     ///
-    /// - Parameter isWanted: The tokens that should not be hidden.
-    /// - Returns: `compiled`: those that a build for Linux sees. `hidden`: the wanted ones of
-    ///   branches that it does not see, where no other branch of the same `#if` has one that it
-    ///   does.
+    /// - Parameter isWanted: Chooses the tokens that should not be hidden.
+    /// - Returns: The `compiled` tokens are those that a build for Linux sees. The `hidden` tokens
+    ///   are wanted ones in other branches, unless a compiled branch of the same `#if` has one too.
     static func split(
         _ tokens: [SwiftToken], isWanted: (SwiftToken) -> Bool
     ) -> (compiled: [SwiftToken], hidden: [SwiftToken]) {
         struct Block {
-            /// What surrounds it is compiled.
+            /// Whether the code around the block is compiled.
             var isOuterActive: Bool
-            /// One of its branches certainly was.
+            /// Whether one of its branches certainly was compiled.
             var isDecided: Bool
-            /// Where what is compiled of it begins.
+            /// The index of the block's first compiled token.
             var start: Int
-            /// The tokens that are wanted and not compiled, with what lies in blocks within.
+            /// Wanted tokens that are not compiled, including those of inner blocks.
             var hidden: [SwiftToken] = []
         }
         var blocks: [Block] = []
@@ -72,11 +71,11 @@ enum SwiftConditions {
         return (kept, hidden)
     }
 
-    /// A recursive descent over `||`, `&&`, `!`, parentheses and the platform conditions, with
-    /// three values.
+    /// A recursive-descent parser for `||`, `&&`, `!`, parentheses and platform conditions, with
+    /// three truth values.
     private struct Condition {
         var tokens: ArraySlice<SwiftToken>
-        /// Of negations and parentheses; what nobody writes is not known.
+        /// Nesting of negations and parentheses; deeper conditions count as unknown.
         private var depth = 0
         private static let maximumDepth = 64
 

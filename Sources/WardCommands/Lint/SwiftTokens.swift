@@ -1,4 +1,4 @@
-/// A word or sign of Swift source, with its place.
+/// A word or sign of Swift source and its place.
 struct SwiftToken: Equatable {
     enum Kind: Equatable {
         /// A name or keyword, without backticks.
@@ -11,16 +11,15 @@ struct SwiftToken: Equatable {
 
     var kind: Kind
     var text: String
-    /// From 1; columns in bytes, as the compiler counts them.
+    /// Counted from 1; columns count bytes, as the compiler does.
     var line: Int
     var column: Int
-    /// The first on its line.
+    /// Whether the token is the first on its line.
     var startsLine: Bool
 }
 
-/// Cuts Swift source into words and signs; comments and literals are left out. What tells words in
-/// code from words in texts needs no more of the grammar (The Swift Programming Language, "Lexical
-/// Structure").
+/// Cuts Swift source into words and signs, without comments and literals. This part of the grammar
+/// is enough to tell code from text (The Swift Programming Language, "Lexical Structure").
 struct SwiftTokens {
     private let source: [UInt8]
     private var place = 0
@@ -28,7 +27,8 @@ struct SwiftTokens {
     private var lineStart = 0
     private var isLineStart = true
     private var tokens: [SwiftToken] = []
-    /// Interpolations around the place. Each is two calls deep, and a file may be nothing else.
+    /// Open interpolations around the place. Each takes two calls on the stack, and a file may nest
+    /// very many.
     private var interpolations = 0
     private static let maximumInterpolations = 64
 
@@ -105,7 +105,7 @@ struct SwiftTokens {
         } while depth > 0 && !isAtEnd
     }
 
-    /// A raw string, an extended regular expression, or a directive.
+    /// Scans a raw string, an extended regular expression, or a directive.
     private mutating func scanHash() {
         var hashes = 0
         while byte(hashes) == UInt8(ascii: "#") { hashes += 1 }
@@ -127,8 +127,8 @@ struct SwiftTokens {
         (0..<count).allSatisfy { byte(ahead + $0) == UInt8(ascii: "#") }
     }
 
-    /// At the opening quote. What is interpolated is skipped, too. A string that is not closed ends
-    /// with its line.
+    /// Skips a string from its opening quote, with its interpolations. An unclosed string ends with
+    /// its line.
     private mutating func skipString(hashes: Int) {
         let isLong = isAt("\"\"\"")
         skip(isLong ? 3 : 1)
@@ -148,7 +148,7 @@ struct SwiftTokens {
         }
     }
 
-    /// Deeper than anybody writes, the parenthesis is a character like any other.
+    /// Skips an interpolation. Past the limit the parenthesis counts as an ordinary character.
     private mutating func skipInterpolation() {
         guard interpolations < SwiftTokens.maximumInterpolations else { return skip(1) }
         interpolations += 1

@@ -2,10 +2,10 @@ import Synchronization
 import WardControl
 import WardSystem
 
-/// Keeps every event of one daemon, which itself remembers the last ones only, also beyond its
-/// death.
+/// Keeps every event of one daemon, even after the daemon's end. The daemon itself remembers only
+/// the last ones.
 final class EventFollower: Sendable {
-    /// By sequence: an event that is told again replaces the earlier.
+    /// Keyed by sequence: an event that comes again replaces the earlier one.
     private let events = Mutex<[Int: ControlEvent]>([:])
 
     /// Follows until the daemon ends.
@@ -20,8 +20,8 @@ final class EventFollower: Sendable {
         return follower
     }
 
-    /// All so far, the oldest first. `latest`: what the daemon remembers now. It has counts that
-    /// were not told, and what this thread has not got yet.
+    /// All events so far, the oldest first. `latest`: the events that the daemon remembers now.
+    /// These have newer counts, and events that this thread has not received yet.
     func events(with latest: [ControlEvent]) -> [ControlEvent] {
         for event in latest { keep(event) }
         return events.withLock { $0.values.sorted { $0.sequence < $1.sequence } }
@@ -29,7 +29,7 @@ final class EventFollower: Sendable {
 
     private func keep(_ event: ControlEvent) {
         events.withLock { events in
-            // The thread may be behind.
+            // The thread may be behind, so keep the higher count.
             let known = events[event.sequence]?.count ?? 0
             if event.count ?? 1 >= known { events[event.sequence] = event }
         }

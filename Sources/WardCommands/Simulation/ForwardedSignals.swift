@@ -1,33 +1,34 @@
 import CWardLinux
 import Glibc
 
-/// Signals that a command under test is to get instead of this process, which has to clean up after
-/// it.
+/// Signals that go to a command instead of this process, which must clean up after the command.
 struct ForwardedSignals {
     static let numbers = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2]
-    /// `siginfo_t.si_code` of what the kernel sends by itself, sigaction(2): a terminal's keys,
-    /// which all programs in the foreground have got already.
+    /// `siginfo_t.si_code` of signals from the kernel, sigaction(2). These come from a terminal's
+    /// keys, and every foreground program has got them already.
     private static let fromKernel: Int32 = 0x80
     private var waited = sigset_t()
 
-    /// Holds them back from now on.
+    /// Blocks the signals from now on.
     init() {
         sigemptyset(&waited)
         for number in ForwardedSignals.numbers + [SIGCHLD] { sigaddset(&waited, number) }
         sigprocmask(SIG_BLOCK, &waited, nil)
     }
 
-    /// One that came and would have ended this process; nil where none has.
+    /// A blocked signal that would have ended this process; nil without one.
     var pending: Int32? {
         var set = sigset_t()
         guard sigpending(&set) == 0 else { return nil }
         return [SIGINT, SIGTERM, SIGHUP, SIGQUIT].first { sigismember(&set, $0) == 1 }
     }
 
-    /// Until the child ends: its exit code, or 128 and the number of the signal that ended it.
-    /// `deliver`: in place of sending a signal to the child. `keysToo`: also those that a
-    /// terminal's keys sent to this process, where the command has not got them: it runs in a
-    /// session of its own.
+    /// Forwards signals until the child ends. Returns its exit code, or 128 plus the number of the
+    /// signal that ended it.
+    ///
+    /// - Parameters:
+    ///   - keysToo: Also forward signals of a terminal's keys, for a command in another session.
+    ///   - deliver: Called instead of kill(2) on the child.
     func forward(
         to child: ChildProcess, keysToo: Bool = false, by deliver: ((Int32) -> Void)? = nil
     ) -> Int32 {

@@ -5,22 +5,22 @@ import WardControl
 import WardSimulation
 import WardSystem
 
-/// Started by `ward test` and by the library DataProtectionTesting, never by a person: makes a
-/// device for tests, serves the requests that come over the socket that is its standard input, and
-/// removes everything when that ends.
+/// Internal command, started by `ward test` and the library DataProtectionTesting. Makes a device
+/// for tests, serves requests from the socket at standard input, and removes everything when the
+/// socket ends.
 struct SimulateCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "simulate", abstract: "Serve a device for tests.", shouldDisplay: false)
 
-    /// How often the parent is looked for: the socket tells its end, but where it forked, its child
-    /// may have the socket.
+    /// The interval of checks for the parent. The socket tells its end, unless a forked child of
+    /// the parent still holds it.
     private static let parentCheckMilliseconds: Int32 = 500
     private static let endings = [SIGTERM, SIGINT, SIGHUP]
 
     func run() throws {
         Durability.giveUp()
-        // What the test process had open, without FD_CLOEXEC: the other devices' sockets first of
-        // all.
+        // Close descriptors that the test process had open without FD_CLOEXEC, above all other
+        // devices' sockets.
         _ = ward_close_range(3, UInt32.max, 0)
         let parent = getppid()
         var signals = sigset_t()
@@ -46,7 +46,7 @@ struct SimulateCommand: ParsableCommand {
         try? socket.send(leftover.map(\.json) ?? .object([]))
     }
 
-    /// Whether there is a request; false when it is time to end.
+    /// Waits for a request; returns false when it is time to end.
     private func wait(_ socket: LineSocket, _ signals: Int32, _ parent: pid_t) -> Bool {
         var waiting = [
             pollfd(fd: socket.rawValue, events: Int16(POLLIN), revents: 0),

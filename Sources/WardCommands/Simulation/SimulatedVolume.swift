@@ -6,12 +6,12 @@ import WardKeys
 import WardSimulation
 import WardSystem
 
-/// A volume for one test in a temporary directory of its own, with its state, its sockets and its
-/// daemon, which is this process's child.
+/// A volume for one test, with state, sockets and daemon, in a temporary directory. The daemon is a
+/// child of this process.
 final class SimulatedVolume {
-    /// scrypt N: as cheap as is allowed; nothing worth guessing lies in it.
+    /// scrypt N, the cheapest that is allowed: a test volume is not worth an attack.
     private static let passcodeCost = ScryptCost.n(1024)
-    /// Longest wait for a daemon that was told to end, milliseconds.
+    /// The longest wait for a daemon that was told to end, in milliseconds.
     private static let endTimeoutMilliseconds = 5000
 
     private let settings: SimulatorSettings
@@ -19,7 +19,7 @@ final class SimulatedVolume {
     private var daemon: ChildProcess?
     private var follower: EventFollower?
     private(set) var mount: SimulatedMount
-    /// Of daemons that have ended.
+    /// Events of daemons that have ended.
     private var pastEvents: [ControlEvent] = []
 
     private var runtime: RuntimeDirectory { RuntimeDirectory(path: directory + "/run/ward") }
@@ -33,7 +33,7 @@ final class SimulatedVolume {
             passcodeFile: settings.passcode == nil ? nil : directory + "/passcode", pid: 0)
     }
 
-    /// All or nothing: where it fails, nothing is left.
+    /// Makes and starts the volume; after a failure nothing is left.
     static func make(_ settings: SimulatorSettings) throws(SimulatorError) -> SimulatedVolume {
         let device = SimulatedVolume(settings, directory: try makeDirectory())
         do throws(SimulatorError) {
@@ -65,7 +65,7 @@ final class SimulatedVolume {
 
     private func prepare() throws(SimulatorError) {
         for name in ["volume", "state", "run", "files"] { mkdir(directory + "/" + name, 0o700) }
-        // Of this process, and so of the daemons it starts.
+        // For this process and the daemons that it starts.
         setenv("XDG_STATE_HOME", directory + "/state", 1)
         setenv("XDG_RUNTIME_DIR", directory + "/run", 1)
         let parameters = VolumeParameters(uuid: UUID4.random(), pageBytes: 4096)
@@ -145,15 +145,15 @@ final class SimulatedVolume {
         self.daemon = nil
     }
 
-    /// A shutdown and a boot, where it runs; else a boot after a crash.
+    /// A shutdown and a boot while the daemon runs; else a boot after a crash.
     func restart() throws(SimulatorError) -> SimulatedMount {
         if daemon != nil { endDaemon() }
         try startDaemon()
         return mount
     }
 
-    /// Ends the daemon and its mount, removes all files. Returns what could not be removed, as an
-    /// error.
+    /// Ends the daemon and its mount and removes all files. Returns an error where something is
+    /// left.
     func remove() -> SimulatorError? {
         if daemon != nil { endDaemon() }
         if isMounted { detach() }
@@ -197,13 +197,13 @@ final class SimulatedVolume {
 
     // MARK: Seeing
 
-    /// Before a daemon ends: the next one knows nothing of them.
+    /// Saves the events before a daemon ends: the next daemon does not know them.
     private func rememberEvents() {
         pastEvents = events()
         follower = nil
     }
 
-    /// A daemon that died by itself can't be asked; what it has told is known all the same.
+    /// All events. A daemon that died can't be asked, but its reported events are kept.
     func events() -> [ControlEvent] {
         guard let follower else { return pastEvents }
         return pastEvents + follower.events(with: (try? latestEvents()) ?? [])
@@ -258,7 +258,7 @@ extension SimulatorError {
             why: failure.why, hint: failure.hint, exitCode: failure.status.rawValue)
     }
 
-    /// The two lines that a daemon said.
+    /// Parses the two lines that a daemon printed.
     init(status: Int32, text: String) {
         let lines = text.split(separator: "\n")
         let error = lines.first.map { String($0) } ?? "it ended without a word"

@@ -1,11 +1,11 @@
 import Glibc
 
-/// What `ward test` tells the programs it runs.
+/// The environment variables that `ward test` sets for its programs.
 enum TestEnvironment {
     static let volumeVariable = "WARD_TEST_VOLUME"
     static let passcodeVariable = "WARD_TEST_PASSCODE_FILE"
 
-    /// Where the volume is mounted.
+    /// The mount point of the volume.
     static var volume: String? { value(of: volumeVariable) }
     static var passcodeFile: String? { value(of: passcodeVariable) }
 

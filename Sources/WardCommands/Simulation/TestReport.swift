@@ -2,13 +2,13 @@ import WardControl
 import WardFormat
 import WardSimulation
 
-/// What `ward test` says at the end.
+/// The final report of `ward test`.
 struct TestReport {
-    /// Refusals shown one by one; the rest is a number.
+    /// The number of refusals shown one by one; the rest is only counted.
     private static let shownDenials = 10
 
     let audit: Audit
-    /// The findings that count, and those that were allowed.
+    /// The findings that count; below, those that were allowed.
     let findings: [Finding]
     let allowed: [Finding]
     let forbidsDenials: Bool
@@ -22,7 +22,8 @@ struct TestReport {
 
     var isClean: Bool { findings.isEmpty && !(forbidsDenials && !audit.denials.isEmpty) }
 
-    /// For people on stderr: stdout is the command's. As JSON it is the last line of stdout.
+    /// Prints to stderr, because stdout belongs to the command. As JSON it is the last line of
+    /// stdout.
     func show(_ command: [String], _ code: Int32, _ console: Console) {
         if console.isJSON {
             console.json(json(command, code))

@@ -2,9 +2,9 @@ import Glibc
 import WardControl
 import WardSystem
 
-/// A process of this program that asks a file system which may never answer, and prints one line of
-/// JSON. It is left to itself where it does not answer: it may hang in the kernel, which no signal
-/// ends, until the file system is served again or cut off.
+/// A child process of this program that asks a file system which may never answer, and prints one
+/// line of JSON. A child without an answer is left alone: it may hang in the kernel, where no
+/// signal ends it. It ends when the file system is served again or cut off.
 ///
 /// Concurrency: one thread at a time.
 final class AskingProcess {
@@ -22,8 +22,8 @@ final class AskingProcess {
             output: .descriptor(writing.rawValue), error: .null)
     }
 
-    /// The answer of the process; nil where none has come by `deadline` (`SystemClock.monotonic`),
-    /// an empty object where it ended without one.
+    /// Returns the child's answer; nil where none came by `deadline` (`SystemClock.monotonic`), an
+    /// empty object where the child ended without one.
     func answer(until deadline: Duration) -> JSONValue? {
         while true {
             let left = deadline - SystemClock.monotonic()

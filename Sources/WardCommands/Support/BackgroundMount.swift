@@ -2,19 +2,19 @@ import ArgumentParser
 import Glibc
 import WardSystem
 
-/// Starts the daemon as a process of its own session and waits until its mount answers.
+/// Starts the daemon in a new session and waits until its mount answers.
 struct BackgroundMount {
     let request: MountRequest
 
-    /// Why there is no daemon.
+    /// The reason why there is no daemon.
     enum Failure: Error {
-        /// It said so: its exit code and its two lines.
+        /// The daemon's own exit code and its two lines.
         case daemon(status: Int32, text: String)
         case command(CommandFailure)
     }
 
-    /// Returns the mount point. Where the daemon fails, its two lines are printed as they came and
-    /// its exit code ends this process.
+    /// Returns the mount point. Where the daemon fails, prints its two lines unchanged and throws
+    /// its exit code.
     func start() throws -> String {
         do throws(Failure) {
             return try launch().mountPoint
@@ -28,7 +28,7 @@ struct BackgroundMount {
         }
     }
 
-    /// Starts it and waits until the mount answers.
+    /// Starts the daemon and waits until its mount answers.
     func launch() throws(Failure) -> (mountPoint: String, daemon: ChildProcess) {
         let what = MountCommand.what
         let bytes: [UInt8]

@@ -2,33 +2,33 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// A child process, posix_spawn(3). No shell, no inherited descriptors but those named.
+/// A child process, posix_spawn(3): no shell, and only the named descriptors.
 struct ChildProcess: Sendable {
     let pid: pid_t
 
-    /// Where a standard stream of the child goes.
+    /// The source or destination of a standard stream of the child.
     enum Stream {
         case inherit
         case null
         case descriptor(Int32)
     }
 
-    /// This program: a path that stays right when the file is replaced while it runs.
+    /// This program, by a path that stays right when the file is replaced.
     static let thisProgram = "/proc/self/exe"
 
     /// - Parameters:
-    ///   - program: A path, or a name that is looked for in `PATH`.
-    ///   - arguments: With the name of the program first.
-    ///   - environment: What is set (or, where nil, removed) beside the environment of this
-    ///     process.
-    ///   - passing: A descriptor of this process and the number the child knows it by.
-    ///   - alsoPassing: Others, passed on after it: their numbers here are not what one before is
-    ///     known by.
-    ///   - inheritsDescriptors: What the shell left open goes on to the child: a program that is
-    ///     wrapped, not used.
-    ///   - blocking: Signals that the child begins with held back.
-    ///   - newSession: setsid(2) before the program starts: no controlling terminal, no signals
-    ///     from its keys.
+    ///   - program: A path, or a name to find in `PATH`.
+    ///   - arguments: The program's name comes first.
+    ///   - environment: Variables to set (or, where nil, remove) in a copy of this process's
+    ///     environment.
+    ///   - passing: A descriptor of this process and its number in the child.
+    ///   - alsoPassing: More of them, duplicated later. None may have a number here that an earlier
+    ///     one gets in the child.
+    ///   - inheritsDescriptors: The child keeps the descriptors that the shell left open; for a
+    ///     wrapped program.
+    ///   - blocking: Signals that are blocked when the child begins.
+    ///   - newSession: Calls setsid(2) before the program starts: no controlling terminal and no
+    ///     signals from its keys.
     static func start(
         _ program: String, _ arguments: [String], environment: [String: String?] = [:],
         input: Stream = .inherit, output: Stream = .inherit, error: Stream = .inherit,
@@ -38,8 +38,8 @@ struct ChildProcess: Sendable {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
-        // What the shell left open stays with this process: the child gets the standard streams and
-        // `passing`.
+        // Descriptors that the shell left open stay in this process. The child gets the standard
+        // streams and the passed ones.
         if !inheritsDescriptors {
             _ = ward_close_range(3, UInt32.max, 4 /* CLOSE_RANGE_CLOEXEC */)
         }
@@ -82,7 +82,7 @@ struct ChildProcess: Sendable {
         return ChildProcess(pid: pid)
     }
 
-    /// Waits for the end: the exit code, or 128 and the signal's number as shells say it.
+    /// Waits for the end. Returns the exit code, or 128 plus the signal's number as in shells.
     func wait() -> Int32 {
         var status: Int32 = 0
         while waitpid(pid, &status, 0) < 0 {

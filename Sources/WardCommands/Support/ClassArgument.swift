@@ -1,7 +1,7 @@
 import ArgumentParser
 import WardFormat
 
-/// A protection class as typed: A, B, C, D, CX, or any of its names.
+/// A protection class on the command line: A, B, C, D, CX, or any of its names.
 struct ClassArgument: ExpressibleByArgument {
     let value: ProtectionClass
 

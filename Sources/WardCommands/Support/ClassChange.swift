@@ -2,24 +2,24 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// Sets a class on paths, file by file (row I11): goes on after a failure, reports each, follows no
-/// symbolic link below the paths named, and stays on the volume.
+/// Sets a class on paths, file by file (row I11). A failure is reported and the change goes on. It
+/// follows no symbolic link below the named paths and stays on the volume.
 struct ClassChange {
     let protectionClass: ProtectionClass
     let isRecursive: Bool
     let isRekeying: Bool
-    /// False where one path alone was asked for: the caller ends with `onlyFailure`.
+    /// False for a single path: the caller then throws `onlyFailure`.
     let reportsEach: Bool
     let console: Console
 
     private(set) var changed = 0
-    /// Symbolic links and special files: they carry no class.
+    /// Symbolic links and special files, which have no class.
     private(set) var skipped = 0
     var failed: Int { onlyFailure == nil ? reports.count : 1 }
     private(set) var onlyFailure: CommandFailure?
     private var reports: FailureReports
     private var progress: ProgressLine
-    /// A sync of each below the path; false: one of all, at the end.
+    /// True: each change below the path is synced. False: one sync at the end.
     private var isSynced = true
 
     init(
@@ -40,7 +40,8 @@ struct ClassChange {
         reports.finish()
     }
 
-    /// A path from the command line: a symbolic link named there is followed, as chmod(1) does.
+    /// Changes a path from the command line; a symbolic link named there is followed, as chmod(1)
+    /// does.
     mutating func apply(to path: String) {
         do throws(Errno) {
             let node = try OwnedDescriptor(opening: path, OpenFlag.path)
@@ -75,20 +76,20 @@ struct ClassChange {
             } catch {
                 report(CommandFailure("cannot list", path, errno: error))
             }
-            // Also where nothing but the directory itself was changed.
+            // Also where only the directory itself was changed.
             if let mark { makeDurable(here, path, mark) }
         } catch {
             report(FileClass.settingFailure(protectionClass, path, error))
         }
     }
 
-    /// Nil where the daemon knows no changes without a sync of each: one that was started by an
-    /// older ward.
+    /// The mark for one sync at the end; nil where the daemon is of an older ward that can't do
+    /// that.
     private func syncMark(_ here: String) -> [UInt8]? {
         try? ExtendedAttribute.value(of: ExtendedAttribute.wardClassUnsynced, path: here)
     }
 
-    /// Nothing is synced by itself: all of it, once. `mark`: from before the first.
+    /// Syncs all changes since `mark`, which was taken before the first of them.
     private mutating func makeDurable(_ here: String, _ path: String, _ mark: [UInt8]) {
         do throws(Errno) {
             try ClassAttribute.set(mark, at: here, isSynced: false)
@@ -100,7 +101,7 @@ struct ClassChange {
         }
     }
 
-    /// A directory has its class before its content, so that what is made meanwhile gets it too.
+    /// A directory gets its class before its content, so that files made meanwhile get it too.
     private mutating func walk(_ directory: Int32, device: dev_t, path: String) {
         let names: [[UInt8]]
         do throws(Errno) {
@@ -109,7 +110,8 @@ struct ClassChange {
             report(CommandFailure("cannot list", path, errno: error))
             return
         }
-        // Files several at a time: each waits for the daemon. Then directory after directory.
+        // Several threads change files, because each change waits for the daemon. Directories
+        // follow one by one.
         let change = FileChange(
             protectionClass: protectionClass, isRekeying: isRekeying, isSynced: isSynced,
             directory: directory, device: device, path: path)
@@ -137,7 +139,7 @@ struct ClassChange {
         }
     }
 
-    /// A directory that was found by `walk`.
+    /// Changes a directory that `walk` found.
     private mutating func visit(
         _ name: [UInt8], in directory: Int32, device: dev_t, path: String
     ) {
@@ -149,19 +151,19 @@ struct ClassChange {
             let status = try Syscall.fstat(node.rawValue)
             let here = "/proc/self/fd/\(node.rawValue)"
             guard status.st_dev == device else { return report(FileChange.elsewhere(path)) }
-            // Exchanged meanwhile: not what was asked for.
+            // Skip a directory that was exchanged for something else meanwhile.
             guard status.st_mode & S_IFMT == S_IFDIR else { return }
             if !set(here, path: path) { return }
             let inner = try OwnedDescriptor(opening: here, O_RDONLY | O_DIRECTORY)
             walk(inner.rawValue, device: device, path: path)
         } catch {
-            if error == .noSuchFileOrDirectory { return }  // gone meanwhile
+            if error == .noSuchFileOrDirectory { return }  // removed meanwhile
             report(FileClass.settingFailure(protectionClass, path, error))
         }
     }
 
-    /// `here` names the node itself, through `/proc/self/fd`, so that nothing exchanged meanwhile
-    /// is changed instead.
+    /// Sets the class. `here` names the node through `/proc/self/fd`, so that no exchanged file is
+    /// changed instead.
     private mutating func set(_ here: String, path: String) -> Bool {
         do throws(Errno) {
             try ClassAttribute.set(

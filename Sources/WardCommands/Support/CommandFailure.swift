@@ -1,7 +1,6 @@
 import WardSystem
 
-/// A failure as a person reads it: what was tried, on what, why it did not work, and what to do
-/// next.
+/// A failure in words for users: the action, its object, the reason, and the next step.
 ///
 /// Printed on stderr as exactly two lines (one where there is nothing to advise):
 /// ```
@@ -9,12 +8,12 @@ import WardSystem
 /// ward: hint: ward unmount /home/ada/papers
 /// ```
 public struct CommandFailure: Error, Sendable {
-    /// "cannot mount": what was tried.
+    /// The action that failed: "cannot mount".
     public var what: String
-    /// The path it was tried on.
+    /// The path of the action.
     public var subject: String?
     public var why: String
-    /// The next command, ready to paste, or a short piece of advice.
+    /// The next command, ready to paste, or short advice.
     public var hint: String?
     public var status: ExitStatus
 
@@ -29,7 +28,7 @@ public struct CommandFailure: Error, Sendable {
         self.status = status
     }
 
-    /// A system call that failed, in the words of strerror(3).
+    /// A failed system call, in the words of strerror(3).
     public init(
         _ what: String, _ subject: String? = nil, errno: Errno, hint: String? = nil,
         status: ExitStatus? = nil
@@ -47,7 +46,7 @@ public struct CommandFailure: Error, Sendable {
         return text
     }
 
-    /// What to do about a system call's failure where the caller knows nothing better.
+    /// General advice for a failed system call.
     private static func advice(_ errno: Errno, _ subject: String?) -> String? {
         let place = subject.map { " " + Text.shellQuoted($0) } ?? ""
         return switch errno {

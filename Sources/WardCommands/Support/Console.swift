@@ -3,26 +3,26 @@ import Glibc
 import WardControl
 import WardSystem
 
-/// Where output goes: results to stdout; notes, questions and progress to stderr.
+/// Output of a command: results go to stdout; notes, questions and progress go to stderr.
 struct Console: Sendable {
-    /// Notes and confirmations are left out.
+    /// Suppresses notes and confirmations.
     var isQuiet = false
-    /// Reports are JSON, one object a line.
+    /// Prints reports as JSON, one object per line.
     var isJSON = false
-    /// Questions may be asked.
+    /// Allows questions to the user.
     var mayAsk = true
-    /// What goes on is more important than that somebody reads: a daemon's.
+    /// For a daemon: its work is more important than its output, so a write error does not end it.
     var mayLoseOutput = false
 
     let output = Style(descriptor: 1)
     let notes = Style(descriptor: 2)
 
-    /// A result, on stdout.
+    /// Prints a result on stdout.
     func result(_ line: String) {
         Console.write(line + "\n", to: 1, mayLose: mayLoseOutput)
     }
 
-    /// Many results, with one call for every thousand: whoever reads sees them soon.
+    /// Prints many results, one write for every thousand, so that readers see them soon.
     func results(_ lines: some Sequence<String>) {
         var text = ""
         var count = 0
@@ -38,12 +38,12 @@ struct Console: Sendable {
         if !text.isEmpty { Console.write(text, to: 1, mayLose: mayLoseOutput) }
     }
 
-    /// "Done": said on stdout to people, not in JSON and not when quiet.
+    /// Prints a confirmation on stdout, unless quiet or in JSON.
     func confirm(_ line: String) {
         if !isQuiet && !isJSON { result(line) }
     }
 
-    /// Something worth knowing, on stderr.
+    /// Prints a note on stderr, unless quiet.
     func note(_ line: String) {
         if !isQuiet { Console.write("ward: note: \(line)\n", to: 2) }
     }
@@ -52,13 +52,13 @@ struct Console: Sendable {
         Console.write(failure.rendered + "\n", to: 2)
     }
 
-    /// One JSON object on a line of its own.
+    /// Prints one JSON object on a line of its own.
     func json(_ value: JSONValue) {
         result(value.text())
     }
 
-    /// Writes everything. A reader who went away ends the command the way SIGPIPE would; a full
-    /// disk is an error.
+    /// Writes everything. On stdout a reader that closed the pipe ends the command silently, and
+    /// any other error ends it with a message. `mayLose` ignores errors.
     static func write(_ text: String, to descriptor: Int32, mayLose: Bool = false) {
         let bytes = Array(text.utf8)
         do throws(Errno) {
@@ -77,7 +77,7 @@ struct Console: Sendable {
     static func isTerminal(_ descriptor: Int32) -> Bool { isatty(descriptor) == 1 }
 }
 
-/// Colours, for a terminal that wants them: no-color.org, and `TERM=dumb`.
+/// Colours, for a terminal that supports them: no-color.org and `TERM=dumb`.
 struct Style: Sendable {
     let isColoured: Bool
 

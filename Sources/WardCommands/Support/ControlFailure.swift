@@ -3,8 +3,8 @@ import WardControl
 import WardSystem
 
 extension CommandFailure {
-    /// What the daemon, or the way to it, answered.
-    /// - Parameter mountPoint: Where the volume is, for the next command.
+    /// An error of the daemon, or of the connection to it.
+    /// - Parameter mountPoint: The volume's place, for the next command.
     init(_ what: String, _ subject: String?, _ error: ControlError) {
         let place = subject.map { " " + Text.shellQuoted($0) } ?? ""
         switch error.code {
@@ -24,7 +24,7 @@ extension CommandFailure {
                     ? "ward unmount\(place)" : "ward lock\(place) --now, which needs no socket",
                 status: .notPermitted)
         case .mountOfAnother:
-            // The kernel lets nobody else in, not even root, unless the mount says --allow-other.
+            // The kernel admits no other user, not even root, unless the mount has --allow-other.
             self.init(
                 what, subject ?? error.path, why: error.reason,
                 hint: "run ward as that user, or mount with --allow-other", status: .notPermitted)

@@ -1,8 +1,8 @@
 import Glibc
 
-/// How many files may be open, getrlimit(2).
+/// The limit of open files, getrlimit(2).
 enum DescriptorLimit {
-    /// As many as allowed: walking down a tree holds some open for each level.
+    /// Raises the limit to the maximum: a walk down a tree holds descriptors for each level.
     static func raise() {
         var limit = rlimit()
         guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return }

@@ -1,10 +1,10 @@
 import Glibc
 import WardSystem
 
-/// Removes directories with all that is in them.
+/// Removes directories with their content.
 enum DirectoryTree {
-    /// Follows no links and never leaves the file system it began on; false where something is
-    /// left.
+    /// Removes the tree without following links or leaving its file system. Returns false where
+    /// something is left.
     static func remove(_ path: String) -> Bool {
         guard
             let directory = try? OwnedDescriptor(
@@ -15,7 +15,7 @@ enum DirectoryTree {
         return rmdir(path) == 0
     }
 
-    /// Removes everything in a directory, but what is called `kept`.
+    /// Removes everything in a directory except the entry named `kept`.
     static func empty(_ directory: Int32, but kept: String? = nil) {
         guard let status = try? Syscall.fstat(directory) else { return }
         empty(directory, device: status.st_dev, but: kept)
@@ -39,7 +39,7 @@ enum DirectoryTree {
                     try Syscall.unlinkat(directory, name, AT_REMOVEDIR)
                 }
             } catch {
-                continue  // what is left makes the last rmdir fail, which is reported
+                continue  // a file left behind makes the last rmdir fail, which is reported
             }
         }
     }

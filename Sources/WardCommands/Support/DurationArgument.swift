@@ -1,6 +1,6 @@
 import ArgumentParser
 
-/// "10s", "500ms", "2m", "1h", "1d", or a number of seconds.
+/// A duration such as "10s", "500ms", "2m", "1h", "1d", or a number of seconds.
 struct DurationArgument: ExpressibleByArgument {
     let seconds: Double
 

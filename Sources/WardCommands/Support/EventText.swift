@@ -1,6 +1,6 @@
 import WardControl
 
-/// An event in one line for people.
+/// Text for an event, in one line.
 enum EventText {
     enum Tone {
         case bad, warning, good, plain
@@ -17,7 +17,7 @@ enum EventText {
         }
     }
 
-    /// Time, kind and what there is to say about it.
+    /// The time, kind and details of an event.
     static func render(_ event: ControlEvent, _ style: Style) -> String {
         let kind = Text.padded(Text.printable(event.kind), 21)
         var line = style.dim(Text.printable(event.time)) + "  "
@@ -30,7 +30,8 @@ enum EventText {
         return line + "  " + details(event)
     }
 
-    /// "/diary/monday, class A, open, cat (pid 812, uid 1000), 12 times until 14:03:10".
+    /// The details: "/diary/monday, class A, open, cat (pid 812, uid 1000), 12 times until
+    /// 14:03:10".
     static func details(_ event: ControlEvent) -> String {
         var details: [String] = []
         if let path = event.path { details.append(Text.printable(path)) }
@@ -60,7 +61,7 @@ enum EventText {
         return details.joined(separator: ", ")
     }
 
-    /// The kind in a word or two.
+    /// The kind of an event in one or two words.
     static func word(_ event: ControlEvent) -> String {
         switch ControlEvent.Kind(rawValue: event.kind) {
         case .willBecomeUnavailable: "locking"
@@ -87,7 +88,7 @@ enum EventText {
         }
     }
 
-    /// What there is to say about it on a narrow screen: "cat open A /diary/monday, 12 times".
+    /// The details for a narrow screen: "cat open A /diary/monday, 12 times".
     static func brief(_ event: ControlEvent) -> String {
         var words: [String] = []
         if let program = event.program { words.append(Text.printable(program)) }

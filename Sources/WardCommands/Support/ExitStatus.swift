@@ -1,43 +1,43 @@
-/// Exit codes of `ward`: `sysexits.h` for the general, 10 to 15 for what only ward has. They are
-/// part of the interface.
+/// Exit codes of `ward`: general ones from `sysexits.h`, and 10 to 16 for its own. They are part of
+/// the interface.
 public enum ExitStatus: Int32, Sendable, CaseIterable {
     case success = 0
     /// Some of several paths failed; each was reported.
     case someFailed = 1
     /// The directory holds no volume.
     case notAVolume = 10
-    /// Refused because of the lock state.
+    /// The lock state forbids it.
     case locked = 11
     case wrongPasscode = 12
-    /// Too many wrong passcodes: wait, or the volume is disabled.
+    /// Too many wrong passcodes: the user must wait, or the volume is disabled.
     case tryLater = 13
     /// The keybag or another structure of the volume is damaged, or the volume was erased.
     case damaged = 14
-    /// An audit found something (`ward audit`, `ward sync mark`; `ward test` where the command that
-    /// it ran succeeded), or a check did, and repaired all of it (`ward check`).
+    /// An audit has findings (`ward audit`, `ward sync mark`; `ward test` where its command
+    /// succeeded). Or a check had findings and repaired all of them (`ward check`).
     case findings = 15
-    /// There is no passcode, so that a lock locks nothing.
+    /// No passcode is set, so a lock changes nothing.
     case noPasscode = 16
     /// The command line was wrong (`EX_USAGE`).
     case usage = 64
-    /// What was read is not usable: an empty passcode, for example (`EX_DATAERR`).
+    /// The input is not usable, for example an empty passcode (`EX_DATAERR`).
     case badData = 65
-    /// A file or directory that was named is not there or can't be read (`EX_NOINPUT`).
+    /// A named file or directory is missing or can't be read (`EX_NOINPUT`).
     case noInput = 66
-    /// No mounted volume, no `/dev/fuse`, no program that is needed (`EX_UNAVAILABLE`).
+    /// No mounted volume, no `/dev/fuse`, or a needed program is missing (`EX_UNAVAILABLE`).
     case unavailable = 69
-    /// A mistake of ward's own (`EX_SOFTWARE`).
+    /// A mistake in ward itself (`EX_SOFTWARE`).
     case software = 70
-    /// The system said no: no memory, no process (`EX_OSERR`).
+    /// The system refused memory or a process (`EX_OSERR`).
     case system = 71
-    /// What was to be made can't be made (`EX_CANTCREAT`).
+    /// The output can't be made (`EX_CANTCREAT`).
     case cannotCreate = 73
     /// Reading or writing failed (`EX_IOERR`).
     case inputOutput = 74
     /// Busy now, may work later (`EX_TEMPFAIL`).
     case temporary = 75
-    /// Not permitted (`EX_NOPERM`).
+    /// The user is not permitted to do it (`EX_NOPERM`).
     case notPermitted = 77
-    /// Something on this machine is not set up: the device key is not there (`EX_CONFIG`).
+    /// This machine is not set up: for example, the device key is missing (`EX_CONFIG`).
     case configuration = 78
 }

@@ -9,7 +9,7 @@ enum ExtendedAttribute {
     static let wardVolume = "user.ward.volume"
     static let wardSynced = "user.ward.synced"
 
-    /// The value; follows symbolic links. Throws `ENODATA` where there is none.
+    /// The value; follows symbolic links. Throws `ENODATA` where the attribute is missing.
     static func value(of name: String, path: String) throws(Errno) -> [UInt8] {
         try read { getxattr(path, name, $0, $1) }
     }
@@ -45,8 +45,8 @@ enum ExtendedAttribute {
         return bytes.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// What is short comes with the first call, each of which is a request to the daemon; of what
-    /// is not, the size is asked for, then the value; again where it grew in between.
+    /// Each call is a request to the daemon, so short values take one call. For longer ones asks
+    /// for the size first, and again where the value grew meanwhile.
     private static func read(
         _ call: (UnsafeMutableRawPointer?, Int) -> Int
     ) throws(Errno) -> [UInt8] {

@@ -1,7 +1,7 @@
-/// Failures of a command that goes on after each: the first are told as they come, the others at
-/// the end, those with the same reason in one. Where output is quiet all of them are told so.
+/// Failures of a command that goes on after each. The first are printed at once, the others at the
+/// end, grouped by reason. When quiet, all of them are grouped.
 struct FailureReports {
-    /// So many are told one by one.
+    /// The number of failures printed one by one.
     static let most = 10
 
     private struct Group {
@@ -11,7 +11,7 @@ struct FailureReports {
 
     private let console: Console
     private(set) var count = 0
-    /// Failures that were not told, in the order in which their reasons came.
+    /// Failures not printed yet, in the order of their first occurrence.
     private var groups: [Group] = []
     private var places: [String: Int] = [:]
 
@@ -31,7 +31,7 @@ struct FailureReports {
         }
     }
 
-    /// Tells what was not told yet.
+    /// Prints the remaining failures.
     mutating func finish() {
         for group in groups {
             var failure = group.first

@@ -2,28 +2,28 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// Sets a class on the files of one directory, on any thread.
+/// Sets a class on files of one directory. Any thread may call it.
 struct FileChange: Sendable {
     enum Outcome: Sendable {
         case changed
-        /// A symbolic link or special file: it carries no class.
+        /// A symbolic link or special file, which has no class.
         case skipped
-        /// Left to the caller.
+        /// A directory: the caller handles it.
         case directory
-        /// Gone meanwhile.
+        /// Removed meanwhile.
         case gone
         case failed(CommandFailure)
     }
 
     let protectionClass: ProtectionClass
     let isRekeying: Bool
-    /// A sync of each; false: one later.
+    /// True: each change is synced. False: one sync follows later.
     let isSynced: Bool
-    /// Where the files are, open as long as this is used.
+    /// The directory of the files; stays open while this value is used.
     let directory: Int32
-    /// The volume's.
+    /// The volume's device.
     let device: dev_t
-    /// The directory's, as messages have it.
+    /// The directory's path for messages.
     let path: String
 
     func apply(to name: [UInt8]) -> Outcome {
@@ -41,13 +41,13 @@ struct FileChange: Sendable {
             case S_IFREG where isRekeying: return rekey(name, shown)
             case S_IFREG:
                 owner = status.st_uid
-                // The node itself, so that nothing exchanged meanwhile is changed instead.
+                // Changes the node itself, so that no exchanged file is changed instead.
                 do throws(Errno) {
                     try ClassAttribute.set(
                         Array(protectionClass.letter.utf8),
                         at: "/proc/self/fd/\(node.rawValue)", isSynced: isSynced)
                 } catch .staleNFSFileHandle {
-                    // Its name went in between; if another file has it now, that one came later.
+                    // The name was removed meanwhile. A file that has the name now was made later.
                     return try isNamed(name, status.st_ino)
                         ? .failed(
                             FileClass.settingFailure(protectionClass, shown, .staleNFSFileHandle))

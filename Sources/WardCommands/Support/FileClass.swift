@@ -3,9 +3,9 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// The protection class of files through the attribute `user.ward.class`.
+/// The protection class of files, through the attribute `user.ward.class`.
 enum FileClass {
-    /// Reads the class; the failure says when the path is not on a ward mount.
+    /// Reads the class. The error says where the path is not on a ward mount.
     static func read(path: String) throws(CommandFailure) -> ProtectionClass {
         let what = "cannot show the class of"
         do throws(Errno) {
@@ -23,14 +23,14 @@ enum FileClass {
         throw notOnWard(what, path)
     }
 
-    /// Whether the path answers ward's virtual attributes. On another file system anybody may have
-    /// set an attribute of that name, so only FUSE is believed.
+    /// Whether the path is on a ward mount. Only FUSE counts: on another file system any user may
+    /// have set an attribute of that name.
     static func isOnWard(_ path: String) -> Bool {
         guard ward_file_system_type(path) == FUSE_SUPER_MAGIC else { return false }
         if (try? ExtendedAttribute.value(of: ExtendedAttribute.wardVolume, path: path)) != nil {
             return true
         }
-        // Special files have no user attributes: their directory has.
+        // Special files have no user attributes, but their directory has.
         let parent = Path.parent(path)
         return (try? ExtendedAttribute.value(of: ExtendedAttribute.wardVolume, path: parent)) != nil
     }
@@ -41,7 +41,7 @@ enum FileClass {
             hint: "ward status lists the mounted volumes", status: .notAVolume)
     }
 
-    /// Why a class could not be set, in ward's words. `owner`: the item's, where it is known.
+    /// Explains why a class could not be set. `owner`: the file's owner, if known.
     static func settingFailure(
         _ protectionClass: ProtectionClass, _ path: String, _ error: Errno, owner: uid_t? = nil
     ) -> CommandFailure {

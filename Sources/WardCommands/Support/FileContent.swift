@@ -2,13 +2,13 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// The content of one file into another.
+/// Copies the content of a file into another.
 enum FileContent {
-    /// Data regions only, so that holes stay holes; lseek(2). What was in memory of it is wiped.
-    /// `progress` is told bytes done.
+    /// Copies data regions only, so that holes stay holes; lseek(2). Wipes its buffer afterwards.
+    /// `progress` gets the number of bytes done.
     ///
-    /// - Parameter mayHaveHoles: False: nobody is asked for them, which a small file would take as
-    /// long for as its content.
+    /// - Parameter mayHaveHoles: False: does not look for holes, which takes as long as the content
+    ///   of a small file.
     static func copy(
         from source: Int32, to copy: Int32, sizeBytes size: Int, mayHaveHoles: Bool = true,
         _ progress: (Int) -> Void
@@ -40,7 +40,7 @@ enum FileContent {
         }
     }
 
-    /// Nil: only a hole follows.
+    /// The offset of the next data; nil where only a hole follows.
     private static func nextData(_ source: Int32, from offset: Int) throws(Errno) -> Int? {
         do throws(Errno) {
             return try Syscall.lseek(source, offset, Int32(SEEK_DATA))

@@ -1,7 +1,7 @@
 import WardSimulation
 
 extension Finding.Kind {
-    /// What it means, in a line.
+    /// The meaning in one line.
     var meaning: String {
         switch self {
         case .protectedSynced: "class A, B or CX where a program synchronises"
@@ -15,7 +15,7 @@ extension Finding.Kind {
         }
     }
 
-    /// What to do about it. `top`: the mount point, for a shell.
+    /// The next step for the user. `top`: the mount point, quoted for a shell.
     func advice(_ top: String) -> String {
         switch self {
         case .protectedSynced:
@@ -32,7 +32,7 @@ extension Finding.Kind {
         }
     }
 
-    /// Name and meaning of each, for the help.
+    /// A table of names and meanings, for the help.
     static var table: String {
         allCases.map { "  \(Text.padded($0.rawValue, 20)) \($0.meaning)" }.joined(separator: "\n")
     }

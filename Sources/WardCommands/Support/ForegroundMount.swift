@@ -4,11 +4,11 @@ import WardControl
 import WardDaemon
 import WardSystem
 
-/// Is the daemon: serves the mount in this process until it is unmounted.
+/// The daemon: serves the mount in this process until the unmount.
 struct ForegroundMount {
     let request: MountRequest
     let passcodeFile: String?
-    /// Told when the mount answers, or why it does not.
+    /// Gets a message when the mount answers, or the error.
     let readyFd: Int32?
 
     func run(_ console: Console) throws {
@@ -24,8 +24,7 @@ struct ForegroundMount {
         }
     }
 
-    /// Read before anything is mounted; gone from memory once it has unlocked, long before this
-    /// process ends.
+    /// Reads the passcode before the mount. It is wiped from memory after the unlock.
     private func readPasscode() throws(CommandFailure) -> SecretHandover {
         SecretHandover(
             try passcodeFile.map { path throws(CommandFailure) in
@@ -33,8 +32,8 @@ struct ForegroundMount {
             })
     }
 
-    /// The backtracer prints memory that registers point to, and that could be keys. It reads its
-    /// settings before main: so once more from the start, with the right ones.
+    /// The backtracer prints memory that registers point to, which could be keys. It reads its
+    /// settings before main, so this starts the program again with other settings.
     private func turnOffBacktraces() {
         let setting = getenv("SWIFT_BACKTRACE").map { String(cString: $0) }
         if setting == "enable=no" { return }
@@ -66,7 +65,7 @@ struct ForegroundMount {
         if let failure = failure.withLock({ $0 }) { throw failure }
     }
 
-    /// Says where the volume is and unlocks it if asked to: the control socket answers already.
+    /// Reports the mount and unlocks it if requested. The control socket answers already.
     private static func announce(
         _ mounted: MountedInfo, _ passcode: SecretHandover, _ console: Console
     ) throws(CommandFailure) {
@@ -74,7 +73,7 @@ struct ForegroundMount {
         if let passcode = passcode.take() {
             try MountCommand.unlock(connection, passcode, mounted.mountPoint)
         }
-        // The volume is mounted: an output that is closed must not end it without an unmount.
+        // The volume is mounted: a closed output must not end the daemon without an unmount.
         var console = console
         console.mayLoseOutput = true
         try MountCommand.report(try connection.status(), console)

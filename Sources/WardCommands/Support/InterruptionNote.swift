@@ -1,14 +1,14 @@
 import Glibc
 import Synchronization
 
-/// The note of a command that Ctrl-C ends, said before it goes.
+/// A note that is printed when Ctrl-C ends a command.
 enum InterruptionNote {
-    /// The process ends by the signal all the same, as its caller wants to see. `note`: whole
-    /// lines.
+    /// Installs the note: whole lines. The signal still ends the process, because its caller
+    /// expects that.
     static func arm(_ note: StaticString) {
         noteStart.store(UInt(bitPattern: note.utf8Start), ordering: .relaxed)
         noteBytes.store(note.utf8CodeUnitCount, ordering: .relaxed)
-        // Nothing but system calls in it, signal-safety(7).
+        // Only system calls here, signal-safety(7).
         signal(SIGINT) { number in
             write(
                 STDERR_FILENO, UnsafeRawPointer(bitPattern: noteStart.load(ordering: .relaxed)),
@@ -19,6 +19,6 @@ enum InterruptionNote {
     }
 }
 
-// The note belongs to the module, not to the type: a function that a signal calls captures nothing.
+// Global, because a signal handler can't capture anything.
 private let noteStart = Atomic<UInt>(0)
 private let noteBytes = Atomic<Int>(0)

@@ -5,7 +5,7 @@ import WardSystem
 import WardVolume
 
 extension CommandFailure {
-    /// What is wrong with a keybag, its keys or a recovery kit.
+    /// An error of a keybag, its keys or a recovery kit.
     init(_ what: String, _ subject: String?, _ error: KeybagError) {
         let place = subject.map { Text.shellQuoted($0) } ?? "VOLUME"
         let advice = KeybagAdvice(error, volume: place)
@@ -17,7 +17,7 @@ extension CommandFailure {
             status: status)
     }
 
-    /// The same as the daemon of a mounted volume says it; nil where it is not about keys.
+    /// The same error as reported by a daemon; nil where it is not about keys.
     init?(_ what: String, _ subject: String?, volume error: VolumeError) {
         let code: KeybagError.Code
         switch error {
@@ -55,8 +55,7 @@ extension CommandFailure {
         case .hostExists: "a host of this name is trusted already"
         case .tooManyHosts: "no more hosts can be trusted"
         case .erased, .wrongRecoveryCode, .outOfLockedMemory, .kitOfAnotherVolume: error.reason
-        // The failure names the volume; where the trouble is in another file, the reason names
-        // that.
+        // The message already names the volume, so the reason names only another file.
         default:
             error.path == subject || error.path.isEmpty
                 ? error.reason : "\(error.reason) (\(error.path))"

@@ -1,8 +1,8 @@
 import Glibc
 
-/// Times of day in the time zone of whoever looks.
+/// Times in the local time zone.
 enum LocalTime {
-    /// "14:03:10" of a time since 1970, seconds.
+    /// The time of day, such as "14:03:10", from seconds since 1970.
     static func clock(_ sinceEpoch: time_t) -> String {
         var time = sinceEpoch
         var fields = tm()
@@ -11,20 +11,20 @@ enum LocalTime {
             .map { $0 < 10 ? "0\($0)" : "\($0)" }.joined(separator: ":")
     }
 
-    /// "2026-11-21 14:03".
+    /// The local time to the minute: "2026-11-21 14:03".
     static func minute(_ sinceEpoch: timespec) -> String {
         var time = sinceEpoch.tv_sec
         var fields = tm()
         localtime_r(&time, &fields)
         func padded(_ value: Int32) -> String { value < 10 ? "0\(value)" : "\(value)" }
-        // A file's time can be of any year that fits.
+        // A file's time may have any year.
         return
             "\(Int(fields.tm_year) + 1900)-\(padded(fields.tm_mon + 1))-\(padded(fields.tm_mday)) "
             + clock(sinceEpoch.tv_sec).prefix(5)
     }
 
-    /// The time of day of an RFC 3339 time in UTC, as events have it; what is not one stays as it
-    /// is.
+    /// The local time of day of an RFC 3339 time in UTC, as in events. Other text is returned
+    /// unchanged.
     static func clock(_ timestamp: String) -> String {
         let fields = timestamp.utf8.prefix(19).split { "-T:".utf8.contains($0) }
             .compactMap { Int32(String(decoding: $0, as: UTF8.self)) }

@@ -1,10 +1,10 @@
 import WardSystem
 
 extension MountTable {
-    /// The table as it is now; empty where it can't be read.
+    /// The current mount table; empty where it can't be read.
     static var now: MountTable { (try? MountTable()) ?? MountTable(parsing: []) }
 
-    /// The mount that covers this absolute path: the longest match, the last one mounted there.
+    /// The mount that covers an absolute path: the longest match, and of equal ones the last.
     func covering(_ path: String) -> Entry? {
         var best: Entry?
         for entry in entries where PathBytes.isInside(path, entry.mountPoint) {
@@ -13,7 +13,7 @@ extension MountTable {
         return best
     }
 
-    /// The latest mount below this mount point, which keeps it from being unmounted.
+    /// The latest mount below this mount point; it prevents the unmount.
     func inside(_ mountPoint: String) -> Entry? {
         entries.last {
             $0.mountPoint != mountPoint && PathBytes.isInside($0.mountPoint, mountPoint)

@@ -3,10 +3,10 @@ import Glibc
 import WardSystem
 import WardVolume
 
-/// The directory a new volume goes into: made, or found empty; held against others until the volume
-/// is there.
+/// The directory for a new volume: a new one, or an empty one. Holds the lock until the volume
+/// exists.
 struct NewVolumeDirectory: ~Copyable {
-    /// Absolute.
+    /// Absolute path.
     let path: String
     private let wasMade: Bool
     private var hold: VolumeHold
@@ -38,7 +38,8 @@ struct NewVolumeDirectory: ~Copyable {
         return directory
     }
 
-    /// Leaves nothing in a directory that may be no place for a volume.
+    /// Takes the lock without making its file, because the directory may be unsuitable for a
+    /// volume.
     private static func hold(_ path: String) throws(CommandFailure) -> VolumeHold {
         do throws(Errno) {
             return try VolumeHold(path, makesFile: false)
@@ -52,7 +53,7 @@ struct NewVolumeDirectory: ~Copyable {
         }
     }
 
-    /// Symbolic links followed, the last one too where there is something behind it.
+    /// Follows symbolic links, also in the last component where the target exists.
     private static func resolve(_ wanted: String) throws(CommandFailure) -> String {
         if let path = try? Path.real(wanted) { return path }
         do throws(Errno) {
@@ -73,7 +74,7 @@ struct NewVolumeDirectory: ~Copyable {
                 throw Errno.fileExists
             }
             if !names.isEmpty {
-                // What an earlier `ward init` left that was interrupted.
+                // Files of an earlier `ward init` that was interrupted.
                 guard Volume.isUnfinishedRoot(directory, names) else {
                     throw Errno.directoryNotEmpty
                 }
@@ -105,21 +106,22 @@ struct NewVolumeDirectory: ~Copyable {
         }
     }
 
-    /// The volume's own files are synced where they are made; its name is in the directory above.
+    /// Makes the volume's name durable; the volume's own files are already synced.
     private borrowing func makeNameDurable() throws(CommandFailure) {
         do throws(Errno) {
             let parent = try OwnedDescriptor(
                 opening: Path.parent(path), O_RDONLY | O_DIRECTORY)
             try Syscall.fsync(parent.rawValue)
         } catch .permissionDenied {
-            // A directory that may be written to and not read: the volume's own sync has to do.
+            // The directory above can't be read, so it can't be synced; the volume's own sync must
+            // suffice.
         } catch {
             throw CommandFailure(
                 NewVolumeDirectory.what, path, errno: error, status: .cannotCreate)
         }
     }
 
-    /// Removes what was made: the directory was empty, or not there, before.
+    /// Removes everything that was made: the directory was empty or missing before.
     borrowing func undo() {
         if wasMade {
             _ = DirectoryTree.remove(path)

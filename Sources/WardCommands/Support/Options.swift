@@ -1,6 +1,6 @@
 import ArgumentParser
 
-/// What every verb takes.
+/// Options of every command.
 struct GeneralOptions: ParsableArguments {
     @Flag(name: .shortAndLong, help: "Print only results and errors.")
     var quiet = false
@@ -11,7 +11,7 @@ struct GeneralOptions: ParsableArguments {
     var console: Console { Console(isQuiet: quiet, mayAsk: !noInput) }
 }
 
-/// What verbs that report take besides.
+/// Additional options of commands that report.
 struct ReportOptions: ParsableArguments {
     @OptionGroup var general: GeneralOptions
 

@@ -1,8 +1,8 @@
 import ArgumentParser
 import WardSystem
 
-/// Where a passcode comes from: a file, a descriptor, or a question on the terminal. Never an
-/// argument or the environment, which others can read.
+/// The source of a passcode: a file, a descriptor, or a question on the terminal. Arguments and the
+/// environment are not accepted, because other users or programs can read them.
 struct PasscodeOptions: ParsableArguments {
     @Option(
         name: .customLong("passcode-file"),
@@ -23,13 +23,13 @@ struct PasscodeOptions: ParsableArguments {
 
     var isGiven: Bool { file != nil || descriptor != nil }
 
-    /// The passcode; asks `question` where no option was given.
+    /// Reads the passcode; asks `question` where no option was given.
     func read(asking question: String, _ console: Console) throws(CommandFailure) -> SecretBytes {
         try SecretInput.read(
             file: file, descriptor: descriptor, option: "--passcode", asking: question, console)
     }
 
-    /// A new passcode: asked for twice.
+    /// Reads a new passcode; a question is asked twice.
     func readNew(asking question: String, _ console: Console) throws(CommandFailure) -> SecretBytes
     {
         try SecretInput.readNew(
@@ -37,7 +37,7 @@ struct PasscodeOptions: ParsableArguments {
     }
 }
 
-/// Where the new passcode comes from in `passcode change`.
+/// The source of the new passcode in `passcode change`.
 struct NewPasscodeOptions: ParsableArguments {
     @Option(
         name: .customLong("new-passcode-file"),

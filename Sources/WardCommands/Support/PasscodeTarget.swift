@@ -3,8 +3,8 @@ import WardControl
 import WardKeys
 import WardSystem
 
-/// Which volume's passcode: through the daemon where it is mounted, on the volume's directory where
-/// it is not.
+/// The volume whose passcode is meant. A mounted one is reached through its daemon, another one
+/// through its directory.
 struct PasscodeTargetArgument: ParsableArguments {
     @Argument(
         help:
@@ -22,7 +22,8 @@ enum PasscodeTarget {
     case mounted(VolumeConnection)
     case unmounted(String)
 
-    /// Mounted where `volume` is a path in a mount, or the backing directory of one.
+    /// Finds the volume: mounted where `volume` is a path in a mount or the backing directory of
+    /// one.
     static func find(_ volume: String, _ what: String) throws(CommandFailure) -> PasscodeTarget {
         let found: FoundVolume
         do throws(ControlError) {
@@ -36,7 +37,7 @@ enum PasscodeTarget {
         return .mounted(try VolumeConnection(what, path: volume, volume: found))
     }
 
-    /// How the volume is called in questions.
+    /// The volume's name in questions.
     func name() throws(CommandFailure) -> String {
         switch self {
         case .mounted(let connection): Text.printable(try connection.status().mountpoint)
@@ -51,7 +52,7 @@ enum PasscodeTarget {
         }
     }
 
-    /// One of the two, with the lock of an unmounted volume held meanwhile.
+    /// Runs one of the two closures. Holds the lock of an unmounted volume meanwhile.
     func perform(
         _ what: String,
         mounted: (ControlClient) throws(ControlError) -> Void,

@@ -1,16 +1,16 @@
 import Glibc
 import WardSystem
 
-/// Paths as text.
+/// Functions for paths as text.
 enum Path {
-    /// realpath(3): absolute, without symbolic links. Throws where it does not exist.
+    /// realpath(3): an absolute path without symbolic links. Throws where the file does not exist.
     static func real(_ path: String) throws(Errno) -> String {
         guard let resolved = realpath(path, nil) else { throw Errno(rawValue: errno) }
         defer { free(resolved) }
         return String(cString: resolved)
     }
 
-    /// As `real`, but the last component is not touched: it may be missing, or be a dead mount.
+    /// As `real`, without touching the last component: it may be missing or a dead mount.
     static func realParent(_ path: String) throws(Errno) -> String {
         var trimmed = path.utf8[...]
         while trimmed.count > 1 && trimmed.last == UInt8(ascii: "/") { trimmed.removeLast() }

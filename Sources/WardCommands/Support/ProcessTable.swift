@@ -1,17 +1,17 @@
 import Glibc
 import WardSystem
 
-/// Processes as `/proc` shows them; of other users' only root sees the files.
+/// Processes, read from `/proc`. Only root sees the files of other users' processes.
 enum ProcessTable {
     struct User {
         var pid: Int32
         var program: String
-        /// The first file or directory found in use.
+        /// The first file or directory that was found in use.
         var path: String
     }
 
-    /// Who has a file open or a working directory in `mountPoint`. Reads links only, which touches
-    /// no mount.
+    /// Processes with an open file or working directory in `mountPoint`. Only reads links, which
+    /// asks no mount.
     static func users(of mountPoint: String) -> [User] {
         let own = getpid()
         return processes().compactMap { pid in
@@ -21,10 +21,10 @@ enum ProcessTable {
         }
     }
 
-    /// Whether a process has ended; one that nobody has waited for yet counts as ended.
+    /// Whether a process has ended; a zombie counts as ended.
     static func hasEnded(_ pid: Int32) -> Bool {
         if kill(pid, 0) != 0 && errno == ESRCH { return true }
-        // pid (comm) state …: comm may hold anything, so the state is found from the end.
+        // The line is "pid (comm) state …". Search from the end: comm may contain any character.
         guard let text = try? FileReading.text(of: "/proc/\(pid)/stat"),
             let end = text.lastIndex(of: ")")
         else { return kill(pid, 0) != 0 && errno == ESRCH }

@@ -1,6 +1,6 @@
 import WardSystem
 
-/// Progress on stderr for what takes longer than a second; nothing where stderr is no terminal or
+/// Shows progress on stderr after the first second. Prints nothing where stderr is no terminal or
 /// output is quiet.
 struct ProgressLine {
     private let isShown: Bool
@@ -12,7 +12,7 @@ struct ProgressLine {
         isShown = !console.isQuiet && Console.isTerminal(2)
     }
 
-    /// Redraws at most ten times a second.
+    /// Redraws the line at most ten times a second.
     mutating func update(_ text: @autoclosure () -> String) {
         guard isShown else { return }
         let now = SystemClock.monotonic()
@@ -22,7 +22,7 @@ struct ProgressLine {
         Console.write("\r\u{1B}[K\(Text.printable(text()).prefix(78))", to: 2)
     }
 
-    /// Takes the line away, before other output and at the end.
+    /// Erases the line; needed before other output and at the end.
     mutating func clear() {
         if isDrawn { Console.write("\r\u{1B}[K", to: 2) }
         isDrawn = false

@@ -1,8 +1,8 @@
 import Glibc
 import WardSystem
 
-/// What the daemon tells the command that started it, through a pipe: "ready" and the mount point,
-/// or the exit code and the two lines of the error.
+/// The daemon's message to the command that started it, through a pipe. It is "ready" with the
+/// mount point, or the exit code with the two lines of the error.
 enum ReadyMessage {
     case ready(mountPoint: String)
     case failed(status: Int32, text: String)
@@ -14,13 +14,13 @@ enum ReadyMessage {
         }
     }
 
-    /// Nil: the daemon ended without a word.
+    /// Returns nil where the daemon ended without a message.
     init?(_ bytes: [UInt8]) {
         let text = String(decoding: bytes, as: UTF8.self)
         let parts = text.split(separator: "\n", maxSplits: 2, omittingEmptySubsequences: false)
         switch parts.first {
         case "ready" where parts.count >= 2:
-            // A mount point may hold a newline itself.
+            // A mount point may contain a newline.
             self = .ready(mountPoint: parts[1...].joined(separator: "\n"))
         case "failed":
             guard parts.count == 3, let status = Int32(parts[1]) else { return nil }

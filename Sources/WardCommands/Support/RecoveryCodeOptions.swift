@@ -3,7 +3,7 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-/// Where a recovery code comes from.
+/// The source of a recovery code.
 struct RecoveryCodeOptions: ParsableArguments {
     @Option(
         name: .customLong("code-file"),
@@ -23,11 +23,10 @@ struct RecoveryCodeOptions: ParsableArguments {
         }
     }
 
-    /// Groups that may be typed again before the command gives up.
+    /// The number of groups that the user may retype before the command gives up.
     private static let retypings = 5
 
-    /// The code; asks where no option was given, and then for each group that was mistyped once
-    /// more.
+    /// Reads the code. Asks where no option was given, and then asks again for each mistyped group.
     func read(_ what: String, _ kitPath: String, _ console: Console) throws(CommandFailure)
         -> RecoveryCode
     {
@@ -76,7 +75,7 @@ extension RecoveryCodeError {
 }
 
 extension CommandFailure {
-    /// What is wrong with a recovery code as it was typed.
+    /// The error for a recovery code with mistakes.
     init(_ what: String, _ kitPath: String, _ error: RecoveryCodeError) {
         let hint: String
         let why: String

@@ -4,9 +4,9 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-/// A recovery kit that was made: where it is, and its code, which is shown once and never kept.
+/// Writes the path of a new recovery kit and its code, which is shown once and never stored.
 enum RecoveryKitFile {
-    /// Absolute, and not there yet.
+    /// The absolute path of a file that does not exist yet.
     static func path(_ wanted: String) throws(CommandFailure) -> String {
         let what = "cannot write the recovery kit"
         do throws(Errno) {
@@ -20,8 +20,8 @@ enum RecoveryKitFile {
         }
     }
 
-    /// The code on stdout, from locked memory, also when quiet: it was asked for, and this is the
-    /// only time.
+    /// Prints the code on stdout from locked memory, even when quiet: the user requested it, and it
+    /// is shown only once.
     static func write(
         _ kitPath: String?, _ code: borrowing RecoveryCode?
     ) throws(CommandFailure) {
@@ -32,7 +32,7 @@ enum RecoveryKitFile {
                 + "every copy of this volume, also after the passcode was changed.\n")
     }
 
-    /// A JSON object on one line, with the code as its last member.
+    /// Prints a JSON object on one line, with the code as its last member.
     static func writeJSON(
         _ json: JSONValue, _ code: borrowing RecoveryCode?
     ) throws(CommandFailure) {
@@ -63,11 +63,11 @@ enum RecoveryKitFile {
     }
 }
 
-/// A recovery kit that exists.
+/// An existing recovery kit.
 struct ExistingRecoveryKit {
-    /// Absolute.
+    /// Absolute path.
     let path: String
-    /// As the file says, authenticated by nobody until the code has opened it.
+    /// The kit's content, not authenticated until the code has opened it.
     let kit: RecoveryKit
 
     init(_ named: String, _ what: String) throws(CommandFailure) {
@@ -85,12 +85,12 @@ struct ExistingRecoveryKit {
     }
 
     var uuid: String { kit.identity.parameters.uuidString }
-    /// "2026-11-21 14:03".
+    /// The time when the kit was made: "2026-11-21 14:03".
     var made: String {
         LocalTime.minute(timespec(tv_sec: time_t(clamping: kit.created), tv_nsec: 0))
     }
 
-    /// With the code, which is asked for.
+    /// Opens the kit with its code, which is read from the options or asked for.
     func open(
         _ options: RecoveryCodeOptions, _ what: String, _ console: Console
     ) throws(CommandFailure) -> RecoveredKeys {
@@ -117,7 +117,7 @@ struct ExistingRecoveryKit {
         }
     }
 
-    /// The volume's daemon, where it is mounted by this user, reads again what is known of kits.
+    /// Tells the daemon of this user's mount to read the list of kits again.
     static func tellDaemon(uuid: String) {
         guard let mounted = RuntimeDirectory().mounted().first(where: { $0.uuid == uuid }) else {
             return

@@ -3,28 +3,28 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// Writes a file's content anew under a new key: copied to an unnamed file, which then takes the
-/// old one's name.
+/// Gives a file a new key: copies the content to an unnamed file, which then takes the old one's
+/// name.
 ///
-/// At every moment the name holds the old file or the whole new one. The copy has mode, owner,
-/// times and attributes of the old one; refused where a copy would come apart from it: other hard
-/// links, writers.
+/// At every moment the name refers to the old file or the complete new one. The copy keeps mode,
+/// owner, times and attributes. A file with other hard links or with writers is refused, because
+/// the copy would separate from it.
 struct Rekeying {
     private let directory: Int32
     private let name: NodeName
     private let path: String
 
     /// - Parameters:
-    ///   - directory: Where the file is.
-    ///   - name: The file's name in it.
-    ///   - path: How it is called in messages.
+    ///   - directory: The directory of the file.
+    ///   - name: The file's name there.
+    ///   - path: The file's path for messages.
     init(directory: Int32, name: [UInt8], path: String) {
         self.directory = directory
         self.name = NodeName(bytes: name)
         self.path = path
     }
 
-    /// `progress` is told bytes done and bytes in all.
+    /// Copies and replaces the file. `progress` gets the bytes done and the total.
     func run(
         protectionClass: ProtectionClass, progress: (Int, Int) -> Void
     ) throws(CommandFailure) {
@@ -72,9 +72,9 @@ struct Rekeying {
                 "it has \(status.st_nlink) hard links, and the others would keep the old key",
                 hint: "copy it, then remove every old name")
         }
-        // A lease for reading is refused while somebody has the file open for writing, fcntl(2).
-        // Whoever opens it for writing while the lease is held would send a SIGIO here, which kills
-        // by default.
+        // A read lease is refused while a program has the file open for writing, fcntl(2). A
+        // program that opens it for writing during the lease sends SIGIO here, which kills by
+        // default.
         signal(SIGIO, SIG_IGN)
         if ward_fcntl_int(source, 1024 /* F_SETLEASE */, Int32(F_RDLCK)) == 0 {
             _ = ward_fcntl_int(source, 1024, Int32(F_UNLCK))
@@ -84,7 +84,8 @@ struct Rekeying {
         }
     }
 
-    /// Owner before mode (chown(2) drops set-user-ID bits), mode after attributes, times last.
+    /// Copies the owner before the mode (chown(2) drops set-user-ID bits), the mode after
+    /// attributes, the times last.
     private func copyAttributes(
         _ source: Int32, _ copy: Int32, _ status: FileStatus
     ) throws(Errno) {
@@ -97,12 +98,12 @@ struct Rekeying {
             try ExtendedAttribute.set(
                 name, try ExtendedAttribute.value(of: name, descriptor: source), descriptor: copy)
         }
-        // Attributes are for who may write the file.
+        // Only now: the old mode may deny writing, which attributes need.
         try Syscall.fchmod(copy, status.st_mode & 0o7777)
         try Syscall.futimens(copy, access: status.st_atim, modification: status.st_mtim)
     }
 
-    /// Reading may have moved the access time, nothing else may have moved.
+    /// Whether the file is unchanged; only the access time may differ.
     private func isUnchanged(_ before: FileStatus, _ after: FileStatus) -> Bool {
         before.st_size == after.st_size && before.st_nlink == after.st_nlink
             && before.st_mtim.tv_sec == after.st_mtim.tv_sec

@@ -1,13 +1,13 @@
 import Synchronization
 import WardSystem
 
-/// A secret that closures and optionals can hold; still one owner, wiped with the box.
+/// Lets closures and optionals hold a secret. The box is its only owner and wipes it.
 final class SecretBox: Sendable {
     let secret: SecretBytes
     init(_ secret: consuming SecretBytes) { self.secret = secret }
 }
 
-/// A secret on its way to whoever uses it once: taken out, nothing keeps it but the taker.
+/// Hands a secret over to one user; after `take` only that user holds it.
 final class SecretHandover: Sendable {
     private let box: Mutex<SecretBox?>
     init(_ box: SecretBox?) { self.box = Mutex(box) }

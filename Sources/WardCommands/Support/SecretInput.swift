@@ -3,10 +3,10 @@ import Glibc
 import WardCrypto
 import WardSystem
 
-/// What a secret is called where it can't be taken.
+/// The words for a secret in error messages.
 struct SecretKind {
     let name: String
-    /// What to do about an empty one.
+    /// The advice for an empty one.
     let emptyHint: String
     let tooLongHint: String
 
@@ -16,9 +16,9 @@ struct SecretKind {
         tooLongHint: "a passcode is 1 to 1,024 bytes of UTF-8 text")
 }
 
-/// Reads secrets straight into locked memory.
+/// Reads secrets directly into locked memory.
 enum SecretInput {
-    /// Longest passcode, bytes; what is longer is refused, never cut.
+    /// The longest passcode in bytes; a longer one is refused, never cut.
     static let maximumBytes = 1024
 
     static func read(
@@ -46,7 +46,7 @@ enum SecretInput {
         return first
     }
 
-    /// The whole file but for one newline at its end.
+    /// Reads the whole file, without one newline at its end.
     static func read(
         file path: String, _ kind: SecretKind = .passcode
     ) throws(CommandFailure) -> SecretBytes {
@@ -71,8 +71,7 @@ enum SecretInput {
         return try check(result, kind)
     }
 
-    /// One line, byte by byte, so that what follows stays there for the next reader of the
-    /// descriptor.
+    /// Reads one line byte by byte, so that the rest stays for the next reader of the descriptor.
     static func read(
         descriptor: Int32, _ kind: SecretKind = .passcode
     ) throws(CommandFailure) -> SecretBytes {
@@ -131,17 +130,17 @@ enum SecretInput {
         return try withoutNewline(secret, count)
     }
 
-    /// Secrets lie in memory that no dump holds; what scrypt makes of a passcode on the way, and
-    /// registers, do not. Control-\ is enough to get a dump: from here on there is none, nor a
-    /// debugger of the same user.
+    /// Disables core dumps and debuggers of the same user for this process. Secrets lie in memory
+    /// that no dump holds, but registers and scrypt's intermediate values do not. Control-\ would
+    /// be enough for a dump.
     static func leaveNoDump() {
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
         _ = ward_prctl(PR_SET_DUMPABLE, 0)
     }
 
-    /// Drops one newline at the end; keeps one byte too many, so that `check` sees what is too
-    /// long.
+    /// Drops one newline at the end. Keeps one byte above the limit, so that `check` sees a secret
+    /// that is too long.
     private static func withoutNewline(
         _ secret: borrowing SecretBytes, _ count: Int
     ) throws(Errno) -> SecretBytes {
@@ -151,7 +150,7 @@ enum SecretInput {
         return try secret.slice(0..<min(endsInNewline ? count - 1 : count, maximumBytes + 1))
     }
 
-    /// Refuses an empty or too long passcode before anything is done with it.
+    /// Refuses an empty or too long secret before it is used.
     private static func check(
         _ secret: consuming SecretBytes, _ kind: SecretKind
     ) throws(CommandFailure) -> SecretBytes {

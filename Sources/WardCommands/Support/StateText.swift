@@ -1,8 +1,8 @@
 import WardControl
 
-/// Lock states in words.
+/// Text for lock states.
 enum StateText {
-    /// "locked", "before first unlock", …: the state as a person says it.
+    /// The state in words: "locked (before the first unlock)".
     static func name(_ state: String) -> String {
         switch state {
         case "noPasscode": "open (no passcode is set)"
@@ -23,7 +23,7 @@ enum StateText {
         }
     }
 
-    /// What is about to happen to a class, where something is.
+    /// The time until a class closes; nil where none is running.
     static func classNote(_ entry: ClassStatus, _ status: VolumeStatus) -> String? {
         guard entry.available else { return nil }
         if entry.letter == "A" || entry.letter == "B", let left = status.graceRemainingSeconds {

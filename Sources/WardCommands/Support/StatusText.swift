@@ -1,7 +1,7 @@
 import WardControl
 import WardDaemon
 
-/// A volume's status in lines for people.
+/// Text for a volume's status.
 enum StatusText {
     static func render(_ status: VolumeStatus, _ style: Style) -> String {
         var lines: [String] = []
@@ -41,7 +41,7 @@ enum StatusText {
         return lines.joined(separator: "\n")
     }
 
-    /// "sleep, shutdown, logout; not screen (no login manager)", or "nothing" and why.
+    /// "sleep, shutdown, logout; not screen (no login manager)", or "nothing" with the reason.
     static func locksAt(
         _ triggers: [LockTrigger], _ status: VolumeStatus, _ style: Style
     ) -> String {
@@ -71,7 +71,7 @@ enum StatusText {
         }.joined(separator: "\n")
     }
 
-    /// "laptop, desk (2)": each once.
+    /// The names of connected hosts, each once: "laptop, desk (2)".
     static func hosts(_ status: VolumeStatus) -> String {
         var names: [(name: String, count: Int)] = []
         for name in status.hosts {
@@ -85,7 +85,7 @@ enum StatusText {
             .joined(separator: ", ")
     }
 
-    /// Whether one is set, how many tries are left, and when the next may be.
+    /// Whether a passcode is set, how many tries are left, and when the next one is possible.
     static func passcode(_ status: VolumeStatus, _ style: Style) -> String {
         guard status.passcodeSet else { return "not set: a lock changes nothing" }
         var text = "set"
@@ -102,7 +102,7 @@ enum StatusText {
         return text
     }
 
-    /// Only where something is to be done.
+    /// Advice about recovery kits; nil where nothing is to be done.
     static func recovery(_ standing: String?, volume: String, _ style: Style) -> String? {
         let place = Text.shellQuoted(volume)
         return switch standing {
@@ -114,7 +114,7 @@ enum StatusText {
         }
     }
 
-    /// What is not safe yet, or not there any more; nothing where all is well.
+    /// Lines about data that is not safe yet or was lost; empty where there is none.
     static func data(
         _ status: VolumeStatus, _ style: Style
     ) -> [(name: String, value: String)] {
@@ -159,7 +159,7 @@ enum StatusText {
             }
     }
 
-    /// The command that a person most likely wants.
+    /// The most likely next command.
     private static func next(_ status: VolumeStatus) -> String? {
         let place = Text.shellQuoted(status.mountpoint)
         if status.eraseInSeconds != nil { return "ward erase --cancel \(place)" }

@@ -2,12 +2,13 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// The mark of a directory through the attribute `user.ward.synced`.
+/// The mark of a synchronised directory, through the attribute `user.ward.synced`.
 enum SyncMark {
     /// The value of a directory's own mark.
     static let marked = "marked"
 
-    /// An absolute path of a directory in a mounted volume; a failure that says what it is instead.
+    /// The absolute path of a directory in a mounted volume. Throws a failure that says what the
+    /// path is instead.
     static func directory(_ path: String, _ what: String) throws(CommandFailure) -> String {
         let real: String
         let status: FileStatus
@@ -51,7 +52,7 @@ enum SyncMark {
         }
     }
 
-    /// The marked directory that a path lies in.
+    /// The marked directory around a path; nil without one.
     private static func around(_ path: String) -> String? {
         var current = path
         while current != "/" {
@@ -66,7 +67,7 @@ enum SyncMark {
     }
 
     private static func failure(_ what: String, _ path: String, _ error: Errno) -> CommandFailure {
-        // A daemon of an older version has no such attribute.
+        // A daemon of an older version does not have the attribute.
         guard error == .notSupported else { return CommandFailure(what, path, errno: error) }
         return CommandFailure(
             what, path, why: "its daemon knows no marks",

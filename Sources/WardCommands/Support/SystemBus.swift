@@ -2,26 +2,26 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// A connection to the system bus, as far as the login manager's signals go (`ward_bus.h`). Of one
+/// A connection to the system bus for the login manager's signals (`ward_bus.h`). Used by one
 /// thread.
 struct SystemBus: ~Copyable {
     enum Signal {
         case sleep(begins: Bool)
         case shutdown(begins: Bool)
-        /// The screen of the session with this object path was or is to be locked.
+        /// The screen of the session with this object path is locked, or will be.
         case screenLocked(session: String)
-        /// A session has begun, or a session or a user is gone.
+        /// A session began, or a session or a user ended.
         case sessionsChanged
-        /// The login manager has gone, or is there again.
+        /// The login manager ended or started.
         case manager(isThere: Bool)
         case other
     }
 
     private let handle: OpaquePointer
 
-    /// Asks for the signals of sleep, shutdown and sessions that begin and end, and with `sessions`
-    /// those of locked screens. Throws `ELIBACC` where there is no libsystemd, `ENXIO` where the
-    /// bus has no login manager, and the bus's own error.
+    /// Subscribes to signals of sleep, shutdown, and the start and end of sessions; with `sessions`
+    /// also of locked screens. Throws `ELIBACC` without libsystemd, `ENXIO` where the bus has no
+    /// login manager, and the bus's own errors.
     init(sessions: Bool) throws(Errno) {
         var bus: OpaquePointer?
         try SystemBus.check(ward_bus_open(&bus, sessions ? 1 : 0))
@@ -37,17 +37,17 @@ struct SystemBus: ~Copyable {
         return result
     }
 
-    /// What poll(2) is to wait for.
+    /// The descriptor and events for poll(2).
     var pollRequest: pollfd {
         pollfd(
             fd: ward_bus_descriptor(handle),
             events: Int16(truncatingIfNeeded: max(0, ward_bus_events(handle))), revents: 0)
     }
 
-    /// How long at most; -1: for ever.
+    /// The longest wait in milliseconds; -1 means no limit.
     var timeoutMilliseconds: Int32 { ward_bus_timeout_milliseconds(handle) }
 
-    /// The next message; nil where all were taken. Throws where the connection is lost.
+    /// The next message; nil where none is waiting. Throws where the connection is lost.
     func next() throws(Errno) -> Signal? {
         var signal = ward_bus_signal()
         guard try SystemBus.check(ward_bus_next(handle, &signal)) > 0 else { return nil }
@@ -68,35 +68,36 @@ struct SystemBus: ~Copyable {
         withUnsafeBytes(of: signal.path) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
     }
 
-    /// Whether the machine sleeps or shuts down.
+    /// The end that a delay lock postpones.
     enum Occasion: String {
         case sleep, shutdown
     }
 
-    /// The occasion waits for the lock to be closed, for as long as the login manager allows (5 s
-    /// by default). One lock for each: the login manager asks polkit for one action a lock, and a
-    /// lock on both falls under one that only local sessions may have. Throws `EACCES` where it is
-    /// refused.
+    /// Takes a delay lock: the occasion waits until the descriptor is closed, or for the login
+    /// manager's limit (5 s by default). Throws `EACCES` where it is refused.
+    ///
+    /// Each occasion needs a lock of its own, because the login manager asks polkit for one action
+    /// per lock. A lock for both needs an action that only local sessions may have.
     func delayLock(_ occasion: Occasion, _ why: String) throws(Errno) -> OwnedDescriptor {
         OwnedDescriptor(
             adopting: try SystemBus.check(ward_bus_inhibit(handle, occasion.rawValue, "ward", why)))
     }
 
-    /// The user a session belongs to.
+    /// The user of a session.
     func user(ofSession path: String) throws(Errno) -> UInt32 {
         var uid: UInt32 = 0
         try SystemBus.check(ward_bus_session_user(handle, path, &uid))
         return uid
     }
 
-    /// Whether a user has a session that has not ended (org.freedesktop.login1(5): the property
+    /// Whether the user has a session that has not ended (org.freedesktop.login1(5): the property
     /// State of users).
     func isLoggedIn(_ uid: UInt32) throws(Errno) -> Bool {
         var state = [CChar](repeating: 0, count: 32)
         do throws(Errno) {
             try SystemBus.check(ward_bus_user_state(handle, uid, &state, state.count))
         } catch {
-            // Not a user of whom there is a session.
+            // The user has no session.
             if error == .noSuchAddressOrDevice { return false }
             throw error
         }

@@ -2,7 +2,7 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// The controlling terminal, asked directly: answers work while stdin and stdout are redirected.
+/// The controlling terminal, so that questions work while stdin and stdout are redirected.
 struct TerminalPrompt: ~Copyable {
     private let terminal: OwnedDescriptor
 
@@ -11,10 +11,10 @@ struct TerminalPrompt: ~Copyable {
         terminal = try OwnedDescriptor(opening: "/dev/tty", O_RDWR)
     }
 
-    /// One line, not echoed, newline included; returns the number of bytes.
+    /// Reads one line without echo, including its newline; returns the number of bytes.
     ///
-    /// Signals that would end or stop the program wait while the echo is off: the terminal is put
-    /// right first, then they are let through; after a stop the question is asked again.
+    /// Signals that would end or stop the program are blocked while the echo is off. The terminal
+    /// is restored before they are delivered. After a stop the question is asked again.
     borrowing func readHidden(
         _ question: String, into buffer: UnsafeMutableRawBufferPointer
     ) throws(Errno) -> Int {
@@ -23,7 +23,7 @@ struct TerminalPrompt: ~Copyable {
         }
     }
 
-    /// One line as typed; nil at the end of input.
+    /// Reads one line; nil at the end of input.
     borrowing func readLine(_ question: String) throws(Errno) -> String? {
         say(question)
         var line: [UInt8] = []
@@ -37,7 +37,7 @@ struct TerminalPrompt: ~Copyable {
 
     private borrowing func say(_ text: String) { Console.write(text, to: terminal.rawValue) }
 
-    /// Nil: a signal came and was let through.
+    /// Returns nil where a signal arrived and was delivered.
     private borrowing func readHiddenOnce(
         _ question: String, into buffer: UnsafeMutableRawBufferPointer
     ) throws(Errno) -> Int? {
@@ -46,7 +46,7 @@ struct TerminalPrompt: ~Copyable {
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP] { sigaddset(&signals, signal) }
         var maskBefore = sigset_t()
         pthread_sigmask(SIG_BLOCK, &signals, &maskBefore)
-        // Put back last: what is pending then ends or stops the program with the terminal in order.
+        // Unblocked last: a pending signal then takes effect with the terminal restored.
         defer { pthread_sigmask(SIG_SETMASK, &maskBefore, nil) }
         let arrivals = OwnedDescriptor(
             adopting: try Syscall.check { signalfd(-1, &signals, Int32(SFD_CLOEXEC)) })

@@ -1,11 +1,11 @@
 import Glibc
 import WardSystem
 
-/// Small jobs on text that is shown to people.
+/// Helpers for text that users see.
 enum Text {
-    /// The text with control characters escaped, so that a file name can't drive the terminal, and
-    /// with those that reorder what follows (UAX 9) or end a line, so that it can't look like
-    /// another.
+    /// Escapes control characters, so that a file name can't control the terminal. Also escapes
+    /// characters that reorder text (UAX 9) or end a line, so that a name can't look like another
+    /// one.
     static func printable(_ text: some StringProtocol) -> String {
         var result = ""
         for scalar in text.unicodeScalars {
@@ -28,7 +28,7 @@ enum Text {
         }
     }
 
-    /// Name bytes as text; what is not UTF-8 becomes U+FFFD.
+    /// A name's bytes as text; invalid UTF-8 becomes U+FFFD.
     static func printable(_ bytes: [UInt8]) -> String {
         printable(String(decoding: bytes, as: UTF8.self))
     }
@@ -39,7 +39,7 @@ enum Text {
             .joined(separator: "; ")
     }
 
-    /// strerror(3), first letter small, as it stands after a colon.
+    /// strerror(3) with a small first letter, for use after a colon.
     static func reason(_ errno: Errno) -> String {
         lowerFirst(String(cString: strerror(errno.rawValue)))
     }
@@ -51,7 +51,7 @@ enum Text {
         return first.lowercased() + text.dropFirst()
     }
 
-    /// "1 file", "2 files".
+    /// A number with its noun: "1 file", "2 files".
     static func count(_ number: Int, _ noun: String) -> String {
         if number == 1 { return "1 \(noun)" }
         let plural =
@@ -60,10 +60,10 @@ enum Text {
         return "\(grouped(number)) \(plural)"
     }
 
-    /// Thousands apart: 12,345.
+    /// Groups digits by thousands: 12,345.
     static func grouped(_ number: Int) -> String {
         var digits = ""
-        // `abs` of the least number is none.
+        // `abs` overflows for the least number.
         for (index, digit) in String(number.magnitude).reversed().enumerated() {
             if index > 0 && index % 3 == 0 { digits.append(",") }
             digits.append(digit)
@@ -71,7 +71,7 @@ enum Text {
         return (number < 0 ? "-" : "") + String(digits.reversed())
     }
 
-    /// "512 bytes", "1.5 MiB".
+    /// A size: "512 bytes", "1.5 MiB".
     static func size(bytes: Int) -> String {
         if bytes < 1024 { return count(bytes, "byte") }
         var value = Double(bytes)
@@ -84,7 +84,7 @@ enum Text {
         return (tenths < 10 ? "\(tenths)" : "\(Int(value.rounded()))") + " " + unit
     }
 
-    /// "10 s", "1.5 s", "2 min", "3 h 20 min".
+    /// A duration: "10 s", "1.5 s", "2 min", "3 h 20 min".
     static func duration(seconds: Double) -> String {
         if seconds < 60 {
             let tenths = (seconds * 10).rounded() / 10
@@ -95,7 +95,7 @@ enum Text {
         return minutes % 60 == 0 ? "\(minutes / 60) h" : "\(minutes / 60) h \(minutes % 60) min"
     }
 
-    /// "0.3 ms", "45 ms", "1.25 s": how long something took.
+    /// A measured duration: "0.3 ms", "45 ms", "1.25 s".
     static func preciseDuration(seconds: Double) -> String {
         func rounded(_ value: Double, _ digits: Double) -> String {
             let scaled = (value * digits).rounded() / digits
@@ -106,23 +106,23 @@ enum Text {
         return seconds < 60 ? rounded(seconds, 100) + " s" : duration(seconds: seconds)
     }
 
-    /// The nearest number there is: what another program says may be beyond all of them.
+    /// The nearest Int: numbers from other programs may be out of range.
     static func whole(_ value: Double) -> Int {
         Int(exactly: value.rounded()) ?? (value < 0 ? .min : .max)
     }
 
-    /// Padded with spaces to `width` characters.
+    /// Pads the text with spaces to `width` characters.
     static func padded(_ text: String, _ width: Int) -> String {
         text + String(repeating: " ", count: max(0, width - text.count))
     }
 
-    /// Padded with spaces on the left.
+    /// Pads the text with spaces on the left.
     static func paddedLeft(_ text: String, _ width: Int) -> String {
         String(repeating: " ", count: max(0, width - text.count)) + text
     }
 
-    /// A path as a shell takes it, quoted where it needs to be; `$'…'` (bash, zsh, ksh) keeps what
-    /// `printable` escapes away from the terminal.
+    /// Quotes a path for a shell where needed. Characters that `printable` escapes become `$'…'`
+    /// (bash, zsh, ksh), so they do not reach the terminal.
     static func shellQuoted(_ text: String) -> String {
         if text.unicodeScalars.contains(where: isHarmful) {
             var quoted = "$'"
@@ -149,7 +149,8 @@ enum Text {
             }
         }
         if plain && !text.isEmpty { return text }
-        // Double quotes read better around single ones, where nothing in them has a meaning.
+        // Double quotes are easier to read around single ones, where no character in them is
+        // special.
         if text.utf8.contains(UInt8(ascii: "'")),
             !text.utf8.contains(where: { "\"$`\\!".utf8.contains($0) })
         {

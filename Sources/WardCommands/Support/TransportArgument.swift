@@ -5,7 +5,7 @@ import WardDaemon
 extension TransportChoice: ExpressibleByArgument {
     static let variable = "WARD_TRANSPORT"
 
-    /// What `WARD_TRANSPORT` says; `auto` where it is not set.
+    /// The value of `WARD_TRANSPORT`; `auto` where it is not set.
     static func fromEnvironment() throws(CommandFailure) -> TransportChoice {
         guard let value = getenv(variable), value.pointee != 0 else { return .auto }
         let word = String(cString: value)

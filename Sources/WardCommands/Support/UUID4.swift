@@ -9,8 +9,7 @@ enum UUID4 {
         return bytes
     }
 
-    /// The 16 bytes of `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, of any version; nil where it is
-    /// something else.
+    /// The 16 bytes of `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, of any version; nil for other text.
     static func bytes(of text: String) -> [UInt8]? {
         let groups = text.split(separator: "-", omittingEmptySubsequences: false)
         guard groups.map(\.utf8.count) == [8, 4, 4, 4, 12] else { return nil }

@@ -3,7 +3,7 @@ import Glibc
 import WardControl
 import WardSystem
 
-/// Which mounted volume a verb is about.
+/// The mounted volume of a command.
 struct MountPointArgument: ParsableArguments {
     @Argument(
         help: """
@@ -13,21 +13,21 @@ struct MountPointArgument: ParsableArguments {
         completion: .directory)
     var mountpoint: String?
 
-    /// Finds the volume, asking its daemon nothing; `what` begins the sentence if that fails.
+    /// Finds the volume without asking its daemon. `what` begins the error message.
     func find(_ what: String) throws(CommandFailure) -> FoundVolume {
         try VolumeConnection.find(what, mountpoint)
     }
 
-    /// Connects to the daemon; `what` begins the sentence if that fails.
+    /// Connects to the daemon. `what` begins the error message.
     func connect(_ what: String) throws(CommandFailure) -> VolumeConnection {
         try VolumeConnection(what, path: mountpoint)
     }
 }
 
-/// A connection to the daemon of one mounted volume, with failures in a person's words.
+/// A connection to the daemon of one mounted volume; turns errors into messages for users.
 struct VolumeConnection {
     let what: String
-    /// What was named on the command line, or nil.
+    /// The path from the command line; nil without one.
     let path: String?
     let client: ControlClient
 
@@ -35,7 +35,7 @@ struct VolumeConnection {
         try self.init(what, path: path, volume: try VolumeConnection.find(what, path))
     }
 
-    /// For who has found the volume already.
+    /// Connects to a volume that was found already.
     init(_ what: String, path: String?, volume: FoundVolume) throws(CommandFailure) {
         self.what = what
         self.path = path
@@ -46,7 +46,7 @@ struct VolumeConnection {
         }
     }
 
-    /// For who knows the socket already.
+    /// Connects to a known socket.
     init(_ what: String, socketPath: String) throws(CommandFailure) {
         self.what = what
         path = nil
@@ -57,8 +57,8 @@ struct VolumeConnection {
         }
     }
 
-    /// Below `ward test` it is the test's volume where none is named. With several volumes mounted
-    /// and none named it is the one the working directory is in.
+    /// Finds the volume. Without a path it is the test's volume below `ward test`; of several
+    /// mounted volumes it is the one around the working directory.
     static func find(_ what: String, _ path: String?) throws(CommandFailure) -> FoundVolume {
         let directory = RuntimeDirectory()
         do throws(ControlError) {
@@ -77,7 +77,7 @@ struct VolumeConnection {
         }
     }
 
-    /// Why there is no way to a volume's daemon.
+    /// Explains why the volume's daemon can't be reached.
     static func failure(
         _ what: String, _ path: String?, _ volume: FoundVolume, _ error: ControlError
     ) -> CommandFailure {
@@ -90,7 +90,7 @@ struct VolumeConnection {
         return CommandFailure(what, path ?? volume.mountPoint, error)
     }
 
-    /// Makes a call and puts a failure into words.
+    /// Makes a call and turns its error into a message.
     func call<R>(_ body: (ControlClient) throws(ControlError) -> R) throws(CommandFailure) -> R {
         do throws(ControlError) {
             return try body(client)

@@ -6,15 +6,16 @@ import WardKeys
 import WardSystem
 import WardVolume
 
-/// The directory of a volume that is to be adopted, held against daemons until it is.
+/// The directory of a volume to adopt. Holds the lock that keeps daemons away.
 struct VolumeCopy: ~Copyable {
-    /// Absolute.
+    /// Absolute path.
     let path: String
     private let hold: VolumeHold
 
     private static let what = AdoptCommand.what
 
-    /// Throws where it is no volume, mounted (here, or by anybody else), or a part of a mount.
+    /// Throws where the path is no volume, is part of a mount, or the volume is mounted by any
+    /// process.
     static func hold(_ named: String) throws(CommandFailure) -> VolumeCopy {
         if FileClass.isOnWard(named) { throw insideMount(named) }
         let path = try resolve(named)
@@ -24,7 +25,7 @@ struct VolumeCopy: ~Copyable {
         return VolumeCopy(path: path, hold: try takeLock(path))
     }
 
-    /// Anything at all of a volume's root, keys or no keys.
+    /// Requires at least one file of a volume's root.
     static func requireVolume(_ path: String, _ what: String) throws(CommandFailure) {
         var status = FileStatus()
         let own = [
@@ -78,8 +79,8 @@ struct VolumeCopy: ~Copyable {
             status: .usage)
     }
 
-    /// The lock that daemons hold. The mount table names the mount, whoever has the lock. A file
-    /// system without locks can't be protected from a daemon on another machine anyway.
+    /// Takes the lock that daemons hold. On failure the mount table names the mount. A file system
+    /// without locks gives no protection against a daemon on another machine.
     private static func takeLock(_ path: String) throws(CommandFailure) -> VolumeHold {
         do throws(Errno) {
             return try VolumeHold(path)
@@ -93,7 +94,7 @@ struct VolumeCopy: ~Copyable {
         }
     }
 
-    /// What can be refused before anybody types a code.
+    /// Refuses an adoption as far as possible before the user types a code.
     borrowing func check(
         _ file: ExistingRecoveryKit, replaces: Bool
     ) throws(CommandFailure) {
@@ -115,7 +116,8 @@ struct VolumeCopy: ~Copyable {
         }
     }
 
-    /// Whether the kit's volume key is this volume's, and whether it was copied in use.
+    /// Checks that the kit's volume key belongs to this volume, and whether the copy was made while
+    /// in use.
     borrowing func examine(
         _ keys: borrowing RecoveredKeys, countsAsInUse: Bool
     ) throws(CommandFailure) -> CopyStanding {
@@ -157,13 +159,13 @@ struct VolumeCopy: ~Copyable {
         }
     }
 
-    /// Extended attributes of users can't be kept there.
+    /// Whether the file system stores no user attributes.
     var storesNoAttributes: Bool {
         getxattr(path, "user.ward.mode", nil, 0) == -1 && errno == EOPNOTSUPP
     }
 }
 
-/// What is wrong with a copy whose root does not open.
+/// Explains why the root of a copy does not open.
 enum CopyProblem {
     static func failure(
         _ what: String, _ path: String, _ error: VolumeOpenError

@@ -4,9 +4,9 @@ import WardKeys
 import WardSystem
 import WardVolume
 
-/// A volume by its backing directory, for what works on the keybag itself.
+/// A volume by its backing directory, for commands that use the keybag directly.
 enum VolumeDirectory {
-    /// The backing directory: named itself, or by a path in its mount.
+    /// The backing directory, given directly or by a path in its mount.
     static func path(_ named: String, _ what: String) throws(CommandFailure) -> String {
         if FileClass.isOnWard(named) {
             return try VolumeConnection(what, path: named).status().volume
@@ -37,8 +37,8 @@ enum VolumeDirectory {
         }
     }
 
-    /// The volume was erased just now, by a tenth wrong passcode, behind the back of the daemon
-    /// that may serve it: that has keys in memory still.
+    /// Ends the mount of a volume that a tenth wrong passcode erased just now. Its daemon does not
+    /// know that and still has keys in memory.
     static func endErasedMount(_ path: String) {
         guard let client = try? RuntimeDirectory().serving(path)?.connect(),
             let status = try? client.status()
@@ -46,8 +46,8 @@ enum VolumeDirectory {
         _ = try? client.announceErase(uuid: status.uuid)
     }
 
-    /// Keeps daemons away while an unmounted volume's keybag changes, or the volume is checked:
-    /// they hold the same lock.
+    /// Takes the lock that daemons hold, for changing the keybag of an unmounted volume or checking
+    /// it.
     static func lock(_ path: String, _ what: String) throws(CommandFailure) -> VolumeHold {
         do throws(Errno) {
             return try VolumeHold(path)
@@ -57,7 +57,7 @@ enum VolumeDirectory {
         }
     }
 
-    /// Why a volume's lock can't be had: where the volume is mounted, as far as this machine knows.
+    /// Explains why the lock is held: where the volume is mounted, as far as this machine knows.
     static func inUse(_ what: String, _ path: String) -> CommandFailure {
         let mount = VolumeMount.all().first { PathBytes.isSame($0.volume, path) }
         if let mount {

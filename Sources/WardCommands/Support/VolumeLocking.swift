@@ -4,14 +4,13 @@ import Synchronization
 import WardControl
 import WardSystem
 
-/// Locks volumes side by side, each through its mount and with a time limit of its own, so that one
-/// that hangs holds up no other. The mount's word once the lock has come to its end is what counts:
-/// a socket can be another program's.
+/// Locks several volumes in parallel, each through its mount and with its own time limit, so that
+/// one that hangs delays no other. The result comes from the mount after the lock has ended: a
+/// socket can belong to another program.
 struct VolumeLocking: Sendable {
-    /// For a lock's end: the daemon cuts a mount off that is not locked after five seconds.
+    /// The limit for one lock: the daemon cuts off a mount that is not locked after five seconds.
     static let patience = Duration.seconds(12)
-    /// After this silence the socket is tried beside the mount: programs may keep all that serve
-    /// the mount waiting.
+    /// After this time the socket is tried too: programs may keep all workers of the mount busy.
     private static let silence = Duration.seconds(3)
 
     let now: Bool
@@ -19,17 +18,16 @@ struct VolumeLocking: Sendable {
 
     /// The result of one volume's lock.
     enum Outcome: Sendable {
-        /// The state, by name, and the status, where it could still be asked for.
+        /// The state's name, and the status where the daemon still gave it.
         case done(state: String, VolumeStatus?)
-        /// The daemon cut the mount off, because it could not be locked otherwise: nothing can be
-        /// read.
+        /// The mount could not be locked otherwise, so the daemon cut it off: nothing can be read.
         case cutOff
         case failed(CommandFailure)
     }
 
     static let what = "cannot lock"
 
-    /// In the order of `volumes`; returns when each is locked, or its time is over.
+    /// Returns outcomes in the order of `volumes` when each is locked or timed out.
     func run(_ volumes: [FoundVolume]) -> [Outcome] {
         let outcomes = Mutex<[Int: Outcome]>([:])
         var threads: [SystemThread] = []
@@ -63,7 +61,7 @@ struct VolumeLocking: Sendable {
         var answer = child.answer(until: SystemClock.monotonic() + VolumeLocking.silence)
         var bySocket: String?
         if answer == nil {
-            // Only a record leads to it: the mount does not say now where it is.
+            // Only a record leads to the socket: the mount does not answer now.
             if let record = volume.record
                 ?? RecordsCommand.ask()?.first(where: { $0.mount == mount }),
                 let client = try? ControlClient(
@@ -98,7 +96,7 @@ struct VolumeLocking: Sendable {
     private func outcome(_ answer: JSONValue, _ mount: VolumeMount) -> Outcome {
         if let state = answer["state"]?.stringValue {
             let status = answer["status"].flatMap(VolumeStatus.init(json:))
-            // Two seconds of grace may have been left over from a lock before.
+            // A previous lock may have left two seconds of grace.
             if now, !VolumeLocking.closes(state), state != "noPasscode" {
                 return .failed(
                     CommandFailure(
@@ -128,8 +126,8 @@ struct VolumeLocking: Sendable {
                 mount.failure(Errno(rawValue: number))))
     }
 
-    /// A mount that this mount namespace does not show can't be asked: only the daemon that its
-    /// record names can.
+    /// Locks through the socket. A mount that this namespace does not show can't be asked; only its
+    /// record leads to the daemon.
     private func lockBySocket(_ volume: FoundVolume) -> Outcome {
         do throws(ControlError) {
             let client = try volume.connect(timeout: VolumeLocking.patience)
@@ -141,7 +139,7 @@ struct VolumeLocking: Sendable {
         }
     }
 
-    /// Whether nothing of class A can be opened in this state, but for a trusted host.
+    /// Whether class A is closed in this state, except for a trusted host.
     static func closes(_ state: String) -> Bool {
         ["locked", "lockedWithHost", "beforeFirstUnlock"].contains(state)
     }

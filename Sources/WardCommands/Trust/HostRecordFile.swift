@@ -4,13 +4,13 @@ import WardControl
 import WardFormat
 import WardSystem
 
-/// The record of a trusted host as a file.
+/// Reads and writes the record of a trusted host.
 enum HostRecordFile {
     static let what = "cannot write the record of a host"
-    /// `RENAME_NOREPLACE` of linux/fs.h, which the importer does not see.
+    /// `RENAME_NOREPLACE` of linux/fs.h, which Swift does not import.
     private static let noReplace: UInt32 = 1
 
-    /// A new host of this volume.
+    /// Makes the record of a new host of this volume.
     static func make(_ status: VolumeStatus) throws(CommandFailure) -> HostRecord {
         SecretInput.leaveNoDump()
         guard let uuid = uuid(status) else {
@@ -38,8 +38,7 @@ enum HostRecordFile {
         }
     }
 
-    /// A file that gets its name when the host is trusted: before, and where it never is, nothing
-    /// is there.
+    /// A file that gets its name only once the host is trusted. Otherwise no file is left.
     final class Pending {
         let path: String
         private let temporary: String
@@ -62,7 +61,7 @@ enum HostRecordFile {
             }
         }
 
-        /// Durably, under another name.
+        /// Writes the record durably under a temporary name.
         func write(_ record: borrowing HostRecord) throws(CommandFailure) {
             do throws(Errno) {
                 let file = try OwnedDescriptor(
@@ -79,15 +78,15 @@ enum HostRecordFile {
             }
         }
 
-        /// Its own name, durably; never in place of another file.
+        /// Gives the file its final name, durably. Never replaces another file.
         func finish() throws(CommandFailure) {
             do throws(Errno) {
                 do throws(Errno) {
                     try Syscall.renameat(
                         AT_FDCWD, temporary, AT_FDCWD, path, flags: noReplace)
                 } catch {
-                    // A file system that can't: a second name, which is refused where there is one,
-                    // and the first goes.
+                    // This file system has no RENAME_NOREPLACE. A second name is made, which fails
+                    // where the name is taken, and the first is removed.
                     guard error == .invalidArgument else { throw error }
                     try Syscall.linkat(AT_FDCWD, temporary, AT_FDCWD, path)
                     try Syscall.unlinkat(AT_FDCWD, temporary)
@@ -101,7 +100,7 @@ enum HostRecordFile {
             }
         }
 
-        /// It is worth nothing.
+        /// Removes the file: the host is not trusted.
         func discard() {
             if isThere { unlink(temporary) }
             isThere = false
@@ -110,8 +109,8 @@ enum HostRecordFile {
         deinit { discard() }
     }
 
-    /// Reads a record, from a file or a descriptor: exactly as much as it is long, so that what
-    /// follows stays there.
+    /// Reads a record from a file or a descriptor. Takes exactly the record's length, so that the
+    /// rest stays for the next reader.
     static func read(
         file: String?, descriptor: Int32?, for status: VolumeStatus
     ) throws(CommandFailure) -> HostRecord {
@@ -125,7 +124,7 @@ enum HostRecordFile {
                 guard try Syscall.fstat(opened.rawValue).st_mode & S_IFMT != S_IFDIR else {
                     throw Errno.isDirectory
                 }
-                // One more: a longer file is no record.
+                // One byte more: a longer file is no record.
                 bytes = try read(opened.rawValue, upTo: HostRecord.bytes + 1)
             } else {
                 bytes = try read(descriptor ?? 0, upTo: HostRecord.bytes)

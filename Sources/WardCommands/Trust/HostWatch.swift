@@ -2,9 +2,9 @@ import Glibc
 import WardControl
 import WardSystem
 
-/// Waits until the host that a connection is kept for is gone, or the device ends it.
+/// Waits until the host of a connection is gone, or the device ends the connection.
 ///
-/// Nothing here waits without a bound for anything but the end of one of them.
+/// Every wait has a bound or ends with one of these.
 final class HostWatch {
     enum Ending {
         case hostIsGone(String)
@@ -12,14 +12,14 @@ final class HostWatch {
         case lost(ControlError)
     }
 
-    /// Between two heartbeats.
+    /// The time between two heartbeats, in milliseconds.
     static let beatMilliseconds: Int64 = 100
 
     private let client: ControlClient
     private var watched: [Int32]
     private var beats: Heartbeat?
 
-    /// `heartbeat`: how long an answer to each may take; nil for none.
+    /// `heartbeat`: the longest time for an answer; nil for no heartbeat.
     init(client: ControlClient, watched: [Int32], heartbeat: Duration?) {
         self.client = client
         self.watched = watched
@@ -27,7 +27,7 @@ final class HostWatch {
     }
 
     func run() -> Ending {
-        // A reader who is gone is told by poll(2) and by the write, not by a signal.
+        // Poll(2) and write(2) report a reader that is gone; no signal is needed.
         signal(SIGPIPE, SIG_IGN)
         if beats != nil { _ = fcntl(1, F_SETFL, fcntl(1, F_GETFL) | O_NONBLOCK) }
         while true {
@@ -40,7 +40,7 @@ final class HostWatch {
         if let why = beats?.beat(at: now, send: HostWatch.say) { return .hostIsGone(why) }
         var requests = [
             pollfd(fd: client.pollDescriptor, events: Int16(POLLIN), revents: 0),
-            // Asked for nothing: POLLERR and POLLHUP come unasked when nobody reads it any more.
+            // No events requested: poll reports POLLERR and POLLHUP anyway when the reader is gone.
             pollfd(fd: 1, events: 0, revents: 0),
             pollfd(fd: beats == nil ? -1 : 0, events: Int16(POLLIN), revents: 0),
         ]
@@ -72,13 +72,13 @@ final class HostWatch {
         return nil
     }
 
-    /// False where nobody reads it any more. A pipe that is full is no end yet: the beat is not
-    /// answered then.
+    /// Returns false where no process reads any more. A full pipe is not an end: that beat gets no
+    /// answer.
     private static func say(_ line: [UInt8]) -> Bool {
         write(1, line, line.count) >= 0 || errno == EAGAIN || errno == EINTR
     }
 
-    /// Takes answers; false at their end.
+    /// Reads answers; returns false at their end.
     private func receive() -> Bool {
         var bytes = [UInt8](repeating: 0, count: 4096)
         let count = read(0, &bytes, bytes.count)
@@ -86,7 +86,7 @@ final class HostWatch {
         return count > 0 || (count < 0 && (errno == EINTR || errno == EAGAIN))
     }
 
-    /// What comes there means nothing; its end does.
+    /// Whether the watched descriptor has ended. Its data is ignored.
     private func hasEnded(_ request: pollfd) -> Bool {
         if request.revents & Int16(POLLNVAL) != 0 { return true }
         if request.revents & Int16(POLLIN) == 0 { return true }
@@ -96,19 +96,20 @@ final class HostWatch {
     }
 }
 
-/// Lines that the host sends back as they are.
+/// Lines that the host must send back unchanged.
 ///
-/// Each is a number that nobody can guess, so that what comes back has been there.
+/// Each is a random number, so an answer proves that the host has received it.
 struct Heartbeat {
     private let patience: Duration
     private var next = Duration.zero
-    /// Sent and not answered yet, the oldest first.
+    /// Lines without an answer yet, the oldest first.
     private var waiting: [(line: [UInt8], at: Duration)] = []
     private var received: [UInt8] = []
 
     init(patience: Duration) { self.patience = patience }
 
-    /// Sends what is due; why the host is gone, where it is. `send`: false where nobody is there.
+    /// Sends a line when it is due. Returns the reason where the host is gone. `send` returns false
+    /// where no process reads.
     mutating func beat(at now: Duration, send: ([UInt8]) -> Bool) -> String? {
         if let oldest = waiting.first, now - oldest.at >= patience {
             return "the host does not answer any more"
@@ -120,7 +121,7 @@ struct Heartbeat {
         return send(line + [UInt8(ascii: "\n")]) ? nil : "nobody reads what this says any more"
     }
 
-    /// Milliseconds until something is due.
+    /// Milliseconds until the next action.
     func timeout(at now: Duration) -> Int32 {
         var due = next
         if let oldest = waiting.first { due = min(due, oldest.at + patience) }
@@ -128,7 +129,7 @@ struct Heartbeat {
         return Int32(clamping: Int64((left / .milliseconds(1)).rounded(.up)))
     }
 
-    /// An answer to one beat is one to those before it. What is no answer is passed over.
+    /// Takes answers. An answer to one line also confirms those before it; other text is ignored.
     mutating func take(_ bytes: [UInt8]) {
         received += bytes
         while let end = received.firstIndex(of: UInt8(ascii: "\n")) {
@@ -138,7 +139,7 @@ struct Heartbeat {
                 waiting.removeSubrange(...index)
             }
         }
-        // Not a line of ours.
+        // Too long for one of our lines.
         if received.count > 4096 { received = [] }
     }
 }

@@ -57,7 +57,7 @@ struct TrustAddCommand: ParsableCommand {
             case .none: try HostRecordFile.writeToOutput(record)
             }
         } catch {
-            // It is trusted, and nobody has what it would need.
+            // The host is trusted already, but its record was not written: remove it.
             try? connection.client.trustRemove(name: name)
             throw error
         }
@@ -79,7 +79,7 @@ struct TrustAddCommand: ParsableCommand {
         }
     }
 
-    /// Before a passcode is asked for.
+    /// Refuses before the passcode is asked for.
     private func refuseEarly(_ status: VolumeStatus) throws(CommandFailure) {
         let what = "cannot trust a host of"
         if !status.passcodeSet {

@@ -23,7 +23,7 @@ struct TrustCommand: ParsableCommand {
         ])
 }
 
-/// What is said of trusted hosts.
+/// Text about trusted hosts.
 enum TrustText {
     static func noteRemoved(_ names: [String], _ console: Console) {
         guard !names.isEmpty else { return }
@@ -32,7 +32,7 @@ enum TrustText {
             "no host is trusted any more (until now \(list)): ward trust add trusts one again")
     }
 
-    /// One line for each host, under a heading.
+    /// A heading and one line for each host; empty without hosts.
     static func lines(_ hosts: [HostStatus], _ style: Style) -> [String] {
         guard !hosts.isEmpty else { return [] }
         let width = max(4, hosts.map { Text.printable($0.name).count }.max() ?? 0)

@@ -76,7 +76,7 @@ struct TrustConnectCommand: ParsableCommand {
             heartbeat: heartbeat ? .seconds(patience.seconds) : nil)
         switch watch.run() {
         case .hostIsGone(let why):
-            // Its end is what locks, and must not wait for somebody to read why.
+            // Closing the connection locks the volume; it must not wait for the output.
             connection.client.hangUp()
             console.note("\(place): \(why)")
         case .endedByDevice(let reason): throw ended(reason, what)
@@ -84,7 +84,7 @@ struct TrustConnectCommand: ParsableCommand {
         }
     }
 
-    /// The secret is in memory until the daemon has answered, and not longer.
+    /// Presents the record. The secret is in memory only until the daemon has answered.
     private func present(
         _ connection: VolumeConnection, _ status: VolumeStatus
     ) throws(CommandFailure) -> ControlClient.HostNotice {

@@ -41,7 +41,7 @@ struct TrustListCommand: ParsableCommand {
     }
 }
 
-/// The time of a volume that is not mounted.
+/// The current time of a volume that is not mounted.
 enum TrustTime {
     static func now(_ store: KeybagStore) -> UInt64 {
         let wall = SteadyTime.wallClock()

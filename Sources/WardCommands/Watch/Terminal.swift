@@ -2,17 +2,17 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// The terminal of `ward watch`: its other screen, keys without Return, and everything put back on
-/// every way out.
+/// The terminal of `ward watch`: the alternate screen, keys without Return, and restored modes at
+/// every end.
 ///
-/// The standard sequences of ECMA-48 and xterm alone: no library, no terminfo.
+/// Uses only standard sequences of ECMA-48 and xterm: no library, no terminfo.
 final class Terminal {
     private let saved: termios
     private var isOnScreen = false
     private var shown: [String] = []
     private let inColour: Bool
 
-    /// Throws `ENOTTY` where standard input or output is not a terminal.
+    /// Throws `ENOTTY` where standard input or output is no terminal.
     init(inColour: Bool) throws(Errno) {
         var settings = termios()
         guard isatty(STDOUT_FILENO) == 1, tcgetattr(STDIN_FILENO, &settings) == 0 else {
@@ -24,8 +24,7 @@ final class Terminal {
 
     deinit { leave() }
 
-    /// Whether the locale of this process says UTF-8, by the first variable of locale(7) that is
-    /// set.
+    /// Whether the locale uses UTF-8, by the first variable of locale(7) that is set.
     static var isUnicode: Bool {
         for name in ["LC_ALL", "LC_CTYPE", "LANG"] {
             guard let value = getenv(name).map({ String(cString: $0).lowercased() }), !value.isEmpty
@@ -35,7 +34,7 @@ final class Terminal {
         return false
     }
 
-    /// As the terminal says, else 80 × 24.
+    /// The terminal's size; 80 × 24 where it is unknown.
     var size: (columns: Int, rows: Int) {
         var size = winsize()
         guard ward_ioctl_pointer(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0,
@@ -44,7 +43,7 @@ final class Terminal {
         return (Int(size.ws_col), Int(size.ws_row))
     }
 
-    /// Takes the other screen; keys come one by one, not echoed. Control-C and its like stay
+    /// Takes the alternate screen and reads single keys without echo. Keys such as Control-C stay
     /// signals.
     func enter() {
         guard !isOnScreen else { return }
@@ -52,12 +51,12 @@ final class Terminal {
         var settings = saved
         settings.c_lflag &= ~tcflag_t(ICANON | ECHO)
         tcsetattr(STDIN_FILENO, TCSADRAIN, &settings)
-        // Other screen, cursor hidden, lines cut at the edge rather than continued.
+        // Alternate screen, hidden cursor, and long lines cut at the edge.
         put("\u{1B}[?1049h\u{1B}[?25l\u{1B}[?7l\u{1B}[2J")
         shown = []
     }
 
-    /// Gives everything back.
+    /// Restores screen and modes.
     func leave() {
         guard isOnScreen else { return }
         isOnScreen = false
@@ -66,14 +65,13 @@ final class Terminal {
         tcsetattr(STDIN_FILENO, TCSADRAIN, &settings)
     }
 
-    /// Everything is drawn anew with the next `show`: the size changed.
+    /// Makes the next `show` redraw everything, after a change of size.
     func forget() {
         shown = []
         put("\u{1B}[2J")
     }
 
-    /// Shows these lines; only those that differ from what is there are sent. False where the
-    /// terminal is gone.
+    /// Shows these lines and sends only changed ones. Returns false where the terminal is gone.
     @discardableResult
     func show(_ lines: [WatchLine]) -> Bool {
         let rendered = lines.map { $0.rendered(inColour: inColour) }

@@ -23,7 +23,7 @@ struct WatchCommand: ParsableCommand {
 
     @OptionGroup var target: MountPointArgument
 
-    /// Between two drawings.
+    /// The shortest time between two drawings.
     private static let shortestPause = Duration.milliseconds(50)
 
     func run() throws {
@@ -54,7 +54,7 @@ struct WatchCommand: ParsableCommand {
         if let ending { signals.pass(on: ending) }
     }
 
-    /// Until a key or a signal ends it; returns the signal.
+    /// Runs until a key or a signal ends it; returns the signal.
     private static func loop(
         _ terminal: Terminal, _ feed: WatchFeed, _ signals: borrowing WatchSignals
     ) -> Int32? {
@@ -74,7 +74,7 @@ struct WatchCommand: ParsableCommand {
             var waits = [
                 pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0),
                 pollfd(fd: signals.descriptor, events: Int16(POLLIN), revents: 0),
-                // Changes that come in a crowd are drawn together.
+                // Several changes at once are drawn together.
                 pollfd(fd: isWaiting ? -1 : feed.changed, events: Int16(POLLIN), revents: 0),
             ]
             _ = waits.withUnsafeMutableBufferPointer {
@@ -111,7 +111,7 @@ struct WatchCommand: ParsableCommand {
         }
     }
 
-    /// The keys that were typed; nil at the end of input.
+    /// The typed keys; nil at the end of input.
     private static func keys() -> [UInt8]? {
         var bytes = [UInt8](repeating: 0, count: 256)
         let count = read(STDIN_FILENO, &bytes, bytes.count)
@@ -119,8 +119,8 @@ struct WatchCommand: ParsableCommand {
         return count == 0 ? nil : plainKeys(bytes[..<count])
     }
 
-    /// Without the sequences that arrows and function keys send (ECMA-48: ESC, perhaps [ or O,
-    /// parameters, a letter): the letters in them are no commands.
+    /// Removes the sequences of arrow and function keys: ESC, perhaps [ or O, parameters, a letter
+    /// (ECMA-48). Their letters are not commands.
     static func plainKeys(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
         var rest = bytes
         var keys: [UInt8] = []
@@ -140,8 +140,8 @@ struct WatchCommand: ParsableCommand {
     }
 }
 
-/// Signals that end, stop or resize, signalfd(2): taken one by one, so that none leaves the
-/// terminal as it is.
+/// Signals that end, stop or resize, taken one by one through signalfd(2), so that the terminal is
+/// always restored.
 struct WatchSignals: ~Copyable {
     private let arrivals: OwnedDescriptor
     private var maskBefore = sigset_t()
@@ -156,7 +156,7 @@ struct WatchSignals: ~Copyable {
         let number = signalfd(-1, &signals, Int32(SFD_CLOEXEC | SFD_NONBLOCK))
         precondition(number >= 0, "no descriptor left to start with")
         arrivals = OwnedDescriptor(adopting: number)
-        // A terminal that is gone is an error to be seen, not an end without a word.
+        // A terminal that is gone then gives a visible error instead of a silent end.
         signal(SIGPIPE, SIG_IGN)
     }
 
@@ -169,10 +169,10 @@ struct WatchSignals: ~Copyable {
         return Int32(information.ssi_signo)
     }
 
-    /// Stops the process as Control-Z asks; returns when it goes on.
+    /// Stops the process as Control-Z does; returns when it continues.
     func stop() { raise(SIGSTOP) }
 
-    /// Ends the process by the signal that asked for it.
+    /// Ends the process by the given signal.
     func pass(on number: Int32) {
         signal(number, SIG_DFL)
         var before = maskBefore

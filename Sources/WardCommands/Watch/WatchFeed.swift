@@ -4,33 +4,34 @@ import Synchronization
 import WardControl
 import WardSystem
 
-/// Keeps what `ward watch` shows up to date, on threads of its own, so that a daemon that hangs
-/// does not hang the keys.
+/// Keeps the data of `ward watch` up to date on separate threads, so that a daemon that hangs does
+/// not block the keys.
 ///
 /// Concurrency: any thread; `scene` is guarded by its mutex. The threads run until the process
 /// ends.
 final class WatchFeed: Sendable {
-    /// Events kept; more than any screen has lines.
+    /// The number of events kept; more than any screen has lines.
     private static let maximumEvents = 200
     private static let statusMilliseconds: Int32 = 1000
-    /// A look at all processes costs something: never more than a tenth of the time.
+    /// A search of all processes is expensive: it takes at most a tenth of the time.
     private static let holderInterval = Duration.seconds(3)
-    /// Answers that take longer are none.
+    /// The longest wait for an answer.
     private static let patience = Duration.seconds(10)
 
     private struct State {
         var scene: WatchScene
-        /// Monotonic.
+        /// Monotonic time.
         var statusAt = Duration.zero
         var messageUntil = Duration.zero
     }
 
-    /// Another daemon serves the volume when it is mounted again, and listens elsewhere.
+    /// Used to find the daemon again: after a new mount another daemon serves the volume, on
+    /// another socket.
     private let volume: FoundVolume
     private let state: Mutex<State>
-    /// eventfd(2), readable when something changed.
+    /// An eventfd(2), readable when something changed.
     let changed: Int32
-    /// eventfd(2), readable when the status is worth asking for at once.
+    /// An eventfd(2), readable when the status should be asked for at once.
     private let outdated: Int32
 
     init(_ volume: FoundVolume, place: String) throws(Errno) {
@@ -55,7 +56,7 @@ final class WatchFeed: Sendable {
         }
     }
 
-    /// What is known now.
+    /// The current data.
     var scene: WatchScene {
         let now = SystemClock.monotonic()
         return state.withLock { state in
@@ -67,7 +68,7 @@ final class WatchFeed: Sendable {
         }
     }
 
-    /// Says something in place of the keys for a while.
+    /// Shows a message in place of the keys for a while.
     func say(_ message: String) {
         update {
             $0.scene.message = message
@@ -75,7 +76,7 @@ final class WatchFeed: Sendable {
         }
     }
 
-    /// Locks as `ward lock` does; what came of it is said.
+    /// Locks as `ward lock` does, and shows the result.
     func lock(now: Bool) {
         SystemThread.startDetached("ward-lock") { [self] in
             do throws(ControlError) {
@@ -93,7 +94,7 @@ final class WatchFeed: Sendable {
         }
     }
 
-    /// Connects to whoever serves the volume now, at the same mount point.
+    /// Connects to the present daemon of the same mount point.
     private func connect(timeout: Duration?) throws(ControlError) -> ControlClient {
         if volume.mount == nil { return try volume.connect(timeout: timeout) }
         return try ControlClient(volumeAt: volume.mountPoint, timeout: timeout)
@@ -109,13 +110,13 @@ final class WatchFeed: Sendable {
         _ = write(event, &one, 8)
     }
 
-    /// Waits until the status is due again, or something happened to the mount.
+    /// Waits until the status is due again or the mount had an event.
     private func waitForStatus() {
         var waits = [pollfd(fd: outdated, events: Int16(POLLIN), revents: 0)]
         _ = waits.withUnsafeMutableBufferPointer {
             try? Syscall.poll($0, timeoutMilliseconds: WatchFeed.statusMilliseconds)
         }
-        // Of a crowd of events the status is asked for once.
+        // Several events at once cause one request for the status.
         usleep(50_000)
         var count: UInt64 = 0
         _ = read(outdated, &count, 8)
@@ -129,8 +130,8 @@ final class WatchFeed: Sendable {
         }
     }
 
-    /// Follows the daemon until it is gone, and a second longer. Not inlined: the optimizer of
-    /// Swift 6.3 does not come to an end with the loops of the two in one another.
+    /// Follows the daemon until it is gone, then waits a second. Inlining is off: with the
+    /// two loops nested, the optimizer of Swift 6.3 does not terminate.
     @inline(never)
     private func followEvents() {
         defer { sleep(1) }
@@ -147,18 +148,18 @@ final class WatchFeed: Sendable {
                 return true
             }
         } catch {
-            // The other thread says so.
+            // The other thread reports the error.
         }
     }
 
-    /// A repeated event takes the place of the one it repeats, at the end.
+    /// Adds an event. A repeated event moves to the end.
     static func add(_ event: ControlEvent, to events: inout [ControlEvent]) {
         if event.count != nil { events.removeAll { $0.sequence == event.sequence } }
         events.append(event)
         if events.count > maximumEvents { events.removeFirst() }
     }
 
-    /// As `followEvents`.
+    /// See `followEvents` about inlining.
     @inline(never)
     private func followStatus() {
         defer { sleep(1) }

@@ -1,8 +1,8 @@
-/// One line of the screen: pieces of text, each in one tone.
+/// A line of the screen, in pieces of text with one tone each.
 struct WatchLine: Equatable {
     enum Tone: Equatable {
         case plain, bold, dim, good, warning, bad
-        /// The state, to be seen from across the room.
+        /// The state, visible from a distance.
         case goodBadge, warningBadge, badBadge
     }
 
@@ -17,11 +17,10 @@ struct WatchLine: Equatable {
 
     var width: Int { pieces.reduce(0) { $0 + CellWidth.of($1.text) } }
 
-    /// Without tones.
+    /// The text without tones.
     var text: String { pieces.map(\.text).joined() }
 
-    /// Exactly as much as fits into `columns` cells; what is cut off ends in `ellipsis`, one cell
-    /// wide.
+    /// Cuts the line to `columns` cells. A cut line ends in `ellipsis`, which is one cell wide.
     func fitted(to columns: Int, ellipsis: String) -> WatchLine {
         guard width > columns else { return self }
         var line = WatchLine()
@@ -36,7 +35,7 @@ struct WatchLine: Equatable {
         return line
     }
 
-    /// With `text` at the right edge, where there is room for it.
+    /// The line with `text` at the right edge, if there is room.
     func with(right text: String, columns: Int) -> WatchLine {
         let gap = columns - width - CellWidth.of(text)
         guard gap >= 2 else { return self }
@@ -46,7 +45,7 @@ struct WatchLine: Equatable {
         return line
     }
 
-    /// For terminals that show ASCII alone.
+    /// The line for terminals that show only ASCII.
     var inASCII: WatchLine {
         var line = WatchLine()
         for piece in pieces {
@@ -56,8 +55,7 @@ struct WatchLine: Equatable {
         return line
     }
 
-    /// As the terminal takes it: ECMA-48, with bold and reversed text alone where colours are not
-    /// wanted.
+    /// The line in sequences of ECMA-48; without colours only bold and reversed text.
     func rendered(inColour: Bool) -> String {
         pieces.map { piece in
             let code =
@@ -84,9 +82,8 @@ struct WatchLine: Equatable {
     }
 }
 
-/// How many cells of a terminal text takes: 2 for what East Asian scripts and emoji need (UAX 11),
-/// 0 for what is put onto the character before. wcwidth(3) would need the locale, and knows no more
-/// where it matters.
+/// The number of terminal cells that text takes: 2 for East Asian scripts and emoji (UAX 11), 0 for
+/// combining characters. The function wcwidth(3) depends on the locale and is no better for these.
 enum CellWidth {
     static func of(_ text: String) -> Int { text.reduce(0) { $0 + of($1) } }
 
@@ -103,7 +100,7 @@ enum CellWidth {
         }
     }
 
-    /// As many characters from the start as fit.
+    /// The longest prefix that fits into `cells`.
     static func prefix(_ text: String, cells: Int) -> String {
         var left = cells
         return String(

@@ -1,25 +1,25 @@
 import WardControl
 
-/// What is known of a mount at one moment.
+/// The data of a mount at one moment.
 struct WatchScene {
-    /// What was named on the command line until the first status tells the mount point.
+    /// The path from the command line, shown until the first status names the mount point.
     var place: String
     var status: VolumeStatus?
-    /// Since the status came, seconds: the countdowns go on between two of them.
+    /// Seconds since the status came, for countdowns in between.
     var statusAge = 0.0
     /// The oldest first.
     var events: [ControlEvent] = []
-    /// Of class A.
+    /// Processes that use files of class A.
     var holders: HolderReport?
-    /// Why the daemon does not answer, where it does not.
+    /// The reason why the daemon does not answer; nil while it does.
     var problem: String?
-    /// What a key brought about.
+    /// The result of a key.
     var message: String?
     /// The time of day.
     var clock = ""
 }
 
-/// The screen of `ward watch`, as a function of what is known and of the terminal's size.
+/// The screen of `ward watch`, computed from the data and the terminal's size.
 struct WatchScreen {
     let columns: Int
     let rows: Int
@@ -28,14 +28,14 @@ struct WatchScreen {
 
     private var ellipsis: String { isUnicode ? "…" : "~" }
 
-    /// Never more than `rows` lines, none wider than `columns`.
+    /// At most `rows` lines, each at most `columns` wide.
     func lines(_ scene: WatchScene) -> [WatchLine] {
         arranged(scene).prefix(rows).map { line in
             (isUnicode ? line : line.inASCII).fitted(to: columns, ellipsis: ellipsis)
         }
     }
 
-    /// What matters most gets room first; what is left over is the events'.
+    /// Gives room to the most important parts first; events get the rest.
     private func arranged(_ scene: WatchScene) -> [WatchLine] {
         let keys = footer(scene)
         guard rows > 3 else { return [state(scene)] + (rows > 1 ? [keys] : []) }
@@ -50,7 +50,7 @@ struct WatchScreen {
         let alerts = take(alerts(scene), 3)
         let facts = take([facts(scene)], scene.status == nil ? 0 : 1)
         let head = room >= 4 && classes.count > 1 ? take([classHead], 1) : []
-        // Two events at least, and their heading.
+        // Room for at least two events and their heading.
         let reserved = min(room, 3)
         room -= reserved
         let holders = take(holderLines(scene), max(0, room / 2))
@@ -247,7 +247,7 @@ struct WatchScreen {
         return lines
     }
 
-    /// The latest at the bottom, and a heading where there is room for more than one.
+    /// The latest event at the bottom, with a heading where there is room for more than one.
     private func eventLines(_ scene: WatchScene, room: Int) -> [WatchLine] {
         guard room > 0 else { return [] }
         let heading = room > 2 ? [WatchLine(" events", .dim)] : []
@@ -272,7 +272,7 @@ struct WatchScreen {
 
     // MARK: Times
 
-    /// What is left of `seconds` of the status; a manual clock stands still between two of them.
+    /// The rest of `seconds` since the status; a manual clock does not move in between.
     private func remaining(_ seconds: Double, _ scene: WatchScene) -> Double {
         scene.status?.manualClock == true ? seconds : max(0, seconds - scene.statusAge)
     }

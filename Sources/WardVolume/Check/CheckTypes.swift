@@ -1,6 +1,6 @@
 import WardFormat
 
-/// Something that a check found wrong with a volume, and what became of it.
+/// A fault that a check found in a volume, and what became of it.
 public struct CheckFinding: Equatable, Sendable {
     public enum Kind: String, CaseIterable, Sendable {
         /// The keybag or its copy.
@@ -11,7 +11,7 @@ public struct CheckFinding: Equatable, Sendable {
         case content
         /// A file's header, without which it has neither class nor key.
         case header
-        /// What an unclean end can leave: accepted, and mended.
+        /// A remainder of an unclean end: accepted, and mended.
         case unclean
         /// A stored name that does not open where it is.
         case name
@@ -21,32 +21,32 @@ public struct CheckFinding: Equatable, Sendable {
         case link
         /// Extended attributes.
         case attribute
-        /// What an interrupted operation left.
+        /// A remainder of an interrupted operation.
         case leftover
     }
 
     public enum Outcome: Equatable, Sendable {
-        /// It is as it was found.
+        /// Nothing was changed.
         case found
-        /// Put right.
+        /// The fault is repaired.
         case repaired
-        /// It can't be put right now, or by ward at all: why.
+        /// The fault can't be repaired now, or not by ward at all; the reason.
         case left(String)
     }
 
     public var kind: Kind
-    /// Inside the volume; of what has no name that opens, the stored one.
+    /// Path inside the volume. A file without a name that opens has its stored name there.
     public var path: String
     public var protectionClass: ProtectionClass?
-    /// Which bytes of the file can't be read; empty where it is not about bytes, or where they
-    /// can't be told.
+    /// The bytes of the file that can't be read. Empty where the finding is not about bytes, or
+    /// where they are not known.
     public var bytes: [Range<Int>]
-    /// What is wrong.
+    /// The fault, in words.
     public var problem: String
-    /// What a repair does, or did.
+    /// The repair that is possible, or was made.
     public var remedy: String
     public var outcome: Outcome
-    /// Where what was taken away is kept, below the backing directory.
+    /// Where the removed data is kept, below the backing directory.
     public var quarantined: String?
 
     public init(
@@ -64,10 +64,10 @@ public struct CheckFinding: Equatable, Sendable {
         self.quarantined = quarantined
     }
 
-    /// Nothing is wrong any more.
+    /// The fault is gone.
     public var isRepaired: Bool { outcome == .repaired }
 
-    /// "0-3803, 7864-11923": first and last byte.
+    /// First and last byte of each range: "0-3803, 7864-11923".
     public var byteText: String {
         let shown = bytes.prefix(CheckFinding.shownRanges).map {
             "\($0.lowerBound)-\($0.upperBound - 1)"
@@ -79,7 +79,7 @@ public struct CheckFinding: Equatable, Sendable {
     private static let shownRanges = 20
 }
 
-/// How far a check is.
+/// The progress of a check.
 public struct CheckProgress: Equatable, Sendable {
     public var directories = 0
     public var files = 0
@@ -88,28 +88,28 @@ public struct CheckProgress: Equatable, Sendable {
     public init() {}
 }
 
-/// What a check came to.
+/// The result of a check.
 public struct CheckReport: Equatable, Sendable {
     public var progress = CheckProgress()
-    /// The first ones, `mostKept` at most; each was told, and `progress` counts them all.
+    /// The first `mostKept` findings. Each was reported, and `progress` counts all.
     public var findings: [CheckFinding] = []
     static let mostKept = 10_000
-    /// How many were put right.
+    /// The number of repaired findings.
     public var repaired = 0
     /// Files whose content was not read because their class is locked.
     public var unread: [ProtectionClass: Int] = [:]
-    /// What could not be looked at, and why.
+    /// Places that could not be examined, and why.
     public var unreachable: [String] = []
     /// Names in the backing directory that are not ward's: left alone.
     public var foreign: [String] = []
-    /// It was ended before everything was seen.
+    /// The check was ended before everything was examined.
     public var isInterrupted = false
-    /// Whether unclean ends still excuse anything.
+    /// Whether unclean ends still excuse findings.
     public var isInDoubt = false
     /// The report that was left in the volume.
     public var reportPath: String?
     public init() {}
 
-    /// Everything was seen.
+    /// Everything was examined.
     public var isComplete: Bool { unread.isEmpty && unreachable.isEmpty && !isInterrupted }
 }

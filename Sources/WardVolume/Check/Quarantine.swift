@@ -3,15 +3,17 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// Where a repair keeps what it takes out of the volume: `ward.quarantine` in the root of the
-/// backing directory, with a directory for each run (docs/format.md §2).
+/// Keeps the data that a repair takes out of the volume, in `ward.quarantine` in the root of the
+/// backing directory. Each run has a directory there (docs/format.md §2).
 ///
 /// ```
-/// ward.quarantine/2026-11-21T22.40.05Z/1       the ciphertext, whole, or the pages that were replaced, in their places
-///                                      1.txt   where it was and why, without a name in clear
+/// ward.quarantine/YYYY-MM-DDTHH.MM.SSZ/
+///     1       the whole ciphertext, or the replaced pages in their places
+///     1.txt   where it was and why, without a name in clear
 /// ```
-/// Whatever is kept is durable before anything is changed. Concurrency: any thread; `state` is
-/// guarded by its mutex, which is held while the store is written.
+///
+/// An item is durable before the repair changes anything. Concurrency: any thread; `state` is
+/// guarded by its mutex, which is held during writes to the backing store.
 final class Quarantine: Sendable {
     static let directoryName = "ward.quarantine"
 
@@ -41,8 +43,8 @@ final class Quarantine: Sendable {
         }
     }
 
-    /// Keeps pages of a file, each where it is in the file; holes stay holes. Returns where, below
-    /// the backing directory.
+    /// Keeps pages of a file, each at its offset in the file; holes stay holes. Returns the item's
+    /// path below the backing directory.
     func keep(
         pages: [Range<Int>], of descriptor: Int32, _ note: [String]
     ) throws(Errno) -> String {
@@ -66,7 +68,7 @@ final class Quarantine: Sendable {
         }
     }
 
-    /// Keeps bytes that are no file: an attribute's value, a record.
+    /// Keeps bytes that are not a file's: an attribute's value, a record.
     func keep(_ bytes: [UInt8], _ note: [String]) throws(Errno) -> String {
         try state.withLock { state throws(Errno) in
             let item = try next(&state)
@@ -77,16 +79,16 @@ final class Quarantine: Sendable {
         }
     }
 
-    /// Moves whatever has this stored name here.
+    /// Moves the file with this stored name into the quarantine.
     func move(
         _ directory: Int32, _ stored: UnsafePointer<CChar>, _ note: [String]
     ) throws(Errno) -> String {
         try state.withLock { state throws(Errno) in
             let item = try next(&state)
-            // What it is comes first: after a power cut in between there is a note without its
-            // item, and nothing is lost.
+            // The note comes first: a power cut in between leaves a note without its item, and
+            // nothing is lost.
             let place = try finish(item, note, state)
-            // The run's directory is new, and `next` counts: nothing has that name.
+            // The run's directory is new, and `next` counts: the name is free.
             try storage.renameat(directory, stored, state.run, item, flags: 0)
             try storage.fsync(state.run)
             try storage.fsync(directory)
@@ -112,7 +114,7 @@ final class Quarantine: Sendable {
                 root, Quarantine.directoryName, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
         }
         try storage.fsync(root)
-        // Two runs in one second, or one that a power cut ended.
+        // Two runs may begin in one second, or a power cut may have ended one.
         for attempt in 1...1000 {
             let runName = attempt == 1 ? name : "\(name)-\(attempt)"
             do throws(Errno) {
@@ -120,7 +122,7 @@ final class Quarantine: Sendable {
             } catch .fileExists {
                 continue
             }
-            // Before it is used: what is kept in it is only as durable as its name.
+            // Synced before it is used: its items are only as durable as its name.
             try storage.fsync(state.parent)
             state.run = try storage.openat(
                 state.parent, runName, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)

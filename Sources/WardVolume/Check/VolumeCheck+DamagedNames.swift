@@ -3,11 +3,12 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// Names that were changed: what they were, where that can be told.
+// Finds what a changed stored name was before.
 extension VolumeCheck {
-    /// Whether a name that ward never makes is one of its own, damaged: it was one that opens, or
-    /// what is behind it is the volume's. Of names with a dot only the first is asked: other
-    /// programs' copies of backing files, half done or in conflict, have one.
+    /// Whether a name that ward never makes is a damaged name of ward's. It opens with one
+    /// character corrected, or the file behind it belongs to the volume. A name with a dot counts
+    /// only in the first case: other programs' unfinished or conflicting copies of backing files
+    /// have one.
     func isDamagedName(
         _ entry: DirectoryEntry, _ directory: Int32, _ state: DirectoryState
     ) throws(Errno) -> Bool {
@@ -18,11 +19,11 @@ extension VolumeCheck {
             let status = try volume.storage.fstatat(directory, stored)
             guard status.st_dev == volume.rootDevice else { return false }
             let type = status.st_mode & S_IFMT
-            // A directory that anybody made may lie here: it is the volume's by its record.
+            // Any program's directory may lie here: its record shows whether it is the volume's.
             return type == S_IFDIR
                 ? try hasSoundRecord(directory, stored) : try isOurs(type, stored, directory)
         } catch .permissionDenied {
-            // ward can open its own.
+            // ward could open a file of its own.
             return false
         }
     }
@@ -35,10 +36,11 @@ extension VolumeCheck {
         return true
     }
 
-    /// Names for which all characters are tried, so that many of them don't take hours.
+    /// Names for which all characters are tried: many more could take hours.
     private static let mostCorrections = 1000
 
-    /// The name, free now, that a name was before one character of it was changed. Zero-terminated.
+    /// Returns what a name was before one character of it was changed, zero-terminated. Nil where
+    /// that name is taken.
     func corrected(
         _ stored: [UInt8], _ directory: Int32, _ parent: Node
     ) throws(Errno) -> [CChar]? {
@@ -58,7 +60,7 @@ extension VolumeCheck {
         return exists(name, in: parent) ? nil : name
     }
 
-    /// Where a character can't be in a name it is that one; else every one may be.
+    /// Tries all characters in the place of one that names can't have, or else in every place.
     private func corrected(
         _ stored: [UInt8], _ directory: Int32, _ id: [UInt8]
     ) throws(Errno) -> [UInt8]? {

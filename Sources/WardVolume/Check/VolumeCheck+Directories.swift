@@ -17,24 +17,23 @@ struct BadName: Sendable {
 struct BadRecord: Sendable {
     let node: Node
     let problem: String
-    /// What `.ward` was, where it was a symbolic link.
+    /// The target of `.ward`, where it was a symbolic link.
     let target: [UInt8]
-    /// It authenticates: names tell that it is not this directory's.
+    /// The record authenticates, but names show that it belongs to another directory.
     let isForeign: Bool
 }
 
-/// The half of a long name that holds its ciphertext, where the other half is not there.
+/// The half of a long name with its ciphertext, where the other half is missing.
 struct LongNameHalf: Sendable {
     let parent: Node
     let name: [UInt8]
 
-    /// Zero-terminated, as the other half.
+    /// The names of both halves, zero-terminated.
     var link: [CChar] { name.zeroTerminated }
     var stored: [CChar] { [CChar(bitPattern: Volume.longNamePrefix)] + link.dropFirst(2) }
 }
 
-// Looking at directories: their records, names and attributes, symbolic links, and what was left
-// behind.
+// Examines directories: their records, names and attributes, symbolic links, and leftovers.
 extension VolumeCheck {
     struct FileTask: Sendable {
         let inode: UInt64
@@ -49,14 +48,14 @@ extension VolumeCheck {
         var files: [FileTask] = []
     }
 
-    /// The names of a directory, sorted by what they look like.
+    /// The names of a directory, sorted by their form.
     private struct Listing {
         var names: [DirectoryEntry] = []
         var bad: [DirectoryEntry] = []
         var long: [DirectoryEntry] = []
         var longLinks: [DirectoryEntry] = []
         var leftovers: [[UInt8]] = []
-        /// That ward never makes.
+        /// Names that ward never makes.
         var others: [DirectoryEntry] = []
     }
 
@@ -112,7 +111,7 @@ extension VolumeCheck {
         return visit
     }
 
-    /// The path of something by its stored name.
+    /// The path of a file by its stored name.
     func place(_ directory: Node, _ stored: [UInt8]) -> String {
         let parent = volume.path(of: directory)
         return (parent == "/" ? "" : parent) + "/" + String(decoding: stored, as: UTF8.self)
@@ -126,7 +125,7 @@ extension VolumeCheck {
         case bad(String, target: [UInt8])
     }
 
-    /// What `.ward` in a directory says, without an event.
+    /// Reads `.ward` of a directory, without an event.
     func recordOnDisk(_ descriptor: Int32) throws(Errno) -> RecordOnDisk {
         var target = [UInt8](repeating: 0, count: 4096)
         do throws(Errno) {
@@ -151,8 +150,8 @@ extension VolumeCheck {
         }
     }
 
-    /// The directory's state, nil where its record is no good. Where the volume knows better than
-    /// the disk, the record is written again as it was.
+    /// Returns the directory's state; nil where its record is bad. Where the volume knows the true
+    /// content, the record is written again.
     private func stateOfRecord(
         _ node: Node, _ descriptor: Int32
     ) throws(Errno) -> DirectoryState? {
@@ -171,7 +170,7 @@ extension VolumeCheck {
             }
             return nil
         case .bad(let problem, let target):
-            // One that is being removed loses its name before its record.
+            // A directory that is being removed loses its name before its record.
             _ = try volume.statusByName(of: node)
             if let known = node.directory {
                 restoreRecord(node, known, descriptor, problem, target)
@@ -212,7 +211,8 @@ extension VolumeCheck {
                 .record, path: path, protectionClass: known.protectionClass, problem: problem,
                 remedy: "written again as it was")
         ) { () throws(Errno) in
-            // A class that a program sets now comes before, or after.
+            // Under the lock: a program that sets the class now does so before this write or after
+            // it.
             known.recordLock.lockNow()
             defer { known.recordLock.unlock() }
             return try writeRecord(
@@ -222,7 +222,7 @@ extension VolumeCheck {
         }
     }
 
-    /// Puts a record in place, by a rename; what was there is kept.
+    /// Puts a record in place by a rename. Returns where the quarantine keeps the old one.
     func writeRecord(
         _ record: DirectoryRecord, _ node: Node, _ descriptor: Int32, _ target: [UInt8]
     ) throws(Errno) -> String? {
@@ -248,7 +248,7 @@ extension VolumeCheck {
         return kept
     }
 
-    /// Where something is below the backing directory: stored names.
+    /// The path below the backing directory, of stored names.
     func backingPath(of node: Node) -> String {
         var parts: [String] = []
         var current = node
@@ -279,7 +279,8 @@ extension VolumeCheck {
             let name = entry.name
             if name.elementsEqual(DirectoryRecord.linkName.utf8) { return }
             if name.starts(with: ".ward-".utf8) {
-                // Being made now; those of the root are always the same and are written over.
+                // This mount's staging names are in use. The root's are always the same, and are
+                // written over.
                 if !name.starts(with: volume.stagingPrefix.utf8),
                     !(isRoot && name.starts(with: VolumeRoot.stagingPrefix.utf8))
                 {
@@ -302,13 +303,13 @@ extension VolumeCheck {
         return listing
     }
 
-    /// Whether a short stored name is one of this directory.
+    /// Whether a short stored name belongs to this directory.
     func opens(_ stored: [UInt8], in id: [UInt8]) -> Bool {
         stored.withUnsafeBytes { volume.decryptName($0, in: id) }.map(Volume.isPossibleName)
             ?? false
     }
 
-    /// Whether it could have been made by ward: base64url of a tag and at least one byte.
+    /// Whether ward could have made the name: base64url of a tag and at least one byte.
     static func looksStored(_ name: [UInt8]) -> Bool {
         guard let decoded = Base64URL.decode(String(decoding: name, as: UTF8.self)) else {
             return false
@@ -316,8 +317,8 @@ extension VolumeCheck {
         return decoded.count > 16 && decoded.count <= 16 + Volume.longestShortName
     }
 
-    /// Looked at again where it seems that a half is missing: both are made and taken away under
-    /// the lock.
+    /// Whether both halves of a long name are there and match. If one seems to be missing, looks
+    /// again under the lock: both are made and removed under it.
     private func hasLongName(
         _ entry: DirectoryEntry, _ descriptor: Int32, _ state: DirectoryState
     ) throws(Errno) -> Bool {
@@ -327,7 +328,7 @@ extension VolumeCheck {
                 return try volume.readLongName(descriptor, stored).map { opens($0, in: state.id) }
                     ?? false
             } catch {
-                // Missing, or no link. What can't be read now says nothing.
+                // Missing, or no link. Other errors say nothing about the half.
                 if error == .noSuchFileOrDirectory || error == .invalidArgument { return false }
                 throw error
             }
@@ -351,7 +352,8 @@ extension VolumeCheck {
                 found = try volume.storage.fstatat(descriptor, stored)
             } catch {
                 if isGone(error, nil, parent, stored) { return }
-                // It is there when the store is asked again: made anew by a program, or never away.
+                // The backing store finds it when asked again: a program made it anew, or it was
+                // never away.
                 if looks < 100, error.mayMeanGone { continue }
                 return note(unreachable: place(parent, entry.name), error)
             }
@@ -417,8 +419,8 @@ extension VolumeCheck {
         }
     }
 
-    /// The half of a long name whose other half is not there: looked at again when names that were
-    /// changed are back.
+    /// Notes the half of a long name without its other half. It is examined again after changed
+    /// names were repaired.
     private func noteIfOrphaned(_ name: [UInt8], _ node: Node, _ descriptor: Int32) {
         let half = LongNameHalf(parent: node, name: name)
         if (try? isOrphan(half, descriptor)) == false { return }
@@ -453,7 +455,7 @@ extension VolumeCheck {
         volume.longNames.lockWrite()
         defer { volume.longNames.unlock() }
         do throws(Errno) {
-            // Both halves are made and taken away under the lock.
+            // Both halves are made and removed under the lock.
             guard try isOrphan(half, directory.rawValue) else { return }
         } catch {
             return note(unreachable: place(half.parent, half.name), error)
@@ -495,7 +497,7 @@ extension VolumeCheck {
         }
     }
 
-    /// Throws where it can't be read now, or not any more: that says nothing of the target.
+    /// Throws where the link can't be read now, or is gone: that says nothing of the target.
     func isSoundLink(_ stored: [CChar], _ descriptor: Int32) throws(Errno) -> Bool {
         var target = [UInt8](repeating: 0, count: 4096)
         let count = try target.withUnsafeMutableBufferPointer { out throws(Errno) in
@@ -520,9 +522,8 @@ extension VolumeCheck {
         return sealed.withUnsafeBytes { volume.openLinkTarget($0) } != nil
     }
 
-    /// A name was taken away: neither the volume nor the kernel are to know it any longer. What is
-    /// returned is to be called when no lock is held: the kernel may be waiting for one with the
-    /// directory locked.
+    /// Forgets a removed name in the volume. Returns the call that has the kernel forget it. No
+    /// lock may be held during that call: the kernel may wait for one with the directory locked.
     func forget(_ parent: Node, _ stored: [CChar], _ status: FileStatus) -> () -> Void {
         let link = NodeLink(parent: parent, name: stored)
         let plain = parent.directory.flatMap { volume.plainNameBytes(of: link, in: $0) }
@@ -543,6 +544,6 @@ extension VolumeCheck {
 }
 
 extension Node {
-    /// What the kernel calls it: the root is 1.
+    /// The kernel's number of the node: 1 for the root.
     func kernelID(_ volume: Volume) -> NodeID { self === volume.root ? 1 : id }
 }

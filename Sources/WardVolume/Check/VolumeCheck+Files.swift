@@ -5,26 +5,26 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-// Looking at files: the header, the attributes, every page.
+// Examines files: the header, the attributes, every page.
 extension VolumeCheck {
-    /// Pages that are not what the format wants, all for the same reason.
+    /// Consecutive pages that differ from the format for the same reason.
     struct BadPage: Sendable {
         enum State: Sendable {
-            /// It does not authenticate: nothing of it can be read.
+            /// The page does not authenticate: nothing in it can be read.
             case lost
-            /// It authenticates, or is zero, and is not what belongs in this place.
+            /// The page authenticates, or is zero, and does not belong in this place.
             case wrong
-            /// The same, and an unclean end excuses it.
+            /// The same, but an unclean end excuses it.
             case excused
         }
 
         var pages: Range<Int>
         var state: State
         var reason: String
-        /// Which bytes of the file are gone.
+        /// The bytes of the file that are gone.
         var bytes: Range<Int>
 
-        /// Takes neighbours in: a file that is damaged from end to end is one of these.
+        /// Whether `next` continues this run: a file that is damaged from end to end is one run.
         func isContinued(by next: BadPage) -> Bool {
             pages.upperBound == next.pages.lowerBound && state == next.state
                 && reason == next.reason && bytes.upperBound == next.bytes.lowerBound
@@ -77,7 +77,8 @@ extension VolumeCheck {
             if let header = file.header { tally.hints.insert(header.directoryID) }
         }
         let path = path(of: task)
-        // Of one that was open, too: a failed sync may have left in memory what is not on the disk.
+        // Also for a file that was open before: after a failed sync, pages in memory may not be on
+        // the disk.
         if volume.isInDoubt { volume.storage.forgetCached(file.descriptor) }
         guard checkHeader(file, task, path, context) else { return }
         if file.header == nil, file.hasUnsyncedCut {
@@ -103,9 +104,9 @@ extension VolumeCheck {
         checkContent(file, task, path, context)
     }
 
-    /// The header on disk against the one in use: it changes only through the volume. False where
-    /// the first page is another one than was written, as a failed sync leaves it: nothing can be
-    /// said of the rest now.
+    /// Compares the header on disk with the one in use, which changes only through the volume.
+    /// False where a failed sync has brought back another first page: nothing can be said of the
+    /// rest now.
     private func checkHeader(
         _ file: OpenFile, _ task: FileTask, _ path: String, _ context: WorkerContext
     ) -> Bool {
@@ -150,7 +151,8 @@ extension VolumeCheck {
         return true
     }
 
-    /// Whether the first page is the file's, whatever its header says now. The file's lock is held.
+    /// Whether the first page's record is the file's, without regard to its header. The file's lock
+    /// is held.
     private func opensFirstPage(
         _ file: OpenFile, _ context: WorkerContext
     ) throws(Errno) -> Bool {
@@ -167,8 +169,7 @@ extension VolumeCheck {
 
     // MARK: Content
 
-    /// Reads every page. `salvaged`: its header could not be believed, and is told with what is
-    /// found here.
+    /// Reads every page and adds the findings.
     private func checkContent(
         _ file: OpenFile, _ task: FileTask, _ path: String, _ context: WorkerContext
     ) {
@@ -239,7 +240,7 @@ extension VolumeCheck {
             problem: reasons.joined(separator: "; "), remedy: remedy)
     }
 
-    /// Whether it is the key that is wrong, not the reading of a page.
+    /// Whether the file key can be unwrapped. False means that the key is wrong, and not a page.
     private func canUnwrap(_ file: OpenFile, _ context: WorkerContext) -> Bool {
         context.lockContent()
         defer { context.unlockContent() }
@@ -260,9 +261,9 @@ extension VolumeCheck {
             if shouldStop() { throw .canceled }
             file.lock.lockRead()
             defer { file.lock.unlock() }
-            // Not read: there may be no end to it.
+            // Such pages are not read: there may be no end to them.
             let skipped = try walk.skip { last throws(Errno) in
-                // Asked twice: what follows tells of a denial.
+                // Checked here first, because `authenticatedEpoch` reports a denial.
                 try admit(file, context)
                 context.unlockContent()
                 return try volume.authenticatedEpoch(
@@ -295,21 +296,23 @@ extension VolumeCheck {
             bytes: layout.start(ofPage: pages.lowerBound)..<layout.start(ofPage: pages.upperBound))
     }
 
-    /// Pages of a hole that nothing excuses, which a repair fills with zeros.
+    /// The longest wiped run that a repair fills with zeros, pages.
     static let longestFilledHole = Volume.zeroPagesSearched
 
-    /// Somebody may have made a file of a few bytes into one of many terabytes: it is not filled.
+    /// Refuses longer runs: a program with access to the backing store may have made a small file
+    /// many terabytes long.
     static func refuseToFill(_ bad: [BadPage]) throws(Errno) {
         if bad.contains(where: { $0.reason == "wiped" && $0.pages.count > longestFilledHole }) {
             throw .fileTooLarge
         }
     }
 
-    /// What is wrong with these pages. The file's lock is held. `EPERM` where the class is locked.
+    /// Returns the faults of these pages. The file's lock is held. Throws `EPERM` where the class
+    /// is locked.
     func judge(
         _ file: OpenFile, _ pages: Range<Int>, _ context: WorkerContext
     ) throws(Errno) -> [BadPage] {
-        // Asked twice: `examine` tells of a denial.
+        // Checked here first, because `examine` reports a denial.
         try admit(file, context)
         context.unlockContent()
         let pageBytes = volume.layout.pageBytes
@@ -333,7 +336,7 @@ extension VolumeCheck {
         return found
     }
 
-    /// Takes the content lock, where the file can be read now.
+    /// Takes the content lock if the file can be read now; throws `EPERM` otherwise.
     private func admit(_ file: OpenFile, _ context: WorkerContext) throws(Errno) {
         context.lockContent()
         guard volume.isAdmitted(file) else {
@@ -386,14 +389,14 @@ extension VolumeCheck {
 
     // MARK: Repairing content
 
-    /// Makes pages of an open file readable again: what is in them, or zeros. Returns where the
-    /// quarantine has what they were.
+    /// Makes pages of an open file readable again, with their content or with zeros. Returns where
+    /// the quarantine keeps the old pages.
     func repair(
         _ file: OpenFile, _ bad: [BadPage], _ task: FileTask, _ context: WorkerContext
     ) throws(Errno) -> String? {
         try VolumeCheck.refuseToFill(bad)
-        // Without the file's lock, which a write-back at a lock may want: pages are judged again
-        // before they are replaced, and one that a program has written meanwhile is none of these.
+        // The file's lock is not held: a write-back at a lock may need it. Each page is judged
+        // again before it is replaced, and left if a program has written it meanwhile.
         let kept = try quarantine.keep(
             pages: [0..<1] + bad.map(\.pages), of: file.descriptor, pageNote(task, file, "pages"))
         for run in bad { for page in run.pages { try repair(file, page, context) } }
@@ -408,7 +411,7 @@ extension VolumeCheck {
         return kept
     }
 
-    /// Judged again under the lock: a program may have written it meanwhile.
+    /// Repairs one page. Judges it again under the lock: a program may have written it meanwhile.
     func repair(
         _ file: OpenFile, _ page: Int, _ context: WorkerContext
     ) throws(Errno) {
@@ -427,7 +430,7 @@ extension VolumeCheck {
             return try volume.store(
                 file, .zeros, offset: start, count: length, .mend, Volume.ownCaller, context)
         }
-        // Written through the ordinary path, from a copy that is scrubbed.
+        // Written through the ordinary path, from a copy that is wiped.
         try volume.readPage(file, page, to: context.sealed)
         context.excuse(page, of: file)
         try volume.enter(file, .mend, Volume.ownCaller, context)
@@ -451,8 +454,8 @@ extension VolumeCheck {
 
     // MARK: Attributes
 
-    /// Attributes that do not authenticate with the owner's ID, and the record of a mode that is
-    /// none. `owner` is asked after they were read: a file gets its ID before its first attribute.
+    /// Finds attributes that do not authenticate with the owner's ID, and invalid records of a
+    /// mode. Calls `owner` after reading them: a file gets its ID before its first attribute.
     func checkAttributes(
         of node: Node, _ descriptor: Int32, path: String, protectionClass: ProtectionClass? = nil,
         owner: () -> [UInt8]?
@@ -481,7 +484,7 @@ extension VolumeCheck {
             ) { () throws(Errno) in
                 var kept: String?
                 for (name, value) in bad {
-                    // Perhaps a program has set it anew.
+                    // A program may have set it anew.
                     guard (try? volume.storedValue(descriptor, name)) == value else { continue }
                     kept = try quarantine.keep(
                         value, ["attribute \(name) of \(backingPath(of: node))"])

@@ -3,13 +3,13 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// What has lost its name, or the record of its directory: looked at when every other directory is
-// known.
+// Names that do not open, and directories without a sound record. They are resolved when every
+// other directory is known.
 extension VolumeCheck {
     // MARK: Records
 
-    /// Whether a record that authenticates is not this directory's: none of the names opens under
-    /// its ID, and they do under another. Told when all IDs are known.
+    /// Whether a record that authenticates seems to belong to another directory: no name opens
+    /// under its ID. `resolve` decides when all IDs are known.
     func isRecordOfAnother(
         _ names: (sound: Int, bad: [[UInt8]]), _ node: Node, _ state: DirectoryState
     ) -> Bool {
@@ -45,14 +45,14 @@ extension VolumeCheck {
 
     private struct Contents {
         var names: [[UInt8]] = []
-        /// By headers of files.
+        /// Directory IDs in the headers of files.
         var hints: Set<[UInt8]> = []
         var classes: [ProtectionClass] = []
     }
 
-    /// The ID is that under which the names open: headers say in which directory files were
-    /// created, and a name authenticates with its directory's ID. Without one it gets a new ID, and
-    /// its names are lost.
+    /// Makes the record again with the ID under which the names open. Headers say in which
+    /// directory files were created, and a name authenticates with its directory's ID. If no ID
+    /// fits, the directory gets a new one, and its names are lost.
     private func resolve(_ bad: BadRecord) throws(Errno) {
         let node = bad.node
         let descriptor = try volume.openDirectoryDescriptor(of: node)
@@ -62,8 +62,8 @@ extension VolumeCheck {
             (Set($0.directories.keys), $0.hints)
         }
         func first(_ ids: Set<[UInt8]>) throws(Errno) -> [UInt8]? {
-            // Of a name that can't be read now: it may be the one that tells, if none of the others
-            // does.
+            // The error of a name that can't be read now. It may be the name that decides, if no
+            // other one does.
             var unread: Errno?
             for id in ids {
                 for name in contents.names {
@@ -82,11 +82,11 @@ extension VolumeCheck {
         if id == nil { id = try first(hints.subtracting(known)) }
         if id == nil, bad.isForeign { id = try first(known) }
         if bad.isForeign, id == nil || id == node.directory?.id {
-            // Nothing is known that is better: it is its names that are wrong.
+            // No other ID fits better: the names are wrong, not the record.
             return tally.withLock { $0.opened.append(node) }
         }
         let parent = node.link?.parent.directory?.protectionClass ?? .complete
-        // Never weaker than what was created in it.
+        // Never weaker than the classes of the files in it.
         let protectionClass = contents.classes.reduce(parent) { $1.isStronger(than: $0) ? $1 : $0 }
         let record = DirectoryRecord(
             directoryID: id ?? SystemRandom.bytes(16),
@@ -131,7 +131,7 @@ extension VolumeCheck {
                 guard let found = try self.header(descriptor, stored) else { continue }
                 header = found
             } catch {
-                // One that can't be read now may be the one that tells.
+                // A header that can't be read now may be the one that decides.
                 if Volume.isGone(error), volume.isGone(nil, descriptor, stored) { continue }
                 throw error
             }
@@ -141,7 +141,7 @@ extension VolumeCheck {
         return contents
     }
 
-    /// The header of a file by its stored name; nil where it has none that authenticates.
+    /// Returns the header of a file by its stored name; nil where none authenticates.
     private func header(_ directory: Int32, _ stored: [CChar]) throws(Errno) -> FileHeader? {
         guard try volume.storage.fstatat(directory, stored).st_mode & S_IFMT == S_IFREG else {
             return nil
@@ -156,7 +156,8 @@ extension VolumeCheck {
         }
     }
 
-    /// Throws where the other half can't be read now: it may be the one that tells.
+    /// Whether a long name opens under the ID. Throws where its link can't be read now: it may be
+    /// the name that decides.
     func opensLong(
         _ stored: [UInt8], _ descriptor: Int32, _ id: [UInt8]
     ) throws(Errno) -> Bool {
@@ -198,7 +199,7 @@ extension VolumeCheck {
         for half in halves where !shouldStop() { check(half) }
     }
 
-    /// The other names of files that were taken away.
+    /// Moves the other names of files in the quarantine there, too.
     private func resolveOtherNames() {
         let names = tally.withLock { tally -> [FileTask] in
             let names = tally.otherNames.filter { tally.lost.contains($0.inode) }
@@ -233,8 +234,9 @@ extension VolumeCheck {
         }
     }
 
-    /// Back to where its name opens, or to the name that it was; else, where it is ours, a new name
-    /// in its place; else the quarantine.
+    /// Moves the file to the directory in which its name opens, or gives it back the name before
+    /// the change. Otherwise a file of ward's gets a new name, and any other goes to the
+    /// quarantine.
     private func resolve(_ bad: BadName) throws(Errno) {
         let directory = try volume.directoryDescriptor(of: bad.parent)
         let status = try volume.storage.fstatat(directory.rawValue, bad.stored)
@@ -255,8 +257,8 @@ extension VolumeCheck {
         let isOurs = try isOurs(bad.type, bad.stored, directory.rawValue)
         let note = ["name that does not open: \(backingPath(bad.parent, bad.stored))"]
         if tally.withLock({ $0.untouched.contains(bad.inode) }), !isNamed {
-            // It may be readable in another state, or by a later version: its place is here until
-            // somebody can tell.
+            // The file may be readable in another lock state, or by a later version. It stays in
+            // its place until then.
             finding.remedy = "left where it is"
             finding.outcome = .left("its header comes first")
             add(finding)
@@ -300,16 +302,16 @@ extension VolumeCheck {
         return (try? volume.storage.fstatat(descriptor.rawValue, stored)) != nil
     }
 
-    /// Whether what is behind the name is this volume's, and has something to keep. Throws where
-    /// that can't be seen now.
+    /// Whether the file behind the name belongs to this volume and has something to keep. Throws
+    /// where this can't be read now.
     func isOurs(
         _ type: mode_t, _ stored: [CChar], _ directory: Int32
     ) throws(Errno) -> Bool {
         switch type {
         case S_IFREG: return try header(directory, stored) != nil
         case S_IFDIR:
-            // Without a record, too: what is in it may be readable, whether or not a record could
-            // be made just now.
+            // Even without a record: the files in it may be readable, although no record could be
+            // made just now.
             return true
         case S_IFLNK: return try isSoundLink(stored, directory)
         default: return false
@@ -329,7 +331,7 @@ extension VolumeCheck {
         try body(Array(stored.prefix { $0 != 0 }) + [0])
     }
 
-    /// In one step, durably; never over anything.
+    /// Moves a file in one step, durably, and never over another.
     private func move(
         _ bad: BadName, _ status: FileStatus, to target: Node, _ stored: [CChar]
     ) throws(Errno) {
@@ -345,7 +347,7 @@ extension VolumeCheck {
                 context.beginClassDecision()
                 try volume.keepClass(of: node, movingTo: state, context)
             }
-            // Who looks for it in between finds it by neither name, and looks again.
+            // A look-up in between may find neither name; it then looks again.
             volume.nameChanges.begin()
             defer { volume.nameChanges.end() }
             try volume.renameToFreeName(

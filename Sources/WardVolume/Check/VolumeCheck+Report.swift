@@ -3,18 +3,18 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// What a repair leaves for the person whose files they are.
+// The report that a repair leaves for the owner of the files.
 extension VolumeCheck {
     private static let longestWrite = 1 << 20
 
-    /// Writes the report into the volume's root, as a file of class D: it holds names, which are
-    /// protected no better. The quarantine can't have it: names would lie in the backing directory
-    /// in clear.
+    /// Writes the report into the volume's root as a file of class D. It holds names, which have no
+    /// better protection. The quarantine can't hold it: names would lie in the backing directory in
+    /// clear.
     func leaveReport() {
         let report = tally.withLock { $0.report }
         guard report.repaired > 0 else { return }
         let text = Array(CheckReportText.text(report, name: name).utf8)
-        // Another one of the same second may be there.
+        // A report of the same second may have that name.
         for attempt in 1...100 {
             let path = "ward check \(name)\(attempt == 1 ? "" : "-\(attempt)").txt"
             do throws(Errno) {
@@ -33,7 +33,7 @@ extension VolumeCheck {
     private func write(
         _ text: [UInt8], called name: String, _ context: WorkerContext
     ) throws(Errno) {
-        // Whose the volume is may read it.
+        // The volume's owner may read it.
         let owner = try volume.storage.fstat(volume.rootDescriptor)
         let caller = Caller(uid: owner.st_uid, gid: owner.st_gid, pid: 0)
         let (entry, opened) = try volume.createUnnamed(
@@ -45,7 +45,7 @@ extension VolumeCheck {
         let node = volume.node(entry.node)
         try volume.setProtectionClass(of: node, to: .none, caller, context)
         try text.withUnsafeBytesTyped { bytes throws(Errno) in
-            // No request is longer than a page buffer of a context.
+            // No request may be longer than a context's page buffer.
             for start in stride(from: 0, to: bytes.count, by: VolumeCheck.longestWrite) {
                 let end = min(start + VolumeCheck.longestWrite, bytes.count)
                 try volume.write(
@@ -66,7 +66,7 @@ extension VolumeCheck {
 
 /// Findings in words.
 public enum CheckReportText {
-    /// What is kept in the volume after a repair.
+    /// The report that stays in the volume after a repair.
     static func text(_ report: CheckReport, name: String) -> String {
         var lines = [
             "ward check --repair, \(name)", "",
@@ -80,7 +80,7 @@ public enum CheckReportText {
         return lines.joined(separator: "\n")
     }
 
-    /// One finding: what and where, which bytes, what became of it.
+    /// The lines of one finding: the fault and its place, the bytes, the outcome.
     public static func lines(of finding: CheckFinding) -> [String] {
         let kind = finding.protectionClass.map { " (class \($0.letter))" } ?? ""
         var lines = ["\(finding.path)\(kind)", "  \(finding.problem)"]

@@ -5,27 +5,27 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-// Files that don't open: what of them can be read all the same.
+// Salvages files that don't open.
 //
-// A wrapped key authenticates by itself (RFC 3394), under one class key alone, and pages do under
-// the file key. So a header that was changed anywhere else than in its key costs nothing: class and
-// key are known by what opens.
+// A wrapped key authenticates by itself (RFC 3394), under one class key alone; pages authenticate
+// under the file key. So damage to a header outside of its wrapped key loses nothing: the class is
+// the one whose key opens.
 extension VolumeCheck {
     private enum Salvaged {
-        /// Made by a later version: not to be touched.
+        /// A later version made it: it must not be touched.
         case newer(String)
-        /// It may open in another lock state.
+        /// The file may open in another lock state.
         case locked
-        /// Nothing of it can be read, whatever is unlocked.
+        /// Nothing in it can be read, in any lock state.
         case lost(String)
-        /// It can be read like this. `tail`: pages after its end.
+        /// The file can be read with this `OpenFile`. `tail`: pages after its end.
         case readable(OpenFile, headerIsBad: Bool, reason: String, tail: Range<Int>)
     }
 
-    /// Nobody opens it meanwhile: it is `EIO`, as it was. False where somebody could open it after
-    /// all.
+    /// Salvages a file while opens of it fail with `EIO`, as before. False where a program has it
+    /// open after all.
     func salvage(_ task: FileTask, _ node: Node, _ context: WorkerContext) -> Bool {
-        // What may wait for the kernel, which may wait for the lock.
+        // Calls that may wait for the kernel, which may wait for one of our locks.
         var afterwards: [() -> Void] = []
         defer { for body in afterwards { body() } }
         node.openLock.lockNow()
@@ -105,7 +105,7 @@ extension VolumeCheck {
             finding.bytes.isEmpty
             ? "made readable: class \(file.protectionClass.letter), by the key that opens"
             : "made readable: these bytes become zeros, everything else is kept"
-        // Until it is mended it is no file to be taken away for its name.
+        // Until it is mended, it must not be taken away for its name.
         tally.withLock { _ = $0.untouched.insert(task.inode) }
         add(finding) { () throws(Errno) in
             guard file.isWritable, let header = file.header else { throw .readOnlyFileSystem }
@@ -121,7 +121,7 @@ extension VolumeCheck {
             for run in bad { for page in run.pages { try repair(file, page, context) } }
             file.lock.lockWrite()
             defer { file.lock.unlock() }
-            // The end is durable before what follows it goes.
+            // The end must be durable before pages behind it go.
             try volume.storage.fsync(file.descriptor)
             try volume.removeHint(file)
             volume.putHint(file)
@@ -175,7 +175,7 @@ extension VolumeCheck {
             if found.isSparse, !isProven {
                 reason += "; whether pages without data are holes or were wiped can't be told"
             }
-            // From here on the descriptor is the file's, which closes it.
+            // From here on `file` owns the descriptor, and closes it.
             let file = OpenFile(
                 node: node, storage: volume.storage, descriptor: descriptor,
                 isWritable: isWritable, protectionClass: found.protectionClass, header: found,
@@ -193,8 +193,8 @@ extension VolumeCheck {
                 return .lost("\(reason), and no page authenticates")
             }
             if let claimed = try claimedSize(file, pages) {
-                // As where the header is sound: what does not authenticate is a hole in what is
-                // left, not its end.
+                // As with a sound header: pages that do not authenticate are holes in the file, not
+                // its end.
                 file.sizeBytes = claimed
                 isReadable = true
                 return .readable(file, headerIsBad: headerIsBad, reason: reason, tail: 0..<0)
@@ -207,7 +207,7 @@ extension VolumeCheck {
         }
     }
 
-    /// From here on a lock has nothing to wipe.
+    /// Ends the examination: a lock has no key of the file to wipe any more.
     private func endExamination(of file: OpenFile) {
         file.forgetKey()
         volume.examined.withLock { _ = $0.removeValue(forKey: ObjectIdentifier(file)) }
@@ -217,12 +217,12 @@ extension VolumeCheck {
         ProtectionClass.allCases.allSatisfy { volume.gate.state(of: $0) == .open }
     }
 
-    /// The header, or what is left of it with the class whose key opens its wrapped key.
-    /// `isProven`: nothing in it is but what ward wrote.
+    /// Returns the header, or a header from its remains, if the class key opens its wrapped key.
+    /// `isProven`: it has only what ward wrote.
     ///
-    /// Class B's public key is in the keybag for all to read: whoever can write to the store can
-    /// wrap a key of his own to it, and seal what he likes under that. So there the code that
-    /// authenticates the header has to be right but for the damage.
+    /// The keybag holds class B's public key in clear. A program that can write to the backing
+    /// store can wrap its own key with it, and seal any content under that. So for class B the
+    /// header's authentication code must be right but for the damage.
     private func headerThatOpens(
         _ header: FileHeader?, _ page: UnsafeRawPointer, _ parentID: [UInt8],
         _ context: WorkerContext
@@ -251,9 +251,9 @@ extension VolumeCheck {
         return nil
     }
 
-    /// A damaged header, read as one of this class. What can be known otherwise (constants, the
-    /// flag, the directory) is tried against the authentication code: where most of that is right,
-    /// so is the header.
+    /// Reads a damaged header as one of this class. Compares its authentication code with those of
+    /// possible originals: constants are known, and the few flags and directories are tried. Where
+    /// most of the code is right, so is the header.
     private func remains(
         _ page: UnsafeRawPointer, _ protectionClass: ProtectionClass, _ parentID: [UInt8]
     ) -> (FileHeader, Bool) {
@@ -277,11 +277,12 @@ extension VolumeCheck {
         return (read, false)
     }
 
-    /// Of the 32 bytes of a header's authentication code: 192 bits can't be guessed.
+    /// The bytes that must be right, of 32 in a header's authentication code: 192 bits can't be
+    /// guessed.
     private static let rightCodeBytes = 24
     private static let codeOffset = 224
 
-    /// The size by the last page's word, authentic or not; nil where that can't be.
+    /// Returns the size that the last page claims, authentic or not; nil where that is impossible.
     private func claimedSize(_ file: OpenFile, _ pages: Int) throws(Errno) -> Int? {
         let layout = volume.layout
         guard let last = try volume.lastPageWithData(file.descriptor, before: pages), last >= 0
@@ -296,11 +297,12 @@ extension VolumeCheck {
         }
     }
 
-    /// For a file's end, each through as many pages of zeros as any search goes through.
+    /// Searches for a file's end. Each goes through the longest run of zeros that any search goes
+    /// through.
     private static let mostSearches = 4
 
-    /// The last page that authenticates, and its length: searched for from the end, and, where
-    /// there is no end of zeros, from the beginning.
+    /// Returns the last page that authenticates, and its length. Searches from the end, or from the
+    /// beginning where there is no end of zeros.
     private func lastReadablePage(
         _ file: OpenFile, _ pages: Int, _ context: WorkerContext
     ) throws(Errno) -> (page: Int, length: Int)? {
@@ -314,7 +316,7 @@ extension VolumeCheck {
                 end = page
             case .none: return nil
             case .tooManyZeros(let reached):
-                // A store that can't tell zeros from holes has no end of them.
+                // Zeros have no end where the backing store can't tell them from holes.
                 searches += 1
                 if searches == VolumeCheck.mostSearches {
                     return try lastReadablePageFromTheBeginning(file, reached, context)
@@ -342,7 +344,7 @@ extension VolumeCheck {
         return found
     }
 
-    /// The length of a page that authenticates; nil for any other.
+    /// Returns the length of a page that authenticates; nil for any other.
     private func readableLength(
         _ file: OpenFile, _ page: Int, _ context: WorkerContext
     ) throws(Errno) -> Int? {

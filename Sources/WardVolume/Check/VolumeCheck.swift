@@ -4,18 +4,18 @@ import Synchronization
 import WardFormat
 import WardSystem
 
-/// Looks at everything in a volume, through the volume's own tables and locks, so that programs may
-/// use it meanwhile; with `isRepairing` it puts right what it finds.
+/// Examines everything in a volume, through the volume's own tables and locks: programs may use it
+/// meanwhile. With `isRepairing` it repairs its findings.
 ///
-/// Repair changes nothing that can be read. Every step leaves the old or the new behind when the
-/// power goes, and what is replaced or taken away is in the quarantine, durably, before.
+/// A repair changes nothing that can be read. A power cut leaves the old or the new state of each
+/// step. Replaced and removed data is durable in the quarantine before the step.
 ///
-/// Concurrency: `run` is called once. Directories and files of one level are looked at by several
-/// threads; what they tell is collected in `tally`.
+/// Concurrency: `run` is called once. Several threads examine the directories and files of one
+/// level, and collect their results in `tally`.
 public final class VolumeCheck: Sendable {
     let volume: Volume
     let isRepairing: Bool
-    /// As the quarantine and the report are called: when it began.
+    /// The name of the quarantine's run and of the report: when the check began.
     let name: String
     let quarantine: Quarantine
     let contexts: ContextPool
@@ -25,43 +25,42 @@ public final class VolumeCheck: Sendable {
 
     struct Tally {
         var report = CheckReport()
-        /// Regular files with several names that were looked at.
+        /// Examined regular files with several names.
         var linked: Set<UInt64> = []
-        /// Those with a name that opens.
+        /// Those of `linked` that have a name which opens.
         var named: Set<UInt64> = []
-        /// Names beside the one by which they were looked at.
+        /// Names of files in `linked`, other than the names by which they were examined.
         var otherNames: [VolumeCheck.FileTask] = []
-        /// Files of which nothing can be read, taken away under the name by which they were looked
-        /// at.
+        /// Files without anything readable, removed under the name by which they were examined.
         var lost: Set<UInt64> = []
         /// Files that were left as they are: of a later version, or with a header that can't be
-        /// told now.
+        /// read now.
         var untouched: Set<UInt64> = []
         /// Directories by their ID.
         var directories: [[UInt8]: Node] = [:]
-        /// IDs of directories that files were created in, by their headers.
+        /// IDs of directories in which files were created, from their headers.
         var hints: Set<[UInt8]> = []
         var highestEpoch: UInt32 = 0
         /// Files of `ward.links` that links name.
         var longTargets: Set<String> = []
         var badNames: [BadName] = []
         var badRecords: [BadRecord] = []
-        /// Of long names that seemed to be gone.
+        /// Halves of long names whose other half seemed to be missing.
         var halves: [LongNameHalf] = []
-        /// Those that belong to a name with a changed character.
+        /// Names of halves that belong to a name with a changed character.
         var claimedHalves: Set<[CChar]> = []
-        /// Names of which it was tried to find the changed character.
+        /// The number of names for which a changed character was searched.
         var corrections = 0
-        /// Directories of which no name opened, told once.
+        /// Directories in which no name opened, noted once.
         var judgedRecords: Set<UInt64> = []
-        /// Directories that can be looked at now, and could not before.
+        /// Directories that can be examined now, and could not be before.
         var opened: [Node] = []
-        /// With one look-up each, taken back at the end.
+        /// Nodes with one look-up each, which is released at the end.
         var retained: [Node] = []
     }
     let tally = Mutex(Tally())
 
-    /// `name`: when it began, as part of a file's name. `context`: with which it can go on where
+    /// `name`: when the check began, as part of file names. With `context` the check goes on where
     /// there is no memory for others. `onFinding` is called by any thread.
     public init(
         _ volume: Volume, repairs: Bool, name: String, threads: Int = 4,
@@ -79,7 +78,7 @@ public final class VolumeCheck: Sendable {
         contexts = ContextPool(volume, context ?? WorkerContext(volume: volume))
     }
 
-    /// `onProgress` is called on this thread, often.
+    /// Runs the check. `onProgress` is called on this thread, often.
     public func run(onProgress: (CheckProgress) -> Void = { _ in }) -> CheckReport {
         let (halfDone, moves) = (volume.halfDoneChanges, volume.movedNodes.count)
         let intervals = volume.doubtful
@@ -88,7 +87,7 @@ public final class VolumeCheck: Sendable {
         var level = [volume.root]
         while !level.isEmpty {
             walk(level, onProgress)
-            // What has no name or no record is looked at when every directory is known.
+            // Files without a name and directories without a record need all directory IDs.
             if !shouldStop() {
                 resolveRecords()
                 resolveNames()
@@ -134,7 +133,7 @@ public final class VolumeCheck: Sendable {
 
     // MARK: Telling
 
-    /// Notes a finding, after what could be done about it was done.
+    /// Notes a finding, after its repair.
     func add(_ finding: CheckFinding) {
         tally.withLock {
             if $0.report.findings.count < CheckReport.mostKept {
@@ -146,8 +145,8 @@ public final class VolumeCheck: Sendable {
         onFinding(finding)
     }
 
-    /// Notes a finding with what `repair` does about it; it returns where the quarantine has what
-    /// it took away.
+    /// Notes a finding and, in a repair, calls `repair`, which returns where the quarantine keeps
+    /// the removed data.
     func add(
         _ finding: CheckFinding, repair: () throws(Errno) -> String?
     ) {
@@ -167,8 +166,9 @@ public final class VolumeCheck: Sendable {
         tally.withLock { $0.report.unreachable.append("\(path): \(error)") }
     }
 
-    /// It vanished, or was replaced, while it was looked at: nothing to tell. The store is asked
-    /// again, which may say the same of what is there. `inode`: nil where it was never told.
+    /// Whether a file vanished or was replaced while it was examined: that is no finding. Asks the
+    /// backing store again, which may say so of a file that is there. `inode`: nil where it is not
+    /// known.
     func isGone(_ error: Errno, _ inode: UInt64?, _ parent: Node, _ stored: [CChar]) -> Bool {
         guard error.mayMeanGone else { return false }
         do throws(Errno) {
@@ -181,7 +181,7 @@ public final class VolumeCheck: Sendable {
         }
     }
 
-    /// One without a name was taken away by a program.
+    /// A node without a name was removed by a program.
     func isGone(_ error: Errno, _ node: Node) -> Bool {
         if node === volume.root { return false }
         guard let link = node.link else { return true }
@@ -190,7 +190,7 @@ public final class VolumeCheck: Sendable {
 
     // MARK: The volume as a whole
 
-    /// The files in `ward.links`, each with its link, which was made before this returns.
+    /// Returns the names in `ward.links`. Their links were made before this returns.
     private func longTargetFiles() -> [String] {
         volume.longTargets.lockWrite()
         defer { volume.longTargets.unlock() }
@@ -202,15 +202,15 @@ public final class VolumeCheck: Sendable {
                 }
             }
         } catch .noSuchFileOrDirectory {
-            // There never was one.
+            // The volume has never had any.
         } catch {
             note(unreachable: "/" + Volume.longTargetsName, error)
         }
         return names
     }
 
-    /// Targets that no link names any more. Only where every link was seen: what was moved
-    /// meanwhile may have been missed.
+    /// Finds targets that no link names any more. It needs to have seen every link: files that were
+    /// moved meanwhile may have been missed.
     private func checkLongTargets(_ names: [String], moves: UInt64) {
         let (isComplete, named) = tally.withLock { tally in
             let hidesNames = tally.report.findings.contains {
@@ -224,7 +224,7 @@ public final class VolumeCheck: Sendable {
             let isThere = try? volume.withLongTargets(makes: false) { directory throws(Errno) in
                 try volume.storage.fstatat(directory, name)
             }
-            // Removed meanwhile, with its link.
+            // The target was removed meanwhile, with its link.
             guard isThere != nil else { continue }
             add(
                 CheckFinding(
@@ -240,7 +240,8 @@ public final class VolumeCheck: Sendable {
         }
     }
 
-    /// A page of an epoch that the volume has not reached yet: the state record is an older one.
+    /// Finds a page of an epoch that the volume has not reached yet: the state record is an older
+    /// one.
     private func checkEpochs() {
         let highest = tally.withLock { $0.highestEpoch }
         guard highest > volume.epoch.load(ordering: .sequentiallyConsistent) else { return }
@@ -257,13 +258,13 @@ public final class VolumeCheck: Sendable {
         }
     }
 
-    /// Where every file was read, and mended where it had to be, unclean ends excuse nothing any
-    /// more. What was moved meanwhile may have been missed: the volume's own pass sees it.
+    /// Ends the doubts of unclean ends, if every file was read and, where necessary, mended. If
+    /// files were moved meanwhile, some may have been missed, and the volume's own pass is due.
     private func endDoubt(_ intervals: [ClosedRange<UInt32>], halfDone: Int, moves: UInt64) {
         tally.withLock { tally in
             if isRepairing, !intervals.isEmpty, tally.report.isComplete,
-                // What was left, a header or a directory's record, has content that nobody has
-                // looked at.
+                // A fault that was left, in a header or a record, hides content that the check has
+                // not read.
                 tally.report.repaired == tally.report.progress.findings
             {
                 if volume.nameChanges.quietState != nil, volume.movedNodes.count == moves {
@@ -278,15 +279,15 @@ public final class VolumeCheck: Sendable {
 }
 
 extension Errno {
-    /// What a store says of what is gone, or of what it has lost sight of.
+    /// The errors of a backing store for a file that is gone, or that the store can't find for a
+    /// moment.
     fileprivate static let gone: [Errno] = [
         .noSuchFileOrDirectory, .staleNFSFileHandle, .notDirectory,
     ]
     var mayMeanGone: Bool { Errno.gone.contains(self) }
 }
 
-/// Contexts for as many threads as there are and memory lasts; one thread after the other uses
-/// each.
+/// Contexts for the check's threads, as many as memory allows. One thread at a time uses each.
 final class ContextPool: Sendable {
     private let volume: Volume
     private let free: Mutex<[WorkerContext]>
@@ -311,11 +312,11 @@ final class ContextPool: Sendable {
         while true {
             if let context = free.withLock({ $0.popLast() }) { return context }
             if let context = try? WorkerContext(allocatingFor: volume) { return context }
-            // Other threads have those that there are.
+            // Other threads use all contexts that there are.
             usleep(1000)
         }
     }
 
-    /// Frees them. None is in use, nor will be.
+    /// Frees the contexts. No thread uses them any more.
     func drain() { free.withLock { $0 = [] } }
 }

@@ -2,18 +2,17 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// The root's own files, of a volume that is not mounted: without them it does not open, and nothing
-// else can be looked at.
+// Checks the root's own files of a volume that is not mounted. Without them it does not open, and
+// nothing else can be examined.
 extension Volume {
-    /// What is wrong with the root's directory record and the state record; with `repairs` they are
-    /// made again.
+    /// Finds faults of the root's directory record and of the state record. With `repairs` it makes
+    /// them again.
     ///
-    /// The record's ID follows from the volume key; its class was lost, and becomes C. A state
-    /// record that is made again excuses nothing: what a power cut has left is then found as
-    /// damage.
+    /// The record's ID follows from the volume key; its class is lost and becomes C. A new state
+    /// record excuses nothing: remains of a power cut are then found as damage.
     ///
     /// The caller holds the volume's lock. Throws `VolumeOpenError` where the root can't be read,
-    /// or is of a later version.
+    /// or belongs to a later version.
     public static func checkRoot(
         backingPath: String, volumeKey: borrowing SecretBytes, repairs: Bool,
         storage: any Storage = PosixStorage()
@@ -74,7 +73,7 @@ extension VolumeRoot {
         }
     }
 
-    /// Nil where it is sound. The mounted volume's is looked at, too.
+    /// Nil where the state record is sound. Also used on a mounted volume.
     static func stateProblem(
         _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
     ) throws(VolumeOpenError) -> String? {
@@ -105,7 +104,7 @@ extension VolumeRoot {
 }
 
 extension VolumeCheck {
-    /// The state record of the open volume, as it is on disk.
+    /// Checks the state record of the open volume, as it is on disk.
     func checkState() {
         let problem: String?
         do throws(VolumeOpenError) {

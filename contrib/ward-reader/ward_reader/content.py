@@ -7,7 +7,7 @@ from .errors import FormatError
 from .primitives import GCM
 from .structures import FileHeader, Layout, open_record
 
-#: Zero pages that are looked at one by one (format.md §12): nobody vouches for the length of a backing file.
+#: The zero pages that are read one by one (format.md §12): the length of a backing file is not authenticated.
 ZERO_PAGES = 16_384
 
 
@@ -27,15 +27,15 @@ class Content:
         self._epochs = {}
         self.header = None
         self.protection_class = directory_class
-        #: The page that the file ends with; -1 for an empty file.
+        #: The last page of the file; -1 for an empty file.
         self.last_page = -1
-        #: Pages accepted only because an epoch is in doubt: (page, what was found).
+        #: Pages accepted only because their epoch is in doubt: (page, finding).
         self.excused = []
 
         size = file.status().st_size
-        #: Whole pages; a file shorter than a page has a page 0 all the same. What follows them is the size hint's.
+        #: The number of whole pages; a file shorter than a page also has a page 0. The bytes after them are the size hint.
         count = max(size // page_bytes, 1 if size else 0)
-        #: Where the store has bytes, in pages: the rest is zeros, and passed over without a look.
+        #: The pages for which the backing store has bytes. The rest is zeros, and is not read.
         self._ranges = [(first // page_bytes, min(-(-end // page_bytes), count)) for first, end in file.data_ranges(size)]
         last = self._last_page_with_data(count)
         first = self._page(0)
@@ -51,7 +51,7 @@ class Content:
             return
         self.header = FileHeader.read(first, header_key)
         self.protection_class = self.header.protection_class
-        # A header without a key makes a file empty, whatever follows it; with a key it is not.
+        # A file whose header has no key is empty, even if bytes follow. A file with a key is not empty.
         if self.header.wrapped_key:
             self.last_page = last
             if self.claimed_size == 0:
@@ -169,7 +169,7 @@ class Content:
             self._excuse(page, "the file ends without its last page")
         elif not is_last and (record.is_final or len(record.payload) != capacity):
             self._excuse(page, f"page {page} ends early")
-        # A page that ended early goes on with zeros.
+        # Zeros follow the content of a page that ends early.
         return record.payload if is_last else record.payload.ljust(capacity, b"\0")
 
     @property

@@ -4,15 +4,15 @@
 class FormatError(Exception):
     """Bytes that are not what the format says. `code` is one of the five below, `description` says what was read."""
 
-    #: Not a structure of ward's at all.
+    #: The bytes are no structure of ward's.
     NOT_RECOGNISED = "not recognised"
-    #: Made by a later version than this reader knows: refused, never guessed at (format.md §10).
+    #: A later version than this reader knows made it: refused, without guessing (format.md §10).
     NEWER_VERSION = "newer version"
-    #: Wrong length, wrong checksum, impossible value.
+    #: A length, a checksum or a value is wrong.
     MALFORMED = "malformed"
     #: A tag or a MAC does not match.
     AUTHENTICATION_FAILED = "authentication failed"
-    #: Authentic, but not as an undisturbed file has it, and no doubtful epoch excuses it (format.md §8).
+    #: Authentic, but different from an undisturbed file, without a doubtful epoch as the reason (format.md §8).
     NOT_EXCUSED = "not excused"
 
     def __init__(self, code, description):
@@ -30,6 +30,6 @@ class ReaderError(Exception):
         self.status = status
 
 
-# Exit statuses, as ward's own.
+# Exit statuses, the same as ward's.
 SOME_FAILED, USAGE, INPUT, NO_INPUT, CANT_CREATE, NOT_A_VOLUME, WRONG_PASSCODE, DAMAGED, NO_DEVICE_KEY = (
     1, 64, 65, 66, 73, 10, 12, 14, 78)

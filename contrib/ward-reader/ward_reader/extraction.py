@@ -41,7 +41,7 @@ class Extraction:
                     raise ReaderError(f"{os.fsdecode(path)} can't be written: {error.strerror}", "make room",
                                       CANT_CREATE) from None
                 self._leave_out(entry, f"can't be written: {error.strerror}")
-        # Modes and times of directories last, the deepest first: what is made in them would move their times.
+        # Modes and times of directories come last, the deepest first: making an item changes its directory's times.
         for entry, path in reversed(self._directories):
             self._finish(entry, path)
 
@@ -81,7 +81,7 @@ class Extraction:
                 file.seek(offset)
                 file.write(data)
                 end = offset + len(data)
-            # Damaged pages are holes, at the end too.
+            # Damaged pages become holes, also at the end.
             file.truncate(max(end, entry.size))
 
     def _finish(self, entry, path):

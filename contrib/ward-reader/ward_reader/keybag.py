@@ -124,7 +124,7 @@ class Slot:
     cost: ScryptCost
     salt: bytes
     sealed: bytes
-    #: What the seal authenticates beside the set, but for the identity.
+    #: The data that the seal authenticates beside the set, without the identity.
     associated: bytes
 
     @classmethod
@@ -288,7 +288,7 @@ class TrustedHost:
     last_used: int
     #: Empty where the host has expired.
     sealed: bytes
-    #: What the outer seal authenticates beside the inner one, but for the identity.
+    #: The data that the outer seal authenticates beside the inner one, without the identity.
     associated: bytes
 
     LIFETIME_SECONDS = 2_592_000
@@ -453,7 +453,7 @@ class RecoveryKit:
         lines = [line.strip(b" \t") for line in text.replace(b"\r", b"\n").split(b"\n")]
         if cls.BEGIN not in lines:
             raise FormatError(FormatError.NOT_RECOGNISED, "no recovery kit in this file")
-        # The last begin line before the first end line after it.
+        # Takes the last begin line before the first end line.
         body = None
         for line in lines:
             if line == cls.BEGIN:
@@ -505,7 +505,7 @@ def read_recovery_code(text):
 @dataclass
 class Opened:
     identity: Identity
-    #: {kind: key}; what is missing is locked.
+    #: {kind: key}; a class without its key is locked.
     keys: dict
     notes: list
 
@@ -560,7 +560,7 @@ def open_with_device(store, state_directory, passcode, accepts_older=False):
     if found is None:
         if not problems:
             raise ReaderError("there is no ward.keybag in this directory", "name the directory of a volume", NOT_A_VOLUME)
-        # The one that says most: anything but "damaged".
+        # The error that tells most: any except "damaged".
         raise next((problem for problem in problems if problem.status != DAMAGED), problems[0])
     notes += [str(problem) for problem in problems]
     keybag, secret = found

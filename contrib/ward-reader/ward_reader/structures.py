@@ -8,7 +8,7 @@ from .primitives import (GCM, GCMSIV, NONCE_BYTES, TAG_BYTES, base64url, from_ba
                          x25519, x25519_public)
 
 CLASS_NAMES = {1: "A", 2: "B", 3: "C", 4: "D", 5: "CX"}
-#: The value of `user.ward.class`, which a mount shows and nothing stores.
+#: The values of `user.ward.class`, which a mount shows and does not store.
 APPLE_NAMES = {1: "NSFileProtectionComplete", 2: "NSFileProtectionCompleteUnlessOpen",
                3: "NSFileProtectionCompleteUntilFirstUserAuthentication", 4: "NSFileProtectionNone",
                5: "NSFileProtectionCompleteWhenUserInactive"}
@@ -172,7 +172,7 @@ def long_name(target):
 class DirectoryRecord:
     directory_id: bytes
     protection_class: int
-    #: Nothing in it gets a class above C from now on; means nothing to who only reads.
+    #: No item in it gets a class above C from now on. A reader need not care.
     is_synchronised: bool
 
     @classmethod
@@ -189,7 +189,7 @@ class DirectoryRecord:
             raise FormatError(FormatError.NEWER_VERSION, f"{what}: version {version}")
         if not same(data[20:], hmac(mac_key, data[:20])[:16]):
             raise FormatError(FormatError.AUTHENTICATION_FAILED, f"{what}: the MAC does not match")
-        # Version 2 is for records with a flag, version 1 for those without.
+        # Records with a flag have version 2, records without one have version 1.
         if version == 0 or protection_class not in CLASS_NAMES or flags != version - 1 or data[3]:
             raise malformed(f"{what}: impossible field")
         return cls(data[4:20], protection_class, flags == 1)

@@ -32,15 +32,15 @@ class Entry:
     path: bytes
     status: object
     mode: int
-    #: 1 to 5; None for what has no class, or where it can't be told.
+    #: 1 to 5; None for an item without a class, or where the class is unknown.
     protection_class: int | None = None
-    #: Bytes; of a directory 0.
+    #: In bytes; 0 for a directory.
     size: int = 0
     link_target: bytes | None = None
     attributes: dict = field(default_factory=dict)
-    #: Of a directory: its own record says so.
+    #: For a directory, by its own record.
     is_synchronised: bool = False
-    #: What reads it, for a file; None where its header is damaged.
+    #: The reader of a file's content; None where its header is damaged.
     content: Content | None = None
 
     @property
@@ -63,12 +63,12 @@ class Volume:
         self.notes = list(opened.notes)
         self._keys = VolumeKeys(opened.keys[VOLUME_KEY])
         self._device = root.status().st_dev
-        #: What counts as one block of the backing file system (§8).
+        #: The block size of the backing file system (§8).
         self._block_bytes = max(4096, root.status().st_blksize)
         self._record = self._root_record()
         self._doubtful = self._read_state()
         if is_copied_in_use:
-            # No epoch says which findings in such a copy are honest.
+            # In such a copy no epoch tells which findings are honest.
             self._doubtful = [(0, 2**32 - 1)]
 
     def _root_record(self):

@@ -1,11 +1,11 @@
 import DataProtection
 import DataProtectionGRDB
 
-/// One run, as the history has it.
+/// One run in the history.
 public struct Run: Codable, Equatable, Sendable, FetchableRecord, PersistableRecord {
-    /// The name of its track, so that one that is taken in twice is there once.
+    /// The name of its track file, so that a track that is imported twice makes one run.
     public var id: String
-    /// Nil for a run without a point.
+    /// The time of the first point; nil for a run without points.
     public var start: Date?
     public var seconds: Double
     public var meters: Double
@@ -21,14 +21,14 @@ public struct Run: Codable, Equatable, Sendable, FetchableRecord, PersistableRec
     }
 }
 
-/// The database of all runs. It closes itself before a lock and is back after the unlock; in
-/// between everything throws `DataProtectionError.locked`.
+/// The database of all runs. It closes before a lock and opens after the unlock. In between every
+/// call throws `DataProtectionError.locked`.
 struct RunHistory: Sendable {
     private let database: ProtectedDatabase
 
     init(path: String) async throws {
         database = try await ProtectedDatabase(path: path, protection: .complete)
-        // GRDB's own object, for what ProtectedDatabase has no call for.
+        // GRDB's own object, for calls that ProtectedDatabase does not have.
         try database.withWriter { writer in
             var migrator = DatabaseMigrator()
             migrator.registerMigration("runs") { db in
@@ -53,7 +53,7 @@ struct RunHistory: Sendable {
     }
 }
 
-/// Over the ground, in meters; a sphere will do.
+/// The distance over the ground in meters. The earth is taken as a sphere.
 private func distance(_ from: Point, _ to: Point) -> Double {
     let degree = Double.pi / 180
     let latitudes = (to.latitude - from.latitude) * degree / 2

@@ -1,25 +1,25 @@
 import DataProtection
 import DataProtectionGRDB
 
-/// Records runs, keeps the history of them, and has a few settings. Each of the three has the class
-/// that fits when it is needed:
+/// Records runs, keeps their history, and has a few settings. Each of the three has the class that
+/// fits the time when it is needed:
 ///
-///     Tracks/    completeUnlessOpen (B)    written while the phone is locked in a pocket, read later
-///     History/   complete (A)              where somebody was and when: only while unlocked
+///     Tracks/    completeUnlessOpen (B)    written while the phone is locked, read later
+///     History/   complete (A)              places and times of a person: only while unlocked
 ///     settings   …UntilFirstUser… (C)      needed in the background, too, after the first unlock
 ///
-/// A run is recorded to a track file. Tracks of finished runs are taken into the history when that
-/// can be opened.
+/// A run is recorded to a track file. Finished tracks are imported into the history when it can be
+/// opened.
 public actor RunTracker {
     private let home: URL
     private var recorder: TrackRecorder?
     private var opening: Task<RunHistory, any Error>?
 
-    /// Works in every state of the lock: launched by an alarm before the first unlock, an app must
-    /// not need what it can't read.
+    /// Works in every state of the lock. An alarm may launch the app before the first unlock, so
+    /// the start must not need a file that can't be read.
     public init(home: URL) throws {
         self.home = home
-        // New files take the class of their directory: SQLite's and those of open(2), too.
+        // New files take the class of their directory, also those of SQLite and of open(2).
         for (name, protection) in [
             ("Tracks", FileProtectionType.completeUnlessOpen), ("History", .complete),
         ] {
@@ -39,58 +39,57 @@ public actor RunTracker {
             in: home.appendingPathComponent("Tracks"), start: time)
     }
 
-    /// Adds a point to the run. Works in every state; throws `CocoaError.fileWriteOutOfSpace` where
-    /// there is no room, and can be called again.
+    /// Adds a point to the run. Works in every state. Throws `CocoaError.fileWriteOutOfSpace` where
+    /// the disk is full, and can then be called again.
     public func record(_ point: Point) throws { try recorder?.append(point) }
 
-    /// Ends the run, and takes it into the history if that can be opened now.
+    /// Ends the run, and imports its track if the history can be opened now.
     public func finish() async throws {
         try recorder?.finish()
         recorder = nil
         do {
             try await importTracks()
         } catch {
-            // Locked is not an error here: `followUnlocks` comes back to it. Files say so by
-            // Foundation's 257, a database by `locked` itself; this asks both.
+            // Locked is not an error here: `followUnlocks` imports the track later. Files report a
+            // lock as Foundation's 257, a database as `locked`; this recognises both.
             guard case .locked? = DataProtectionError(error) else { throw error }
         }
     }
 
     // MARK: History
 
-    /// All runs, the latest first. Throws `DataProtectionError.locked` while it can't be opened:
-    /// show a lock, not "no runs".
+    /// All runs, the latest first. Throws `DataProtectionError.locked` while the history can't be
+    /// opened. Then show a lock, not "no runs".
     public func runs() async throws -> [Run] { try await history().runs() }
 
-    /// Takes finished tracks into the history. Throws, while they can't be read, what
-    /// `DataProtectionError(_:)` takes for `locked`.
+    /// Imports finished tracks into the history. While tracks or history can't be read, it throws
+    /// an error that `DataProtectionError(_:)` recognises as `locked`.
     public func importTracks() async throws {
         let history = try await history()
         for track in try TrackFile.finished(in: home.appendingPathComponent("Tracks")) {
-            // An actor lets others in while it waits: another import may have been faster.
+            // While this actor waits, another import may run and be faster.
             guard FileManager.default.fileExists(atPath: track.url.path) else { continue }
             try await history.add(try track.run())
-            // Deleted when the history has it, and not before: a track that could not be read
-            // stays.
+            // Deleted only when the history has the run, so a track that could not be read stays.
             do {
                 try FileManager.default.removeItem(at: track.url)
             } catch CocoaError.fileNoSuchFile {}
         }
     }
 
-    /// Takes tracks into the history after each unlock, until the task is cancelled. An app starts
-    /// it at its launch.
+    /// Imports tracks after each unlock, until the task is cancelled. An app starts this at its
+    /// launch.
     public func followUnlocks() async {
         for await event in ProtectedData(at: home).events
         where event.snapshot?.isAvailable == true {
-            // Locked again already, a full disk: the next unlock will do.
+            // The volume may be locked again, or the disk full: the next unlock tries again.
             try? await importTracks()
         }
     }
 
-    /// Opened when it is first needed: at launch that may not be possible. Whoever asks meanwhile
-    /// waits for the same one; where that fails, it may have begun under a lock that is over by
-    /// now, and is tried again.
+    /// Opens the history when it is first needed, because at launch that may not be possible. Calls
+    /// in the meantime wait for the same attempt. A failed attempt is made again: a lock may have
+    /// caused it that is over by now.
     private func history() async throws -> RunHistory {
         while let attempt = opening {
             if let opened = try? await attempt.value { return opened }
@@ -111,14 +110,14 @@ public actor RunTracker {
 
     private var settingsURL: URL { home.appendingPathComponent("settings.json") }
 
-    /// What was chosen, or the defaults where nothing was. Throws before the first unlock.
+    /// The saved settings, or the defaults where none were saved. Throws before the first unlock.
     public func settings() throws -> Settings {
         do {
             return try JSONDecoder().decode(
                 Settings.self, from: Data(contentsOf: settingsURL))
         } catch CocoaError.fileReadNoSuchFile {
-            // Only this error means that there are none. Whoever takes 257 (locked) for it and
-            // saves the defaults has destroyed what was chosen.
+            // Only this error means that there are no settings. Treating 257 (locked) in the same
+            // way, and then saving the defaults, would destroy the user's settings.
             return Settings()
         }
     }

@@ -1,19 +1,19 @@
 import DataProtection
 
-/// A recorded run that is not in the history yet. Its name says whether it is finished: renaming
-/// works in every state.
+/// A recorded run that is not in the history yet. Its name says whether it is finished, because
+/// renaming works in every state.
 struct TrackFile {
     static let recording = ".recording"
     static let finished = ".track"
 
     let url: URL
 
-    /// Tracks to be taken into the history, the oldest first.
+    /// The tracks to import into the history, the oldest first.
     static func finished(in directory: URL) throws -> [TrackFile] {
         try urls(in: directory, finished).map(TrackFile.init)
     }
 
-    /// What a run left behind that ended with the app.
+    /// Finishes the tracks of runs that ended with the app.
     static func finishAbandoned(in directory: URL) throws {
         for url in try urls(in: directory, recording) { try finish(url) }
     }
@@ -32,7 +32,7 @@ struct TrackFile {
             .sorted { $0.lastPathComponent < $1.lastPathComponent }
     }
 
-    /// Reads it: only while unlocked.
+    /// Reads the track. Works only while unlocked.
     func run() throws -> Run {
         let lines = try Data(contentsOf: url).split(separator: UInt8(ascii: "\n"))
         // A power cut may have left half a line at the end.

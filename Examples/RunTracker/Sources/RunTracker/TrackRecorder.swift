@@ -1,9 +1,9 @@
 import DataProtection
 
-/// Where a runner was.
+/// A place of the runner, and its time.
 public struct Point: Codable, Equatable, Sendable {
     public var time: Date
-    /// In degrees.
+    /// In degrees, like `longitude`.
     public var latitude: Double
     public var longitude: Double
 
@@ -14,19 +14,19 @@ public struct Point: Codable, Equatable, Sendable {
     }
 }
 
-/// Appends points to the file of the run that is under way, a line of JSON each.
+/// Appends points to the file of the current run, one line of JSON for each.
 final class TrackRecorder {
     private let recording: URL
     private let file: FileHandle
-    /// Bytes of whole lines.
+    /// The length of all complete lines, in bytes.
     private var length: UInt64 = 0
 
     init(in directory: URL, start: Date) throws {
         let name = "\(Int(start.timeIntervalSince1970))-\(UUID().uuidString)"
         recording = directory.appendingPathComponent(name + TrackFile.recording)
-        // Made and kept open in one call. While locked a file of class B can be made, but not
-        // opened: createFile(atPath:) and then FileHandle(forWritingTo:) would fail, as on iOS. Its
-        // class is the directory's.
+        // One call makes the file and keeps it open. While locked, a file of class B can be made,
+        // but not opened: createFile(atPath:) and then FileHandle(forWritingTo:) would fail, as on
+        // iOS. The class is that of the directory.
         let descriptor = open(
             recording.path, O_CREAT | O_EXCL | O_WRONLY | O_APPEND | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else {
@@ -45,12 +45,12 @@ final class TrackRecorder {
         line.append(UInt8(ascii: "\n"))
         do {
             try file.write(contentsOf: line)
-            // What was recorded is there after a power cut.
+            // After this the point survives a power cut.
             try file.synchronize()
             length += UInt64(line.count)
         } catch {
-            // A full disk may have taken half of it. The file stays whole lines, and the run can go
-            // on.
+            // A full disk may have cut the line. Cut it off, so that the file has complete lines
+            // and the run can go on.
             try? file.truncate(atOffset: length)
             throw error
         }

@@ -1,8 +1,9 @@
-// run-tracker DIRECTORY record records a run: a line "LATITUDE LONGITUDE" on standard input for
-// each point run-tracker DIRECTORY list the history run-tracker DIRECTORY units kilometers|miles
+//     run-tracker DIRECTORY record                  records a run
+//     run-tracker DIRECTORY list                    shows the history
+//     run-tracker DIRECTORY units kilometers|miles
 //
-// DIRECTORY lies on a mounted ward volume. Lock it while a run is recorded, or before you list:
-// `ward lock`.
+// `record` reads a line "LATITUDE LONGITUDE" from standard input for each point. DIRECTORY lies on
+// a mounted ward volume. Lock it with `ward lock` while a run is recorded, or before `list`.
 import DataProtection
 import RunTracker
 
@@ -48,7 +49,7 @@ do {
     default: fail("unknown command \(verb)")
     }
 } catch {
-    // Locked is not an error of the file: there is a time when it works.
+    // A locked file is not a broken file: the same command works after the unlock.
     if let locked = DataProtectionError(error) {
         fail("\(locked.localizedDescription) Unlock it and try again.")
     }

@@ -3,7 +3,7 @@ import DataProtectionTesting
 import RunTracker
 import Testing
 
-/// The app on a device of its own, whose lock and clock the test holds in its hand.
+/// Tests the app on a simulated device, whose lock and clock the test controls.
 @Suite struct RunTrackerTests {
     /// A run along a meridian: one point a second, 11 m apart.
     private func point(_ second: Int) -> Point {
@@ -28,11 +28,11 @@ import Testing
         #expect(
             try FileManager.default.attributesOfItem(atPath: history)[.protectionKey]
                 as? FileProtectionType == .complete)
-        // No readable copy of it anywhere, no side file of another class.
+        // The audit finds no readable copy of it, and no side file of another class.
         try await device.expectCleanAudit()
     }
 
-    /// The phone locks in the pocket while somebody runs, and is unlocked at home.
+    /// The phone locks in the pocket during a run, and is unlocked at home.
     @Test(.simulatedDevice()) func lockInMidRun() async throws {
         let device = SimulatedDevice.current
         let tracker = try RunTracker(home: device.url)
@@ -43,7 +43,7 @@ import Testing
         try await device.advance(by: .seconds(10))
         try await record(60..<120, tracker)
         try await tracker.finish()
-        // Nor does the next one need an unlock to begin.
+        // The next run can also begin without an unlock.
         try await tracker.start(at: point(200).time)
         try await record(200..<230, tracker)
         try await tracker.finish()
@@ -59,7 +59,7 @@ import Testing
         try await device.expectNothingRemovedUnread()
     }
 
-    /// An unlock is enough: nobody has to ask.
+    /// An unlock is enough for the import; no other call is needed.
     @Test(.simulatedDevice()) func tracksAreTakenInAfterTheUnlock() async throws {
         let device = SimulatedDevice.current
         let tracker = try RunTracker(home: device.url)
@@ -70,7 +70,7 @@ import Testing
         try await record(0..<5, tracker)
         try await tracker.finish()
         try await device.unlock()
-        // Ten seconds, where something is wrong.
+        // Waits at most ten seconds.
         for _ in 0..<1000 {
             if try await !tracker.runs().isEmpty { break }
             try await Task.sleep(for: .milliseconds(10))
@@ -78,8 +78,8 @@ import Testing
         #expect(try await tracker.runs().map(\.points) == [5])
     }
 
-    /// The battery was empty, the phone restarts in the pocket, an alarm launches the app: nobody
-    /// has given a passcode.
+    /// The battery was empty, the phone restarts in the pocket, and an alarm launches the app
+    /// before the first unlock.
     @Test(.simulatedDevice()) func rebootBeforeFirstUnlock() async throws {
         let device = SimulatedDevice.current
         var settings = Settings()
@@ -89,7 +89,7 @@ import Testing
             try await before.save(settings)
             try await before.start(at: point(0).time)
             try await record(0..<10, before)
-            // It ends in the middle of the run.
+            // The app ends in the middle of the run.
         }
         let home = device.url
         let tracker = try await device.expectNothingDeniedBeforeFirstUnlock {
@@ -99,7 +99,7 @@ import Testing
             try await tracker.finish()
             return tracker
         }
-        // Locked is not "no settings".
+        // A lock must not look like "no settings".
         await #expect(throws: CocoaError.self) { try await tracker.settings() }
         try await device.unlock()
         #expect(try await tracker.settings() == settings)
@@ -108,8 +108,8 @@ import Testing
         try await device.expectNothingRemovedUnread()
     }
 
-    /// No room in the middle of a run: what was recorded stays, and the run goes on when there is
-    /// some.
+    /// The disk is full in the middle of a run. The recorded points stay, and the run goes on when
+    /// there is space again.
     @Test(.simulatedDevice()) func diskFull() async throws {
         let device = SimulatedDevice.current
         let tracker = try RunTracker(home: device.url)
@@ -117,7 +117,7 @@ import Testing
         try await record(0..<10, tracker)
         try await device.runOutOfSpace()
         var recorded = 10
-        // What needs no new page still goes in.
+        // Points that need no new page are still recorded.
         await #expect(throws: CocoaError.self) {
             for second in 10..<1000 {
                 try await tracker.record(point(second))

@@ -1,7 +1,7 @@
 import DataProtection
 
-// Measure DIRECTORY…: for each directory the cost of calls with a class beside the same without.
-// Rounds of both take turns, and the ratio is the median of the rounds' ratios.
+// Measure DIRECTORY: the cost of calls with a class against the same calls without one. Rounds of
+// both alternate, and the ratio is the median of the rounds' ratios.
 
 let rounds = 15
 let callsInRound = 100
