@@ -20,7 +20,8 @@ extension Volume {
     /// Throws `EPERM` unless a file may have this class now (row O3). The event of a refusal names
     /// `node` and `operation`.
     func mayCreate(
-        _ protectionClass: ProtectionClass, _ caller: Caller, _ operation: ContentOperation = .create,
+        _ protectionClass: ProtectionClass, _ caller: Caller,
+        _ operation: ContentOperation = .create,
         of node: Node? = nil
     ) throws(Errno) {
         guard
