@@ -59,8 +59,8 @@ import WardSystem
         judge(Self.attacks, tampered)
     }
 
-    /// The format does not bind a name to its file. If a program can write to the backing store and
-    /// read one directory of the mount, it reads everything that is open (docs/threat-model.md §10
+    /// The format does not bind a name to its file. A program that can write to the backing store
+    /// and read one directory of the mount reads everything that is open (docs/threat-model.md §10
     /// and §17).
     @Test(
         "files, directories and links exchanged across directories are not detected",

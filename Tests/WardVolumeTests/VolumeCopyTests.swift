@@ -6,8 +6,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// A copy that was made while the volume was in use opens, and the order in which its files were
-/// copied does not matter (docs/format.md §8, "Copies"). A copy of a clean volume stays strict.
+/// A copy that was made while the volume was in use opens. The order in which its files were copied
+/// does not matter (docs/format.md §8, "Copies"). A copy of a clean volume stays strict.
 @Suite struct VolumeCopyTests {
     /// A volume in use, and a copy of it that grows file by file, as a tool makes it.
     fileprivate final class Copying {
