@@ -9,6 +9,7 @@ package final class MountedVolume {
     package let user: User
     /// Contains everything of this volume: the backing directory, the mount point, state, sockets.
     package let directory: String
+    /// The backing directory.
     package let volume: String
     package let mountPoint: String
     package var passcodeFile: String { directory + "/passcode" }
@@ -119,6 +120,7 @@ package final class MountedVolume {
 
     // MARK: Life
 
+    /// Makes the volume, with a cheap passcode.
     package func initialize(_ arguments: [String] = []) throws {
         let secret = hasPasscode ? ["--passcode-file", passcodeFile] : ["--no-passcode"]
         try must(["init", volume, "--passcode-cost", "1024"] + secret + arguments)
@@ -147,6 +149,7 @@ package final class MountedVolume {
         if hasPasscode { try unlock() }
     }
 
+    /// Begins a lock with its grace period; `lockNow` has none.
     package func lock() throws { try must(["lock", mountPoint]) }
     package func lockNow() throws { try must(["lock", mountPoint, "--now"]) }
     package func unlock() throws {
@@ -154,6 +157,7 @@ package final class MountedVolume {
         try must(["unlock", mountPoint, "--passcode-file", passcodeFile])
     }
     package func reboot() throws { try must(["reboot", mountPoint]) }
+    /// Moves the daemon's clock.
     package func advance(seconds: Int) throws { try must(["advance", mountPoint, "\(seconds)s"]) }
 
     /// Takes the volume from any state to `state`.
