@@ -4,7 +4,7 @@
 # make test-io-uring the tests that mount, with FUSE over io_uring: root, Linux 6.14 or later
 # make outside    builds a package that uses ward's libraries as anybody's would (make test does, too)
 # make examples   builds the Swift package in Examples/ and runs its tests (make test does, too)
-# make check      formatting, layering (docs/architecture.md), what documents and comments cite, script syntax; builds nothing
+# make check      formatting, layering (docs/architecture.md), citations, prose (docs/writing.md), script syntax; builds nothing
 # make format     formats the Swift sources in place
 # make demo       sets up the machine, builds, and lets ward show itself on a volume of its own
 # make bench      speed beside ext4, gocryptfs, securefs, encfs and a passthrough, and memory; rewrites docs/performance.md; root (an
@@ -133,6 +133,7 @@ check:
 	scripts/check-claims --self-test
 	scripts/check-claims
 	scripts/check-prose --self-test
+	scripts/check-prose
 	benchmarks/bench --self-test
 	for script in $(SHELL_SCRIPTS); do bash -n "$$script" || exit 1; done
 	for script in $(PYTHON_SCRIPTS); do \

@@ -23,7 +23,7 @@ import WardTestSupport
         </plist>
         """
 
-    /// An app's code, and its widget's: nothing in it knows of ward.
+    /// The code of an app and of its widget; it does not know of ward.
     private struct Diary {
         let database: DatabaseQueue
 
@@ -79,7 +79,8 @@ import WardTestSupport
             }
         }
 
-        // No entitlement governs a group: locked, but unlocked once, the widget can.
+        // No entitlement governs the group, so its class is C: locked, but unlocked once, the
+        // widget can open it.
         try await device.unlock()
         try await device.lock(.now)
         #expect(try await widget.run { try Diary().entries() } == ["Monday: rain."])
@@ -125,7 +126,7 @@ import WardTestSupport
         for directory in [app.documents, app.caches, app.applicationSupport] {
             #expect(FileManager.default.fileExists(atPath: directory.path))
         }
-        // An update changes nothing of what is there.
+        // An update changes nothing that exists.
         let updated = try await device.makeContainer(id, entitlements: Entitlements(nil))
         #expect(updated.protectionClass == .complete)
         #expect(FileManager.default.fileExists(atPath: group))

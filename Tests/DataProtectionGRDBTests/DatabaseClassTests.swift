@@ -4,7 +4,8 @@ import DataProtectionTesting
 import Testing
 import WardTestSupport
 
-/// The class of a store that is open elsewhere is not changed; of one that is closed, all of it is.
+/// The class of a store is not changed while the store is open elsewhere. Else the class of all its
+/// files is changed.
 @Suite struct DatabaseClassTests {
     @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue])
     func isRefusedWhileOpenHere(_ kind: ProtectedDatabase.Kind) async throws {
@@ -15,7 +16,7 @@ import WardTestSupport
         }
         let refusal = try #require(error as? DatabaseInUseError, "\(String(describing: error))")
         #expect(refusal.users.contains { $0.contains("(\(getpid()))") }, "\(refusal)")
-        // Opening it with another class is the same.
+        // Opening it with another class is refused, too.
         let opening = await failure {
             _ = try await ProtectedDatabase(path: device.file("db"), protection: .complete)
         }
@@ -24,7 +25,8 @@ import WardTestSupport
         #expect(try await database.count() == 1)
     }
 
-    /// In WAL mode SQLite's locks say so as well; in rollback mode an idle connection holds none.
+    /// In WAL mode SQLite's locks show the other program, too; in rollback mode an idle connection
+    /// holds none.
     @Test(.simulatedDevice(), arguments: ["wal", "delete"])
     func isRefusedWhileOpenInAnotherProgram(_ mode: String) async throws {
         let device = SimulatedDevice.current
@@ -50,7 +52,7 @@ import WardTestSupport
         #expect(device.protection("db") == .complete)
     }
 
-    /// With what a crash has left beside it, in the wrong classes.
+    /// A database and its side files after a crash, in the wrong classes.
     @Test(.simulatedDevice(), arguments: classes)
     func changesEverything(_ protection: FileProtectionType) async throws {
         let device = SimulatedDevice.current
@@ -72,7 +74,8 @@ import WardTestSupport
         try await device.expectCleanAudit()
     }
 
-    /// What a crash, and a copy by other means, have left beside a database of the right class.
+    /// Side files left by a crash, or by another way of copying, beside a database of the right
+    /// class.
     @Test(.simulatedDevice()) func leftoversGetTheClass() async throws {
         let device = SimulatedDevice.current
         let database = try await device.database("live", .complete, .pool, rows: 20)
@@ -92,7 +95,7 @@ import WardTestSupport
         try await device.expectCleanAudit()
     }
 
-    /// Both keys are needed (row I8).
+    /// A change of class needs both keys (row I8).
     @Test(.simulatedDevice()) func needsBothClasses() async throws {
         let device = SimulatedDevice.current
         try await device.database("a", .complete).close()

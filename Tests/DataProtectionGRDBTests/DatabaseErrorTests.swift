@@ -5,7 +5,7 @@ import Testing
 
 /// A lock is never mistaken for corruption, and corruption never for a lock.
 @Suite struct DatabaseErrorTests {
-    /// What SQLite calls a lock where nobody translates it: errors that programs have taken for
+    /// Plain SQLite, without translation, reports a lock by errors that programs have taken for
     /// damage.
     @Test(.simulatedDevice()) func plainSQLiteCallsItDamage() async throws {
         let device = SimulatedDevice.current
@@ -20,7 +20,7 @@ import Testing
         #expect((opening as? DatabaseError)?.resultCode == .SQLITE_CANTOPEN)
     }
 
-    /// Whatever code the error has, it is `locked` while the class is, and itself while it is not.
+    /// With every error code: `locked` while the class is locked, else the error itself.
     @Test(.simulatedDevice())
     func everyCode() async throws {
         let device = SimulatedDevice.current
@@ -35,7 +35,7 @@ import Testing
             }
             #expect((unlocked as? DatabaseError)?.extendedResultCode == code)
         }
-        // Refused while the access was under way.
+        // Locked while the access was under way.
         for code in codes {
             await expectLocked(.complete, .locked) {
                 try database.withWriter { _ in
@@ -45,7 +45,7 @@ import Testing
             }
             try await device.unlock()
         }
-        // An error of the program's own, or of SQL, stays what it is.
+        // An error of the program itself, or of SQL, stays as it is.
         struct Own: Error {}
         for error in [Own(), DatabaseError(resultCode: .SQLITE_CONSTRAINT)] as [any Error] {
             let thrown = failure {
@@ -59,7 +59,7 @@ import Testing
         }
     }
 
-    /// Damage while unlocked is damage, when it is opened and later.
+    /// Damage while unlocked is reported as damage, when the database is opened and later.
     @Test(.simulatedDevice()) func corruptionStaysCorruption() async throws {
         let device = SimulatedDevice.current
         try await device.database("late", rows: 200).close()
@@ -75,11 +75,11 @@ import Testing
             _ = try await ProtectedDatabase(path: device.file("early"), protection: .complete)
         }
         #expect((opening as? DatabaseError)?.resultCode == .SQLITE_NOTADB)
-        // And nothing was made of it.
+        // No file was deleted because of it.
         #expect(try await device.removedUnread.isEmpty)
     }
 
-    /// A full disk is a full disk.
+    /// A full disk is reported as a full disk.
     @Test(.simulatedDevice()) func fullStaysFull() async throws {
         let device = SimulatedDevice.current
         let database = try await device.database()
@@ -92,7 +92,7 @@ import Testing
         #expect(try await database.integrity() == "ok")
     }
 
-    /// Overwrites all from an offset on.
+    /// Overwrites the file from `offset` to its end.
     private func damage(_ path: String, from offset: Int) throws {
         var bytes = try Data(contentsOf: URL(fileURLWithPath: path))
         bytes.replaceSubrange(offset..., with: Data(repeating: 0xAA, count: bytes.count - offset))
@@ -101,8 +101,8 @@ import Testing
     }
 }
 
-/// Runs asynchronous code from a closure that is not. On a thread of its own: this one is one of
-/// the few that all tests' tasks have, and waits; the others may do so, too.
+/// Runs asynchronous code from a synchronous closure, and waits. It uses its own thread, because
+/// all tests' tasks share a few threads and the others may be waiting, too.
 func block(_ body: @escaping @Sendable () async throws -> Void) throws {
     let done = DispatchSemaphore(value: 0)
     let result = ResultBox()
@@ -123,5 +123,5 @@ private final class OwnThread: TaskExecutor {
     }
 }
 
-/// Written before the semaphore is signalled, read after.
+/// Sendable: written before the semaphore is signalled, read after that.
 private final class ResultBox: @unchecked Sendable { var error: (any Error)? }

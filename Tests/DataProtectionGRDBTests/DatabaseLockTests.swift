@@ -6,9 +6,10 @@ import Testing
 
 @testable import DataProtectionGRDB
 
-/// Closed before the lock, opened again after the unlock, `locked` in between.
+/// A database closes before the lock and opens again after the unlock; in between it throws
+/// `locked`.
 @Suite struct DatabaseLockTests {
-    /// What a database of each class can do in each state, with both kinds.
+    /// The access that a database of each class allows in each state, with both kinds.
     @Test(
         .simulatedDevice(), arguments: classes,
         [ProtectedDatabase.Kind.pool, ProtectedDatabase.Kind.queue])
@@ -32,7 +33,7 @@ import Testing
         try await check(protection != .complete, .locked)
         try await device.unlock()
         try await check(true, .unlocked)
-        // A day is over, and with it the period of class CX.
+        // A day is over, and so is the period of class CX.
         try await device.lock()
         try await device.advance(by: .seconds(25 * 3600))
         try await check(![.complete, .completeWhenUserInactive].contains(protection), .locked)
@@ -46,8 +47,8 @@ import Testing
         try database.close()
     }
 
-    /// The announcement is enough: it is closed while everything can still be read, with all of it
-    /// in the one file.
+    /// The announcement is enough: the database closes while everything can still be read, with all
+    /// its content in one file.
     @Test(.simulatedDevice()) func closesWithinTheGracePeriod() async throws {
         let device = SimulatedDevice.current
         let database = try await device.database(rows: 20)
@@ -57,14 +58,14 @@ import Testing
         await expectLocked(.complete, .locking) { _ = try await database.count() }
         #expect(try await eventually { try await device.holders.isEmpty })
         if try device.names().contains("db-wal") { #expect(try device.size("db-wal") == 0) }
-        // Nobody was refused anything: it was in time.
+        // It closed in time, so no access was denied.
         try await device.advance(by: .seconds(10))
         #expect(try await device.denials.isEmpty)
         try await device.unlock()
         #expect(try await database.count() == 20)
     }
 
-    /// An unlock in the grace period cancels the lock; the database is back without being asked.
+    /// An unlock in the grace period cancels the lock; the database opens again by itself.
     @Test(.simulatedDevice()) func isBackAfterACancelledLock() async throws {
         let device = SimulatedDevice.current
         let database = try await device.database()
@@ -75,7 +76,8 @@ import Testing
         #expect(try await database.count() == 1)
     }
 
-    /// No deadlock, and all or nothing, wherever in a transaction the lock comes.
+    /// A lock at any point of a transaction gives no deadlock, and the transaction happens whole or
+    /// not at all.
     @Test(
         .simulatedDevice(),
         arguments: [ProtectedDatabase.Kind.pool, .queue], [LockTiming.now, .afterGracePeriod])
@@ -100,7 +102,7 @@ import Testing
         await wait(for: inside)
         try await device.lock(timing)
         if timing == .afterGracePeriod { try await device.advance(by: .seconds(10)) }
-        // Another one does not wait for it.
+        // Another access does not wait for the transaction.
         await expectLocked(.complete, .locked) { _ = try await database.count() }
         go.signal()
         await expectLocked(.complete, .locked) { try await transaction.value }
@@ -111,7 +113,7 @@ import Testing
         #expect(try await database.count() == 2)
     }
 
-    /// A transaction that takes its time has most of the grace period: it commits.
+    /// A long transaction has most of the grace period: it commits.
     @Test(.simulatedDevice()) func whatRunsIsFinishedInTheGracePeriod() async throws {
         let device = SimulatedDevice.current
         let database = try await device.database()
@@ -122,7 +124,7 @@ import Testing
                 inside.signal()
                 go.wait()
                 try db.execute(sql: "INSERT INTO note (text) VALUES ('late')")
-                // An access in an access is refused, not made to wait for itself.
+                // An access within an access is refused; it would wait for itself.
                 #expect(throws: DataProtectionError.self) {
                     try database.read { db in try Int.fetchOne(db, sql: "SELECT 1") }
                 }
@@ -139,8 +141,8 @@ import Testing
         #expect(try await database.count() == 2)
     }
 
-    /// Locked and unlocked in the middle of a transaction: it goes on where it was (row O13) or is
-    /// told `locked`.
+    /// Locked and unlocked in the middle of a transaction: it goes on where it was (row O13), or
+    /// throws `locked`.
     @Test(.simulatedDevice()) func unlockedAgainInATransaction() async throws {
         let device = SimulatedDevice.current
         let database = try await device.database()
@@ -157,7 +159,7 @@ import Testing
         await wait(for: inside)
         try await device.lockAndWait()
         try await device.unlock()
-        // Others need not wait until it has ended.
+        // Other accesses do not wait for its end.
         #expect(try await database.count() == 1)
         go.signal()
         try await transaction.value
@@ -165,8 +167,8 @@ import Testing
         #expect(try await database.integrity() == "ok")
     }
 
-    /// Every access commits or throws `locked`, whatever comes in between, and what was
-    /// acknowledged is there.
+    /// Every access commits or throws `locked`, at any moment of a lock, and acknowledged rows are
+    /// there.
     @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue])
     func locksUnderLoad(_ kind: ProtectedDatabase.Kind) async throws {
         let device = SimulatedDevice.current
@@ -179,14 +181,14 @@ import Testing
         }
     }
 
-    /// Nothing of a queue is mapped: even a reboot under it is no more than an error.
+    /// A queue maps no file, so even a reboot meanwhile is only an error.
     @Test(.simulatedDevice()) func rebootsUnderAQueue() async throws {
         let device = SimulatedDevice.current
         try await load(.queue) { _ in try await device.reboot() }
     }
 
-    /// Refused while SQLite opens it, and unlocked before anybody can ask why: it is opened again,
-    /// with nothing to tell.
+    /// Refused while SQLite opens it, and unlocked before the library asks why: it is opened again
+    /// without an error.
     @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue])
     func rebootsWhileItIsOpened(_ kind: ProtectedDatabase.Kind) async throws {
         let device = SimulatedDevice.current
@@ -208,7 +210,7 @@ import Testing
         #expect(try await database.integrity() == "ok")
     }
 
-    /// The news of a lock that come when it is over already stop no statement.
+    /// Late news of a lock that is already over stop no statement.
     @Test(
         .simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue],
         [LockTiming.now, .afterGracePeriod])
@@ -218,7 +220,7 @@ import Testing
         let store = DatabaseStore(
             path: device.file("db"), protection: .complete, kind: kind,
             configuration: Configuration())
-        // From the first one on none is missed.
+        // After the first event none is missed.
         var events = store.volume.events.makeAsyncIterator()
         var news = [try #require(await events.next())]
         try await device.lock(timing)
@@ -241,7 +243,7 @@ import Testing
                     for event in events { keeper.follow(event) }
                     for _ in 0..<10_000 where keeper.isAvailable != isAvailable { usleep(1000) }
                     #expect(keeper.isAvailable == isAvailable)
-                    // What is due at the end of no grace period is done.
+                    // Time for the work at the end of a grace period of zero.
                     usleep(50_000)
                 }
                 while let text = try rows.next() { texts.append(text) }
@@ -251,7 +253,7 @@ import Testing
         #expect(texts == ["row 0", "row 1", "row 2"])
     }
 
-    /// What reads nothing more, and so would not notice by itself.
+    /// A statement that reads nothing more would not notice the lock by itself.
     @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue], [true, false])
     func statementsAreStopped(_ kind: ProtectedDatabase.Kind, _ byReboot: Bool) async throws {
         let device = SimulatedDevice.current
@@ -265,7 +267,7 @@ import Testing
                         if !began.exchange(true, ordering: .relaxed) { inside.signal() }
                         return 1
                     })
-                // A minute and more, were it let.
+                // It would run for a minute and more.
                 return try Int.fetchOne(
                     db,
                     sql: """
@@ -316,17 +318,17 @@ import Testing
         #expect(try await device.removedUnread.isEmpty)
     }
 
-    /// The process that serves the volume is killed, and another serves it: the database is opened
-    /// there.
+    /// The process that serves the volume is killed, and another one serves it: the database is
+    /// opened there.
     @Test(.simulatedDevice(), arguments: [ProtectedDatabase.Kind.pool, .queue])
     func followsTheVolumeToANewMount(_ kind: ProtectedDatabase.Kind) async throws {
         let device = SimulatedDevice.current
         let database = try await device.database("db", .complete, kind)
         try await device.kill()
-        // What maps a file of a volume that dies may die with it (docs/databases.md), until the
-        // news is here.
+        // A program that maps a file of a dead volume may be killed (docs/databases.md), until it
+        // has the news.
         if kind == .pool { try await database.waitUntilLeft() }
-        // What SQLite has in its memory it may give still; nobody says that it is locked.
+        // SQLite may still answer from its memory; no error says that the database is locked.
         let error = await failure { try await database.add("lost") }
         #expect(error is DatabaseError, "\(String(describing: error))")
         try await device.restart()

@@ -5,7 +5,7 @@ import Testing
 
 /// One call gives a database and its side files a class.
 @Suite struct DatabaseOpeningTests {
-    /// Row I12 and the call's own promise, whatever the directory's class.
+    /// The files' class follows row I12 and the call, not the directory's class.
     @Test(
         .simulatedDevice(), arguments: classes,
         [FileProtectionType.complete, FileProtectionType.none])
@@ -36,7 +36,7 @@ import Testing
         #expect(try device.names() == ["db"])
     }
 
-    /// `locked`, and nothing is made; row I2.
+    /// It throws `locked` and creates nothing; row I2.
     @Test(.simulatedDevice()) func lockedMakesNothing() async throws {
         let device = SimulatedDevice.current
         try await device.database("there", .complete).close()
@@ -54,7 +54,7 @@ import Testing
         await expectLocked(.complete, .locked) {
             _ = try await ProtectedDatabase(path: device.file("there"), protection: .complete)
         }
-        // Its old key is needed as well.
+        // The change needs the old key, too.
         await expectLocked(.complete, .locked) {
             _ = try await ProtectedDatabase(path: device.file("there"), protection: .none)
         }
@@ -65,7 +65,7 @@ import Testing
         #expect(device.protection("there") == .complete)
     }
 
-    /// Row O3: new files of class B can always be made; what holds them keeps them.
+    /// Row O3: new files of class B can always be created, and an open database keeps working.
     @Test(.simulatedDevice()) func aNewDatabaseOfClassBWhileLocked() async throws {
         let device = SimulatedDevice.current
         try await device.lockAndWait()
@@ -73,7 +73,7 @@ import Testing
         #expect(device.protection("track") == .completeUnlessOpen)
         #expect(device.protection("track-wal") == .completeUnlessOpen)
         #expect(try await database.count() == 30)
-        // Once it is closed, it needs the unlock.
+        // After it is closed, it needs the unlock.
         try database.close()
         await expectLocked(.completeUnlessOpen, .locked) {
             _ = try await ProtectedDatabase(
@@ -85,7 +85,7 @@ import Testing
         #expect(try await again.integrity() == "ok")
     }
 
-    /// Core Data's option, and what else may stand there.
+    /// Core Data's option, and the other values that may stand there.
     @Test(.simulatedDevice()) func persistentStoreOption() async throws {
         let device = SimulatedDevice.current
         let values: [(any Sendable)?] = [
@@ -108,7 +108,7 @@ import Testing
         #expect(try !device.names().contains("bad"))
     }
 
-    /// Off a volume nothing would protect it.
+    /// Outside of a volume nothing would protect it.
     @Test func elsewhere() async throws {
         let path = NSTemporaryDirectory() + "/ward-" + UUID().uuidString
         let error = await failure {
@@ -134,7 +134,7 @@ import Testing
                 try String.fetchOne(db, sql: "PRAGMA \($0)") ?? ""
             }
         }
-        // SQLite gives no row where mapping is compiled out.
+        // SQLite gives no row if mapping is compiled out.
         let mapped = try await database.read { db in try Int.fetchOne(db, sql: "PRAGMA mmap_size") }
         #expect(mapped ?? 0 == 0)
         let locking = kind == .queue ? "exclusive" : "normal"

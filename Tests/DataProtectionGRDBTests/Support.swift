@@ -7,7 +7,7 @@ extension SimulatedDevice {
     /// A path inside the volume.
     func file(_ name: String) -> String { path + "/" + name }
 
-    /// The class of a file or directory; nil where there is none.
+    /// The class of a file or directory; nil if it has none.
     func protection(_ name: String) -> FileProtectionType? {
         let attributes = try? FileManager.default.attributesOfItem(atPath: file(name))
         return attributes?[.protectionKey] as? FileProtectionType
@@ -17,13 +17,13 @@ extension SimulatedDevice {
         try FileManager.default.contentsOfDirectory(atPath: path).sorted()
     }
 
-    /// Locked for good: the grace period is over.
+    /// Locks, and lets the grace period end.
     func lockAndWait() async throws {
         try await lock()
         try await advance(by: .seconds(10))
     }
 
-    /// A database with one table and these rows.
+    /// A database with one table and `rows` rows.
     func database(
         _ name: String = "db", _ protection: FileProtectionType = .complete,
         _ kind: ProtectedDatabase.Kind? = nil, rows: Int = 1
@@ -37,7 +37,7 @@ extension SimulatedDevice {
         return database
     }
 
-    /// Bytes of a file, by a system call.
+    /// The size of a file in bytes, by a system call.
     func size(_ name: String) throws -> Int {
         try FileManager.default.attributesOfItem(atPath: file(name))[.size] as? Int ?? -1
     }
@@ -54,12 +54,12 @@ extension ProtectedDatabase {
         try await read { db in try Int.fetchOne(db, sql: "SELECT count(*) FROM note") ?? -1 }
     }
 
-    /// "ok", or what SQLite finds wrong.
+    /// "ok", or the faults that SQLite finds.
     func integrity() async throws -> String? {
         try await read { db in try String.fetchOne(db, sql: "PRAGMA integrity_check") }
     }
 
-    /// Until the news of a lock is here, or nothing more is to be waited for.
+    /// Waits until the database has closed because of a lock.
     func waitUntilLeft() async throws {
         #expect(try await eventually { !isAvailable }, "the database was not closed")
     }
@@ -69,7 +69,7 @@ extension ProtectedDatabase {
     }
 }
 
-/// Waits until it is so, ten seconds and more.
+/// Waits at least ten seconds for the condition.
 func eventually(_ condition: () async throws -> Bool) async throws -> Bool {
     for _ in 0..<1000 {
         if try await condition() { return true }
@@ -78,7 +78,7 @@ func eventually(_ condition: () async throws -> Bool) async throws -> Bool {
     return false
 }
 
-/// What was thrown; nil where it went well.
+/// The error that `body` threw; nil if it threw none.
 func failure(_ body: () async throws -> Void) async -> (any Error)? {
     do {
         try await body()
@@ -97,7 +97,7 @@ func failure(_ body: () throws -> Void) -> (any Error)? {
     }
 }
 
-/// Expects `locked`, for this class and state.
+/// Expects the error `locked` with this class and state.
 func expectLocked(
     _ protection: FileProtectionType, _ state: ProtectedData.State,
     sourceLocation: SourceLocation = #_sourceLocation, _ body: () async throws -> Void

@@ -2,7 +2,7 @@ import DataProtectionTesting
 import Foundation
 import Testing
 
-/// The findings of an audit, each kind and its absence.
+/// The findings of an audit: each kind, and its absence.
 @Suite struct AuditTests {
     private func findings(_ device: SimulatedDevice) async throws -> [Finding] {
         try await device.audit().findings
@@ -85,7 +85,7 @@ import Testing
         let locked = try await device.audit()
         #expect(locked.findings.isEmpty)
         #expect(locked.unread == ["/A/recipe", "/A/small", "/B/recipe"])
-        // Looking was no denial.
+        // The audit itself caused no denial.
         #expect(locked.denials.isEmpty)
     }
 
@@ -102,7 +102,7 @@ import Testing
         #expect(try await device.removedUnread.isEmpty)
 
         try await device.lock(.now)
-        // Rows O12: all of these are allowed.
+        // Row O12: all of these are allowed.
         #expect(try device.shell("mv A/moved elsewhere; rm A/linked A/empty settings") == 0)
         #expect(try await device.removedUnread.isEmpty)
         #expect(try device.shell("rm A/deleted && mv new A/replaced") == 0)
@@ -113,7 +113,7 @@ import Testing
         #expect(removed.map(\.protectionClass) == [.complete, .complete])
         #expect(removed.map(\.state) == ["locked", "locked"])
         #expect(try await findings(device).map(\.kind) == [.removedUnread, .removedUnread])
-        // After the unlock it has still happened.
+        // The events stay after the unlock.
         try await device.unlock()
         #expect(try await findings(device).count == 2)
     }

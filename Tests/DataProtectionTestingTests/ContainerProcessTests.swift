@@ -2,10 +2,10 @@ import DataProtectionLinux
 import DataProtectionTesting
 import Testing
 
-/// A process that plays an app as a whole. Rules that hold for all threads of a process are tried
-/// in processes of their own: others make devices in this one.
+/// A whole process that plays an app. Some rules hold for all threads of a process. They are tested
+/// in processes of their own, because other tests make devices in this one.
 @Suite struct ContainerProcessTests {
-    /// The answers that code of an app gets, on whatever thread it runs.
+    /// The answers that an app's code gets, on every kind of thread.
     private struct Answers: Equatable {
         var support = FileManager.default.urls(
             for: .applicationSupportDirectory, in: .userDomainMask)[0].path
@@ -79,7 +79,8 @@ import Testing
             let app = try await Self.makeApp(device)
             let stay = app.enter()
             #expect(await Answers.everywhere().allSatisfy { $0.home == app.path })
-            // Another app beside it: who is in none of them by its task gets none.
+            // Another app in the same process: code that no task puts into a container gets no
+            // home.
             let other = try await Self.makeApp(device, "org.example.other")
             await other.run {
                 #expect(NSHomeDirectory() == other.path)
@@ -119,17 +120,17 @@ import Testing
                 try FileManager.default.url(
                     for: .documentDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
             }
-            // Temporary files are no home.
+            // Temporary files are allowed without a home.
             let temporary = FileManager.default.temporaryDirectory.path
             #expect(!temporary.hasPrefix("/dev/null") && NSTemporaryDirectory().hasPrefix("/"))
-            // A home that was chosen is no mistake.
+            // A home that the program chose is allowed.
             setenv("CFFIXED_USER_HOME", device.path, 1)
             #expect(NSHomeDirectory() == device.path)
             unsetenv("CFFIXED_USER_HOME")
             #expect(Answers().isNowhere)
             try await device.remove()
             #expect(Answers() == real)
-            // A device that nobody has removed is gone with its last reference.
+            // A device that was not removed goes with its last reference.
             var forgotten: SimulatedDevice? = try await SimulatedDevice()
             #expect(Answers().isNowhere)
             _ = forgotten

@@ -3,7 +3,7 @@ import Foundation
 import Testing
 import WardTestSupport
 
-/// Gone without trace after the test, however it ends.
+/// A device leaves no trace after the test, however the test ends.
 @Suite struct EndTests {
     @Test("after remove() nothing is left, and calls say so")
     func removed() async throws {
@@ -37,7 +37,7 @@ import WardTestSupport
 
     @Test("after the test's process was killed, or crashed")
     func crashed() async throws {
-        // A process of this program that makes a device, says where it is, and dies of a signal.
+        // Another process of this program makes a device, says where it is, and dies of a signal.
         for signal in [SIGKILL, SIGSEGV] {
             let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
             let child = try Child.run(
@@ -69,7 +69,7 @@ import WardTestSupport
     }
 }
 
-/// Not a test but for `EndTests.crashed`, which runs it in a process of its own.
+/// Only for `EndTests.crashed`, which runs it in a process of its own.
 @Suite struct Victim {
     static let variable = "WARD_TEST_VICTIM"
 

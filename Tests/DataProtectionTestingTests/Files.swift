@@ -6,7 +6,7 @@ extension SimulatedDevice {
     /// A path inside the volume.
     func file(_ name: String) -> String { path + "/" + name }
 
-    /// Writes a file, in a directory of this class where one is given ("A/diary").
+    /// Writes a file; its directory exists ("A/diary").
     func write(_ text: String, to name: String) throws {
         try Data(text.utf8).write(to: URL(fileURLWithPath: file(name)))
     }
@@ -15,7 +15,7 @@ extension SimulatedDevice {
         try String(contentsOf: URL(fileURLWithPath: file(name)), encoding: .utf8)
     }
 
-    /// A new directory whose new files have this class.
+    /// Makes a directory whose new files get this class.
     func makeDirectory(_ name: String, of protectionClass: ProtectionClass) throws {
         try FileManager.default.createDirectory(
             atPath: file(name), withIntermediateDirectories: true)
@@ -40,8 +40,7 @@ extension SimulatedDevice {
         return (json["pid"] as? Int).map(pid_t.init)
     }
 
-    /// Runs a shell command in the volume, so that others than this process use it; returns its
-    /// exit code.
+    /// Runs a shell command in the volume, so that other processes use it. Returns its exit code.
     @discardableResult
     func shell(_ script: String) throws -> Int32 {
         try Child.run(
@@ -51,7 +50,7 @@ extension SimulatedDevice {
     }
 }
 
-/// setxattr(2), which Glibc's module does not declare.
+/// setxattr(2), which Swift's module Glibc does not declare.
 @_silgen_name("setxattr") private func setxattr(
     _ path: UnsafePointer<CChar>, _ name: UnsafePointer<CChar>, _ value: UnsafeRawPointer,
     _ size: Int, _ flags: Int32

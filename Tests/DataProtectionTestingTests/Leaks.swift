@@ -1,6 +1,6 @@
 import Foundation
 
-/// What simulated devices leave on the machine: nothing, soon after they went.
+/// The things that a simulated device has left on the machine: none, soon after its end.
 enum Leaks {
     /// Mounts, processes and directories of the device in `directory`.
     static func of(_ directory: String) -> [String] {
@@ -18,7 +18,7 @@ enum Leaks {
         return leaks
     }
 
-    /// The same, once it has had time to go; never waits longer than ten seconds.
+    /// The same after up to ten seconds, which they have to go.
     static func left(of directory: String) async throws -> [String] {
         for _ in 0..<200 where !of(directory).isEmpty {
             try await Task.sleep(for: .milliseconds(50))
@@ -26,7 +26,7 @@ enum Leaks {
         return of(directory)
     }
 
-    /// The directory that holds all of the device mounted at `path`.
+    /// The directory that holds everything of the device mounted at `path`.
     static func directory(of path: String) -> String {
         (path as NSString).deletingLastPathComponent
     }

@@ -3,7 +3,7 @@ import DataProtectionTesting
 import Foundation
 import Testing
 
-/// A real volume that locks, unlocks, reboots and dies when the test says so.
+/// A real volume that locks, unlocks, reboots and dies at the test's command.
 @Suite struct LifecycleTests {
     @Test("lock, grace period on the device's clock, unlock", .simulatedDevice())
     func lockAndUnlock() async throws {
@@ -34,12 +34,12 @@ import Testing
         for _ in 0..<10 {
             try await device.lock(.now)
             async let unlocked = device.unlock()
-            // A write that is refused leaves a page for the kernel to drop: an unlock right after
-            // it waits for a moment (decision 0067).
+            // A refused write leaves a page that the kernel must drop, and an unlock right after it
+            // waits for that (decision 0067).
             while !data.isAvailable(for: .complete) {
                 try? file.seek(toOffset: 0)
                 try? file.write(contentsOf: Data("dear".utf8))
-                // The unlock has no thread where all others wait.
+                // The unlock gets no thread while all threads wait.
                 await Task.yield()
             }
             #expect(try device.read("A/diary") == "dear diary")
@@ -97,7 +97,7 @@ import Testing
         await #expect(throws: (any Error).self) { try await device.lock() }
         try await device.restart()
         #expect(try await device.state == .beforeFirstUnlock)
-        // What the dead daemon knew is not forgotten.
+        // The dead daemon's denials are kept.
         #expect(try await device.denials.map(\.program) == ["cat"])
         try await device.unlock()
         #expect(try device.read("file") == "kept")
@@ -148,8 +148,8 @@ import Testing
         let file = try FileHandle(forReadingFrom: URL(fileURLWithPath: device.file("A/diary")))
         let all = try await device.holders
         #expect(Set(all.map(\.path)) == ["/A/diary"])
-        // A process that another test is starting has this one's descriptors until it executes its
-        // program.
+        // While another test starts a process, that process has this one's descriptors until it
+        // executes its program.
         let holders = all.filter { $0.pid == Int(getpid()) }
         #expect(holders.map(\.path) == ["/A/diary"])
         #expect(holders.first?.protectionClass == .complete)

@@ -9,7 +9,7 @@ import WardTestSupport
         let done = try OrdinaryUserRun.run(
             filter: "DataProtectionTestingTests\\.(Lifecycle|Audit|Recipe|Trait|End)Tests")
         #expect(done.status == 0, "\(done.output)")
-        // Some were there to run.
+        // The suites did run.
         #expect(done.output.contains("Suite AuditTests passed"))
     }
 }

@@ -3,7 +3,7 @@ import Foundation
 import Testing
 import WardTestSupport
 
-/// Where there is nothing to mount with it says so at once, and what to do.
+/// If a device can't be mounted, the error comes at once and says what to do.
 @Suite(.serialized) struct ProgramTests {
     @Test("WARD_BINARY that is no program")
     func wrongProgram() async throws {
@@ -34,7 +34,7 @@ import WardTestSupport
         }
     }
 
-    /// Runs `Maker` in a process of its own; it has to fail, within seconds.
+    /// Runs `Maker` in another process, which must fail within seconds.
     private static func inChild(
         _ variable: String, prepare: String? = nil, _ body: (String) -> Void
     ) async throws {
@@ -44,7 +44,7 @@ import WardTestSupport
         if let prepare {
             words = ["unshare", "--mount", "sh", "-euc", prepare + "\nexec \"$@\"", "sh"] + words
         }
-        // A limit against a hang only.
+        // This limit only ends a process that hangs.
         let done = try Child.run(
             words, environment: ProcessInfo.processInfo.environment, seconds: 30)
         #expect(done.status != 0 && !done.timedOut, "\(done.everything)")
@@ -52,7 +52,7 @@ import WardTestSupport
     }
 }
 
-/// Not a test but for `ProgramTests`, which run it in processes of their own.
+/// Only for `ProgramTests`, which run it in processes of their own.
 @Suite struct Maker {
     static let variable = "WARD_TEST_MAKER"
 

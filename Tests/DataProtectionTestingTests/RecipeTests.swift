@@ -2,8 +2,8 @@ import DataProtectionTesting
 import Foundation
 import Testing
 
-/// The recipes of docs/testing.md: each holds where it should, and fails with a message that names
-/// the file.
+/// The recipes of docs/testing.md: each one passes where it should, and else fails with a message
+/// that names the file.
 @Suite(.simulatedDevice()) struct RecipeTests {
     private var device: SimulatedDevice { .current }
 
@@ -26,7 +26,7 @@ import Testing
         #expect(text.contains("touches") || text.contains("touched"))
         #expect(text.contains("open /settings, class C, while before first unlock"))
         #expect(text.contains("and then it threw"))
-        // An error that has nothing to do with it comes through as it is.
+        // An unrelated error comes through unchanged.
         await #expect(throws: CocoaError.self) {
             try await device.expectNothingDenied { try device.read("missing") }
         }
@@ -39,7 +39,7 @@ import Testing
         try device.shell("cat settings")
         let quiet = try await device.recording { 7 }
         #expect(quiet.value == 7 && quiet.denials.isEmpty && quiet.removedUnread.isEmpty)
-        // The same again is one event with a count: what is new of it is told.
+        // Equal events become one event with a count: only the new ones are counted here.
         let again = try await device.recording { try device.shell("cat settings; cat settings") }
         #expect(again.denials.map(\.count) == [2])
     }

@@ -2,7 +2,7 @@ import DataProtectionTesting
 import Foundation
 import Testing
 
-/// The trait, on suites and tests: a device for each test and each case.
+/// The trait gives each test and each case a device, on suites and on tests.
 @Suite(.simulatedDevice(passcode: "suite")) struct TraitTests {
     @Test("each case has a device of its own", arguments: 0..<3)
     func cases(number: Int) async throws {

@@ -1,8 +1,7 @@
 import DataProtectionTesting
 import DataProtectionXCTest
 
-/// The form of every test file of an app for iOS, with one import changed: protection and XCTest
-/// side by side.
+/// A test file of an iOS app with one import changed: it sees both protection and XCTest.
 final class XCTestImportTests: XCTestCase {
     private var device: SimulatedDevice!
 
@@ -32,7 +31,7 @@ final class XCTestImportTests: XCTestCase {
             forNotification: ProtectedData.protectedDataWillBecomeUnavailableNotification,
             object: nil
         ) { _ in Thread.isMainThread }
-        // Until it has begun, a change may be what it begins with.
+        // Until the posting has begun, a change would only be a part of its first state.
         _ = await data.events.first { _ in true }
         try await device.lock()
         await fulfillment(of: [gone], timeout: 60)

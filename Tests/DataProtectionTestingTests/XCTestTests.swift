@@ -1,7 +1,7 @@
 import DataProtectionTesting
 import XCTest
 
-/// The library does without XCTest, and works with it: docs/testing.md shows both forms.
+/// The library does not need XCTest, and works with it: docs/testing.md shows both forms.
 final class XCTestTests: XCTestCase {
     private var device: SimulatedDevice?
 

@@ -3,8 +3,8 @@ import Testing
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// Code as Apple's documentation and well-known articles have it, unchanged but for the import
-    /// (and for what handles an error, which lets the test see it).
+    /// Code from Apple's documentation and well-known articles. Only the import is changed, and the
+    /// error handling, so that the test sees the error.
     // swift-format-ignore
     @Suite struct AppleSampleTests {
         @Test("Encrypting Your App's Files: create and encrypt a new file in one step")

@@ -4,7 +4,7 @@ import Testing
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// Classes of what is there (rows I4, I7 to I10 of semantics.md), and the other values.
+    /// Classes of existing items (rows I4 and I7 to I10 of semantics.md), and other attributes.
     @Suite struct AttributeTests {
         private static let content = Data("content".utf8)
 
@@ -40,7 +40,7 @@ extension DataProtectionSuite {
                                     new.resource, forKey: .fileProtectionKey)
                             }
                         }
-                        // Row I9: told in every state.
+                        // Row I9: the class can be read in every state.
                         let now = allowed ? new : old
                         let attribute = try volume.protection(name)
                         #expect(attribute == now.type, "\(name)")
@@ -67,7 +67,7 @@ extension DataProtectionSuite {
             try Self.content.write(to: volume.url("d/after"))
             #expect(try volume.protection("d/before") == FileProtectionType.none)
             #expect(try volume.protection("d/after") == .complete)
-            // The volume's root directory, too, around which there is no volume.
+            // The same for the root of the volume, which has no parent in the volume.
             try FileManager.default.setAttributes(
                 [.protectionKey: FileProtectionType.completeUnlessOpen],
                 ofItemAtPath: volume.mountPoint)
@@ -106,7 +106,7 @@ extension DataProtectionSuite {
                     let directory = volume.url("d \(name)")
                     try volume.makeDirectory("d \(name)", old)
                     for item in [file, directory] {
-                        // One of the user's own beside ward's: it goes along.
+                        // The user's own attribute beside ward's: it is copied, too.
                         try setAttribute("user.mine", "1", of: item.path)
                         try (item as NSURL).setResourceValue(true, forKey: .isExcludedFromBackupKey)
                         var attributes = try manager.attributesOfItem(atPath: item.path)
@@ -131,8 +131,8 @@ extension DataProtectionSuite {
                                 try carried.resourceValues(forKeys: [.isExcludedFromBackupKey])
                                     .isExcludedFromBackup == true)
                         }
-                        // Without a class: it keeps the one that it has, whatever it was when the
-                        // others were read.
+                        // Without a class the item keeps its present one, not the one of the moment
+                        // when the attributes were read.
                         attributes[.protectionKey] = nil
                         try manager.setAttributes(attributes, ofItemAtPath: item.path)
                         #expect(try volume.protection(item.lastPathComponent) == new.type)
@@ -146,7 +146,7 @@ extension DataProtectionSuite {
             let volume = try MountedVolume.mine()
             let manager = FileManager.default
             try Self.content.write(to: volume.url("f"), options: .noFileProtection)
-            // As Foundation's own attributesOfItem gives them, and as a bridged dictionary has
+            // Once as Foundation's attributesOfItem gives them, once as a bridged dictionary holds
             // them.
             let key = FileAttributeKey(rawValue: "NSFileExtendedAttributes")
             let old = Data(FileProtectionType.none.rawValue.utf8)
@@ -162,7 +162,8 @@ extension DataProtectionSuite {
                     ofItemAtPath: volume.url("f").path)
                 #expect(try volume.protection("f") == .complete, "\(value)")
             }
-            // They are not listed among the attributes that are read, so nothing sets them again.
+            // The class is not among the attributes that are read, so writing them back does not
+            // set it.
             let read = try manager.attributesOfItem(atPath: volume.url("f").path)
             #expect((read[key] as? [String: Any])?.keys.contains("user.ward.class") != true)
         }
@@ -405,8 +406,8 @@ extension DataProtectionSuite {
             try Self.content.write(to: volume.url("f"), options: .noFileProtection)
             try manager.createSymbolicLink(
                 atPath: volume.url("link").path, withDestinationPath: "f")
-            // A resource value is the link's own: it can have none (I10). Not because of a lock, in
-            // any state.
+            // A resource value belongs to the link itself, which can have none (row I10). In every
+            // state that is the reason, not a lock.
             for state in [LockState.unlocked, .locked] {
                 try volume.enter(state)
                 let error = failure {
@@ -426,7 +427,7 @@ extension DataProtectionSuite {
             #expect(
                 try manager.attributesOfItem(atPath: volume.url("link").path)[.protectionKey] == nil
             )
-            // Attributes are set on what a link leads to, as permissions are.
+            // Attributes are set on the link's target, like permissions.
             try manager.setAttributes(complete, ofItemAtPath: volume.url("link").path)
             #expect(try volume.protection("f") == .complete)
         }
@@ -463,7 +464,7 @@ extension DataProtectionSuite {
             #expect(
                 try url.resourceValues(forKeys: [.isExcludedFromBackupKey]).isExcludedFromBackup
                     == false)
-            // Twice is no error.
+            // Setting it twice is no error.
             try (url as NSURL).setResourceValue(NSNumber(false), forKey: .isExcludedFromBackupKey)
 
             try (url as NSURL).setResourceValues([

@@ -3,13 +3,13 @@ import Testing
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// `isExcludedFromBackup`: what `ward backup list` makes of it.
+    /// `isExcludedFromBackup`, and its effect on `ward backup list`.
     @Suite struct BackupExclusionTests {
         /// The number of names that a backup leaves out.
         private func excluded(_ volume: MountedVolume) throws -> Int {
             let done = try volume.ward("backup", "list", volume.volume, "--excludes", "--json")
             #expect(done.succeeded, "\(done.everything)")
-            // Beside what the daemon has under way.
+            // Without the files that the daemon is just writing.
             return done.output.split(separator: "\n").count { $0.contains(#""reason":"marked""#) }
         }
 
@@ -21,7 +21,7 @@ extension DataProtectionSuite {
         }
 
         private func isExcluded(_ url: URL) throws -> Bool? {
-            // A value of its own: URLs remember what they were told.
+            // A new URL, because URLs remember the values that were set.
             try URL(fileURLWithPath: url.path).resourceValues(forKeys: [.isExcludedFromBackupKey])
                 .isExcludedFromBackup
         }
@@ -38,7 +38,7 @@ extension DataProtectionSuite {
                 try exclude(url)
                 #expect(try isExcluded(url) == true)
                 #expect(try excluded(volume) == 1)
-                // In place the file stays the same one.
+                // A write in place keeps the file and its mark.
                 try Data("second".utf8).write(to: url)
                 #expect(try isExcluded(url) == true)
                 try Data("third".utf8).write(to: url, options: options)

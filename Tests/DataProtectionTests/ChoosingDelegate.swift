@@ -1,7 +1,7 @@
 import DataProtection
 
-/// Lets nothing be copied whose name is "no", and remembers what it was asked. On Linux a delegate
-/// has to have every method.
+/// Forbids to copy items with the name "no", and remembers each question. On Linux a delegate must
+/// have every method.
 final class ChoosingDelegate: NSObject, FileManagerDelegate, @unchecked Sendable {
     // Sendable: one thread uses it.
     var asked: [String] = []

@@ -4,11 +4,11 @@ import WardContainers
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// Where the library looks for things when the program runs in a container.
+    /// The directories that the library gives a program that runs in a container.
     @Suite struct ContainerDirectoryTests {
         private static let app = "org.example.diary"
 
-        /// A volume with an app that shares a group, and one that shares another.
+        /// A volume with an app that shares a group, and another app that shares another group.
         private func makeVolume() throws -> (MountedVolume, root: String) {
             let volume = try MountedVolume.mine()
             for (id, group) in [(Self.app, "group.mine"), ("org.example.other", "group.other")] {
@@ -37,7 +37,7 @@ extension DataProtectionSuite {
             #expect(
                 FileManager.default.containerURL(
                     forSecurityApplicationGroupIdentifier: "group.mine") == nil)
-            // The same questions outside of a container, in a process that has no simulated device
+            // The same calls outside of a container, in a process that has no simulated device
             // either.
             await #expect(processExitsWith: .success) { Self.checkOutside() }
         }
@@ -60,7 +60,8 @@ extension DataProtectionSuite {
                             == own
                 )
             }
-            // One directory for each: Foundation's own, or, where it has none on Linux, ours.
+            // One directory for each call: Foundation's own, or the library's where Foundation has
+            // none on Linux.
             for url in [
                 URL.documentsDirectory, .libraryDirectory, .applicationSupportDirectory,
                 .cachesDirectory, .homeDirectory, .temporaryDirectory,
@@ -87,7 +88,7 @@ extension DataProtectionSuite {
             let place = "Containers/Data/Application/\(Self.app)/Library/Caches"
             #expect(try volume.protection(place + "/f") == .complete)
 
-            // Where the container was removed nothing of another class takes its place.
+            // After the container was removed no directory of another class takes its place.
             let removed = try volume.ward(
                 "container", "remove", volume.mountPoint, Self.app, "--yes")
             #expect(removed.succeeded, "\(removed.everything)")
@@ -114,7 +115,7 @@ extension DataProtectionSuite {
                     #expect(group(name) == nil, "\(name)")
                 }
             }
-            // A directory that is no container is the home, and has no groups.
+            // A directory that is not a container becomes the home, and has no groups.
             ContainerContext.$assumedRoot.withValue(volume.mountPoint) {
                 #expect(NSHomeDirectory() == volume.mountPoint)
                 #expect(group("group.mine") == nil)
@@ -163,10 +164,10 @@ extension DataProtectionSuite {
     @Test func answers() throws {
         let root = try #require(ContainerAnswers.expectedRoot)
         ContainerAnswers.check(root)
-        // What Foundation answers by itself, from the variables, agrees.
+        // Foundation's own answers, from the environment variables, are the same.
         #expect(Foundation::NSHomeDirectory() == root)
         #expect(Foundation::NSTemporaryDirectory() == root + "/tmp/")
-        // In a sandbox, too, the daemon tells the state.
+        // The daemon tells the state in a sandbox, too.
         #expect(ProtectedData.shared.snapshot?.state == .unlocked)
         #expect(ProtectedData.shared.isAvailable(for: .complete))
         try Data("x".utf8).write(
@@ -175,7 +176,7 @@ extension DataProtectionSuite {
     }
 }
 
-/// What the library is to answer in the container of the app.
+/// The answers that the library must give in the app's container.
 enum ContainerAnswers {
     static let variable = "WARD_TESTS_CONTAINER"
     static let expectedRoot = ProcessInfo.processInfo.environment[variable]

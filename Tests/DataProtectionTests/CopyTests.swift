@@ -148,7 +148,7 @@ extension DataProtectionSuite {
                 #expect(try Data(contentsOf: other.url(letter)) == Self.content)
             }
             #expect(try volume.names() == [])
-            // What can't be made there stays here.
+            // An item that can't be created there stays here.
             try Self.content.write(to: volume.url("A"), options: .completeFileProtection)
             try FileManager.default.removeItem(at: other.url("A"))
             try other.enter(.locked)
@@ -237,7 +237,7 @@ extension DataProtectionSuite {
             }
             #expect(error == nil)
             #expect(try volume.protection("to/f") == .complete)
-            // What is set-user-ID of one user must not become so of another.
+            // A set-user-ID program of one user must not get the same right from another one.
             let attributes = try FileManager.default.attributesOfItem(
                 atPath: volume.url("to/f").path)
             #expect(attributes[.posixPermissions] as? Int == (geteuid() == 0 ? 0o755 : 0o4755))

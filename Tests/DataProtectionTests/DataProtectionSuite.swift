@@ -4,10 +4,10 @@ import Testing
 import WardTestSupport
 
 /// The library on real mounts, served by the built program in a child process. After the last test
-/// no mount, process or file of ours may be left.
+/// none of our mounts, processes or files may be left.
 ///
 /// A test file imports `DataProtection` and `Testing`, and not Foundation: with both, calls that
-/// they both have are ambiguous (`ImportTests`).
+/// are in both are ambiguous (`ImportTests`).
 @Suite(.leavesNothingBehind) enum DataProtectionSuite {}
 
 extension MountedVolume {
@@ -19,10 +19,10 @@ extension MountedVolume {
             as: User.available[0], passcode: passcode, mountArguments: mountArguments)
     }
 
-    /// An item on it.
+    /// The URL of an item on the volume.
     func url(_ name: String) -> URL { URL(fileURLWithPath: mountPoint + "/" + name) }
 
-    /// What is in a directory, also what is hidden there.
+    /// The names in a directory, hidden ones included.
     func names(in directory: String = "") throws -> [String] {
         try FileManager.default.contentsOfDirectory(atPath: url(directory).path).sorted()
     }
@@ -33,14 +33,14 @@ extension MountedVolume {
             as? FileProtectionType
     }
 
-    /// A directory that gives this class.
+    /// Makes a directory whose new files get this class.
     func makeDirectory(_ name: String, _ fileClass: FileClass) throws {
         try FileManager.default.createDirectory(
             at: url(name), withIntermediateDirectories: false,
             attributes: [.protectionKey: fileClass.type])
     }
 
-    /// Runs `check` in each state with the classes; S0 on a volume of its own.
+    /// Runs `check` in each state and for each class; S0 on a volume of its own.
     static func walk(
         prepare: (MountedVolume, FileClass) throws -> Void = { _, _ in },
         check: (MountedVolume, LockState, FileClass) throws -> Void
@@ -93,7 +93,7 @@ extension LockState {
     }
 }
 
-/// As a user who is not root, on this thread alone: permissions go by setfsuid(2).
+/// Runs `body` as an ordinary user, on this thread alone: setfsuid(2) decides the permissions.
 func asOrdinaryUser<R>(_ body: () -> R) -> R {
     guard geteuid() == 0 else { return body() }
     _ = ward_set_thread_fsgid(65534)
@@ -105,7 +105,7 @@ func asOrdinaryUser<R>(_ body: () -> R) -> R {
     return body()
 }
 
-/// What a call threw; nil where it went well.
+/// The error that a call threw; nil if it threw none.
 func failure(_ body: () throws -> Void) -> NSError? {
     do {
         try body()
@@ -122,7 +122,7 @@ func posix(_ error: NSError?) -> Int32? {
     return error.domain == NSPOSIXErrorDomain ? Int32(error.code) : nil
 }
 
-/// Expects success, or what iOS says of a class that is locked.
+/// Expects success, or the error that iOS gives for a locked class.
 func expect(
     _ isAllowed: Bool, else code: CocoaError.Code, _ fileClass: FileClass, _ state: LockState,
     _ what: String, sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void

@@ -3,7 +3,7 @@ import Testing
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// The reason of a failure, so that "locked" is never mistaken for "corrupt" or "missing".
+    /// The reason of a failure: "locked" is never mistaken for "corrupt" or "missing".
     @Suite struct ErrorTests {
         private static let content = Data("content".utf8)
 
@@ -32,7 +32,7 @@ extension DataProtectionSuite {
 
         @Test("bad input: EACCES is 257 and 513 too, and not locked")
         func permissions() throws {
-            // root may open anything: a thread of it becomes somebody else.
+            // Root may open everything, so a thread of it becomes another user.
             let volume = try MountedVolume.mine(
                 mountArguments: geteuid() == 0 ? ["--allow-other"] : [])
             try Self.content.write(to: volume.url("f"), options: .noFileProtection)
@@ -84,7 +84,7 @@ extension DataProtectionSuite {
                 #expect(
                     error.flatMap { DataProtectionError($0) }
                         == .locked(class: .complete, state: .unknown))
-                // Changing the mode of somebody else's file is EPERM for another reason.
+                // Changing the mode of another user's file is EPERM for another reason.
                 let other = failure {
                     try FileManager.default.setAttributes(
                         [.posixPermissions: 0o600], ofItemAtPath: volume.url("D").path)
@@ -116,7 +116,7 @@ extension DataProtectionSuite {
                 #expect(error.flatMap { DataProtectionError($0) } == nil, "call \(index)")
             }
             #expect(ProtectedData(at: volume.url("f")).snapshot == nil)
-            // It is served again: nothing was lost.
+            // It is served again, and nothing was lost.
             try volume.mount()
             try volume.unlock()
             #expect(try Data(contentsOf: volume.url("f")) == Self.content)
@@ -132,7 +132,7 @@ extension DataProtectionSuite {
             let locked = DataProtectionError.locked(class: .complete, state: .locked)
             #expect(DataProtectionError(locked) == locked)
             #expect(locked.localizedDescription.contains("NSFileProtectionComplete"))
-            // What was locked stays so in the error, whatever comes afterwards.
+            // An error that said "locked" still says so after an unlock.
             try volume.enter(.locked)
             let writing = failure {
                 try Self.content.write(to: volume.url("f"), options: .completeFileProtection)

@@ -3,7 +3,7 @@ import Testing
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// The library for an ordinary user: root may do more, and be refused less.
+    /// The library for an ordinary user, because root has more rights and sees fewer refusals.
     @Suite struct OrdinaryUserTests {
         @Test("the other suites, as nobody", .enabled(if: geteuid() == 0))
         func asNobody() throws {
@@ -12,7 +12,7 @@ extension DataProtectionSuite {
                 + "ContainerDirectory)Tests"
             let done = try OrdinaryUserRun.run(filter: "DataProtectionTests\\..*" + suites)
             #expect(done.status == 0, "\(done.output)")
-            // Some were there to run.
+            // The suites did run.
             #expect(done.output.contains("Suite CopyTests passed"))
         }
     }

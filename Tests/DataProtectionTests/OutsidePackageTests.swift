@@ -2,7 +2,7 @@ import DataProtection
 import Testing
 import WardTestSupport
 
-/// Where the package and what was built of it lie.
+/// Paths of the package and of its built products.
 enum Repository {
     static let root = String(#filePath.dropLast("/Tests/DataProtectionTests/".count + fileName))
     private static let fileName = "OutsidePackageTests.swift".count
@@ -11,7 +11,7 @@ enum Repository {
     static let products = URL(fileURLWithPath: TestEnvironment.builtProgram ?? "")
         .deletingLastPathComponent().path
 
-    /// The environment of a compiler: it needs its own PATH and HOME, and must not think that it
+    /// The environment of a compiler: it needs its own PATH and HOME, and must not notice that it
     /// runs inside a test.
     static var toolEnvironment: [String: String] {
         let environment = ProcessInfo.processInfo.environment
@@ -23,8 +23,8 @@ extension DataProtectionSuite {
     /// A package outside of this one depends on it by path and imports only `DataProtection`, and
     /// the simulator in its tests.
     @Suite struct OutsidePackageTests {
-        /// `make outside` builds it, beside what is built here: by itself it would take as long as
-        /// all of this.
+        /// `make outside` builds it beside this package's products: building it alone would take as
+        /// long as all of them.
         @Test("its tests pass on a volume, unlocked and locked, and on simulated devices")
         func outsidePackage() throws {
             let built = Repository.products + "/NotesPackageTests.xctest"
@@ -32,7 +32,7 @@ extension DataProtectionSuite {
             try run(built)
         }
 
-        /// Runs the built tests twice on a volume of their own.
+        /// Runs the built tests twice, on one volume: unlocked and locked.
         private func run(_ tests: String) throws {
             let volume = try MountedVolume.mine()
             for state in [LockState.unlocked, .locked] {
@@ -51,7 +51,7 @@ extension DataProtectionSuite {
         }
     }
 
-    /// What a file gets for its imports (docs/dataprotection-api.md).
+    /// The effect of a file's imports (docs/dataprotection-api.md).
     @Suite struct ImportTests {
         @Test(
             "a file that imports Foundation as well is not compiled; scoped imports are",

@@ -4,7 +4,7 @@ import Testing
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// Off a ward volume. One test after the other: the policy is the process's.
+    /// Calls outside of a ward volume. One test at a time: the policy belongs to the process.
     @Suite(.serialized) struct PolicyTests {
         private static let content = Data("content".utf8)
 
@@ -16,7 +16,7 @@ extension DataProtectionSuite {
             deinit { try? FileManager.default.removeItem(atPath: path) }
         }
 
-        /// Every call that takes a class. True: it is to be there afterwards.
+        /// Every call that takes a class. True: the item must exist afterwards.
         private static func calls(
             _ place: Elsewhere, _ fileClass: FileClass
         ) -> [(String, () throws -> Void)] {
@@ -152,7 +152,8 @@ extension DataProtectionSuite {
             #expect(try FileManager.default.contentsOfDirectory(atPath: place.path) == ["there"])
             var value: [UInt8] = [0]
             #expect(ward_getxattr(place.url("there").path, "user.ward.class", &value, 0) < 0)
-            // The other way round there is protection to be had; so there is for the mount point.
+            // A link from outside leads to the volume, so its target can be protected; so can the
+            // mount point.
             try FileManager.default.createSymbolicLink(
                 at: place.url("link"), withDestinationURL: volume.url("f"))
             try Self.content.write(to: place.url("link"), options: .completeFileProtection)
@@ -186,7 +187,7 @@ extension DataProtectionSuite {
                     }
                     #expect(error?.code == CocoaError.featureUnsupported.rawValue)
                 }
-                // What needs no right to read needs none here either.
+                // Calls that need no right to read work here, too.
                 let path = place.url("secret").path
                 let attributes = try? FileManager.default.attributesOfItem(atPath: path)
                 #expect(attributes?[.size] as? Int == Self.content.count)
@@ -224,7 +225,7 @@ extension DataProtectionSuite {
             #expect(
                 try url.resourceValues(forKeys: [.isExcludedFromBackupKey]).isExcludedFromBackup
                     == true)
-            // An attribute that was copied from a volume does not make this one.
+            // An attribute copied from a volume does not make this directory a volume.
             _ = "NSFileProtectionComplete".withCString {
                 ward_setxattr(url.path, "user.ward.class", $0, strlen($0), 0)
             }

@@ -5,7 +5,7 @@ import WardTestSupport
 @testable import DataProtectionLinux
 
 extension DataProtectionSuite {
-    /// The lock state, and being told of its changes (rows L1, L4 and L8 of semantics.md).
+    /// The lock state and its notifications (rows L1, L4 and L8 of semantics.md).
     @Suite struct ProtectedDataTests {
         @Test("L8: isAvailable, for each class, first unlock and passcode in every state")
         func states() throws {
@@ -28,7 +28,7 @@ extension DataProtectionSuite {
             }
         }
 
-        /// Reads events until one is as wanted; those before it as well.
+        /// Reads events up to the one that `isLast` accepts. Returns all of them.
         private func events(
             _ iterator: inout AsyncStream<ProtectedData.Event>.Iterator,
             until isLast: (ProtectedData.Event) -> Bool
@@ -63,7 +63,7 @@ extension DataProtectionSuite {
             }
             #expect(
                 seen.contains { $0.kind == .didBecomeUnavailable && $0.protection == .complete })
-            // No event shows a state and classes that don't go together.
+            // In no event do state and classes contradict each other.
             #expect(
                 seen.allSatisfy {
                     ($0.snapshot?.state == .locking) == ($0.snapshot?.isAvailable == true)
@@ -103,7 +103,7 @@ extension DataProtectionSuite {
                 let events = data.events
                 nonisolated(unsafe) let locked = volume
                 async let locking: Void = Task.detached { try locked.lockNow() }.value
-                // Whatever was seen here, the loop ends.
+                // The loop ends with both answers of this call.
                 _ = data.isAvailable
                 for await event in events where event.snapshot?.isAvailable == false { break }
                 try await locking
@@ -133,8 +133,8 @@ extension DataProtectionSuite {
             #expect(try connections(volume) == 0)
         }
 
-        /// Connections to its control socket, unix(7): those that were accepted bear the listener's
-        /// name.
+        /// The number of connections to the control socket, unix(7): accepted sockets bear the
+        /// listener's name.
         private func connections(_ volume: MountedVolume) throws -> Int {
             let socket = try #require(volume.socketPath())
             let table = TestEnvironment.contents(ofKernelFile: "/proc/net/unix")
@@ -218,13 +218,13 @@ extension DataProtectionSuite {
             }
             var iterator = stream.makeAsyncIterator()
             let posting = data.postNotifications(to: center)
-            // Until it has begun, a change may be what it begins with.
+            // Until the posting has begun, a change would only be a part of its first state.
             _ = await data.events.first { _ in true }
             let will = "UIApplicationProtectedDataWillBecomeUnavailable"
             let did = "UIApplicationProtectedDataDidBecomeAvailable"
             try volume.lock()
             #expect(await iterator.next() == will)
-            // In the grace period nothing is gone, and an unlock takes it back.
+            // In the grace period everything can still be read, and an unlock cancels the lock.
             #expect(data.isAvailable)
             try volume.unlock()
             #expect(await iterator.next() == did)

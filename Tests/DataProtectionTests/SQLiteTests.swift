@@ -4,7 +4,7 @@ import Testing
 import WardTestSupport
 
 extension DataProtectionSuite {
-    /// The C interface of SQLite with the flags of Apple's.
+    /// SQLite's C interface with Apple's flags.
     @Suite struct SQLiteTests {
         /// A connection, closed with its last reference.
         private final class Connection {
@@ -59,8 +59,8 @@ extension DataProtectionSuite {
                 #expect(connection.run("create table t (x); insert into t values (1)") == SQLITE_OK)
                 #expect(try volume.protection(name) == fileClass.type)
                 #expect(try volume.protection(name + "-wal") == fileClass.type)
-                // A database that is there keeps its class, as on iOS, and a flag without CREATE
-                // makes nothing.
+                // An existing database keeps its class, as on iOS; a flag without CREATE creates
+                // nothing.
                 let other = Self.flags.first { $0.1 != flag }!.1
                 let again = Connection(volume.url(name).path, Self.create | other)
                 #expect(again.number("select count(*) from t") == 1)
@@ -121,7 +121,7 @@ extension DataProtectionSuite {
             #expect(unknown.code == SQLITE_MISUSE)
             #expect(try volume.names() == ["a b"])
             #expect(FileManager.default.fileExists(atPath: path))
-            // Off a volume nothing is made, as with every call that asks for a class.
+            // Outside of a volume nothing is created, as with every call that asks for a class.
             let place = try TestEnvironment.shared.makeDirectory("elsewhere")
             defer { try? FileManager.default.removeItem(atPath: place) }
             #expect(Connection(place + "/db", Self.create | a).code == SQLITE_CANTOPEN)

@@ -231,8 +231,8 @@ extension DataProtectionSuite {
                     }
                     if allowed { #expect(try volume.protection(path) == fileClass.type) }
                 }
-                // Over a file of class none: one that is written over keeps its class, a new one
-                // has the directory's.
+                // Over a file of class none: a file that is overwritten keeps its class, a new one
+                // gets the directory's.
                 try Self.content.write(to: volume.url("\(letter)/D"))
                 #expect(try volume.protection("\(letter)/D") == FileProtectionType.none)
                 let copy = "\(letter)/D \(state)"
@@ -256,7 +256,7 @@ extension DataProtectionSuite {
                         let url = volume.url("\(old.letter) to \(new.letter) in \(state)")
                         try Data("old".utf8).write(to: url, options: old.option)
                         try volume.enter(state)
-                        // Row I8: needs both keys; to B the public one is enough.
+                        // Row I8: the change needs both keys; to B the public one is enough.
                         let allowed =
                             state.opens(old) && (state.opens(new) || new == .completeUnlessOpen)
                         let error = failure {
@@ -291,7 +291,7 @@ extension DataProtectionSuite {
             chmod(url.path, 0o604)
             let reader = try FileHandle(forReadingFrom: url)
             try Self.content.write(to: url, options: [.atomic, .completeFileProtection])
-            // Who had the old one open reads it to its end.
+            // A program that had the old file open reads it to its end.
             #expect(try reader.readToEnd() == Data("old".utf8))
             #expect(try Data(contentsOf: url) == Self.content)
             #expect(try volume.protection("f") == .complete)
@@ -322,8 +322,7 @@ extension DataProtectionSuite {
         func modes() throws {
             let volume = try MountedVolume.mine()
             for mask: mode_t in [0o022, 0o077, 0o002] {
-                // The umask is the process's: other tests make nothing whose mode they look at by
-                // it.
+                // The umask belongs to the process; no other test checks a mode that depends on it.
                 let before = umask(mask)
                 defer { umask(before) }
                 for more: Data.WritingOptions in [[], .atomic, .withoutOverwriting] {

@@ -41,7 +41,7 @@ import WardSystem
         }
     }
 
-    /// On disk: what holds no host is removed, a newer one is left alone.
+    /// Loads the file from a disk: a file that holds no host is removed, a newer one is left alone.
     private func expectLoading(_ vector: Vector, _ device: Device) throws {
         let base = NSTemporaryDirectory() + "ward-vectors-" + UUID().uuidString
         defer { try? FileManager.default.removeItem(atPath: base) }
@@ -120,7 +120,7 @@ import WardSystem
     }
 }
 
-/// What vectors have in common of the device.
+/// The device's keys that all vectors share.
 private final class Device {
     let uuid: [UInt8]
     let hostsMAC: SecretBytes

@@ -7,7 +7,8 @@ import WardSystem
 @testable import WardKeys
 @testable import WardVolume
 
-/// ward's parsers, held to Tests/Vectors: made from the format documents by another implementation.
+/// ward's parsers against Tests/Vectors, which another implementation made from the format
+/// documents.
 @Suite struct StructureVectorTests {
     @Test func derivations() throws {
         let file = try VectorFile("derivations")
@@ -49,7 +50,7 @@ import WardSystem
             }
             #expect(found == wanted, "\(vector.name)")
             guard vector.error == nil else { continue }
-            // What is written is what the vector has.
+            // The bytes that are written equal the vector's.
             let header = try bytes.withUnsafeBytes {
                 try FileHeader(reading: $0.baseAddress!, macKey: key)
             }
@@ -157,7 +158,7 @@ import WardSystem
     }
 }
 
-/// A keyring with the class keys that vectors have in common.
+/// A keyring with the class keys that all vectors share.
 func keyring(_ common: Vector) throws -> ClassKeyring {
     let keyring = ClassKeyring(classBPublicKey: try common.bytes("classBPublicKey"))
     for (number, key) in try common.keys("classKeys") {

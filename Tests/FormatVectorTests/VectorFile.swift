@@ -4,7 +4,7 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-/// One file of Tests/Vectors: what its vectors have in common, and the vectors.
+/// One file of Tests/Vectors: the vectors, and the fields that they share.
 struct VectorFile {
     let common: Vector
     let vectors: [Vector]
@@ -21,7 +21,7 @@ struct VectorFile {
     }
 }
 
-/// A vector, or a part of one: typed looks at what JSON holds.
+/// A vector, or a part of one: typed access to the JSON.
 struct Vector {
     let fields: [String: Any]
 
@@ -38,7 +38,7 @@ struct Vector {
     }
 
     var name: String { fields["name"] as? String ?? "?" }
-    /// Why it is refused; nil for a good one.
+    /// The reason why it is refused; nil for a good one.
     var error: String? { fields["error"] as? String }
     func has(_ name: String) -> Bool { fields[name].map { !($0 is NSNull) } ?? false }
 
@@ -65,7 +65,7 @@ struct Vector {
     func files(_ name: String) throws -> [String: [UInt8]] {
         try field(name, as: [String: String].self).mapValues(Vector.bytes)
     }
-    /// An object of keys by the number of their kind.
+    /// An object of keys, by the number of their kind.
     func keys(_ name: String) throws -> [Int: [UInt8]] {
         Dictionary(
             uniqueKeysWithValues: try files(name).map { (Int($0.key) ?? -1, $0.value) })
@@ -88,7 +88,7 @@ struct VectorError: Error, CustomStringConvertible {
 }
 
 extension FormatError.Code {
-    /// As the vectors call it.
+    /// The error's name in the vectors.
     var vectorName: String {
         switch self {
         case .notRecognised: "not recognised"
@@ -110,13 +110,13 @@ extension SecretBytes {
     borrowing func exposed() -> [UInt8] { withUnsafeBytes { [UInt8]($0) } }
 }
 
-/// What reading gave: a description of the fields, or the name of the error. The same for what a
-/// vector wants.
+/// The result of reading: a description of the fields, or the name of the error. Also the result
+/// that a vector expects.
 enum Reading: Equatable, CustomStringConvertible {
     case fields([String])
     case refused(String)
 
-    /// Runs a reader; a `FormatError` is an answer.
+    /// Runs a reader; a `FormatError` is a result.
     static func of(_ body: () throws -> [String]) throws -> Reading {
         do {
             return .fields(try body())
@@ -139,7 +139,7 @@ enum Reading: Equatable, CustomStringConvertible {
 }
 
 extension VectorFile {
-    /// Files of a volume or of a device, as only their owner may have them.
+    /// Writes the files of a volume or a device, with rights for their owner alone.
     static func plant(_ files: [String: [UInt8]], in directory: String) throws {
         try FileManager.default.createDirectory(
             atPath: directory, withIntermediateDirectories: true,
@@ -150,7 +150,7 @@ extension VectorFile {
         }
     }
 
-    /// As the vectors call it.
+    /// The error's name in the vectors.
     static func name(of error: KeybagError) -> String {
         switch error.code {
         case .notAVolume: "not a volume"

@@ -8,15 +8,15 @@ import WardSystem
 @testable import WardKeys
 @testable import WardVolume
 
-/// Names, links, attributes and whole files of Tests/Vectors, put on disk as they are and read
-/// through `Volume`.
+/// Names, links, attributes and whole files of Tests/Vectors, written to the disk unchanged and
+/// read through `Volume`.
 @Suite struct VolumeVectorTests {
     @Test func names() throws {
         let file = try VectorFile("names")
         for vector in file.vectors {
             let planted = try PlantedVolume(file.common)
             let id = try vector.bytes("directoryID")
-            // A directory of that ID; or the root, whose ID it is.
+            // A directory with that ID, or the root if it has the ID.
             var directory = planted.path
             if id != planted.keys.rootID {
                 directory += "/" + planted.storedName("sub")
@@ -37,7 +37,7 @@ import WardSystem
             let found = try harness.names(in: node).filter { $0 != Array("sub".utf8) }
             #expect(found == wanted, "\(vector.name)")
             guard let plain = wanted.first else { continue }
-            // Looking it up makes the same stored name.
+            // A look-up makes the same stored name.
             #expect(throws: Never.self, "\(vector.name)") {
                 try harness.lookup(plain, in: node)
             }
@@ -135,7 +135,7 @@ import WardSystem
                 decoding: try harness.attribute(of: node, "user.ward.class"), as: UTF8.self)
             #expect(name == protectionClass.fileProtectionName, "\(vector.name)")
 
-            // Page by page: what is damaged is an error for that page alone.
+            // Page by page: a damaged page is an error for itself alone.
             var damaged: [[Int]] = []
             for page in 0..<layout.pageCount(forSize: content.count) {
                 let start = layout.start(ofPage: page)
@@ -155,8 +155,8 @@ import WardSystem
     }
 }
 
-/// The directory of a volume made with the keys of a vector file, to plant things in before it is
-/// opened.
+/// The directory of a volume made with the keys of a vector file. Tests put files into it before it
+/// is opened.
 final class PlantedVolume {
     let path: String
     let common: Vector
@@ -196,7 +196,7 @@ final class PlantedVolume {
     }
 }
 
-/// That volume, opened for reading.
+/// The planted volume, opened for reading.
 struct OpenedVolume {
     let volume: Volume
     let context: WorkerContext

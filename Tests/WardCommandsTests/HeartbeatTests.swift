@@ -5,7 +5,7 @@ import WardControl
 
 /// The lines that a trusted host sends back.
 @Suite struct HeartbeatTests {
-    /// A host on a clock of the test's; what was sent waits to be answered.
+    /// A host with a clock that the test moves; sent lines wait for their answer.
     private final class Wire {
         var beats = Heartbeat(patience: .milliseconds(700))
         var sent: [[UInt8]] = []

@@ -171,7 +171,8 @@ struct LintTests {
         #expect(
             findings("#if os(iOS)\nlet a = b | SQLITE_OPEN_FILEPROTECTION_NONE\n#endif")
                 == ["2:13 notCompiled SQLITE_OPEN_FILEPROTECTION_NONE"])
-        // The branch after the one that Linux takes; within others; a file of nothing else, whose end is missing.
+        // The branch after the one that Linux takes; the same within another branch; a file with
+        // only such a branch and no end.
         #expect(
             findings(
                 """
@@ -186,7 +187,7 @@ struct LintTests {
         #expect(
             findings("#if os(iOS)\nimport Foundation\nlet a = URLFileProtection.complete\n")
                 == ["3:9 notCompiled URLFileProtection"])
-        // Linux has it, too: in another branch, or perhaps in this one.
+        // Linux has the call, too: in another branch, or perhaps in this one.
         for source in [
             "#if os(iOS)\nf(.protectionKey)\n#elseif os(Linux)\nf(.protectionKey)\n#endif",
             "#if os(iOS) || os(Linux)\nf(.protectionKey)\n#endif",

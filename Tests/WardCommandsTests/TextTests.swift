@@ -4,7 +4,7 @@ import WardControl
 
 @testable import WardCommands
 
-/// What people read.
+/// Text that users read.
 @Suite struct TextTests {
     private let plain = Style(descriptor: -1)
 
@@ -58,7 +58,7 @@ import WardControl
 
     @Test("a file's time may be of any year")
     func farTime() {
-        // In the last year that `struct tm` holds.
+        // The last year that `struct tm` holds.
         let time = timespec(tv_sec: 67_768_036_190_000_000, tv_nsec: 0)
         #expect(LocalTime.minute(time).hasPrefix("2147485547-"))
         #expect(Timestamp.text(.milliseconds(-1500)) == "1969-12-31T23:59:58.500Z")

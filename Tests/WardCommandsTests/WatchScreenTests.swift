@@ -4,7 +4,7 @@ import WardControl
 
 @testable import WardCommands
 
-/// `ward watch` as a function of what is known and of the terminal's size.
+/// `ward watch` as a function of its data and of the terminal's size.
 @Suite struct WatchScreenTests {
     init() { setenv("TZ", "UTC", 1) }
 

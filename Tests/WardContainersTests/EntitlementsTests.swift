@@ -3,7 +3,7 @@ import Testing
 
 @testable import WardContainers
 
-/// Property lists as Xcode writes them, and as nobody does.
+/// Property lists as Xcode writes them, and hostile ones.
 @Suite struct EntitlementsTests {
     private static func xml(_ inside: String) -> [UInt8] {
         Array(
@@ -61,7 +61,7 @@ import Testing
         let list = try PropertyListSerialization.propertyList(
             from: Data(Self.xml(Self.full)), format: nil)
         #expect(try Entitlements(propertyList: binary(list)) == fromXML)
-        // With the mark that some editors put in front.
+        // With the byte order mark that some editors put in front.
         #expect(
             try Entitlements(propertyList: [0xEF, 0xBB, 0xBF] + Self.xml(Self.full)) == fromXML)
     }
@@ -185,7 +185,7 @@ import Testing
         }
         #expect(refusal(nested(20)) == nil)
         #expect(refusal(nested(15_000))?.reason.contains("nested") == true)
-        // Instructions end where they do for Foundation.
+        // Processing instructions end where they end for Foundation.
         let instruction = "<?>" + String(repeating: "<array>", count: 14_000) + "?>"
         #expect(refusal(Self.xml(instruction))?.reason.contains("nested") == true)
         let name = String(repeating: "x", count: 200_000)
@@ -193,7 +193,7 @@ import Testing
             "<key>com.apple.security.application-groups</key><array><string>\(name)</string></array>"
         )
         #expect(refusal(long).map { $0.reason.utf8.count < 400 } == true)
-        // What only looks like nesting is none.
+        // Text that only looks like nesting does not count.
         let comments = "<!--" + String(repeating: "<array>", count: 100) + "-->"
         let text =
             "<key>a</key><string><![CDATA[" + String(repeating: "<array>", count: 100)
@@ -207,7 +207,7 @@ import Testing
         #expect(refusal(try binary(["a": list]))?.reason.contains("nested") == true)
     }
 
-    /// An array whose elements are references, by hand.
+    /// A binary list of arrays whose elements are references, made by hand.
     private func binaryArrays(_ references: [[UInt8]]) -> [UInt8] {
         var bytes = Array("bplist00".utf8)
         var offsets: [UInt8] = []

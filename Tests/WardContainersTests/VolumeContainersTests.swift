@@ -3,7 +3,7 @@ import Testing
 
 @testable import WardContainers
 
-/// What needs no volume; the rest is in the tests that mount.
+/// The checks that need no volume; all others are in the tests that mount.
 @Suite struct VolumeContainersTests {
     private func withDirectory(_ body: (String) throws -> Void) throws {
         var template = Array("/tmp/ward-containers-XXXXXX".utf8CString)

@@ -6,9 +6,9 @@ import WardSystem
 
 @testable import WardControl
 
-/// Real sockets, a handler that knows little.
+/// Real sockets, and a simple handler.
 @Suite(.timeLimit(.minutes(10))) struct ControlServerTests {
-    /// Answers what a volume would; keeps what it was given.
+    /// Answers as a volume would, and keeps what it was given.
     private final class Handler: ControlHandler {
         let passcodes = Mutex<[[UInt8]]>([])
         let monitors = Mutex<[ControlCall]>([])
@@ -131,8 +131,7 @@ import WardSystem
         let helper = try ControlClient(
             adopting: OwnedDescriptor(adopting: pair[1]), name: "daemon", timeout: .seconds(60))
         #expect(try helper.lock() == "locking")
-        // A crowd that fills the table, with a call under way in each, and more of them than there
-        // are places.
+        // More clients than the table has places, each with a call under way.
         var crowd: [ControlClient] = []
         var busy: [Int32] = []
         for _ in 0..<ControlServer.maximumClients {
@@ -203,7 +202,7 @@ import WardSystem
         for _ in 0..<2 { #expect(throws: ControlError.self) { try client.lock(now: true) } }
         answer("locked")
         answer("unlocked")
-        // Both are answers to calls before this one, which has none yet.
+        // Both answers belong to earlier calls; this call has no answer yet.
         #expect(throws: ControlError.self) { try client.lock(now: true) }
         #expect(throws: ControlError.self) { try client.lateLock() }
         answer("locking")
@@ -324,7 +323,7 @@ import WardSystem
         }
         let client = try ControlClient(socketPath: fixture.path, timeout: .seconds(30))
         #expect(try client.lock() == "locking")
-        // As long as a passcode may be, all of it escaped.
+        // A passcode of the greatest length, with every byte escaped.
         let passcode = try secret([UInt8](repeating: 1, count: 1024))
         #expect(throws: ControlError.self) { _ = try client.unlock(passcode: passcode) }
         #expect(fixture.handler.passcodes.withLock { $0.last?.count } == 1024)
@@ -391,7 +390,7 @@ import WardSystem
         let other = try ControlClient(socketPath: fixture.path)
         let (server, handler) = (fixture.server, fixture.handler)
         let stopping = SystemThread.start("stop") {
-            // Once the other's call has come.
+            // Waits until the other client's call has come.
             for _ in 0..<30_000 where handler.monitors.withLock({ $0.count }) < 2 { usleep(1000) }
             server.stop()
         }

@@ -6,7 +6,7 @@ import WardSystem
 
 @testable import WardControl
 
-/// The connection of a trusted host at the control socket: it stands while its client does, and its
+/// The connection of a trusted host at the control socket: it lasts as long as its client, and its
 /// secret crosses it once.
 @Suite(.timeLimit(.minutes(10))) struct HostCallTests {
     private final class Handler: ControlHandler {
@@ -79,7 +79,7 @@ import WardSystem
         #expect(fixture.waitForGone(1))
         clients = []
         #expect(fixture.waitForGone(3))
-        // Of a client that is gone already it is told at once.
+        // If the client is already gone, the handler is told at once.
         let late = Mutex(0)
         fixture.handler.calls.withLock { $0[0] }.whenGone { late.withLock { $0 += 1 } }
         #expect(late.withLock { $0 } == 1)
@@ -103,7 +103,7 @@ import WardSystem
         call.reply(
             .object([("name", .string("laptop")), ("state", .string("again"))]), continues: true)
         call.reply(.object([("ended", .string("removed"))]))
-        // Both have arrived before the first is looked at.
+        // Both notices have arrived before the first is read.
         var waiting = pollfd(fd: client.pollDescriptor, events: Int16(POLLIN), revents: 0)
         while poll(&waiting, 1, 1000) != 1 {}
         usleep(50_000)

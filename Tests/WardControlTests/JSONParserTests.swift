@@ -81,7 +81,8 @@ import WardSystem
 
     // MARK: Secrets
 
-    /// Parses with `passcode` as a secret; gives the secret, and the text as the parser leaves it.
+    /// Parses with `passcode` as a secret. Returns the secret, and the text as the parser leaves
+    /// it.
     private func parseSecret(_ text: String) throws -> (secret: [UInt8]?, left: [UInt8]) {
         var bytes = Array(text.utf8)
         let value = try bytes.withUnsafeMutableBytes {

@@ -6,7 +6,7 @@ import WardSystem
 @testable import WardControl
 
 @Suite struct ReceiveBufferTests {
-    /// A connected pair of sockets: what is written to the first is received from the second.
+    /// A connected pair of sockets: bytes written to the first are received from the second.
     private final class Pair {
         let ends: [Int32]
         init() {

@@ -2,7 +2,7 @@ import Testing
 
 @testable import WardControl
 
-/// The text that clients in other languages read, and the Swift types, say the same.
+/// The interface text for clients in other languages agrees with the Swift types.
 @Suite struct VolumeInterfaceTests {
     /// The fields of a parenthesised list, by name.
     private func fields(_ keyword: String, _ name: String) throws -> [String: String] {
@@ -107,7 +107,7 @@ import Testing
     }
 
     @Test func statusAgrees() throws {
-        // Once: it holds the time.
+        // Read once, because it contains the time.
         let status = status
         try check(status.json, against: fields("type", "VolumeStatus"))
         try check(status.classes[0].json, against: fields("type", "ClassStatus"))

@@ -8,7 +8,7 @@ import WardSystem
 struct KnownAnswerTests {
     @Test("the self-test passes and takes a few milliseconds at most")
     func selfTest() throws {
-        // The machine may do something else meanwhile, once or twice.
+        // The machine may be busy during one or two of the runs.
         let times = try (0..<5).map { _ in
             let start = SystemClock.monotonic()
             try SelfTest.run()

@@ -3,7 +3,7 @@ import WardControl
 
 @testable import WardDaemon
 
-/// Past events are remembered, whether anybody listens or not, and bounded.
+/// Past events are kept up to a bound, whether a client listens or not.
 @Suite struct EventJournalTests {
     private func denial(
         _ path: String, program: String? = "cat", pid: Int = 1, state: String = "locked",
@@ -50,7 +50,7 @@ import WardControl
         var removal = denial("/deleted")
         removal.kind = ControlEvent.Kind.removedUnread.rawValue
         _ = journal.record(removal, now: .zero)
-        // A second apart, or they would be told as one.
+        // A second apart, else they would be merged into one event.
         for number in 0..<(EventJournal.capacity * 2) {
             _ = journal.record(denial("/\(number)"), now: .seconds(number))
         }
@@ -103,7 +103,7 @@ import WardControl
         var journal = EventJournal()
         let count = EventJournal.capacity * 3
         for number in 0..<count {
-            // Slowly enough for each to be one event.
+            // Slowly enough for each to be an event of its own.
             _ = journal.record(denial("/\(number)"), now: .seconds(number))
             _ = journal.record(ControlEvent(kind: .note, detail: "\(number)"), now: .zero)
         }
@@ -111,7 +111,7 @@ import WardControl
         #expect(kept.count == EventJournal.capacity * 2)
         #expect(kept.map(\.sequence) == Array((kept[0].sequence)...(count * 2)))
         #expect(journal.last(2).map(\.detail) == [nil, "\(count - 1)"])
-        // A denial that was pushed out is not merged into what has taken its place.
+        // A denial that was pushed out is not merged into the event that took its place.
         _ = journal.record(denial("/0"), now: .seconds(1))
         #expect(journal.last(1)[0].path == "/0")
     }

@@ -53,7 +53,7 @@ import WardSystem
         let done = WakeDescriptor()
         maintenance.makeDurable { _ in done.signal() }
         done.wait(timeout: .seconds(60))
-        // The pass is another thread's.
+        // The repair of doubtful files runs on another thread.
         for _ in 0..<6000 where volume.isInDoubt { usleep(10_000) }
         #expect(!volume.isInDoubt)
         #expect(!volume.needsMending)

@@ -4,7 +4,7 @@ import WardControl
 
 @testable import WardDaemon
 
-/// What /proc says of other processes, read without trust in it.
+/// The entries of /proc about other processes, read without trusting them.
 @Suite struct ProcessFilesTests {
     private func mapping(_ line: String, minor: UInt32 = 0x2f) -> MappingInformation? {
         Array(line.utf8).withUnsafeBytes { MappingInformation(parsing: $0, deviceMinor: minor) }

@@ -7,7 +7,7 @@ import WardSystem
 @testable import WardFUSE
 @testable import WardVolume
 
-/// Errors that are told later.
+/// Errors that are sent some time after their request.
 @Suite struct DelayedReplyTests {
     private final class Answers: Sendable {
         private let all = Mutex<[(unique: UInt64, thread: Int32)]>([])
@@ -21,8 +21,8 @@ import WardSystem
         var uniques: [UInt64] { all.withLock { $0.map(\.unique).sorted() } }
         var threads: [Int32] { all.withLock { $0.map(\.thread) } }
 
-        /// Whether there are so many, within ten seconds. `again`: done until then, for what may
-        /// come too early.
+        /// Waits up to ten seconds for `count` answers. Calls `again` until then: a first call may
+        /// come before the worker waits.
         func come(_ count: Int, doing again: () -> Void = {}) -> Bool {
             let end = SystemClock.monotonic() + .seconds(10)
             while SystemClock.monotonic() < end {
@@ -115,7 +115,7 @@ import WardSystem
 }
 
 extension Atomic where Value == Bool {
-    /// Shared by a test and its channels.
+    /// A Boolean that a test and its channels share.
     final class Box: Sendable {
         private let atomic: Atomic<Bool>
         init(_ value: Bool) { atomic = Atomic(value) }

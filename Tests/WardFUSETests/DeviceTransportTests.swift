@@ -7,20 +7,20 @@ import WardSystem
 
 @testable import WardFUSE
 
-/// Two workers at a device that the test speaks for: a pair of sockets.
+/// Two workers at one end of a socket pair; the test plays the kernel at the other end.
 @Suite(.serialized) struct DeviceTransportTests {
-    /// The scheduler's classes of the workers when they ended, sched(7).
+    /// The scheduling policies of the workers when they ended, sched(7).
     private final class Ends: Sendable {
         let policies = Mutex<[Int32]>([])
     }
 
     private final class Device: Sendable {
         private let ends = Ends()
-        /// Of the last request for a sync: whether others would have waited for it.
+        /// Whether the last request for a sync would have held up other requests.
         let syncHeldUpOthers = Atomic<Bool>(false)
-        /// What was left of that and of a longer one before, bytes; and whether a lock would have
-        /// waited, at the last request of all.
+        /// Bytes of its own request, and of a longer one before, that the last sync found unwiped.
         let leftAtSync = Atomic<Int>(-1)
+        /// Whether a lock would have waited at the last request.
         let lockWaits = Atomic<Bool>(false)
         let share: DeviceShare
         private let kernel: OwnedDescriptor
@@ -37,8 +37,8 @@ import WardSystem
             try #require(made == 0)
             kernel = OwnedDescriptor(adopting: ends.0)
             #expect(ward_fcntl_int(ends.1, F_SETFL, O_NONBLOCK) == 0)
-            // Whatever else this machine is busy with: nobody starves, what is served is served
-            // quickly, and who serves goes on.
+            // So that the machine's load changes nothing: no worker starves, each request is quick,
+            // and the worker that serves alone goes on.
             let alone = LoneServing(watchNanoseconds: 20_000_000) { _ in
                 ThreadUse(isRunnable: false, nanoseconds: 0, turns: 0)
             }
@@ -64,7 +64,7 @@ import WardSystem
                         if request.isSync {
                             syncHeldUpOthers.store(channel.holdsUpOthers, ordering: .relaxed)
                             transport.willSync()
-                            // The buffer is longer than what came last.
+                            // The buffer is longer than the last request.
                             let buffer = UnsafeRawBufferPointer(
                                 start: request.body.rest.baseAddress, count: 8192)
                             leftAtSync.store(buffer.count { $0 != 0 }, ordering: .relaxed)
@@ -83,11 +83,11 @@ import WardSystem
         func end() {
             for _ in 0..<2 { ask(FUSE_DESTROY) }
             for thread in threads.withLock({ $0 }) { thread.join() }
-            // As ordinary threads, whoever was on watch included.
+            // The worker on watch, too, is an ordinary thread again.
             #expect(ends.policies.withLock { $0 } == [SCHED_OTHER, SCHED_OTHER])
         }
 
-        /// A request of the calling thread, or of `program`.
+        /// Sends a request of the calling thread, or of `program`.
         func ask(
             _ code: fuse_opcode, of program: UInt32 = UInt32(ward_gettid()), content: [UInt8] = []
         ) {
@@ -95,7 +95,7 @@ import WardSystem
             header.len = UInt32(MemoryLayout<fuse_in_header>.size + content.count)
             header.opcode = code.rawValue
             header.unique = requests.add(1, ordering: .relaxed).newValue
-            // As the kernel asks for what no program waits for.
+            // The kernel sends these without a process: no program waits for them.
             let isOfNobody = code == FUSE_RELEASE || code == FUSE_FORGET
             header.pid = isOfNobody ? 0 : program
             let message = withUnsafeBytes(of: &header) { Array($0) } + content
@@ -116,12 +116,13 @@ import WardSystem
 
         var givesWay: Bool { share.alone.turn.load(ordering: .relaxed) & 1 == 1 }
 
-        /// One worker serves, and gives way where it may.
+        /// One worker serves alone, and gives way if it may.
         private var isFollowed: Bool {
             isServedAlone && (givesWay || !share.alone.mayGiveWay.load(ordering: .relaxed))
         }
 
-        /// Asks, one request after the other, until that is so. `between`: after each.
+        /// Asks, one request after the other, until one worker serves alone. Calls `between` after
+        /// each answer.
         func untilFollowed(_ code: fuse_opcode = FUSE_LOOKUP, between: () -> Void = {}) {
             var asked = 0
             while !isFollowed {
@@ -129,7 +130,7 @@ import WardSystem
                 awaitAnswer()
                 between()
                 asked += 1
-                // On a busy machine whoever served gets no further than the answer before the next
+                // On a busy machine the worker gets no further than the answer before the next
                 // request is there.
                 if asked % (ServingPace.mostWaiting / 2) == 0 { usleep(200) }
             }
@@ -176,8 +177,8 @@ import WardSystem
             }
             for isOther in [false, true, false] {
                 var held: Bool?
-                // On a busy machine another program is soon a while ago, and one program is not
-                // soon one.
+                // A busy machine makes two requests of different programs look far apart in time,
+                // and delays the moment when one program counts as alone.
                 for _ in 0..<1000 where held != isOther {
                     usleep(1000)
                     device.untilFollowed()
@@ -221,7 +222,7 @@ import WardSystem
                 device.ask(FUSE_READ)
             }
             for _ in 0..<16 { device.awaitAnswer() }
-            // One at a time again.
+            // One request at a time again.
             device.untilFollowed()
         }
     }

@@ -7,7 +7,7 @@ import WardSystem
 
 @testable import WardFUSE
 
-/// Workers of FUSE over io_uring that let programs go first (decision 0068).
+/// Workers of FUSE over io_uring that let programs run first (decision 0068).
 @Suite struct GivingWayTests {
     @Test("a worker gives way while requests come one after the other, but for a few")
     func serial() {
@@ -16,10 +16,10 @@ import WardSystem
         #expect(!mix.isSerial)
         mix.note(isShared: false)
         #expect(mix.isSerial)
-        // One in eight has company.
+        // One request in eight comes beside others.
         for number in 0..<160 { mix.note(isShared: number % 8 == 0) }
         #expect(mix.isSerial)
-        // One in four.
+        // One request in four.
         for number in 0..<16 { mix.note(isShared: number % 4 == 0) }
         #expect(!mix.isSerial)
         for number in 0..<6400 { mix.note(isShared: number % 16 == 0) }
@@ -43,7 +43,7 @@ import WardSystem
         func use(_ isRunnable: Bool, _ nanoseconds: UInt64, _ turns: UInt64) -> ThreadUse {
             ThreadUse(isRunnable: isRunnable, nanoseconds: nanoseconds, turns: turns)
         }
-        // 1 waits for a CPU, 2 computes, 3 sleeps, 4 runs now and then, 5 can't be asked.
+        // Thread 1 waits for a CPU, 2 computes, 3 sleeps, 4 runs now and then, 5 can't be read.
         var uses: [Int32: ThreadUse] = [
             1: use(true, 10, 1), 2: use(true, 10, 1), 3: use(false, 10, 1), 4: use(true, 10, 1),
         ]
@@ -52,10 +52,11 @@ import WardSystem
         uses[2] = use(true, 11, 1)
         uses[4] = use(true, 10, 2)
         #expect(starvation.find([1, 2, 3, 4, 5], use: { uses[$0] }) == [1, 5])
-        // Who was not looked at the last time is not judged by the time before.
+        // A thread that the last look left out is not judged by an older look.
         #expect(starvation.find([2], use: { uses[$0] }) == [2])
         #expect(starvation.find([1, 2], use: { uses[$0] }) == [2])
-        // One that waits for nearly all of the time; one that waits often, and as long as it runs.
+        // Thread 2 waits for nearly all of the interval; thread 1 waits often, and as long as it
+        // runs.
         let half = UInt64(Starvation.intervalNanoseconds / 2)
         uses[2] = ThreadUse(
             isRunnable: false, nanoseconds: 11 + half / 8, waitedNanoseconds: half + 1, turns: 3)
@@ -125,7 +126,7 @@ import WardSystem
     /// `SCHED_IDLE` of linux/sched.h.
     private let idlePolicy: Int32 = 5
 
-    /// A thread's I/O priority, as ionice(1) tells it.
+    /// A thread's I/O priority, as ionice(1) prints it.
     private func ioPriority(of thread: Int32) throws -> String {
         let ionice = Process()
         ionice.executableURL = URL(fileURLWithPath: "/usr/bin/ionice")
@@ -138,7 +139,8 @@ import WardSystem
         return String(decoding: text, as: UTF8.self).trimmingCharacters(in: .newlines)
     }
 
-    // Without one of its own it has the class `idle` at the disk, which waits for all others.
+    // A thread without an I/O priority of its own would get the class `idle` at the disk, which
+    // waits for all others.
     @Test("who gives way to programs keeps its place at the disk, the one it was given included")
     func disk() throws {
         let niceness = getpriority(__priority_which_t(PRIO_PROCESS.rawValue), 0)
@@ -159,7 +161,7 @@ import WardSystem
             while number.load(ordering: .sequentiallyConsistent) == 0 { usleep(100) }
             let own = number.load(ordering: .sequentiallyConsistent)
             if given.isEmpty {
-                // Unless these tests were given one.
+                // Skipped where these tests run with an I/O priority of their own.
                 guard try ioPriority(of: own).hasPrefix("none") else { continue }
             } else {
                 let ionice = try Process.run(
@@ -169,7 +171,7 @@ import WardSystem
             }
             #expect(ward_make_give_way(own, 1) == 0 && ward_thread_gives_way(own) != 0)
             #expect(try ioPriority(of: own) == kept)
-            // Whoever may not undo it ends soon.
+            // A thread that may not undo it gives way until it ends, which is soon here.
             if ward_make_give_way(own, 0) == 0 { #expect(try ioPriority(of: own) == kept) }
         }
     }
@@ -177,7 +179,7 @@ import WardSystem
     @Test("who gives way beside a program that does not stop computing is found, and runs again")
     func beside() throws {
         guard GivingWay.isPossible() else {
-            // Who can't undo it, or can't be seen to starve, never gives way.
+            // A worker that can't undo it, or can't be seen to starve, never gives way.
             try SystemThread("not-possible") {
                 let isUndone = ward_give_way(1) == 0 && ward_give_way(0) == 0
                 #expect(!isUndone || ThreadUse.read(ofThread: ward_gettid()) == nil)
@@ -222,7 +224,7 @@ import WardSystem
         #expect(sched_getscheduler(number) == SCHED_OTHER)
         let givesWay = courteous.givesWay.load(ordering: .sequentiallyConsistent)
         #expect(!givesWay)
-        // Nobody of this connection tries it again at once.
+        // No worker of this connection gives way again at once.
         let from = share.mayGiveWayFrom.load(ordering: .relaxed)
         #expect(from == now + Starvation.firstPauseNanoseconds)
         let before = try #require(ThreadUse.read(ofThread: number))

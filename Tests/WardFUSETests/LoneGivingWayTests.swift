@@ -7,47 +7,49 @@ import WardSystem
 
 @testable import WardFUSE
 
-/// The worker that serves alone gives way to the program that asks, and follows it (decision 0071).
+/// The worker that serves alone gives way to the program that asks, and follows it to its CPU
+/// (decision 0071).
 @Suite struct LoneGivingWayTests {
     /// `SCHED_IDLE` of linux/sched.h.
     private static let idlePolicy: Int32 = 5
 
-    /// A worker that serves alone without a pause, and wants to give way; and one that rests, and
-    /// so is on watch.
+    /// Two workers: one serves alone without a pause and wants to give way; the other rests, and so
+    /// is on watch.
     private final class Serving: Sendable {
         let alone: LoneServing
         let thread = Atomic<Int32>(0)
         let wants = Atomic<Bool>(true)
         let served = Atomic<UInt64>(0)
-        /// It stays at the request that it is at.
+        /// The worker that serves stays at its current request.
         let isHeld = Atomic<Bool>(false)
         let isAnotherThere = Atomic<Bool>(true)
-        /// What it binds itself to while it gives way; -1: nothing.
+        /// The CPU that the worker binds itself to while it gives way; -1: none.
         let bindsTo = Atomic<Int>(-1)
         private let isEnding = Atomic<Bool>(false)
 
-        /// Without `use` it does not starve, whatever else this machine is busy with.
+        /// With the default `use` the worker never starves, however busy this machine is.
         init(
             use: @escaping @Sendable (Int32) -> ThreadUse? = { _ in
                 ThreadUse(isRunnable: false, nanoseconds: 0, turns: 0)
             }
         ) {
-            // Of a test on a busy machine ten seconds are soon.
+            // Ten seconds: on a busy machine a test's worker may be freed twice within a shorter
+            // time.
             alone = LoneServing(freedNanoseconds: 10_000_000_000, use: use)
         }
 
-        /// `cpu`: of the worker that serves; nil: anywhere.
+        /// `cpu`: where the worker that serves runs; nil: anywhere.
         func run(cpu: UInt32? = nil, _ body: () throws -> Void) throws {
             alone.mayGiveWay.store(GivingWay.isPossible(), ordering: .sequentiallyConsistent)
             let owner = try SystemThread("serves") { [self] in
                 thread.store(ward_gettid(), ordering: .sequentiallyConsistent)
                 while !isEnding.load(ordering: .relaxed) {
-                    // A pause of this machine's ends it.
+                    // A pause of this machine ends the serving alone.
                     if !alone.isServed(by: 0) { _ = alone.begin(0) }
                     alone.wantsToGiveWay.store(wants.load(ordering: .relaxed), ordering: .relaxed)
                     alone.noteBeat(isServing: true)
                     if served.load(ordering: .relaxed) % 256 == 0 {
-                        // Again and again: the end of a turn undoes it.
+                        // Repeated, because the end of a turn undoes the binding.
                         if let cpu { #expect(ward_run_on_cpu(cpu) == 0) }
                         let bindsTo = bindsTo.load(ordering: .relaxed)
                         if bindsTo >= 0 { _ = alone.bindOwner(to: UInt32(bindsTo)) }
@@ -75,7 +77,7 @@ import WardSystem
 
         var policy: Int32 { sched_getscheduler(thread.load(ordering: .sequentiallyConsistent)) }
 
-        /// The CPUs that the one that serves may run on, as proc(5) lists them.
+        /// The CPUs that the serving worker may run on, as proc(5) lists them.
         var cpus: String {
             let thread = thread.load(ordering: .sequentiallyConsistent)
             let status = try? String(
@@ -86,13 +88,13 @@ import WardSystem
             return line.map(String.init) ?? ""
         }
 
-        /// As a lock does, but without losing patience: on a machine that is busy the one that
-        /// serves may be kept from running.
+        /// Pauses as a lock does, but tries until it succeeds: on a busy machine the serving worker
+        /// may be kept from running.
         func pauseForAnHour() {
             while !alone.pauseGivingWay(nanoseconds: 3_600_000_000_000) {}
         }
 
-        /// Within ten seconds: whoever waited for the one that serves while it bound itself may
+        /// Waits up to ten seconds: a thread that waited for the worker while it bound itself may
         /// still be about to free it.
         func isOrdinary(on cpus: String) -> Bool {
             for _ in 0..<10_000 {
@@ -132,7 +134,7 @@ import WardSystem
         try serving.run { serving.wait(untilGivingWay: true) }
         let turn = serving.alone.turn.load(ordering: .sequentiallyConsistent)
         #expect(turn & 1 == 0)
-        // An owner that sleeps, as at the device: nobody calls `end`.
+        // An owner that sleeps, as at the device, so that it never calls `end`.
         let alone = LoneServing()
         alone.mayGiveWay.store(true, ordering: .relaxed)
         let isEnding = Atomic<Bool>(false)
@@ -144,7 +146,7 @@ import WardSystem
             while !isEnding.load(ordering: .relaxed) { usleep(1000) }
         }
         while number.load(ordering: .sequentiallyConsistent) == 0 { usleep(100) }
-        // Returns when the watch ends, which sees that nothing comes.
+        // `rest` returns when the watch ends, because no request comes.
         alone.rest(1) { true }
         #expect(!alone.isServed(by: 0))
         #expect(sched_getscheduler(number.load(ordering: .relaxed)) == SCHED_OTHER)
@@ -161,8 +163,7 @@ import WardSystem
             serving.pauseForAnHour()
             #expect(serving.policy == SCHED_OTHER)
             let served = serving.served.load(ordering: .relaxed)
-            // Beside other tests that compute it may be some time before it runs: ten seconds at
-            // most.
+            // Beside other tests that compute, up to ten seconds may pass before it runs.
             for look in 0..<10_000 {
                 usleep(1000)
                 #expect(serving.policy == SCHED_OTHER)
@@ -193,7 +194,7 @@ import WardSystem
         }
     }
 
-    /// The first that this process may use, where there are others.
+    /// The first CPU that this process may use, if there are several.
     private static let cpu: UInt32? = {
         let cpus = (0..<8192 as Range<UInt32>).filter { ward_may_run_on_cpu($0) != 0 }
         return cpus.count > 1 ? cpus.first : nil
@@ -238,7 +239,7 @@ import WardSystem
         let isRunnable = Atomic<Bool>(false)
         let runs = Atomic<Bool>(false)
         let looks = Atomic<UInt64>(0)
-        // A little, now and then: no starvation by what it has had.
+        // The thread runs a little at each look, so its CPU time is no sign of starvation.
         let serving = Serving { _ in
             let look = looks.add(1, ordering: .relaxed).newValue
             return ThreadUse(
@@ -248,12 +249,12 @@ import WardSystem
         }
         serving.isAnotherThere.store(false, ordering: .relaxed)
         try serving.run {
-            /// False: a pause of this machine's had ended the watch.
+            /// Returns false if a pause of this machine had ended the watch.
             func isFreed() -> Bool {
                 serving.wait(untilGivingWay: true)
                 serving.isHeld.store(true, ordering: .relaxed)
                 defer { serving.isHeld.store(false, ordering: .relaxed) }
-                // As long as it sleeps, as at a disk, or runs, it is left alone.
+                // While it sleeps, as at a disk, or runs, it is left alone.
                 for isRunning in [false, true] {
                     runs.store(isRunning, ordering: .relaxed)
                     isRunnable.store(isRunning, ordering: .relaxed)
@@ -310,8 +311,8 @@ import WardSystem
             while serving.alone.wantsToGiveWay.load(ordering: .sequentiallyConsistent) {
                 usleep(100)
             }
-            // Waits for a look that has begun with what was wanted before: it may have seen what
-            // was waited for till then.
+            // Waits for the end of a look that began before `wants` changed: it may have read the
+            // old waiting time.
             _ = serving.alone.hasStarved
             while serving.alone.turn.load(ordering: .sequentiallyConsistent) & 1 == 1 {
                 usleep(100)
@@ -326,7 +327,7 @@ import WardSystem
         }
     }
 
-    /// A thread that sleeps, on the CPU that it is sent to.
+    /// A thread that sleeps, on the CPU that the test sends it to.
     private final class Program: Sendable {
         let number = Atomic<Int32>(0)
         let cpu = Atomic<Int>(-1)
@@ -349,7 +350,7 @@ import WardSystem
             }
         }
 
-        /// False: there is no such CPU.
+        /// Returns false if there is no such CPU.
         func go(to wanted: Int) -> Bool {
             cpu.store(wanted, ordering: .sequentiallyConsistent)
             while cpu.load(ordering: .sequentiallyConsistent) == wanted { usleep(100) }
@@ -381,14 +382,14 @@ import WardSystem
                 }
             }
             #expect(ProgramFollowing.cpu(of: UInt32(number)) == UInt32(first))
-            // The kernel itself, and somebody who isn't there.
+            // The kernel itself, and a process that does not exist.
             for (stranger, mayGoOn) in [(0, true), (.max, false)] as [(UInt32, Bool)] {
                 #expect(ProgramFollowing.cpu(of: stranger) == nil)
                 #expect(follow(stranger) == mayGoOn)
                 #expect(!following.isOn && ward_cpu_count() == all)
                 following.end()
             }
-            // Where it may not go, and where it does not give way any more.
+            // The program's CPU is forbidden; then: the worker no longer gives way.
             #expect(!following.follow(UInt32(number), turn: 1) { _ in .impossible })
             #expect(!following.isOn)
             following.end()
@@ -398,7 +399,7 @@ import WardSystem
             #expect(following.isOn && ward_cpu_count() == 1 && ward_is_bound() != 0)
             #expect(ward_cpu_of_thread(ward_gettid()) == Int32(first))
             #expect(program.go(to: last))
-            // A look that finds nothing may be chance.
+            // A single look that finds nothing may be chance.
             following.noteLook(found: false)
             following.noteLook(found: true)
             following.noteLook(found: false)
@@ -407,14 +408,14 @@ import WardSystem
             following.noteLook(found: false)
             #expect(follow(UInt32(number)))
             #expect(ward_cpu_of_thread(ward_gettid()) == Int32(last))
-            // Whoever finds a request each time may be awake on another CPU.
+            // A program whose request is found each time may still be awake on another CPU.
             #expect(program.go(to: first))
             for _ in 0..<ProgramFollowing.requestsBetweenLookUps {
                 following.noteLook(found: true)
                 #expect(follow(UInt32(number)))
             }
             #expect(ward_cpu_of_thread(ward_gettid()) == Int32(first))
-            // Another turn: the binding of the one before was undone.
+            // A new turn: the end of the last one undid its binding.
             #expect(ward_run_anywhere() == 0 && ward_cpu_count() == all && ward_is_bound() == 0)
             #expect(follow(UInt32(number), turn: 3))
             #expect(following.isOn && ward_cpu_count() == 1)

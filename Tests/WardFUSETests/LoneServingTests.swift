@@ -8,7 +8,7 @@ import WardSystem
 
 /// One worker serves alone while it keeps up; the others come back when it does not.
 @Suite struct LoneServingTests {
-    /// A worker that rests, until `rest` returns.
+    /// Starts worker `number`, which rests; `isBack` is set when `rest` returns.
     private func resting(
         _ alone: LoneServing, _ number: Int, _ isBack: Flag,
         isAnotherThere: @escaping @Sendable () -> Bool = { true }
@@ -21,7 +21,7 @@ import WardSystem
         }
     }
 
-    /// Workers 1 to `count`.
+    /// Starts workers 1 to `count`, which rest.
     private func resting(_ alone: LoneServing, count: Int) throws -> ([SystemThread], [Flag]) {
         let flags = (0..<count).map { _ in Flag() }
         let threads = try flags.enumerated().map { try resting(alone, $0.offset + 1, $0.element) }
@@ -45,7 +45,7 @@ import WardSystem
         #expect(!alone.begin(1))
         #expect(alone.isServed(by: 0) && !alone.isServedByOther(than: 0))
         #expect(alone.isServedByOther(than: 1))
-        // Neither waits.
+        // Neither worker waits.
         alone.rest(0) { true }
         alone.end()
         alone.rest(1) { true }
@@ -95,7 +95,7 @@ import WardSystem
         #expect(alone.begin(0))
         alone.noteBeat(isServing: true)
         let (threads, _) = try resting(alone, count: 3)
-        // Nobody calls `end`: the one on watch does.
+        // The worker on watch ends it; no thread calls `end`.
         for thread in threads { thread.join() }
         #expect(!alone.isServed(by: 0))
     }
@@ -117,8 +117,8 @@ import WardSystem
         #expect(alone.begin(0))
         let flag = Flag()
         let thread = try resting(alone, 1, flag)
-        // A beat at least for each look of the watch: this thread does nothing else. What the
-        // machine takes away from it may look like a stall, so it is asked for what it saw itself.
+        // At least one beat for each look of the watch, because this thread does nothing else. A
+        // pause of this machine looks like a stall, so the test measures its own pauses.
         var longest: UInt64 = 0
         var last = SystemClock.nanoseconds()
         let begin = last
@@ -150,7 +150,7 @@ import WardSystem
             isAway.value.store(isInterrupted, ordering: .sequentiallyConsistent)
         }
         #expect(alone.begin(0))
-        // A signal before the system call is lost, as at a real device: again.
+        // A signal that comes before the system call is lost, as at a real device: send it again.
         while !isAway.isSet {
             alone.sendOthersAway(0)
             usleep(100)
@@ -161,7 +161,7 @@ import WardSystem
 
     // MARK: ServingPace
 
-    /// As many requests in a row, each this long.
+    /// Serves `count` requests in a row, each `nanoseconds` long.
     private func serve(
         _ pace: inout ServingPace, _ count: Int, nanoseconds: UInt64 = 5_000,
         hadWaited: Bool = false, isSync: Bool = false, isLarge: Bool = false,
@@ -174,7 +174,7 @@ import WardSystem
         }
     }
 
-    /// How often a thread has waited, and was asked.
+    /// Counts how often the thread slept, and how often it was asked.
     private final class Waits: Sendable {
         let count = Atomic<Int>(0)
         let asked = Atomic<Int>(0)
@@ -225,7 +225,8 @@ import WardSystem
         #expect(pace.needsOthers)
         serve(&pace, 1000)
         #expect(pace.sufficesAlone)
-        // Each was there before it was asked for: of the first eight nothing is concluded.
+        // Each request was there before the worker asked for it. Eight of them are too few to
+        // conclude.
         serve(&pace, 8, hadWaited: true)
         #expect(pace.sufficesAlone)
         serve(&pace, 8, hadWaited: true)
@@ -240,7 +241,8 @@ import WardSystem
         var pace = waits.pace()
         serve(&pace, 70, nanoseconds: 150_000)
         #expect(pace.sufficesAlone && !pace.wasSlow)
-        // Not those that others could do some of, that take half a millisecond, or that queue.
+        // But requests that others could do a part of, that take half a millisecond, or that queue
+        // need the others.
         for isLarge in [true, false] {
             var pace = pace
             serve(&pace, 8, nanoseconds: isLarge ? 150_000 : 500_000, isLarge: isLarge)
@@ -261,7 +263,7 @@ import WardSystem
         #expect(waits.asked.load(ordering: .relaxed) == 0)
         serve(&pace, 1000, nanoseconds: 150_000) { waits.wait() }
         #expect((2...2 * 1000 / 16).contains(waits.asked.load(ordering: .relaxed)))
-        // After the last that was slow it is asked of a few more.
+        // After the last slow request the count is read for a few more.
         serve(&pace, 100, nanoseconds: 150_000)
         #expect(pace.sufficesAlone)
         serve(&pace, 64)
@@ -297,7 +299,7 @@ import WardSystem
             }
             #expect(pace.sufficesAlone == isAlone, "\(quick)")
         }
-        // However quickly it was left to another thread.
+        // Many syncs need the others, however quickly each was handed to another thread.
         var pace = ServingPace()
         serve(&pace, 1000)
         serve(&pace, 100, isSync: true)
@@ -358,15 +360,14 @@ import WardSystem
         #expect(!programs.isOne)
         programs.note(8, at: 1001 + 2 * period)
         #expect(programs.isOne)
-        // Programs that can't be told from each other, as of another namespace of processes, are
-        // several.
+        // Programs of another process namespace all have the number 0 and count as several.
         var strangers = RecentPrograms()
         for time in 0..<10 as Range<UInt64> { strangers.note(0, at: time * period) }
         #expect(!strangers.isOne)
         strangers.startAfresh(at: 10 * period)
         strangers.note(0, at: 20 * period)
         #expect(!strangers.isOne)
-        // One that begins to serve alone did not see what others served.
+        // A worker that begins to serve alone did not see the requests that others served.
         programs.startAfresh(at: 1001 + 2 * period)
         #expect(!programs.isOne)
         programs.note(8, at: 1001 + 3 * period)

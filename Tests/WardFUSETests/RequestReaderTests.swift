@@ -77,7 +77,7 @@ struct RequestReaderTests {
             (request(FUSE_READ, bytes(read)), true),
             (request(FUSE_WRITE, bytes(write) + data), true),
             (request(FUSE_READDIR, bytes(read)), false),
-            // It is told what is wrong with it later.
+            // Too short for a READ; its error is found later.
             (request(FUSE_READ, []), false),
         ] {
             try raw.withUnsafeBytes { raw in

@@ -6,8 +6,8 @@ import WardSystem
 
 /// Where the workers of FUSE over io_uring run (decision 0066).
 @Suite struct RingPlacementTests {
-    /// Runs `body` on a thread of its own, as it changes where that one may run. `cpu`: one that it
-    /// may be bound to.
+    /// Runs `body` on its own thread, because it changes where the thread may run. `cpu`: a CPU
+    /// that the thread may be bound to.
     private func onThread(_ body: @escaping @Sendable (_ cpu: UInt16) -> Void) throws {
         try SystemThread("placement") {
             let all = ward_cpu_count()

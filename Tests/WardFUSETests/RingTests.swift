@@ -56,15 +56,15 @@ struct RingTests {
         #expect(!settling.hasMoved(77, to: 0))
         #expect(settling.hasMoved(77, to: 1))
         #expect(!settling.hasMoved(77, to: 1))
-        // Another program in the same slot is another program.
+        // Program 333 shares the slot of 77.
         #expect(!settling.hasMoved(77 + 256, to: 0))
         #expect(!settling.hasMoved(77, to: 0))
-        // The kernel's own requests.
+        // Requests of the kernel itself have program 0.
         #expect(!settling.hasMoved(0, to: 0))
         #expect(!settling.hasMoved(0, to: 1))
     }
 
-    /// An entry, and its buffers as the kernel sees them.
+    /// A ring entry, and its buffers as the kernel sees them.
     private struct Kernel {
         var entry: RingEntry
         var header: UnsafeMutableRawPointer { entry.buffers.0.iov_base }
@@ -76,7 +76,7 @@ struct RingTests {
 
         mutating func takes() -> Bool { entry.takeRequest() != nil }
 
-        /// As fs/fuse/dev_uring.c puts a request there.
+        /// Puts a request into the buffers, as fs/fuse/dev_uring.c does.
         func put(
             _ opcode: fuse_opcode, _ structure: [UInt8], _ content: [UInt8], length: Int? = nil
         ) {
@@ -145,7 +145,7 @@ struct RingTests {
         kernel.put(FUSE_WRITE, [UInt8](repeating: 7, count: 40), [1], length: 400)
         let takes2 = kernel.takes()
         #expect(!takes2)
-        // It can still be answered.
+        // The refused request can still be answered.
         #expect(kernel.entry.commitID == 4711)
         kernel.put(FUSE_WRITE, [], [1], length: 41)
         kernel.header.assumingMemoryBound(to: fuse_uring_req_header.self).pointee.ring_ent_in_out
@@ -163,7 +163,7 @@ struct RingTests {
         _ = kernel.entry.takeRequest()
         kernel.entry.wipe()
         #expect(kernel.bytes(0..<9000).allSatisfy { $0 == 0 })
-        // What a READ was answered with, or would have been, with whole pages at both ends.
+        // The answer to a READ, with the rest of the whole pages at both ends.
         var read = fuse_read_in()
         read.size = 5000
         kernel.put(FUSE_READ, withUnsafeBytes(of: read) { Array($0) }, [])
@@ -172,8 +172,8 @@ struct RingTests {
             as: UInt8.self, repeating: 6, count: 4096 + 5000 + 4096)
         kernel.entry.wipe()
         #expect(kernel.bytes(-4096..<5000 + 4096).allSatisfy { $0 == 0 })
-        // The next request is there already, larger than what was there before, by less than a
-        // margin and by more.
+        // The next request is there already and is larger than the last one, by less than a margin
+        // or by more.
         for (before, after) in [(4, 9000), (4, 100), (5000, 9000), (0, 9000)] {
             kernel.put(FUSE_WRITE, [], [UInt8](repeating: 5, count: before))
             _ = kernel.entry.takeRequest()
@@ -187,7 +187,7 @@ struct RingTests {
             kernel.entry.wipe(keepingRequest: true)
             #expect(kernel.bytes(0..<after).allSatisfy { $0 == 3 }, "\(before), \(after)")
         }
-        // A request that is taken leaves nothing of the one before, if it waits for a disk itself.
+        // Taking a request that may wait for a disk wipes the request before it.
         kernel.put(FUSE_READ, withUnsafeBytes(of: read) { Array($0) }, [])
         _ = kernel.entry.takeRequest()
         (kernel.payload - 4096).initializeMemory(
@@ -196,21 +196,22 @@ struct RingTests {
         _ = kernel.entry.takeRequest()
         #expect(kernel.bytes(-4096..<(-168)).allSatisfy { $0 == 0 })
         #expect(kernel.bytes(0..<5000 + 4096).allSatisfy { $0 == 0 })
-        // It is smaller.
+        // The next request is smaller.
         kernel.put(FUSE_WRITE, [], [UInt8](repeating: 5, count: 9000))
         _ = kernel.entry.takeRequest()
         kernel.put(FUSE_WRITE, [], [1, 2, 3])
         kernel.entry.wipe(keepingRequest: true)
         #expect(kernel.bytes(0..<3) == [1, 2, 3])
         #expect(kernel.bytes(3..<9000).allSatisfy { $0 == 0 })
-        // But for headers and structures of requests.
+        // Headers and structures of requests stay.
         #expect(kernel.bytes(-4096..<(-168)).allSatisfy { $0 == 0 })
         let takenRequest = kernel.entry.takeRequest()
         let request = try #require(takenRequest)
         #expect(Array(request.body.rest) == [1, 2, 3])
     }
 
-    /// Workers that only the test moves, and those that the watch asked to have company.
+    /// Workers whose beats the test sets, and the queues for which the watch asked for another
+    /// worker.
     private final class Watched: Sendable {
         let share = RingShare(device: -1, queues: 2)
         let workers: [RingWorker]
@@ -240,7 +241,7 @@ struct RingTests {
         worker.beat.store(2, ordering: .relaxed)
         watched.look(&beats)
         #expect(!watched.rests(worker))
-        // Something came in between.
+        // A request came in between.
         worker.beat.store(4, ordering: .relaxed)
         watched.look(&beats)
         #expect(!watched.rests(worker))

@@ -11,23 +11,23 @@ import WardVolume
 
 @testable import WardFUSE
 
-/// What waits for a thread that syncs.
+/// Jobs that wait for a thread that syncs.
 @Suite struct SyncJobTests {
-    /// Generic, as the queue of `SyncPool` is.
+    /// Takes two jobs from a generic queue, as `SyncPool` has it.
     private func taken<Channel: ReplyChannel>(_ job: SyncJob<Channel>) -> [UInt64] {
         var queue = [job, job]
         queue[1].channel = job.channel.elsewhere
         return [queue.removeFirst().unique, queue.removeFirst().unique]
     }
 
-    // Without optimisation a channel whose worker is not told was taken for no job at all.
+    // Without optimisation a job whose channel has no worker was once misread as nil.
     @Test("a job of the device's is one, whether its channel has a worker or not")
     func optional() {
         let job = SyncJob(kind: .everything, unique: 7, channel: DeviceChannel(descriptor: -1))
         #expect(taken(job) == [7, 7])
     }
 
-    /// Which thread answered.
+    /// The thread that answered.
     private final class Answer: Sendable {
         let thread = Atomic<Int32>(0)
     }

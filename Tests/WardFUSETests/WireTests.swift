@@ -8,8 +8,8 @@ import WardVolume
 
 @Suite("conversions to and from the protocol")
 struct WireTests {
-    // ENOSYS would switch the opcode off for good; the kernel does not take numbers outside
-    // 1...511; EMFILE is the daemon's limit.
+    // ENOSYS would switch the opcode off for good; the kernel takes only 1...511; EMFILE is the
+    // daemon's own limit.
     private static let errorTable: [(Int32, Int32)] = [
         (ENOENT, -ENOENT), (EPERM, -EPERM), (ENOSPC, -ENOSPC), (ENOSYS, -EOPNOTSUPP), (0, -EIO),
         (-5, -EIO), (512, -EIO), (524, -EIO), (EMFILE, -ENFILE), (ENFILE, -ENFILE),

@@ -70,8 +70,8 @@ import WardSystem
         #expect(throws: FormatError.self) { try DirectoryRecord(linkTarget: "", macKey: key) }
     }
 
-    /// Records without a mark are byte for byte what version 1 writes: a volume that nobody marks
-    /// in stays readable by all.
+    /// Records without a mark equal those of version 1 byte for byte, so that a volume without
+    /// marks stays readable for old programs.
     @Test func directoryRecordGoldenBytes() throws {
         let key = try SecretBytes(zeroed: 32)
         let id = (0..<16).map { UInt8($0) }
@@ -91,7 +91,7 @@ import WardSystem
         #expect(Base64URL.decode(golden[1].1)?.prefix(4) == [2, 3, 1, 0])
     }
 
-    /// Bytes 0 to 3 as nobody writes them, with a MAC that is right.
+    /// Bytes 0 to 3 with values that ward never writes, and a correct MAC.
     @Test func directoryRecordRefusesOtherFlagsAndVersions() throws {
         let key = try SecretBytes(zeroed: 32)
         for head: [UInt8] in [

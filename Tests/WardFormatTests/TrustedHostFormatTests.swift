@@ -56,7 +56,7 @@ import WardSystem
                 _ = try HostRecord(reading: try secret(changed)).hostID
             }
         }
-        // Longer, and whole by its checksum.
+        // Longer, with a correct checksum.
         let longer = Array(file[..<80]) + [0]
         let changed = longer + SHA256Digest.hash(longer)
         #expect(throws: FormatError.self) {
@@ -116,8 +116,8 @@ import WardSystem
             #expect(throws: FormatError.self, "\(index) bytes") {
                 try TrustedHostTable(reading: Array(bytes[..<index]))
             }
-            // With the checksum put right it parses to something else, or not at all: the MAC
-            // tells.
+            // With a corrected checksum it parses to another table or not at all; the MAC shows the
+            // change.
             changed.replaceSubrange(
                 (bytes.count - 32)..., with: SHA256Digest.hash(Array(changed.dropLast(32))))
             if index < bytes.count - 32, let read = try? TrustedHostTable(reading: changed) {

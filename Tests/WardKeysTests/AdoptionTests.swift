@@ -5,8 +5,8 @@ import WardSystem
 @testable import WardFormat
 @testable import WardKeys
 
-/// A copy of a volume becomes this device's own by a recovery kit; the power may go at every step
-/// of it.
+/// A copy of a volume becomes this device's own with a recovery kit. The power may go at every
+/// step.
 @Suite("Adopting a copy with a recovery kit")
 struct AdoptionTests {
     static let otherState = "/ward-test-other-state"
@@ -105,7 +105,8 @@ struct AdoptionTests {
             }
             #expect(opens || !isDone, "acknowledged at point \(point), and gone")
             seen.insert(opens)
-            // Once more, with another passcode: from the start where it was not finished.
+            // Adopts once more, with another passcode; an unfinished adoption starts from the
+            // beginning.
             let again = SimulatedKeyStorage(storage.afterPowerLoss(survival))
             let refusal = failure { try original.adopt(again, passcode: "again") }
             let store = try original.open(again)
@@ -123,7 +124,7 @@ struct AdoptionTests {
         #expect(seen == [false, true])
     }
 
-    /// What a device's own volume may be in when its owner reaches for the kit.
+    /// The state of a device's own volume when its owner needs the kit.
     enum Plight: CaseIterable, Sendable {
         case forgotten
         case disabled
@@ -140,10 +141,10 @@ struct AdoptionTests {
                         passcode: try passcode("old"))
                 }
                 let ledger = try original.volume.open().context.ledger
-                // All ten, and the power went before the erase that follows.
+                // All ten tries are used, and the power went before the erase.
                 try ledger.store(PasscodePolicy(wrongPasscodes: 10))
             case .changedHalfWay:
-                // The state {old, other} of a change that did not get to the keybag.
+                // A change of the passcode left both effaceable keys and did not reach the keybag.
                 let store = try original.volume.open()
                 let context = store.context
                 let other = try secret(SystemRandom.bytes(32))
@@ -184,7 +185,7 @@ struct AdoptionTests {
                     #expect(try store.allKeys(what) == original.keys, "point \(point)")
                 }
             } catch let error as KeybagError {
-                // Only what had been decided before: the tenth wrong passcode erases, before the
+                // Only an erase that was due before: the tenth wrong passcode erases before the
                 // first step of adopting.
                 #expect(plight == .toBeErased && error.code == .erased, "point \(point): \(error)")
                 what = "erased"
@@ -192,7 +193,7 @@ struct AdoptionTests {
             #expect(what == "new" || !isDone, "acknowledged at point \(point): \(what)")
             #expect(what == "new" || isUntouched, "point \(point): a new keybag, and \(what)")
             seen.insert(what)
-            // Finished by doing it again, from whatever is there.
+            // Adopting again finishes it from every state.
             let again = SimulatedKeyStorage(storage.afterPowerLoss(survival))
             try original.adopt(
                 again, passcode: "again", state: SimulatedVolume.state, replaces: true,
@@ -277,7 +278,7 @@ struct AdoptionTests {
                     #expect(store.generation > 2, "above what it remembers: \(name)")
                 }
                 #expect(store.recovery.verified != nil && store.recovery.made != nil, "\(name)")
-                // Neither what was before nor a copy of it opens any more.
+                // Neither the old volume nor a copy of it opens any more.
                 if text != nil {
                     for old in ["old", "later"] {
                         let code = try original.open(storage, state: state).failure(opening: old)
@@ -325,7 +326,7 @@ struct AdoptionTests {
         unchanged(.deviceHasKeys(opensThis: false)) {
             try original.adopt($0, state: SimulatedVolume.state, keysFrom: kitHolder)
         }
-        // Made by a later version: the copy of it is not asked, and nothing is written over it.
+        // A later version made this keybag: its copy is not used, and nothing is written over it.
         var newer = keybag
         newer[8] = 2
         let body = Array(newer.dropLast(32))
@@ -367,7 +368,7 @@ struct AdoptionTests {
     }
 }
 
-/// What the device remembers of kits.
+/// The device's record of recovery kits.
 @Suite("The record of recovery kits")
 struct RecoveryRecordTests {
     @Test("it reads back, and every changed byte is seen")
@@ -420,7 +421,7 @@ struct RecoveryRecordTests {
         store.reloadRecovery()
         #expect(store.recovery.verified != nil && store.recovery.made == made)
 
-        // Forged: the checksum is right, the MAC is of another key.
+        // Forged: the checksum is right, the MAC is made with another key.
         var record = try RecoveryRecord(reading: try DiskKeyStorage().readBytes(path, limit: 200))
         record.made?.time += 1
         try DiskKeyStorage().replace(path, with: record.serialized, isPublic: false)
@@ -433,7 +434,7 @@ struct RecoveryRecordTests {
         #expect(try disk.open().recovery.made != nil)
         unlink(kit)
 
-        // A device that has no key for the volume does not remember.
+        // A device without a key for the volume remembers nothing.
         rename(disk.state, disk.state + "-away")
         let notedElsewhere = try disk.verifyKit()
         #expect(!notedElsewhere)
@@ -467,7 +468,7 @@ struct RecoveryRecordTests {
 }
 
 extension DiskVolume {
-    /// As `ward recovery verify` does; whether the device remembers it.
+    /// Verifies the kit as `ward recovery verify` does. Returns whether the device noted it.
     func verifyKit() throws -> Bool {
         let code = try RecoveryCode(text: try secret(Array(shownCode.utf8)))
         let keys = try KeybagStore.openRecoveryKit(at: kit, code: code)

@@ -6,8 +6,7 @@ import WardSystem
 
 @testable import WardKeys
 
-/// L5 and L6 against processes side by side, restarts, power cuts, and files that were tampered
-/// with.
+/// Rows L5 and L6 with concurrent processes, restarts, power cuts and changed files.
 @Suite("Counting attempts")
 struct AttemptTests {
     private func path(_ volume: SimulatedVolume) -> String { volume.directory.attemptsPath }
@@ -34,7 +33,7 @@ struct AttemptTests {
         let outcomes = Outcomes()
         let threads = (0..<12).map { number in
             SystemThread.start("attempt") {
-                // A store for each, as each process has; flock(2) is what they share.
+                // Each thread has its own store, as each process has; they share only flock(2).
                 for guess in ["same", "guess \(number % 3)"] {
                     let store = try? KeybagStore(volumePath: path, stateRoot: state)
                     let code: KeybagError.Code?? = try? store?.failure(opening: guess)
@@ -64,8 +63,8 @@ struct AttemptTests {
         let all = Mutex<[KeybagError.Code?]>([])
     }
 
-    /// Whether the right passcode opens after the power went, at each point, while it was being
-    /// tried as the tenth.
+    /// The power goes at each point while the right passcode is the tenth try: it must open
+    /// afterwards.
     @Test(
         "a power cut while the right passcode is tried never disables or erases",
         arguments: SimulatedKeyStorage.Survival.allCases, [false, true])
@@ -168,7 +167,7 @@ struct AttemptTests {
             case "a bit": good.indices.map { $0 == 10 ? good[$0] ^ 1 : good[$0] }
             default: resummed(good) { $0[10] = 0 }
             }
-        // Also in the daemon that is running.
+        // The running daemon sees the damage, too.
         #expect(try store.failure(opening: "right") == .tryLater(.seconds(8 * 3600)))
         clock.advance(.seconds(3600))
         let again = try volume.open(clock: clock.device())

@@ -5,12 +5,12 @@ import WardSystem
 
 @testable import WardKeys
 
-/// `ward init` when the power goes: no volume, or a whole one.
+/// A power cut during `ward init` leaves no volume, or a whole one.
 @Suite struct CreationTests {
     private static let kit = "/ward-test-kits/kit"
     private static let root = SimulatedVolume.volume + "/root"
 
-    /// What `ward init` does, with a file for the rest of the volume.
+    /// Does what `ward init` does, with one file for the rest of the volume.
     private func create(_ storage: SimulatedKeyStorage, _ uuid: [UInt8]) throws -> RecoveryCode? {
         try KeybagStore.create(
             volumePath: SimulatedVolume.volume, stateRoot: SimulatedVolume.state,

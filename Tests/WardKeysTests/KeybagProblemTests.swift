@@ -5,8 +5,8 @@ import WardSystem
 
 @testable import WardKeys
 
-/// `KeybagStore.problems`, which a check tells: what is wrong with each of the two files, and
-/// nothing is changed.
+/// `KeybagStore.problems`, for a check: says what is wrong with each of the two files and changes
+/// nothing.
 @Suite("Problems of keybags")
 struct KeybagProblemTests {
     private struct Problem: Equatable {
@@ -85,7 +85,7 @@ struct KeybagProblemTests {
             let storage = SimulatedKeyStorage(image)
             storage[path] = try damage.make(try #require(storage[path]))
             #expect(try problems(storage) == [Problem(path, damage.problem)])
-            // Opening puts it right.
+            // Opening repairs it.
             _ = try volume.open(storage)
             #expect(try problems(storage) == [])
         }
@@ -108,7 +108,7 @@ struct KeybagProblemTests {
                         "this keybag is older (generation 1) than the one this device wrote last (2)"
                     )
                 ])
-            // The power went before the device had noted the new one. The first file counts.
+            // The power went before the device noted the new generation. The first file counts.
             storage[volume.directory.rememberedPath] = remembered
             #expect(
                 try problems(storage) == [

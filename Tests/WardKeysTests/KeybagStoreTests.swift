@@ -130,7 +130,7 @@ struct KeybagStoreTests {
             storage[SimulatedVolume.keybag] = bad
             storage[SimulatedVolume.copy] = bad
             do {
-                // The passcode's slot is looked at when it is needed.
+                // The passcode's slot is read only when it is needed.
                 let store = try volume.open(storage)
                 #expect(try store.failure(opening: "1234") != nil, "byte \(index) was not missed")
             } catch is KeybagError {
@@ -186,7 +186,7 @@ struct KeybagStoreTests {
         #expect(open(directory.effaceableKeyPath) { $0.map { _ in 0 } } == .erased)
         #expect(open(directory.effaceableKeyPath) { resummed($0) { $0[40] ^= 1 } } == .damaged)
         #expect(open(directory.effaceableKeyPath) { Array($0.dropLast()) } == .damaged)
-        // What is only remembered may be lost; the volume opens.
+        // The remembered generation may be lost; the volume still opens.
         #expect(open(directory.rememberedPath) { _ in nil } == nil)
         #expect(open(directory.rememberedPath) { _ in [1, 2, 3] } == nil)
     }
@@ -195,13 +195,13 @@ struct KeybagStoreTests {
 
     @Test("an older keybag is refused, and taken when told that this was a restore")
     func replay() throws {
-        // Without a passcode a change of the policy keeps the effaceable key: the older keybag is
-        // authentic.
+        // Without a passcode a change of the policy keeps the effaceable key, so the older keybag
+        // is authentic.
         let volume = try SimulatedVolume(passcode: nil)
         let old = try #require(volume.storage[SimulatedVolume.keybag])
         try volume.open().changePolicy(PolicyChange(gracePeriod: .seconds(1)), passcode: nil)
         volume.storage[SimulatedVolume.keybag] = old
-        // Only one of the copies is older: the other one counts.
+        // Only one copy is older: the other one counts.
         #expect(try volume.open().policy.gracePeriod == .seconds(1))
         volume.storage[SimulatedVolume.keybag] = old
         volume.storage[SimulatedVolume.copy] = old
@@ -238,7 +238,7 @@ struct KeybagStoreTests {
     }
 }
 
-/// Changes a structure and puts its checksum right.
+/// Changes the bytes of a structure and corrects its checksum.
 func resummed(_ bytes: [UInt8], _ change: (inout [UInt8]) -> Void) -> [UInt8] {
     var body = Array(bytes.dropLast(32))
     change(&body)

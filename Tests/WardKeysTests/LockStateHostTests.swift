@@ -3,14 +3,14 @@ import WardFormat
 
 @testable import WardKeys
 
-/// Trusted hosts in the lock state machine: S4h, and what leads there and away.
+/// Trusted hosts in the lock state machine: state S4h, and the ways into it and out of it.
 @Suite("Lock states with trusted hosts")
 struct LockStateHostTests {
     typealias Machine = LockStateMachine
     static let day = LockStateMachineTests.day
 
-    /// As `LockStateMachineTests.machine`, and with hosts: "unlocked+2", "lockedWithHost" (one),
-    /// "lockedWithHost+2".
+    /// The machine of `LockStateMachineTests.machine`, with hosts: "unlocked+2", "lockedWithHost"
+    /// (one), "lockedWithHost+2".
     static func machine(_ name: String) -> Machine {
         let parts = name.split(separator: "+")
         let state = String(parts[0])
@@ -55,7 +55,7 @@ struct LockStateHostTests {
         .init(
             from: "lockedWithHost", event: .hostConnected, to: "lockedWithHost", hosts: 2,
             effects: []),
-        // A lock while one is there.
+        // A lock while a host is connected.
         .init(
             from: "unlocked+1", event: .lock(grace: .seconds(10)), to: "lockedWithHost", hosts: 1,
             effects: [.announce(.heldOpen(hosts: 1)), due]),
@@ -65,7 +65,7 @@ struct LockStateHostTests {
         .init(
             from: "lockedWithHost", event: .lock(grace: .zero), to: "lockedWithHost", hosts: 1,
             effects: []),
-        // A lock that ends them: sleep, shutdown, unmount.
+        // A lock that ends the hosts' connections: sleep, shutdown, unmount.
         .init(
             from: "unlocked+2", event: .lock(grace: .zero, endingHosts: true), to: "locking",
             hosts: 0, effects: [.endHosts] + lockEffects),
@@ -104,7 +104,7 @@ struct LockStateHostTests {
             effects: [.endHosts]),
         .init(from: "unlocked", event: .hostsRevoked, to: "unlocked", hosts: 0, effects: []),
         .init(from: "locked", event: .hostDisconnected, to: "locked", hosts: 0, effects: []),
-        // The others.
+        // Other events.
         .init(
             from: "lockedWithHost", event: .unlocked, to: "unlocked", hosts: 1,
             effects: LockStateMachineTests.unlockEffects + [.cancelTimer]),
@@ -184,8 +184,7 @@ struct LockStateHostTests {
         .hostConnected, .hostDisconnected, .hostsRevoked,
     ]
 
-    /// A caller that does what it is told: what its gate lets pass is the truth about which files
-    /// can be opened.
+    /// A caller that performs every effect. Its gate says which files can be opened.
     struct Caller {
         var machine: Machine
         var gate: ProtectionClassSet
@@ -197,7 +196,7 @@ struct LockStateHostTests {
         }
 
         mutating func perform(_ event: Machine.Event) -> [Machine.Effect] {
-            // Timers fall due, but not CX's every time.
+            // Timers fall due, but CX's not every time.
             now += .seconds(11)
             var effects = machine.handle(event, now: now)
             var hasEvicted = false
@@ -218,7 +217,7 @@ struct LockStateHostTests {
             return effects
         }
 
-        /// What has to hold whatever happened.
+        /// An invariant that is broken now, in words; nil if all hold.
         var violation: String? {
             if gate != machine.available { return "the gate is \(gate), not \(machine.available)" }
             switch machine.state {

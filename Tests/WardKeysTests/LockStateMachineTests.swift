@@ -95,7 +95,7 @@ struct LockStateMachineTests {
             from: "locking", event: .lock(grace: .zero), to: "locking",
             effects: [.evict([.a, .b], keepOpenFiles: .b), .cancelTimer]),
         .init(from: "locked", event: .lock(grace: .zero), to: "locked", effects: []),
-        // Timers that come early, late or for nothing
+        // Timers that come early, late or without need
         .init(from: "noPasscode", event: .timer, to: "noPasscode", effects: []),
         .init(from: "beforeFirstUnlock", event: .timer, to: "beforeFirstUnlock", effects: []),
         .init(from: "unlocked", event: .timer, to: "unlocked", effects: []),
@@ -190,7 +190,7 @@ struct LockStateMachineTests {
         #expect(machine.available == [.c, .d])
         #expect(machine.handle(.unlocked, now: due + .seconds(5)) == Self.unlockEffects)
         #expect(machine.available == .all)
-        // Unlocked for longer than the period: it ends with the next lock.
+        // The volume was unlocked for longer than CX's period: the period ends with the next lock.
         _ = machine.handle(.lock(grace: .zero), now: due + Self.day * 2)
         #expect(
             machine.handle(.evicted, now: due + Self.day * 2)

@@ -123,7 +123,7 @@ struct PasscodeTests {
         try second.restartPasscodeDelay()
         #expect(try second.failure(opening: "right") == .tryLater(.seconds(60)))
         clock.advance(.seconds(59))
-        // The machine starts again: its clock is another one.
+        // The machine starts again: its clock has another identity.
         let third = try volume.open(clock: clock.device(identity: 8))
         #expect(try third.failure(opening: "right") == .tryLater(.seconds(60)))
         clock.advance(.seconds(60))

@@ -35,7 +35,7 @@ struct PolicyTests {
         #expect(again.policy.gracePeriod == .milliseconds(2500))
         #expect(again.policy.erasesAfterTenWrongPasscodes)
         #expect(try again.failure(opening: "1234") == nil)
-        // The rest stays as it is.
+        // Other settings keep their values.
         try again.changePolicy(
             PolicyChange(gracePeriod: .zero), passcode: try passcode("1234"))
         #expect(again.policy.userInactivePeriod == .seconds(7200))
@@ -76,7 +76,7 @@ struct PolicyTests {
     func eraseInterrupted(survival: SimulatedKeyStorage.Survival) throws {
         let volume = try SimulatedVolume(passcode: "1234")
         let keys = try volume.open().allKeys("1234")
-        // A passcode change before left half of itself behind.
+        // An earlier passcode change was interrupted half-way.
         var image = volume.storage.afterPowerLoss(.everything)
         let half = SimulatedKeyStorage(image, failingAt: 12)
         let halfStore = try volume.open(half)

@@ -4,7 +4,7 @@ import WardSystem
 
 @testable import WardKeys
 
-/// The power goes before every single write, fsync and rename of a change of the passcode (L7).
+/// The power goes before each write, fsync and rename of a change of the passcode (row L7).
 @Suite("Power loss while the passcode changes")
 struct PowerLossTests {
     enum Change: CaseIterable, Sendable {
@@ -24,7 +24,7 @@ struct PowerLossTests {
         }
     }
 
-    /// Which of the two opens; fails where it is neither or both.
+    /// Whether the new passcode opens; fails if both open, or neither.
     private func whatOpens(_ store: KeybagStore, _ change: Change, _ keys: [[UInt8]]) throws -> Bool
     {
         let before = try opens(store, change.before, keys)
@@ -78,7 +78,7 @@ struct PowerLossTests {
         #expect(sawOld && sawNew)
     }
 
-    /// Neither as a fall-back nor as "my restore".
+    /// An old keybag opens neither as a fall-back nor as a restore by its owner.
     private func expectWorthless(
         _ old: [UInt8], _ volume: SimulatedVolume, _ storage: SimulatedKeyStorage
     ) throws {
@@ -145,7 +145,7 @@ struct PowerLossTests {
         for point in 0... {
             let storage = SimulatedKeyStorage(image, failingAt: point)
             _ = try? Change.change.perform(try volume.open(storage))
-            // The device is back; nothing was lost, and a new process opens the volume.
+            // The machine starts again, nothing was lost, and a new process opens the volume.
             let later = SimulatedKeyStorage(storage.afterPowerLoss(.everything))
             let store = try volume.open(later)
             let current = try store.failure(opening: "old") == nil ? "old" : "new"

@@ -6,15 +6,15 @@ import WardSystem
 
 /// Files in memory that lose power.
 ///
-/// Fault model: a file's content is durable from its `sync` on, a name from the `sync` of its
-/// directory on. The power goes just before operation number `failingAt`; from then on everything
-/// fails. What survives of the rest is one of `Survival`: a disk may have written all of it, none
-/// of it, or names without contents.
+/// Fault model: `sync` of a file makes its content durable, `sync` of its directory makes its name
+/// durable. The power goes just before operation number `failingAt`; every later operation fails.
+/// `Survival` says what survives of the rest. A disk may have written all of it, none of it, or
+/// names without contents.
 final class SimulatedKeyStorage: KeyStorage {
     enum Survival: CaseIterable, Sendable {
         case everything
         case onlyWhatWasSynced
-        /// The directory reached the disk before the data of files that nobody synced: they are
+        /// Names reached the disk before the data of files that were not synced: those files are
         /// zeros.
         case namesWithoutContents
     }
@@ -43,7 +43,7 @@ final class SimulatedKeyStorage: KeyStorage {
         self.state = Mutex(state)
     }
 
-    /// What a machine finds when the power is back.
+    /// The files that a machine finds when the power is back.
     func afterPowerLoss(_ survival: Survival) -> State {
         state.withLock { now in
             var then = State()
@@ -61,8 +61,8 @@ final class SimulatedKeyStorage: KeyStorage {
         }
     }
 
-    /// The same by chance: each name that was not synced is the old one or the new one, each file
-    /// that was not synced is there, is zeros, or ends anywhere.
+    /// The same with a random survival: a name that was not synced is the old or the new one. A
+    /// file that was not synced is whole, is zeros, or is cut anywhere.
     func afterPowerLoss(scattered seed: UInt64) -> State {
         var number = seed
         func below(_ limit: Int) -> Int {
@@ -112,7 +112,7 @@ final class SimulatedKeyStorage: KeyStorage {
         }
     }
 
-    /// One operation that changes something: fails from the chosen one on.
+    /// Performs one operation that changes something; fails from operation `failingAt` on.
     private func change<R>(_ body: (inout State) throws(Errno) -> R) throws(Errno) -> R {
         var result: Result<R, Errno>?
         state.withLock { state in

@@ -5,15 +5,15 @@ import WardSystem
 
 @testable import WardKeys
 
-/// Operations that fail once and work again, as with no descriptor left or a full disk; and what
-/// another process changes between two looks.
+/// Operations that fail once and then work again, as with no descriptor left or a full disk; and
+/// changes by another process between two reads.
 @Suite("Errors that pass")
 struct StorageErrorTests {
     enum Operation: Equatable, Sendable {
         case read, write, wipe, lock
     }
 
-    /// `SimulatedKeyStorage`, but for what `intercept` throws.
+    /// `SimulatedKeyStorage`, with the errors that `intercept` throws.
     private final class Storage: KeyStorage {
         let inner: SimulatedKeyStorage
         let intercept: @Sendable (Operation, String) throws(Errno) -> Void
@@ -63,8 +63,9 @@ struct StorageErrorTests {
             storage: storage)
     }
 
-    /// The keybag is the new one, the change can't go on, and nobody can say which it is: taking
-    /// the new effaceable key back then would leave a volume that nothing opens (L7).
+    /// The keybag is the new one, but it can't be read back, so the change stops without knowing
+    /// which it is. Taking the new effaceable key back then would leave a volume that nothing opens
+    /// (row L7).
     @Test("a change whose keybag can't be read back keeps both keys", arguments: [false, true])
     func unreadableKeybag(copyWritten: Bool) throws {
         let volume = try SimulatedVolume(passcode: "old")
@@ -97,8 +98,8 @@ struct StorageErrorTests {
         let before = [SimulatedVolume.keybag, SimulatedVolume.copy].map { volume.storage[$0] }
         try volume.open().changePasscode(try passcode("old"), to: try passcode("new"))
         let after = [SimulatedVolume.keybag, SimulatedVolume.copy].map { volume.storage[$0] }
-        // As read in the middle: the keybag is the old one, the keys beside it are the new ones
-        // already.
+        // A read in the middle of the change: the keybag is the old one, the keys beside it are
+        // already the new ones.
         volume.storage[SimulatedVolume.keybag] = before[0]
         volume.storage[SimulatedVolume.copy] = before[1]
         let inner = volume.storage

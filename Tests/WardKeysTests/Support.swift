@@ -19,7 +19,7 @@ extension SecretBytes {
     borrowing func exposed() -> [UInt8] { withUnsafeBytes { [UInt8]($0) } }
 }
 
-/// A clock that a test moves.
+/// A clock that only the test moves.
 final class TestClock: Sendable {
     private let time = Mutex(Duration.seconds(1000))
     var now: Duration { time.withLock { $0 } }
@@ -62,7 +62,7 @@ struct SimulatedVolume {
 }
 
 extension KeybagStore {
-    /// The error's code, or nil where the passcode opens.
+    /// The error's code, or nil if the passcode opens.
     func failure(opening text: String) throws -> KeybagError.Code? {
         let keyring = ClassKeyring(classBPublicKey: classBPublicKey)
         let given = try passcode(text)
@@ -74,7 +74,7 @@ extension KeybagStore {
         }
     }
 
-    /// What the device slot alone gives.
+    /// The classes that the device slot alone opens.
     func deviceClasses() throws -> ProtectionClassSet {
         let keyring = ClassKeyring(classBPublicKey: classBPublicKey)
         _ = try openDeviceSlot(into: keyring)

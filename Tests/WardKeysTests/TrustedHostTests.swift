@@ -5,14 +5,14 @@ import WardSystem
 
 @testable import WardKeys
 
-/// The device's half of trusted hosts: who gets which keys when, and what is left after a power
+/// The device's side of trusted hosts: which host gets which keys when, and the state after a power
 /// cut.
 @Suite("Trusted hosts")
 struct TrustedHostTests {
     static let start: UInt64 = 1_800_000_000
     static let day: UInt64 = 86400
 
-    /// A host's half.
+    /// The host's side.
     struct Host: Sendable {
         let id: [UInt8]
         let secret: [UInt8]
@@ -44,7 +44,7 @@ struct TrustedHostTests {
             at: time)
     }
 
-    /// The keys that a host gets, or why not.
+    /// The keys that a host gets, or the error.
     private func keys(
         _ host: Host, _ store: KeybagStore, _ keyring: ClassKeyring, at time: UInt64 = start
     ) throws -> Result<[[UInt8]], KeybagError> {
@@ -149,7 +149,7 @@ struct TrustedHostTests {
         }
         #expect(store.trustedHosts(at: Self.start).isEmpty)
         #expect(volume.storage[volume.directory.trustedHostsPath] == nil)
-        // One that can't be spends no try.
+        // A host that can't be added costs no try.
         try add(Host(), "laptop", to: store)
         _ = try? store.failure(opening: "wrong 2")
         let typed = try passcode("wrong 3")
@@ -214,7 +214,7 @@ struct TrustedHostTests {
             try refusal(used, store, keyring, at: later + 30 * Self.day) == .hostExpired)
         let listed = store.trustedHosts(at: later + 30 * Self.day)
         #expect(listed.map(\.isExpired) == [true, true])
-        // An expired host makes room for one of its name.
+        // An expired host makes room for a new one of the same name.
         let again = Host()
         try add(again, "idle", to: store, at: later + 31 * Self.day)
         #expect(try refusal(again, store, keyring, at: later + 31 * Self.day) == nil)
@@ -242,7 +242,7 @@ struct TrustedHostTests {
         do {
             let store = try volume.open()
             try add(host, "laptop", to: store)
-            // Told the time by somebody else's use, or by the hour.
+            // The later time comes from another host's use, or from the hourly note.
             let keyring = try unlocked(store)
             try store.noteHostUse([], keyring: keyring, at: Self.start + 31 * Self.day)
         }
@@ -396,7 +396,8 @@ struct TrustedHostTests {
         try add(host, "laptop", to: try volume.open())
         let table = try TrustedHostTable(
             reading: try #require(volume.storage[volume.directory.trustedHostsPath]))
-        // What `adopt` makes: the same keys, a device key and an effaceable key of its own.
+        // A copy as `adopt` makes it: the same class keys, but its own device key and effaceable
+        // key.
         let other = SimulatedKeyStorage(volume.storage.image)
         for path in [volume.directory.deviceKeyPath, volume.directory.effaceableKeyPath] {
             let kind: KeyFile.Kind =
@@ -427,7 +428,7 @@ struct TrustedHostTests {
         let path = volume.directory.trustedHostsPath
         let file = try #require(volume.storage[path])
         let image = volume.storage.image
-        // With a wrong checksum none is even parsed (`TrustedHostFormatTests`).
+        // A file with a wrong checksum is not even parsed (`TrustedHostFormatTests`).
         for index in file.indices.dropLast(31) {
             var changed = file
             changed[index] ^= 0x20
@@ -440,7 +441,7 @@ struct TrustedHostTests {
             #expect(
                 try volume.open(storage).trustedHosts(at: Self.start).isEmpty, "byte \(index)")
         }
-        // A version of the future is not touched.
+        // A file of a later version is not changed.
         var newer = file
         newer[8] = 2
         newer.replaceSubrange(
@@ -496,7 +497,7 @@ struct TrustedHostTests {
         #expect(
             HMACSHA256.authenticate(Array(file[..<body]), key: macKey)
                 == Array(file[body..<(body + 32)]))
-        // The outer seal: class C, the effaceable key and the device.
+        // The outer seal, made with class C, the effaceable key and the device key.
         let bound = try HMACSHA256.derive(try secret(all[3]), key: effaceable).exposed()
         let slotKey = try KeyDerivation.derive(
             from: try entangle("ward trusted host v1", bound), salt: uuid,
@@ -505,7 +506,7 @@ struct TrustedHostTests {
             Array(entry[42...]),
             associatedData: identity + Array(entry[0..<34]) + Array(entry[36..<42])
         ).exposed()
-        // The inner one: the host.
+        // The inner seal, made with the host's secret.
         let kek = try KeyDerivation.derive(
             from: try secret(host.secret), salt: host.id, info: "ward trusted host v1")
         let set = try AEADContext(.aes256GCM, key: kek).openSecret(
@@ -528,7 +529,7 @@ struct TrustedHostTests {
         let (first, second) = (Host(), Host())
         let all = try volume.open().allKeys("old")
         try add(first, "first", to: try volume.open())
-        // Class keys stay the same, whatever changes.
+        // Class keys stay the same in every change.
         let keyring = try unlocked(try volume.open())
         let image = volume.storage.afterPowerLoss(.everything)
         let later = Self.start + 20 * Self.day
@@ -542,7 +543,7 @@ struct TrustedHostTests {
                     && !storage.hasFailed
             }
             let after = try volume.open(SimulatedKeyStorage(storage.afterPowerLoss(survival)))
-            // Which passcode opens it then, `PowerLossTests` say.
+            // `PowerLossTests` test which passcode opens then.
             let isNewPasscode = change == .passcode && after.generation > 1
             let hosts = after.trustedHosts(at: later)
             let state =
@@ -572,7 +573,8 @@ struct TrustedHostTests {
             }
             if !storage.hasFailed { break }
         }
-        // Nothing in between: not two hosts gone where one was added, no policy without its host.
+        // No state in between: an added host replaces no other, and no policy comes without its
+        // host.
         #expect(seen.count == 2, "\(seen)")
     }
 

@@ -5,7 +5,7 @@ import WardSystem
 
 @testable import WardKeys
 
-/// The volume key for a look at a volume that may be mounted: no lock, no repair, no write.
+/// The volume key for reading a volume that may be mounted: no lock, no repair, no write.
 @Suite("The volume key alone")
 struct VolumeKeyTests {
     private func volumeKey(_ storage: SimulatedKeyStorage) throws(KeybagError) -> [UInt8] {

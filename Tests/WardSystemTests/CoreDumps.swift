@@ -2,11 +2,11 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-/// Making a core dump, and searching it.
+/// Makes core dumps and searches them.
 enum CoreDumps {
     /// Whether an abort writes a core into the working directory: no pipe or path in
-    /// `core_pattern`, and a limit that may be raised. Elsewhere the mapping's flags (VmFlags `dd`)
-    /// stand for it.
+    /// `core_pattern`, and a limit that may be raised. Where it does not, tests look at the
+    /// mapping's flags (VmFlags `dd`).
     static var arePossible: Bool {
         var limit = rlimit()
         guard getrlimit(__rlimit_resource_t(4) /* RLIMIT_CORE */, &limit) == 0,
@@ -23,7 +23,8 @@ enum CoreDumps {
         return String(cString: mkdtemp(&template)!)
     }
 
-    /// In a forked child: never returns. Says 32 secret and 32 marker bytes.
+    /// Runs in a forked child and never returns. Writes 32 secret and 32 marker bytes to `pipe`,
+    /// then aborts.
     static func abortWithSecret(in directory: String, tellingTo pipe: Int32) -> Never {
         var limit = rlimit(rlim_cur: rlim_t(1) << 40, rlim_max: rlim_t(1) << 40)
         if getrlimit(__rlimit_resource_t(4), &limit) == 0 { limit.rlim_cur = limit.rlim_max }

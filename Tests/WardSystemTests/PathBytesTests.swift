@@ -8,7 +8,7 @@ import Testing
         arguments: [
             ("/a", "/a", true), ("/a/b", "/a", true), ("/ab", "/a", false), ("/a", "/a/b", false),
             ("/a", "/", true), ("/", "/", true),
-            // A name that begins with an accent: Swift sees no slash before it.
+            // A name that begins with a combining accent: Swift sees no slash before it.
             ("/a/\u{301}b", "/a", true),
             // "é" as one scalar and as two: two directories.
             ("/e\u{301}/b", "/\u{e9}", false),

@@ -6,8 +6,7 @@ import Testing
 @Suite struct ProgramTextTests {
     @Test("code is let go of, and comes back when it is executed again")
     func letGo() throws {
-        // Other tests go on meanwhile, and fetch what they execute: now and then more than was
-        // there before.
+        // Other tests run meanwhile and bring their code into memory: it may be more than before.
         var isLess = false
         for _ in 0..<20 where !isLess {
             let before = try residentCode()
@@ -36,7 +35,7 @@ import Testing
         #expect(ProgramText.codeRange(line.utf8) == range)
     }
 
-    /// Bytes of files' code in this process's memory, `proc_pid_smaps(5)`.
+    /// Bytes of file-backed code in this process's memory, `proc_pid_smaps(5)`.
     private func residentCode() throws -> Int {
         let smaps = try #require(fopen("/proc/self/smaps", "r"))
         defer { fclose(smaps) }

@@ -5,15 +5,15 @@ import WardCrypto
 
 @testable import WardSystem
 
-/// fork(2), which Swift hides because most of its runtime is not usable in the child of a process
-/// with threads. The children here only touch memory, write to a pipe and end.
+/// fork(2), which Swift hides: most of its runtime does not work in the child of a process with
+/// threads. The children here only touch memory, write to a pipe and end.
 private let forkProcess: @convention(c) () -> Int32 = {
     let symbol = dlsym(UnsafeMutableRawPointer(bitPattern: 0), "fork")!
     return unsafeBitCast(symbol, to: (@convention(c) () -> Int32).self)
 }()
 
-/// One at a time: a slot that is looked at after its owner went must not be handed out again
-/// meanwhile.
+/// One test at a time: the tests look at a slot after its owner is gone, and no other test may get
+/// it meanwhile.
 @Suite("Secrets in memory", .serialized)
 struct SecretMemoryTests {
     private func address(of secret: borrowing SecretBytes) -> UInt {
@@ -132,8 +132,8 @@ struct SecretMemoryTests {
         #expect(secret.withUnsafeBytes { !$0.allSatisfy { $0 == 0 } }, "the parent keeps them")
     }
 
-    /// A child makes a secret and, in ordinary memory, a marker; says both through a pipe; aborts.
-    /// Its core must hold the marker (or the search proves nothing) and not the secret.
+    /// A child makes a secret and, in ordinary memory, a marker. It sends both through a pipe and
+    /// aborts. Its core must hold the marker (or the search proves nothing) and not the secret.
     @Test("a secret is not in a core dump", .enabled(if: CoreDumps.arePossible))
     func notInACore() throws {
         let directory = CoreDumps.makeDirectory()

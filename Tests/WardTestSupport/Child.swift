@@ -1,6 +1,6 @@
 import Foundation
 
-/// What a finished program left behind.
+/// The result of a finished program.
 package struct Finished: Sendable {
     package let status: Int32
     package let output: String
@@ -8,7 +8,7 @@ package struct Finished: Sendable {
     package let timedOut: Bool
 
     package var succeeded: Bool { status == 0 && !timedOut }
-    /// Both streams, for a message of a failed expectation.
+    /// The exit status and both streams, for the message of a failed expectation.
     package var everything: String {
         "exit \(status)\(timedOut ? ", timed out" : "")\n\(output)\(errors)".trimmingCharacters(
             in: .newlines)
@@ -17,13 +17,13 @@ package struct Finished: Sendable {
 
 /// A program running in a process group of its own, with its streams in files.
 ///
-/// Files instead of pipes: a daemon that a program leaves behind may hold the streams open, and
-/// must not hold up the test that way.
+/// Files, not pipes: a daemon that a program leaves behind may hold the streams open, and must not
+/// hold up the test.
 package final class Child: @unchecked Sendable {
     package let process: pid_t
     private var status: Int32?
 
-    /// Starts `arguments[0]`, looked up in `PATH`, with `environment` and nothing else of this
+    /// Starts `arguments[0]`, found in `PATH`, with only `environment` and nothing of this
     /// process's environment.
     package init(
         _ arguments: [String], environment: [String: String], input: Int32? = nil,
@@ -42,7 +42,7 @@ package final class Child: @unchecked Sendable {
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }
-        // Signals as a program at a terminal would have them: the test runner may ignore some.
+        // Signals as for a program at a terminal: the test runner may ignore some.
         var signals = sigset_t()
         sigemptyset(&signals)
         posix_spawnattr_setsigmask(&attributes, &signals)
@@ -66,8 +66,8 @@ package final class Child: @unchecked Sendable {
         process = child
     }
 
-    /// Waits until the program ends or `seconds` pass (as long as the run's patience has them); nil
-    /// after a time-out.
+    /// Waits until the program ends or `seconds` times the run's patience pass; nil after a
+    /// time-out.
     package func wait(seconds: Double) -> Int32? {
         let deadline = Date(timeIntervalSinceNow: seconds * TestEnvironment.patience)
         var pause: UInt32 = 200
@@ -75,7 +75,7 @@ package final class Child: @unchecked Sendable {
             var raw: Int32 = 0
             let reaped = waitpid(process, &raw, WNOHANG)
             if reaped == process {
-                // As a shell counts: the exit code, or 128 and the signal.
+                // As a shell counts: the exit code, or 128 plus the signal.
                 status = raw & 0x7f == 0 ? (raw >> 8) & 0xff : 128 + (raw & 0x7f)
             } else if reaped < 0 && errno != EINTR {
                 status = -1
@@ -89,7 +89,7 @@ package final class Child: @unchecked Sendable {
         return status
     }
 
-    /// Ends the program and everything in its group.
+    /// Kills the program and everything in its process group.
     package func kill() {
         guard status == nil else { return }
         _ = Glibc.kill(-process, SIGKILL)
@@ -100,10 +100,10 @@ package final class Child: @unchecked Sendable {
 
     deinit { kill() }
 
-    /// Held while a process is started and while pipes are open that it must not inherit.
+    /// Held while a program starts, and while a pipe is made that the program must not inherit.
     private static let spawning = NSLock()
 
-    /// A pipe that no child inherits but by name.
+    /// A pipe that a child inherits only if the caller passes it explicitly.
     package static func pipe() throws -> (reading: Int32, writing: Int32) {
         try spawning.withLock {
             var ends: [Int32] = [0, 0]
@@ -113,7 +113,7 @@ package final class Child: @unchecked Sendable {
         }
     }
 
-    /// Runs a program to its end, never longer than `seconds`.
+    /// Runs a program to its end, for `seconds` times the run's patience at most.
     package static func run(
         _ arguments: [String], environment: [String: String], input: String = "",
         seconds: Double = 60
@@ -134,10 +134,10 @@ package final class Child: @unchecked Sendable {
             timedOut: status == nil)
     }
 
-    /// Copies a program to where any user may run it, by install(1).
+    /// Copies a program to a place where any user may run it, by install(1).
     ///
-    /// `FileManager.copyItem` writes through a descriptor that every program started meanwhile
-    /// inherits; as long as one of those runs, execve(2) of the copy is ETXTBSY.
+    /// `FileManager.copyItem` writes through a descriptor that programs started meanwhile inherit.
+    /// While one of those runs, execve(2) of the copy fails with ETXTBSY.
     package static func copyProgram(_ source: String, to target: String) throws {
         let copied = try run(
             ["install", "-m", "0755", "--", source, target],
@@ -165,7 +165,7 @@ package final class Child: @unchecked Sendable {
     }
 }
 
-/// A failure of the tests' own machinery, in words.
+/// A failure of the tests' own machinery.
 package struct SupportError: Error, CustomStringConvertible {
     package let description: String
     package init(_ description: String) { self.description = description }

@@ -1,13 +1,13 @@
 import Foundation
 
-/// A process that removes what a run has left, once the run ends, however it does: who is killed
-/// cleans up nothing.
+/// A process that removes what a run has left once the run ends, also when the run was killed.
 final class Janitor: Sendable {
     private let child: Child
-    /// Closed by the kernel when this process ends.
+    /// Closed by the kernel when this process ends; the janitor waits for that.
     private let writing: Int32
 
-    /// `base`: the directory of the run's mounts and files, which what it starts names.
+    /// `base`: the directory of the run's mounts and files. Processes that the run starts have it
+    /// in their arguments.
     init(of base: String) throws {
         let pipe = try Child.pipe()
         defer { close(pipe.reading) }
@@ -16,7 +16,8 @@ final class Janitor: Sendable {
             environment: ["PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
             input: pipe.reading)
         writing = pipe.writing
-        // Not as an argument: it would be found as one that names the base.
+        // By the pipe, because a process with the base in its arguments would be found as one of
+        // the run.
         _ = "\(base)\n".withCString { write(writing, $0, strlen($0)) }
     }
 

@@ -1,14 +1,14 @@
 import Foundation
 import Testing
 
-/// Checks, once the whole suite is done, that it left the machine as it was.
+/// Checks after the whole suite that it left the machine as it was.
 package struct LeakCheck: SuiteTrait, TestScoping {
     package func provideScope(
         for test: Test, testCase: Test.Case?,
         performing function: @concurrent @Sendable () async throws -> Void
     ) async throws {
         try await function()
-        // The watchdog of a daemon that was killed takes a moment to see it.
+        // The watchdog of a killed daemon needs a moment to notice its end.
         var left = TestEnvironment.shared.leaks()
         for _ in 0..<300 where !left.isEmpty {
             usleep(100_000)

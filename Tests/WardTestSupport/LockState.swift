@@ -17,14 +17,14 @@ package enum FileClass: String, CaseIterable, CustomTestStringConvertible, Senda
         case .completeWhenUserInactive: "CX"
         }
     }
-    /// What `user.ward.class` answers, Apple's string.
+    /// Apple's string for the class, the value of `user.ward.class`.
     package var apple: String {
         "NSFileProtection" + rawValue.prefix(1).uppercased() + rawValue.dropFirst()
     }
     package var testDescription: String { letter }
 }
 
-/// The lock states of semantics.md, with the two of S4 for class CX told apart.
+/// The lock states of semantics.md, with two states for S4: CX open and CX expired.
 package enum LockState: String, CaseIterable, CustomTestStringConvertible, Sendable {
     case noPasscode = "S0"
     case beforeFirstUnlock = "S1"
@@ -35,12 +35,13 @@ package enum LockState: String, CaseIterable, CustomTestStringConvertible, Senda
 
     package var testDescription: String { rawValue }
 
-    /// Those that a volume with a passcode can be in, in an order that is quick to walk.
+    /// The states that a volume with a passcode can be in, in an order that is quick to walk.
     package static let walk: [LockState] = [
         .unlocked, .locking, .locked, .lockedInactive, .beforeFirstUnlock,
     ]
 
-    /// Whether the secret class key of `fileClass` is in memory: an existing file can be opened.
+    /// Whether the secret class key of `fileClass` is in memory, so that an existing file can be
+    /// opened.
     package func opens(_ fileClass: FileClass) -> Bool {
         switch (self, fileClass) {
         case (.noPasscode, _), (.unlocked, _), (.locking, _), (_, .none): true
@@ -51,12 +52,12 @@ package enum LockState: String, CaseIterable, CustomTestStringConvertible, Senda
         }
     }
 
-    /// Whether a new file of `fileClass` can be made (O3): for B the public key is enough.
+    /// Whether a new file of `fileClass` can be created (row O3): for B the public key is enough.
     package func creates(_ fileClass: FileClass) -> Bool {
         fileClass == .completeUnlessOpen || opens(fileClass)
     }
 
-    /// Whether a descriptor opened while everything was open still works (O4 to O8): B's keep their
+    /// Whether a descriptor opened while unlocked still works (rows O4 to O8): class B's keep their
     /// keys over a lock, not over a reboot.
     package func serves(_ fileClass: FileClass) -> Bool {
         opens(fileClass)
@@ -65,7 +66,7 @@ package enum LockState: String, CaseIterable, CustomTestStringConvertible, Senda
 }
 
 extension Outcome {
-    /// `expected` where the class allows it now, EPERM where it doesn't.
+    /// `expected` if the class allows it now, else EPERM.
     package static func allowed(_ allowed: Bool, _ expected: Outcome = .ok) -> Outcome {
         allowed ? expected : .eperm
     }

@@ -1,30 +1,31 @@
 import Foundation
 
 /// A volume in a directory of its own, served by the built program in a child process, with a clock
-/// that only the test moves. Unmounted, its daemon ended and its files deleted when the last
-/// reference goes.
+/// that only the test moves. The end of the last reference unmounts it, ends its daemon and deletes
+/// its files.
 package final class MountedVolume {
     package static let passcode = "correct horse"
 
     package let user: User
-    /// Everything of this volume: the backing directory, the mount point, state, sockets.
+    /// Contains everything of this volume: the backing directory, the mount point, state, sockets.
     package let directory: String
+    /// The backing directory.
     package let volume: String
     package let mountPoint: String
     package var passcodeFile: String { directory + "/passcode" }
     package var stateDirectory: String { directory + "/state" }
     package var runtimeDirectory: String { directory + "/run" }
-    /// Beside the usual ones.
+    /// Environment variables beside the usual ones.
     package var variables: [String: String] = [:]
     package private(set) var isMounted = false
     private let graceSeconds: Int
-    /// The clock stands still until a test moves it; else it is the system's, as it is for a volume
-    /// that is not for tests.
+    /// True: only the test moves the daemon's clock. False: the daemon uses the system's clock, as
+    /// outside of tests.
     private let hasManualClock: Bool
     private var mountArguments: [String]
     private let hasPasscode: Bool
 
-    /// A new volume, mounted and unlocked: state S2, or S0 without a passcode.
+    /// Makes a volume, mounts and unlocks it: state S2, or S0 without a passcode.
     ///
     /// `backing`: an existing directory to put the volume into, else one beside the mount point.
     package convenience init(
@@ -41,7 +42,7 @@ package final class MountedVolume {
         if passcode != nil { try unlock() }
     }
 
-    /// The directories and the passcode file only: no volume yet.
+    /// Makes only the directories and the passcode file, no volume.
     package init(
         directoryOnlyAs user: User, passcode: String? = MountedVolume.passcode, grace: Int = 10,
         manualClock: Bool = true, mountArguments: [String] = [], backing: String? = nil
@@ -74,10 +75,11 @@ package final class MountedVolume {
             [daemonProcess()].compactMap { $0 }
             + others.compactMap { line in pid_t(line.prefix { $0.isNumber }) }
         for process in killed { Glibc.kill(process, SIGKILL) }
-        // A call of the store that is under way is finished first: a file that it makes must not
-        // come behind the removal.
+        // A call of the backing store that is under way ends first: a file that it makes must not
+        // come after the removal.
         for _ in 0..<1000 where killed.contains(where: Self.isRunning) { usleep(10_000) }
-        // A cut-off store may be full or read-only; what was mounted there is the test's to detach.
+        // A test's own backing store may be full or read-only; the test detaches what it mounted
+        // there.
         let removed = try? Child.run(
             ["rm", "-rf", directory], environment: TestEnvironment.shared.variables)
         if removed?.succeeded != true {
@@ -106,7 +108,7 @@ package final class MountedVolume {
             input: input, seconds: seconds)
     }
 
-    /// Runs `ward` and throws what it said where it fails.
+    /// Runs `ward`; throws its error message if it fails.
     private func must(_ arguments: [String], seconds: Double = 60) throws {
         let done = try Child.run(
             user.prefix + [TestEnvironment.shared.ward] + arguments, environment: environment,
@@ -118,6 +120,7 @@ package final class MountedVolume {
 
     // MARK: Life
 
+    /// Makes the volume, with a cheap passcode.
     package func initialize(_ arguments: [String] = []) throws {
         let secret = hasPasscode ? ["--passcode-file", passcodeFile] : ["--no-passcode"]
         try must(["init", volume, "--passcode-cost", "1024"] + secret + arguments)
@@ -138,7 +141,7 @@ package final class MountedVolume {
         isMounted = false
     }
 
-    /// Unmounts, mounts and unlocks again: everything has to come from the backing directory.
+    /// Unmounts, mounts and unlocks again, so that everything is read from the backing directory.
     package func remount() throws {
         guard !TestEnvironment.shared.isPlain else { return }
         try unmount()
@@ -146,6 +149,7 @@ package final class MountedVolume {
         if hasPasscode { try unlock() }
     }
 
+    /// Begins a lock with its grace period; `lockNow` has none.
     package func lock() throws { try must(["lock", mountPoint]) }
     package func lockNow() throws { try must(["lock", mountPoint, "--now"]) }
     package func unlock() throws {
@@ -153,9 +157,10 @@ package final class MountedVolume {
         try must(["unlock", mountPoint, "--passcode-file", passcodeFile])
     }
     package func reboot() throws { try must(["reboot", mountPoint]) }
+    /// Moves the daemon's clock.
     package func advance(seconds: Int) throws { try must(["advance", mountPoint, "\(seconds)s"]) }
 
-    /// Takes the volume from any state to this one.
+    /// Takes the volume from any state to `state`.
     package func enter(_ state: LockState) throws {
         guard state != .noPasscode else {
             precondition(!hasPasscode, "a volume with a passcode is never in S0")
@@ -171,12 +176,12 @@ package final class MountedVolume {
             try advance(seconds: graceSeconds)
         case .lockedInactive:
             try lock()
-            // The default period without an unlock after which CX closes is a day.
+            // CX expires after a day without an unlock, by default.
             try advance(seconds: 25 * 3600)
         }
     }
 
-    /// Kills the daemon as a crash would. What it leaves behind stays for the next mount.
+    /// Kills the daemon as a crash would. Its mount, socket and record stay for the next mount.
     package func kill() throws {
         guard let daemon = daemonProcess() else { throw SupportError("no daemon to kill") }
         Glibc.kill(daemon, SIGKILL)
@@ -184,7 +189,7 @@ package final class MountedVolume {
         isMounted = false
     }
 
-    /// Detaches the mount whatever holds it.
+    /// Detaches the mount, even while programs use it.
     package func detach() {
         for mount in TestEnvironment.shared.mounts() where mount.hasPrefix(directory + "/") {
             if geteuid() == 0 {
@@ -198,14 +203,14 @@ package final class MountedVolume {
 
     // MARK: What the daemon says of itself
 
-    /// The process that serves the mount, from the record beside its socket.
+    /// The daemon's process number, from the record beside its socket.
     package func daemonProcess() -> pid_t? { (record()?["pid"] as? Int).map(pid_t.init) }
 
     /// The control socket's path.
     package func socketPath() -> String? { record()?["socket"] as? String }
 
-    /// The daemon's record in the runtime directory. One that died may have left another: that of a
-    /// daemon that runs goes first.
+    /// The daemon's record in the runtime directory. A daemon that died may have left another one:
+    /// the record of a running daemon goes first.
     package func record() -> [String: Any]? {
         let runtime = runtimeDirectory + "/ward"
         let names = (try? FileManager.default.contentsOfDirectory(atPath: runtime)) ?? []
@@ -232,8 +237,8 @@ package final class MountedVolume {
         chown(path, user.userID, user.groupID)
     }
 
-    /// Whether a process still runs: one that only waits for its parent to notice does not. While
-    /// one of its threads waits for the disk it does: it still has its files, and their locks.
+    /// Whether a process still runs. A zombie does not, unless one of its threads waits for the
+    /// disk: then it still holds its files and their locks.
     package static func isRunning(_ process: pid_t) -> Bool {
         let stat = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8)
         guard let fields = stat?.split(separator: ")").last?.split(separator: " ") else {
@@ -243,7 +248,7 @@ package final class MountedVolume {
         return fields.count > 17 && (fields[0] != "Z" || fields[17] != "1")
     }
 
-    /// Throws where it still runs after a minute.
+    /// Throws if the process still runs after a minute.
     package static func waitForEnd(of process: pid_t) throws {
         for _ in 0..<6000 where isRunning(process) { usleep(10_000) }
         if isRunning(process) { throw SupportError("process \(process) does not end") }

@@ -1,13 +1,13 @@
 import Foundation
 import Glibc
 
-/// Runs suites of this test program once more, as nobody: mounts by fusermount3, files of one
-/// owner, no right that root has.
+/// Runs suites of this test program once more as the user `nobody`: mounts by fusermount3, files of
+/// one owner, no rights of root.
 package enum OrdinaryUserRun {
-    /// `filter` is a regular expression as of `swift test --filter`. Returns the exit status and
-    /// all output.
+    /// `filter`: a regular expression as for `swift test --filter`. Returns the exit status and all
+    /// output.
     package static func run(filter: String) throws -> (status: Int32, output: String) {
-        // A copy: where this was built others may have no way in.
+        // A copy: other users may have no access to the build directory.
         var template = Array("/tmp/ward-nobody-XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else { throw POSIXError(.EIO) }
         let place = template.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }

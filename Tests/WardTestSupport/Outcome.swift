@@ -1,4 +1,4 @@
-/// What one system call came to: its value as text, or the name of its error or of the signal it
+/// The result of one system call: its value as text, or the name of its error or of the signal it
 /// raised.
 package struct Outcome: Equatable, CustomStringConvertible, Sendable {
     package let succeeded: Bool
@@ -17,7 +17,7 @@ package struct Outcome: Equatable, CustomStringConvertible, Sendable {
         text.count > 80 ? "\(text.prefix(77))… \(text.count) characters" : text
     }
 
-    /// Success without a value worth comparing.
+    /// Success without a value to compare.
     package static let ok = Outcome(succeeded: true, text: "")
     package static let eperm = failure("EPERM")
     package static let eacces = failure("EACCES")

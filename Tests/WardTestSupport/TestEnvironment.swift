@@ -1,8 +1,8 @@
 import Foundation
 import Synchronization
 
-/// What every test on a mount shares: the programs it runs, one temporary directory for all, and
-/// the final clean-up.
+/// The parts that every test on a mount shares: the programs it runs, one temporary directory for
+/// all, and the final clean-up.
 package final class TestEnvironment: Sendable {
     package static let shared = TestEnvironment()
 
@@ -46,7 +46,7 @@ package final class TestEnvironment: Sendable {
             "LC_ALL": "C.UTF-8", "NO_COLOR": "1", "TZ": "UTC", "HOME": base,
             "PYTHONDONTWRITEBYTECODE": "1",
         ]
-        // What scripts/sanitize and scripts/over-io-uring want of the programs, too.
+        // The wishes of scripts/sanitize and scripts/over-io-uring hold for the programs, too.
         for name in ["ASAN_OPTIONS", "TSAN_OPTIONS", "WARD_TRANSPORT"] {
             variables[name] = environment[name]
         }
@@ -99,14 +99,14 @@ package final class TestEnvironment: Sendable {
         keptProcesses.withLock { $0.contains(process) }
     }
 
-    /// What this run has left on the machine: mounts, processes (but for those of running tests),
-    /// files.
+    /// The things that this run has left on the machine: mounts, processes (but for those of
+    /// running tests), files.
     package func leaks() -> [String] {
         mounts().map { "mount \($0)" } + processes().map { "process \($0)" } + files()
     }
 
     /// To its end: Foundation takes a short read, which files of the kernel answer with, for it.
-    /// What is not UTF-8 in it may be the name of somebody else's mount.
+    /// Bytes that are not UTF-8 may be the name of another user's mount.
     package static func contents(ofKernelFile path: String) -> String {
         guard let file = fopen(path, "r") else { return "" }
         defer { fclose(file) }

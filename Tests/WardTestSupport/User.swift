@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// Who runs the daemon and the programs that use its mount.
+/// The user who runs the daemon and the programs that use its mount.
 package enum User: String, CaseIterable, CustomTestStringConvertible, Sendable {
     case root
     case ordinaryUser = "ordinary user"
@@ -20,7 +20,7 @@ package enum User: String, CaseIterable, CustomTestStringConvertible, Sendable {
     package var userID: uid_t { self == .root ? 0 : geteuid() == 0 ? 65534 : geteuid() }
     package var groupID: gid_t { self == .root ? 0 : geteuid() == 0 ? 65534 : getegid() }
 
-    /// What to put before a command so that this user runs it.
+    /// The words before a command that make this user run it.
     package var prefix: [String] {
         guard self == .ordinaryUser, geteuid() == 0 else { return [] }
         return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]

@@ -5,8 +5,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Extended attributes of a file that nobody has open are read by its name: `ls -l` asks for those
-/// of each.
+/// Extended attributes of a file that is not open are read by its name: `ls -l` reads those of each
+/// file.
 @Suite struct AttributeByNameTests {
     private static let accessACL = "system.posix_acl_access"
 
@@ -118,7 +118,7 @@ import WardSystem
         #expect(try value(harness, node, "user.a") == Array("of f".utf8))
         #expect(asked.load(ordering: .relaxed) >= 1)
         storage.onAttributeByName(nil)
-        // Moved back, and so the same name before and after.
+        // Moved away and back, so that the name is the same before and after.
         if renames == 2 { try harness.rename("f", 1, "g", 1) }
         storage.onAttributeByName {
             try! harness.rename("h", 1, "i", 1)
@@ -221,7 +221,8 @@ import WardSystem
         }
     }
 
-    // The kernel asks for an ACL at each step of a path, and would refuse that.
+    // The kernel reads the ACL of each directory of a path: an error would make the whole path
+    // fail.
     @Test("a store that knows no ACLs has none, which is no error")
     func withoutACLs() throws {
         let harness = try VolumeHarness(storage: StorageWithoutACLs())
@@ -232,7 +233,7 @@ import WardSystem
         #expect(throws: Errno.notSupported) { try value(harness, node, "security.selinux") }
         #expect(throws: Errno.notSupported) {
             try harness.withName(Self.accessACL) { name throws(Errno) in
-                // Version 2, the owner may read and write.
+                // Version 2; the owner may read and write.
                 let acl: [UInt8] = [2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255]
                 return try acl.withUnsafeBytesTyped { value throws(Errno) in
                     try harness.volume.setExtendedAttribute(
@@ -244,9 +245,9 @@ import WardSystem
     }
 }
 
-/// As ext4 mounted with `noacl`.
+/// Answers as ext4 mounted with `noacl`.
 private final class StorageWithoutACLs: PosixStorage, @unchecked Sendable {
-    // Sendable: it adds nothing.
+    // Sendable: no state is added.
     private func check(_ name: String) throws(Errno) {
         if name.hasPrefix("system.posix_acl_") { throw .notSupported }
     }

@@ -4,7 +4,7 @@ import WardSystem
 
 @testable import WardVolume
 
-/// A block that the disk can't read takes with it what is in it, and nothing else.
+/// A block that the disk can't read makes its own pages unreadable, and nothing else.
 @Suite struct BadBlockTests {
     @Test("a page in the middle of what is written over need not be readable; that mends it")
     func writtenOver() throws {
@@ -16,13 +16,14 @@ import WardSystem
         let unit = [UInt8](repeating: 7, count: 16_384)
         storage.spoil(offset: 10 * 4096 + 5)
         #expect(throws: Errno.ioError) { try harness.read(handle, 32_768, unit.count) }
-        // Pages 8 to 12 of the store.
+        // Pages 8 to 12 of the backing file.
         try harness.write(handle, 32_768, unit)
-        // The disk has another block for it now.
+        // The disk has replaced the bad block.
         storage.spoil(offset: nil)
         content.replaceSubrange(32_768..<32_768 + unit.count, with: unit)
         #expect(try harness.read(handle, 0, content.count) == content)
-        // The ends are needed, and what they hold is not lost for it.
+        // A write needs the pages at its two ends; if they can't be read, their content is not
+        // lost.
         storage.spoil(offset: 8 * 4096 + 5)
         #expect(throws: Errno.ioError) { try harness.write(handle, 32_768, unit) }
         storage.spoil(offset: nil)

@@ -7,14 +7,15 @@ import WardSystem
 @testable import WardSimulatedStorage
 @testable import WardVolume
 
-/// Every byte of a volume is changed in turn (of a large file, some by chance): the answer is `EIO`
-/// (or a name that is nobody's) with an event that names the file, or the byte is one that
-/// docs/format.md says does not matter. `WARD_TAMPER_ALL=1` changes every bit of every byte, with
-/// pages of 4,096 bytes, too.
+/// Changes every byte of a volume in turn (in a large file, random ones). The volume must answer
+/// `EIO`, or leave the name out of a listing, and an event must name the file. Some bytes do not
+/// matter (docs/format.md). With `WARD_TAMPER_ALL=1` it changes every bit of every byte, also with
+/// pages of 4,096 bytes.
 @Suite struct ByteFlipTests {
     private static let isThorough = getenv("WARD_TAMPER_ALL") != nil
 
-    /// Bytes of files. With pages of 4,096: one in 13, and all of what is not ciphertext.
+    /// Bytes of files. With pages of 4,096 bytes: one byte in 13, and every byte that is not
+    /// ciphertext.
     @Test("every byte of every file", arguments: [512, 4096])
     func contents(pageBytes: Int) throws {
         let tampered = try TamperedVolume(pageBytes: pageBytes)
@@ -42,7 +43,7 @@ import WardSystem
                 }
             }
         }
-        // And put back, it is as it was.
+        // With the byte put back, everything is as before.
         let after = Sight(volume, expecting: tampered.truth)
         #expect(tampered.truth.compare(after, []).unseen == [])
         #expect(flips > 8000)
@@ -86,7 +87,7 @@ import WardSystem
         var generator = SplitMix(seed: UInt64(pageBytes))
         for _ in 0..<(Self.isThorough ? 3000 : 300) {
             let page = generator.below(pages)
-            // The header of an open file is in memory.
+            // The header of an open file is in memory, so its bytes on the disk don't count.
             let first = page == 0 ? FileHeader.bytes : 0
             let offset = page * pageBytes + first + generator.below(pageBytes - first)
             var byte: UInt8 = 0
@@ -164,11 +165,11 @@ import WardSystem
         var (unseen, seen) = tampered.truth.compare(found.sight, found.events)
         switch place {
         case .attributeName:
-            // An attribute under another name was removed, and that is not seen
-            // (docs/threat-model.md §10).
+            // This equals the removal of an attribute, which is not detected (docs/threat-model.md
+            // §10).
             unseen.removeAll { $0.contains("attribute") || $0.contains(": mode ") }
         case .attributeValue(_, BackingMode.attributeName):
-            // Nor are other modes.
+            // A changed mode is not detected either.
             unseen.removeAll { $0.contains(": mode ") }
         default:
             #expect(!seen.isEmpty || place.isForPeople, "\(what): nobody saw it")
@@ -178,7 +179,7 @@ import WardSystem
                     "\(what): the check did not find it")
                 if place.isStoredName {
                     let after = try? tampered.repaired(image)
-                    // The repair's report is new.
+                    // The repair's report is a new file.
                     let differences = after.map { tampered.truth.compare($0, []).unseen }?
                         .filter { !$0.hasPrefix("/ward check now.txt is new") }
                     #expect(differences == [], "\(what): the name did not come back")

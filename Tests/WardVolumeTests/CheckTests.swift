@@ -11,11 +11,9 @@ import WardSystem
 
 @testable import WardVolume
 
-/// `VolumeCheck`: what it finds, what a repair makes of it, and what is left when the power goes in
-/// the middle.
+/// `VolumeCheck`: its findings, its repairs, and the state after a power cut in the middle of it.
 @Suite struct CheckTests {
-    /// A volume with some of everything, closed cleanly: what is damaged is done to its backing
-    /// directory.
+    /// A volume with every kind of entry, closed cleanly. The tests damage its backing directory.
     private final class Tree {
         let harness: VolumeHarness
         /// Plain path to content.
@@ -106,7 +104,7 @@ import WardSystem
             let url = URL(fileURLWithPath: place(path))
             var data = try Data(contentsOf: url)
             body(&data)
-            // In place: attributes stay.
+            // Written in place, so that the attributes stay.
             let file = try Foundation.FileHandle(forWritingTo: url)
             try file.truncate(atOffset: 0)
             try file.write(contentsOf: data)
@@ -124,7 +122,7 @@ import WardSystem
         }
     }
 
-    /// What is done to a volume, what is found, and what the repair makes of the file it is about.
+    /// A kind of damage, the finding that it gives, and the content of the file after the repair.
     enum Damage: String, CaseIterable, Sendable {
         case flippedPage, flippedLastPage, flippedFirstRecord, flippedHeader, flippedMagic
         case flippedKey, impossibleLength, wipedPage, wipedFirstPage, cutAtPage, cutInsidePage
@@ -153,7 +151,7 @@ import WardSystem
             }
         }
 
-        /// What does not matter, says the format.
+        /// Damage that does not matter, by the format.
         var isHarmless: Bool { self == .zeroedPagesBehind }
     }
 
@@ -277,7 +275,7 @@ import WardSystem
         #expect(found.reportPath == nil)
         #expect(
             !FileManager.default.fileExists(atPath: tree.harness.directory + "/ward.quarantine"))
-        // Looking changes nothing: it is found again.
+        // A check without repair changes nothing: it finds the same again.
         #expect(tree.check(repairs: false).findings.count == found.findings.count)
 
         let damagedPage =
@@ -298,7 +296,7 @@ import WardSystem
         try judge(damage, tree, repaired, damagedPage)
     }
 
-    /// Undamaged files are what they were, and of the others everything that can be.
+    /// Undamaged files are unchanged; damaged ones keep everything that can be kept.
     private func judge(
         _ damage: Damage, _ tree: Tree, _ report: CheckReport, _ damagedPage: Data?
     ) throws {
@@ -314,7 +312,7 @@ import WardSystem
         case .flippedLastPage: wipe(second..<11_000)
         case .flippedFirstRecord: wipe(0..<first)
         case .swappedPages:
-            // The full page that is the last now says where the file ends.
+            // The last page is now a full one; it says where the file ends.
             expected["a"] =
                 Array(tree.contents["a"]![0..<first])
                 + [UInt8](repeating: 0, count: 2 * 4060)
@@ -327,7 +325,7 @@ import WardSystem
                 try tree.harness.names().first { $0.hasPrefix("recovered-") })
             #expect(try tree.content(name) == tree.contents["a"])
         case .junkBehind:
-            // Nothing tells that the page was no part of the file.
+            // Nothing shows that the page was not a part of the file.
             let found = try tree.content("a")
             #expect(Array(found[0..<11_000]) == tree.contents["a"])
             expected["a"] = found
@@ -394,7 +392,7 @@ import WardSystem
             changed[index] ^= 0x10
             try changed.write(to: url)
             let report = VolumeCheck(harness.volume, repairs: false, name: "now", threads: 1).run()
-            // A version above this one is told as what it says it is.
+            // A version above this one is reported as unreachable.
             #expect(
                 report.findings.count + report.unreachable.count
                     == (index < original.count / 512 * 512 ? 1 : 0),
@@ -531,7 +529,7 @@ import WardSystem
         #expect(FileManager.default.fileExists(atPath: tree.harness.directory + "/notes.txt"))
     }
 
-    /// How a stored name is damaged, and whether it comes back as it was.
+    /// A kind of damage to a stored name, and whether the repair restores the name.
     enum NameDamage: CaseIterable, Sendable {
         case letter, lastBits, strangeCharacter, dot, longPrefix, longHash
         case twoStrangeCharacters, lengthened, twoLetters
@@ -565,7 +563,7 @@ import WardSystem
         for damage in NameDamage.allCases {
             let isLong = damage == .longPrefix || damage == .longHash
             for path in isLong ? [Tree.long] : ["a", "empty", "d", "link", "d/x"] {
-                // Of an empty file and a name that is none nothing tells whose they are.
+                // An empty file and a broken name both tell nothing about the file's place.
                 let isAnybodys = path == "empty" && !damage.isCorrected && damage != .twoLetters
                 let tree = try Tree()
                 let old = tree.place(path)
@@ -646,7 +644,7 @@ import WardSystem
 
     // MARK: What somebody hostile does
 
-    /// The rest of the volume's directory as a writer of it sees it: everything but keys.
+    /// The header as a hostile writer of the backing store sees it, who has everything but keys.
     private func header(_ tree: Tree, _ path: String) throws -> [UInt8] {
         [UInt8](try Data(contentsOf: URL(fileURLWithPath: tree.place(path))).prefix(256))
     }
@@ -657,7 +655,7 @@ import WardSystem
         try tree.harness.reopen(clean: false)
         let volume = tree.harness.volume
         let real = try header(tree, "b")
-        // What is in the keybag for all to read.
+        // The keybag shows the public key to every reader.
         let secretHalf = try secret(tree.harness.classKeys[.completeUnlessOpen]!)
         let public0 = ClassKeyring(classBPublicKey: publicKey(secretHalf))
         let key = try SecretBytes(random: 32)
@@ -694,7 +692,7 @@ import WardSystem
         let tree = try Tree()
         try tree.change("b") { $0[byte] ^= 1 }
         try tree.harness.reopen(clean: false)
-        // A version above this one is not touched.
+        // A file of a later version is not changed.
         if byte == 9 { return #expect(tree.check(repairs: true).unreachable.count == 1) }
         #expect(tree.check(repairs: true).findings.map(\.outcome) == [.repaired])
         #expect(try tree.content("b") == tree.contents["b"])
@@ -725,7 +723,7 @@ import WardSystem
         try tree.harness.reopen(clean: false)
         let report = tree.check(repairs: true)
         #expect(report.findings.map(\.kind) == [.record])
-        // `d/x` is of class C, the parent and the other directory of class D.
+        // `d/x` is of class C; the directories around it are of class D.
         #expect(
             try tree.harness.classOf(try tree.node("d"))
                 == "NSFileProtectionCompleteUntilFirstUserAuthentication")
@@ -830,7 +828,7 @@ import WardSystem
         let harness = tree.harness
         let seen = Mutex<[Bool]>([])
         storage.onMakeDirectory {
-            // The quarantine is about to be made: the file was read.
+            // The quarantine is about to be made, so the file was read.
             let before = volume.examined.withLock { $0.values.contains { $0.hasKey } }
             _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(5))
             let after = volume.examined.withLock { $0.values.contains { $0.hasKey } }
@@ -855,7 +853,7 @@ import WardSystem
         let node = try tree.node("a")
         let seen = Mutex<Errno?>(nil)
         storage.onMakeDirectory {
-            // The quarantine is about to be made: the check is in the middle of the file.
+            // The quarantine is about to be made, so the check is in the middle of the file.
             let isDone = DispatchSemaphore(value: 0)
             Thread.detachNewThread {
                 let context = WorkerContext(volume: volume)
@@ -933,7 +931,7 @@ import WardSystem
             }
         }
 
-        /// The content, but of the page that has this byte of the backing file.
+        /// The content without the page that holds this byte of the backing file.
         private func without(_ place: Int) -> [UInt8] {
             let layout = PageLayout(pageBytes: disk.image.kind.atomicBytes)
             let start = layout.start(ofPage: place / layout.pageBytes)
@@ -943,7 +941,7 @@ import WardSystem
             return content
         }
 
-        /// Repairs again, and looks at everything.
+        /// Repairs again, then looks at everything.
         func judge(_ left: SimulatedDisk, _ volume: CrashVolume, _ place: String) throws {
             _ = VolumeCheck(volume.volume, repairs: true, name: "later", threads: 1).run()
             let again = VolumeCheck(volume.volume, repairs: true, name: "last", threads: 1).run()
@@ -954,7 +952,7 @@ import WardSystem
             #expect(throws: Errno.noSuchFileOrDirectory, "\(place)") {
                 try CheckTests.content(volume, "lost")
             }
-            // Its ciphertext is still there.
+            // The ciphertext of the file without a key is still there.
             #expect(left.identity(ofInode: inodes[3]) != nil, "\(place)")
         }
     }
@@ -1048,8 +1046,8 @@ import WardSystem
         #expect(call > 40)
     }
 
-    /// Two directories without a record, names that open nowhere, half of a long name, a leftover.
-    /// The content of each file.
+    /// Two directories without a record, names that do not decrypt, half of a long name, a
+    /// leftover. `content` is the content of each file.
     private func diskWithDamagedNames(
         _ kind: DiskKind
     ) throws -> (keys: CrashKeys, disk: SimulatedDisk, content: [UInt8]) {
@@ -1114,8 +1112,8 @@ import WardSystem
             disk.onChange { image, _ in images.all.append(image) }
             let report = VolumeCheck(volume.volume, repairs: true, name: "now", threads: 1).run()
             disk.onChange(nil)
-            // Two records, two names at the top, one below the directory whose ID nothing tells, a
-            // leftover.
+            // Two records, two names at the top, one name below the directory whose ID is unknown,
+            // a leftover.
             #expect(
                 report.findings.map(\.kind.rawValue).sorted()
                     == ["leftover", "name", "name", "name", "record", "record"],
@@ -1195,7 +1193,8 @@ import WardSystem
         try tree.harness.reopen(clean: false, storage: storage)
         let volume = tree.harness.volume
         let node = volume.node(try tree.node("hollow"))
-        // Known by then; removed between the opening of the directory and the look at its record.
+        // The check knows the directory; it is removed after it was opened and before its record is
+        // read.
         let place = tree.place("hollow")
         let hidden = tree.harness.directory + "/.ward-old-3"
         storage.onReadLink {
@@ -1209,7 +1208,8 @@ import WardSystem
         #expect(check.tally.withLock { $0.report.unreachable } == [])
     }
 
-    /// Files and directories come, change their names, class, size and attributes, and go.
+    /// Makes files and directories, changes their names, class, size and attributes, and removes
+    /// them.
     private static func work(
         _ volume: Volume, _ context: WorkerContext, _ caller: Caller, _ number: Int, _ round: Int
     ) throws {
@@ -1280,7 +1280,7 @@ import WardSystem
     }
 
     private final class Images<T>: @unchecked Sendable {
-        // Sendable: filled by the test's only thread.
+        // Sendable: only the test's own thread fills it.
         var all: [T] = []
     }
 

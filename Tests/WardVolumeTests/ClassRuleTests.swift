@@ -55,7 +55,7 @@ import WardSystem
         harness.volume.release(handle, harness.context)
     }
 
-    /// The same while a request holds the file when the lock comes.
+    /// The same, while a request holds the file when the lock comes.
     @Test func classBDescriptorInUseAtTheLockWorksAfterwards() throws {
         let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
         let (node, handle) = try harness.create("log")
@@ -77,7 +77,7 @@ import WardSystem
         harness.volume.release(handle, harness.context)
     }
 
-    /// A lock that comes after an open was let through, and before it is told.
+    /// The lock comes after an open was allowed and before its answer was sent.
     @Test func classBFileThatIsBeingOpenedKeepsItsKey() throws {
         let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
         let (node, first) = try harness.create("log")
@@ -88,7 +88,7 @@ import WardSystem
         harness.volume.release(first, harness.context)
         harness.lock()
         #expect(try harness.read(second, 0, 3) == [1, 2, 3])
-        // One that is refused counts no more, and takes no key away.
+        // A refused open is not counted and takes no key away.
         #expect(throws: Errno.notPermitted) { try harness.open(node) }
         #expect(file.kernelHandles.load(ordering: .relaxed) == 1)
         #expect(try harness.read(second, 0, 3) == [1, 2, 3])

@@ -5,7 +5,7 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Random operations on one file, held against an array of bytes. A seed replays a run.
+/// Compares random operations on one file with the same on an array of bytes. A seed replays a run.
 @Suite struct ContentModelTests {
     @Test(arguments: [(4096, UInt64(1)), (4096, 2), (4096, 3), (512, 4), (512, 5), (512, 6)])
     func randomOperationsAgreeWithAnArray(pageBytes: Int, seed: UInt64) throws {
@@ -25,7 +25,7 @@ import WardSystem
                     model += [UInt8](repeating: 0, count: offset + count - model.count)
                 }
                 model.replaceSubrange(offset..<(offset + count), with: data)
-            case 4:  // append, the commonest of all
+            case 4:  // append, the most common operation
                 let data = (0..<count).map { _ in UInt8.random(in: 0...255, using: &random) }
                 try harness.write(handle, model.count, data)
                 model += data
@@ -100,7 +100,7 @@ import WardSystem
     }
 }
 
-/// SplitMix64: small, seeded, the same everywhere.
+/// SplitMix64: small, seeded, the same on every machine.
 struct SeededGenerator: RandomNumberGenerator {
     private var state: UInt64
     init(seed: UInt64) { state = seed }

@@ -4,19 +4,19 @@ import WardSystem
 
 @testable import WardVolume
 
-/// The real store, which counts what it is asked for.
+/// The real backing store, which counts its calls.
 final class CountingStorage: PosixStorage, @unchecked Sendable {
-    // Sendable: what it adds is behind a mutex.
+    // Sendable: the added state is behind a mutex.
     private let counts = Mutex<[String: Int]>([:])
 
-    /// The calls that `body` makes, by name.
+    /// The calls that `body` makes: their number by name.
     func calls<E: Error>(of body: () throws(E) -> Void) throws(E) -> [String: Int] {
         counts.withLock { $0 = [:] }
         try body()
         return counts.withLock { $0 }
     }
 
-    /// Only what requests ask for is counted.
+    /// False turns off background work, so that only the calls of requests are counted.
     override func waitsForDisk(_ descriptor: Int32) -> Bool { false }
 
     private func note(_ function: String = #function) {

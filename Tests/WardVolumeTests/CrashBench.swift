@@ -32,7 +32,8 @@ struct CrashBench {
         try volume.volume.durablePoint()
     }
 
-    /// Every power cut that `seeds` give at every call of `body`, and what is in the file then.
+    /// Cuts the power at every call of `body`, with each survival and seed, and has `judge` look at
+    /// the volume then.
     func crash(
         _ survivals: [Survival] = Survival.allCases, seeds: UInt64 = 12,
         _ body: () throws -> Void,
@@ -65,6 +66,6 @@ struct CrashBench {
 }
 
 private final class Images: @unchecked Sendable {
-    // Sendable: one thread.
+    // Sendable: used by one thread.
     var all: [(DiskImage, String)] = []
 }

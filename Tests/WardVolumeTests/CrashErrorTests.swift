@@ -5,8 +5,8 @@ import WardSimulatedStorage
 import WardSystem
 import WardVolume
 
-/// The store of a volume fails, at every call in turn: the program gets the error, nothing
-/// acknowledged is lost, nothing leaks, and everything goes on.
+/// The backing store fails, at every call in turn. The program gets the error, nothing acknowledged
+/// is lost, nothing leaks, and later calls work.
 @Suite struct CrashErrorTests {
     @Test(
         "random operations, one in three on a store that fails",
@@ -92,8 +92,8 @@ import WardVolume
         }
     }
 
-    /// Operations on names and attributes, of things that are there: "old", a directory "sub", and
-    /// what `name` gives.
+    /// Operations on names and attributes of entries that exist: "old", a directory "sub", and
+    /// `name`.
     private static func operations(
         _ name: String
     ) -> [(String, (CrashBench, NodeID) throws -> Void)] {
@@ -182,11 +182,11 @@ import WardVolume
                 case "unlink": #expect(names.contains("file") == (thrown != nil), "\(place)")
                 case "create", "create, write-protected":
                     #expect(hasNew == (thrown == nil), "\(place)")
-                // It may be there although the call that looks at it afterwards failed.
+                // The new name may exist although a later call of the same operation failed.
                 default: #expect(hasNew || thrown != nil, "\(place)")
                 }
                 #expect(bench.volume.events.problems == [], "\(place)")
-                // And again, without an error.
+                // The operation works when it is repeated without an error.
                 if thrown != nil, !hasNew { try operation(bench, sub.node) }
                 #expect(
                     try bench.volume.read(bench.handle) == bench.content, "\(place)")
@@ -227,7 +227,7 @@ import WardVolume
             if keepsHeader { try bench.volume.setAttribute(bench.node, "user.a", [1]) }
             try bench.volume.volume.durablePoint()
             let size = keepsHeader ? 0 : 5000
-            // The page that ends the file is written; its sync fails.
+            // The new last page is written; its sync fails.
             bench.disk.fail(.init(after: 1, .ioError))
             _ = try? bench.volume.setSize(bench.node, bench.handle, size)
             bench.disk.fail(nil)
@@ -245,7 +245,7 @@ import WardVolume
     @Test("what a failed cut has left stays away, though a stat meets the error before it grows")
     func statAfterAFailedCut() throws {
         let bench = try CrashBench(pages: 4)
-        // The page that ends the file is written; no sync succeeds.
+        // The new last page is written; no sync succeeds.
         bench.disk.fail(.init(after: 1, .ioError, isPermanent: true))
         #expect(throws: Errno.ioError) {
             try bench.volume.setSize(bench.node, bench.handle, 5000)
@@ -263,7 +263,7 @@ import WardVolume
     @Test("where a cut failed, the size hint does not cut a page in two")
     func hintAfterAFailedCut() throws {
         let bench = try CrashBench(pageBytes: 512, pages: 4)
-        // The page that ends the file is written; its sync fails.
+        // The new last page is written; its sync fails.
         bench.disk.fail(.init(after: 1, .ioError))
         #expect(throws: Errno.ioError) {
             try bench.volume.setSize(bench.node, bench.handle, 100)
@@ -287,7 +287,7 @@ import WardVolume
         bench.volume.release(made)
         try bench.volume.volume.durablePoint()
         let handle = try bench.volume.open(other.node)
-        // The page that ends the file is written; its sync fails.
+        // The new last page is written; its sync fails.
         bench.disk.fail(.init(after: 1, .ioError))
         #expect(throws: Errno.ioError) {
             try bench.volume.setSize(bench.node, bench.handle, 10)

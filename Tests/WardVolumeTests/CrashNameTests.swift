@@ -5,7 +5,7 @@ import WardVolume
 
 /// `fsync` of a file that has several names, some of which the kernel does not know now.
 @Suite struct CrashNameTests {
-    /// What is on the disk after the power went, with nothing but what was flushed.
+    /// The volume after a power cut that keeps only what was flushed.
     private func left(_ bench: CrashBench) throws -> CrashVolume {
         try CrashVolume(
             bench.keys, on: SimulatedDisk(bench.disk.image.afterPowerCut(.onlyFlushed, seed: 0)))
@@ -20,7 +20,7 @@ import WardVolume
         let directory = try volume.makeDirectory("directory", in: 1)
         try volume.volume.durablePoint()
         let linked = try volume.link(bench.node, to: "second", in: directory.node)
-        // The kernel drops it, and comes back to it by its other name.
+        // The kernel forgets the file, and finds it again by its other name.
         volume.release(bench.handle)
         volume.forget(linked.node, 2)
         let again = try volume.lookup("file", in: 1)
@@ -31,7 +31,7 @@ import WardVolume
         let found = try left.lookup("directory", in: 1)
         #expect(try left.names(in: found.node) == ["second"])
         left.forget(found.node)
-        // Where nothing was named since, another one costs what it always does.
+        // Without new names another fsync costs one change, as usual.
         let before = bench.disk.changes
         try volume.fsync(handle, dataOnly: dataOnly)
         #expect(bench.disk.changes - before == 1)
@@ -83,7 +83,8 @@ import WardVolume
         try volume.volume.durablePoint()
         volume.release(bench.handle)
         volume.forget(bench.node, 3)
-        // Nobody looked the file up: only its names, and what is above them, change.
+        // The kernel did not look the file up; only its names and the directories above them
+        // change.
         try volume.rename("third", in: 1, to: "moved", in: 1)
         try volume.rename("directory", in: 1, to: "elsewhere", in: 1)
         let again = try volume.lookup("file", in: 1)
@@ -105,7 +106,7 @@ import WardVolume
         volume.forget(linked.node, 2)
         let again = try volume.lookup("file", in: 1)
         let handle = try volume.open(again.node)
-        // The file's own sync, then the store's.
+        // The file's own sync succeeds; the sync of the whole store fails.
         bench.disk.fail(SimulatedDisk.Faults(after: 1, .ioError))
         #expect(throws: Errno.ioError) { try volume.fsync(handle) }
         bench.disk.fail(nil)

@@ -4,8 +4,7 @@ import WardSimulatedStorage
 import WardSystem
 import WardVolume
 
-/// New directories on stores that keep the order of changes, and on those that don't (decision
-/// 0052).
+/// New directories on backing stores that keep the order of changes, and on others (decision 0052).
 @Suite struct CrashRecordTests {
     @Test("A directory whose name is durable has its record, whatever was synced of it")
     func recordFirst() throws {
@@ -13,7 +12,7 @@ import WardVolume
             let bench = try CrashBench(DiskKind(order: order, atomicBytes: 4096))
             try bench.crash(seeds: 30) {
                 let made = try bench.volume.makeDirectory("new", in: 1)
-                // Syncs the directory above, and nothing in it.
+                // Syncs the parent directory, and nothing in the new one.
                 try bench.volume.fsyncDirectory(1)
                 bench.volume.forget(made.node)
             } _: { volume, place in

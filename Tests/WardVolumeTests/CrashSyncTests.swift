@@ -7,12 +7,12 @@ import WardSystem
 
 @testable import WardVolume
 
-/// After a sync that failed Linux has dropped the pages it could not write, and calls the next one
-/// good (decision 0054). The simulated disk does that, too.
+/// After a failed sync Linux drops the pages that it could not write, and reports the next sync as
+/// good (decision 0054). The simulated disk does the same.
 @Suite struct CrashSyncTests {
-    /// `change` with its n-th call failing, for every n, and once more; then what `judge` says to a
-    /// power cut that takes all that is not flushed, and to one that takes nothing but what was
-    /// dropped.
+    /// Runs `change` with its n-th call failing, for every n, and then once more. Then `judge`
+    /// looks at the volume after two power cuts. One loses all that is not flushed, the other only
+    /// the dropped pages.
     private func everyFailure(
         pages: Int = 5, _ change: (CrashBench) throws -> Void,
         _ judge: (CrashBench, CrashVolume, String) throws -> Void
@@ -45,7 +45,7 @@ import WardSystem
         let size = 5000
         try everyFailure { bench in
             try bench.volume.setSize(bench.node, bench.handle, size)
-            // The next change of the size takes off what a cut that failed has left.
+            // The next change of the size removes what a failed cut left behind.
             try bench.volume.write(bench.handle, size, [1, 2, 3])
         } _: { bench, recovered, place in
             let found = try CrashBench.content(recovered)
@@ -54,13 +54,13 @@ import WardSystem
         }
     }
 
-    /// What is behind the new end would look like a growth that was interrupted: with its old size
-    /// for a good one.
+    /// Pages behind the new end would look like an interrupted growth, with the old size as the
+    /// good one.
     @Test("A file made shorter and synced has its new size, whatever failed before")
     func shortenedAndSynced() throws {
         try everyFailure { bench in
             try bench.volume.setSize(bench.node, bench.handle, 180)
-            // It tells of a failure once, and then promises.
+            // The first fsync reports the failure; the second one promises durability.
             try? bench.volume.fsync(bench.handle, dataOnly: true)
             try bench.volume.fsync(bench.handle, dataOnly: true)
         } _: { bench, recovered, place in
@@ -96,7 +96,7 @@ import WardSystem
     @Test("A durable point that can't finish a cut that failed says so")
     func cutThatStaysUnfinished() throws {
         var told: [String] = []
-        // Until the end of the file is synced, nothing is cut.
+        // Before the new end of the file is synced, nothing is cut.
         for call in 0..<4 {
             let bench = try CrashBench(pages: 5)
             bench.disk.fail(SimulatedDisk.Faults(after: call, .noSpace))
@@ -222,7 +222,7 @@ import WardSystem
                 bench.handle, mode: 3, offsetBytes: UInt64(start),
                 lengthBytes: UInt64(bench.layout.start(ofPage: 3) - start),
                 caller: CrashBench.caller, bench.volume.context)
-            // It tells of a failure once, and then promises.
+            // The first fsync reports the failure; the second one promises durability.
             try? bench.volume.fsync(bench.handle)
             try bench.volume.fsync(bench.handle)
         } _: { bench, recovered, place in
@@ -282,7 +282,7 @@ import WardSystem
         let volume = try CrashVolume(bench.keys, on: disk)
         let file = try volume.lookup("file", in: 1)
         try volume.setClass(file.node, .complete)
-        // With a name that the kernel has forgotten its fsync is one of the whole store
+        // The kernel has forgotten one of its names, so its fsync syncs the whole store
         // (`CrashNameTests`).
         let directory = try volume.makeDirectory("directory", in: 1)
         let (other, first) = try volume.create("other", in: 1)
@@ -292,7 +292,7 @@ import WardSystem
         let again = try volume.lookup("other", in: 1)
         let handle = try volume.open(again.node)
         try volume.setClass(file.node, .none)
-        // The file's own sync, then the store's.
+        // The file's own sync succeeds; the sync of the whole store fails.
         disk.fail(SimulatedDisk.Faults(after: 1, .ioError, droppedBlocks: dropped))
         #expect(throws: Errno.ioError) { try volume.fsync(handle) }
         disk.fail(nil)
@@ -302,7 +302,7 @@ import WardSystem
         let found = try volume.lookup("file", in: 1)
         #expect(try volume.classOf(found.node) == (dropped == 0 ? .none : .complete))
         #expect(try CrashBench.content(volume) == bench.content)
-        // It can be set again, and is durable then.
+        // The class can be set again, and is durable then.
         try volume.setClass(found.node, .none)
         let reopened = try volume.open(found.node)
         try volume.fsync(reopened)
@@ -317,7 +317,7 @@ import WardSystem
         #expect(left.events.problems == [])
     }
 
-    /// Files "0", "1", …, of class D, whose class was made A without a sync of each.
+    /// Files "0", "1", … of class D, changed to class A without a sync for each.
     private func manyClasses(_ count: Int) throws -> CrashBench {
         let bench = try CrashBench(DiskKind(order: .posix, atomicBytes: 4096))
         for number in 0..<count {
@@ -336,7 +336,7 @@ import WardSystem
         return bench
     }
 
-    /// What class a power cut that keeps nothing unsynced would leave the file.
+    /// The file's class after a power cut that keeps only what was flushed.
     private func classAfterCut(_ bench: CrashBench, _ name: String) throws -> ProtectionClass {
         let left = try CrashVolume(
             bench.keys,
@@ -350,7 +350,7 @@ import WardSystem
     func manyClassesAtOnce() throws {
         let bench = try manyClasses(5)
         #expect(try classAfterCut(bench, "0") == .none)
-        // Who sets one with a sync of its own relies on that one.
+        // A caller that sets the class with a sync relies on that sync.
         let entry = try bench.volume.lookup("3", in: 1)
         try bench.volume.setClass(entry.node, .complete)
         bench.volume.forget(entry.node)
@@ -376,7 +376,8 @@ import WardSystem
             disk.fail(SimulatedDisk.Faults(after: 0, .ioError))
             #expect(throws: Errno.ioError) { try bench.volume.fsync(bench.handle) }
             disk.fail(nil)
-            // What the kernel told of the other file's caller alone may have been these.
+            // The kernel reported the failure only to the other file's caller, but these files may
+            // have lost pages too.
             #expect(throws: Errno.ioError) { try bench.volume.syncClasses() }
         }
         disk.fail(nil)
@@ -402,8 +403,7 @@ import WardSystem
             directories.append(try volume.makeDirectory("\(number)", in: 1).node)
         }
         try volume.volume.durablePoint()
-        // Of none of these is the header durable: one sync of the store for all, before the first
-        // record.
+        // None of these headers is durable: one sync of the store for all, before the first record.
         for node in directories {
             let (_, handle) = try volume.create("file", in: node)
             try volume.write(handle, 0, bench.content)
@@ -412,14 +412,14 @@ import WardSystem
         let isEach = order == .posix
         var before = bench.disk.changes
         for node in directories[..<4] { try volume.setClass(node, .complete, isSynced: false) }
-        // A sync of the store, in two calls; records that are made and moved to their places; a
-        // sync of each directory.
+        // A sync of the store takes two calls. Each directory then takes a new record and its move,
+        // and on an unordered store a sync.
         #expect(bench.disk.changes - before == 2 + 4 * (isEach ? 3 : 2))
         for number in 0..<4 {
             #expect(try classAfterCut(bench, "\(number)") == (isEach ? .complete : .none))
         }
-        // Who sets one with a sync of its own relies on that one, also where it is that class
-        // already, as far as is known.
+        // A caller that sets the class with a sync relies on that sync, also if the class is
+        // already the same in memory.
         volume.forget(directories[2])
         let again = try volume.lookup("2", in: 1)
         try volume.setClass(again.node, .complete)
@@ -428,7 +428,7 @@ import WardSystem
         #expect(try classAfterCut(bench, "4") == (isEach ? .complete : .none))
         try volume.syncClasses()
         for number in 0..<5 { #expect(try classAfterCut(bench, "\(number)") == .complete) }
-        // All is durable: nothing to do.
+        // Everything is durable: nothing to do.
         before = bench.disk.changes
         try volume.setClass(directories[1], .complete, isSynced: false)
         try volume.setClass(directories[1], .complete)
@@ -456,7 +456,7 @@ import WardSystem
             volume.forget(found.node)
         }
         bench.disk.onChange(nil)
-        // Of what was there before the mount nothing is known: it may have been copied there just
+        // Nothing is known about files from before the mount: they may have been copied there just
         // now.
         #expect(syncs.withLock { $0 } == 1)
     }
@@ -471,7 +471,7 @@ import WardSystem
             for node in [directory, other] { try volume.setClass(node, .completeUnlessOpen) }
             try volume.setClass(other, wanted)
             var open: [HandleID] = []
-            // Durable as an empty one, as one with content, and as one that was emptied.
+            // Files that are durable as empty, with content, or emptied.
             for name in ["empty", "emptied", "moved", "weaker"] {
                 open.append(try volume.create(name, in: directory).1)
             }
@@ -521,7 +521,7 @@ import WardSystem
         #expect(throws: Errno.ioError) { try volume.syncClasses() }
         bench.disk.fail(nil)
         if isForgotten {
-            // Its record is read again, from memory that the disk does not have.
+            // The record is read again, from the kernel's memory; the disk does not have it.
             volume.forget(entry.node)
             entry = try volume.lookup("0", in: 1)
         }
@@ -541,7 +541,7 @@ import WardSystem
         let volume = bench.volume
         let directory = try volume.makeDirectory("directory", in: 1).node
         try volume.setClass(directory, .complete)
-        // Without headers: of the class that the record says.
+        // Without headers these files have the class that the record says.
         for name in ["empty", "linked"] {
             volume.release(try volume.create(name, in: directory).1)
         }
@@ -563,8 +563,7 @@ import WardSystem
             if let entry = try? left.lookup("later", in: found.node) {
                 let isKnown =
                     try left.classOf(entry.node) == .completeUntilFirstUserAuthentication
-                // Without a journal its name may be there without anything else before it is
-                // synced.
+                // Without a journal a name may be durable before anything else, until it is synced.
                 #expect(isKnown || order == .posix, "\(place)")
                 left.forget(entry.node)
             } else {
@@ -582,7 +581,7 @@ import WardSystem
         try bench.volume.setClass(entry.node, .completeUnlessOpen)
         bench.volume.forget(entry.node)
         #expect(try classAfterCut(bench, "0") == .completeUnlessOpen)
-        // Who gave up half-way leaves nothing to wait for when the volume was synced.
+        // A caller that gave up half-way leaves nothing to wait for after a sync of the volume.
         #expect(!bench.volume.volume.unsyncedClasses.areNone)
         try bench.volume.volume.durablePoint()
         #expect(bench.volume.volume.unsyncedClasses.areNone)
@@ -620,7 +619,7 @@ import WardSystem
     func failureToldToAnother() throws {
         let bench = try CrashBench()
         let directory = try bench.volume.makeDirectory("directory", in: 1)
-        // Its header is not durable.
+        // The header of this file is not durable.
         let (_, handle) = try bench.volume.create("file", in: directory.node)
         try bench.volume.write(handle, 0, [1])
         bench.volume.release(handle)
@@ -633,7 +632,7 @@ import WardSystem
         }
         bench.disk.onChange(nil)
         #expect(try bench.volume.classOf(directory.node) == .none)
-        // It can be set when it is well again.
+        // The class can be set again when the store works again.
         try bench.volume.setClass(directory.node, .complete)
         #expect(try bench.volume.classOf(directory.node) == .complete)
     }
@@ -671,8 +670,8 @@ import WardSystem
             let bench = try CrashBench()
             let (_, other) = try bench.volume.create("other", in: 1)
             try bench.volume.write(other, 0, [1, 2, 3])
-            // From here on files are read from the disk when they are opened, and this one's epoch
-            // is none in doubt.
+            // From here on files are read from the disk when they are opened, and this file's epoch
+            // is not in doubt.
             bench.disk.fail(SimulatedDisk.Faults(after: 0, .ioError))
             #expect(throws: Errno.ioError) { try bench.volume.fsync(other) }
             bench.disk.fail(nil)
@@ -687,7 +686,7 @@ import WardSystem
 
             let found = try CrashBench.content(bench.volume)
             #expect(found.prefix(bench.content.count) == bench.content[...], "\(dropped)")
-            // So it is after a power cut, and when what can be mended was.
+            // The same after a power cut, and after the repair of doubtful files.
             try bench.volume.volume.durablePoint()
             for mends in [false, true] {
                 if mends { bench.volume.volume.mendDoubtfulFiles { false } }

@@ -9,7 +9,7 @@ import WardVolume
 /// Volumes on simulated disks whose power goes after every call (docs/verification.md, "Simulated
 /// crashes").
 @Suite struct CrashTests {
-    /// Fixed seeds; each once found something. `WARD_CRASH_SEED` replays another one.
+    /// Fixed seeds; each one once found a fault. `WARD_CRASH_SEED` replays another one.
     private static let seeds: [UInt64] = {
         if let text = getenv("WARD_CRASH_SEED"), let seed = UInt64(String(cString: text)) {
             return [seed]
@@ -31,7 +31,7 @@ import WardVolume
 
     @Test("a few power cuts for each kind of disk and page, with errors of the store and without")
     func everyKind() {
-        // The kinds repeat after 48 seeds. Seeds from the clock are for `make crash`.
+        // The kinds of disk repeat after 48 seeds. `make crash` takes seeds from the clock.
         let report = CrashCampaign.run(seeds: UInt64(0)..<48, threads: 1) {
             var settings = CrashSettings.promised(seed: $0)
             settings.stride = 60
@@ -111,7 +111,7 @@ import WardVolume
             try bench.volume.setSize(bench.node, bench.handle, 0)
             try bench.volume.write(bench.handle, 0, Array(new[..<100]))
             try bench.volume.write(bench.handle, 100, Array(new[100...]))
-            // The size is on the disk, and of the pages what came there so far.
+            // The size is on the disk, and those pages that were already written.
             try bench.volume.fsyncDirectory(1)
         } _: { volume, place in
             let found = try CrashBench.content(volume)
@@ -191,7 +191,7 @@ import WardVolume
     @Test("writing to a file that is not mended does not take away what excuses its other pages")
     func writingBesideAFinding() throws {
         let bench = try CrashBench(pages: 6)
-        // The second page goes into doubt, and the one after it is lost to a disk that had not
+        // The second page is in doubt, and the one after it is lost, because the disk had not
         // written it.
         let more = [UInt8](repeating: 3, count: 4 * 4060)
         var seen = 0
@@ -205,7 +205,7 @@ import WardVolume
                 volume.release(handle)
                 volume.forget(entry.node)
             }
-            // Every page but one is written by itself.
+            // Every page but one is written by a write of its own.
             for page in 0..<bench.layout.pageCount(forSize: before.count) where page != 7 {
                 let start = bench.layout.start(ofPage: page)
                 try volume.write(handle, start, [before[start]])
@@ -233,7 +233,7 @@ import WardVolume
             _ = try volume.volume.extendedAttributeNames(of: entry.node, volume.context)
             volume.release(handle)
             volume.forget(entry.node)
-            // Afterwards nothing is left to be excused.
+            // After this pass nothing needs an excuse.
             volume.volume.mendDoubtfulFiles { false }
             try volume.volume.close()
             let again = try CrashVolume(bench.keys, on: SimulatedDisk(volume.disk.image))
@@ -439,8 +439,8 @@ import WardVolume
         for attack in ["cut", "cut to the first page", "wiped", "wiped last", "wiped first"] {
             for isInUse in [false, true] {
                 let bench = try CrashBench(pages: 4)
-                // An unclean end, long after the file was made durable: others are in doubt, this
-                // one is not.
+                // An unclean end, long after the file was made durable: other files are in doubt,
+                // this one is not.
                 if !isInUse { try bench.volume.volume.close() }
                 let number = try bench.volume.attributes(bench.node).inode
                 let image = SimulatedDisk(bench.disk.image.afterPowerCut(.everything, seed: 0))
@@ -498,11 +498,11 @@ import WardVolume
         let (made, handle) = try recovered.create("new", in: 1)
         try recovered.write(handle, 0, bench.content)
         recovered.release(handle)
-        // Written again after it was opened again: by its epochs it is known.
+        // Written again after a second open: its epochs show that.
         let again = try recovered.open(made.node)
         try recovered.write(again, 5000, [1, 2, 3])
         recovered.release(again)
-        // Not what was there before, and is written now.
+        // But not a file that was there before and is written now.
         let old = try recovered.lookup("file", in: 1)
         let oldHandle = try recovered.open(old.node)
         try recovered.write(oldHandle, 0, bench.content)

@@ -5,7 +5,7 @@ import WardSystem
 
 @testable import WardVolume
 
-/// What a damaged store says of one name costs that name, and nothing else.
+/// A damaged listing of the backing store costs the damaged name, and nothing else.
 @Suite struct DamagedListingTests {
     @Test("a name that begins with a zero byte is reported once, and everything else is listed")
     func emptyName() throws {
@@ -35,7 +35,7 @@ import WardSystem
         let handle = try harness.volume.openDirectory(1, harness.context)
         defer { harness.volume.releaseDirectory(handle, harness.context) }
         var sink = ShortSink()
-        // As the kernel does: from the offset on that came with the last name.
+        // Continues as the kernel does, from the offset that came with the last name.
         while true {
             sink.room = 1
             let before = sink.names.count
@@ -58,7 +58,7 @@ import WardSystem
         sink = ShortSink()
         try harness.volume.readDirectory(
             handle, offset: 0, lookup: false, into: &sink, harness.context)
-        // The same handle, from the beginning.
+        // The same handle, read again from the beginning.
         #expect(sink.names.sorted() == [".", "..", "a", "b", long])
     }
 }
@@ -79,7 +79,7 @@ private struct ShortSink: DirectorySink {
 }
 
 private final class DamagedListingStorage: PosixStorage, @unchecked Sendable {
-    // Sendable: what it adds are atomics.
+    // Sendable: the added state is atomic.
     let hasEmptyName = Atomic(false)
     let hasBadLinks = Atomic(false)
 

@@ -39,7 +39,7 @@ import WardSystem
         let (other, otherFile) = try harness.create("closed.db")
         try harness.setClass(other, "A")
         harness.volume.release(otherFile, harness.context)
-        // Nothing gets a weaker class for what may be no database.
+        // No file gets a weaker class because of a file that may be no database.
         let (weaker, weakerFile) = try harness.create("weaker.db")
         try harness.setClass(weaker, "D")
         #expect(try classOfNew("weaker.db-journal", harness) == c)
@@ -75,7 +75,7 @@ import WardSystem
             #expect(throws: Errno.notPermitted) { _ = try harness.open(sides[name]!) }
         }
         try harness.unlock()
-        // A weaker class is the database's alone.
+        // A weaker class changes the database alone.
         try harness.setClass(database, "C")
         #expect(try harness.classOf(sides["x-wal"]!) == a)
         for handle in [file, textFile] { harness.volume.release(handle, harness.context) }

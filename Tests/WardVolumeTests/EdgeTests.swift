@@ -7,8 +7,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// What goes wrong only at an edge: a thread in between, a call that fails half-way, a number near
-/// its limit.
+/// Faults that occur only at an edge: another thread in between, a call that fails half-way, a
+/// number near its limit.
 @Suite struct EdgeTests {
     @Test func statMayMeetTheLastClose() throws {
         let harness = try VolumeHarness()
@@ -37,7 +37,7 @@ import WardSystem
         #expect(try harness.size(node) == 1)
     }
 
-    /// The kernel has looked it up, and comes back when the name is another file's.
+    /// The kernel looked the file up, and opens it after the name was given to another file.
     @Test func aReplacedFileCanBeOpenedByWhoeverFoundIt() throws {
         let harness = try VolumeHarness()
         for (name, byte) in [("file", UInt8(1)), ("new", 2)] {
@@ -59,8 +59,8 @@ import WardSystem
         harness.volume.release(now, harness.context)
     }
 
-    /// `ln -s` and `mv -T` while others follow the link; and what is kept with attributes: a mode
-    /// that its owner can't read.
+    /// `ln -s` and `mv -T` while other programs follow the link; and a mode that its owner can't
+    /// read, which is kept in an attribute.
     @Test func aReplacedLinkCanBeReadByWhoeverFoundIt() throws {
         let harness = try VolumeHarness()
         let volume = harness.volume
@@ -94,7 +94,7 @@ import WardSystem
         #expect(value == Array("user.a".utf8))
     }
 
-    /// Found by a review: such a file has no name, and its class is still its directory's.
+    /// A replaced file has no name, and its class is still its directory's.
     @Test func aReplacedEmptyFileKeepsItsDirectorysClass() throws {
         let harness = try VolumeHarness()
         let directory = try harness.makeDirectory("directory")
@@ -113,8 +113,8 @@ import WardSystem
         harness.volume.release(handle, harness.context)
     }
 
-    /// Found by seed 1795384467059 of `make crash`: of a directory that the kernel forgot and found
-    /// again there are two nodes as long as a file knows a name in the first.
+    /// Found by seed 1795384467059 of `make crash`. A directory that the kernel forgot and found
+    /// again has two nodes, as long as a file knows a name in the first one.
     @Test func aNameThatWentInAForgottenDirectoryIsForgotten() throws {
         let harness = try VolumeHarness()
         let volume = harness.volume
@@ -134,7 +134,7 @@ import WardSystem
         #expect(try harness.size(node) == 0)
     }
 
-    /// The kernel looks the path up again then, open(2) and stat(2).
+    /// After ESTALE the kernel looks the path up again, in open(2) and stat(2).
     @Test func aRemovedFileIsStale() throws {
         let harness = try VolumeHarness()
         let (node, handle) = try harness.create("file")
@@ -193,7 +193,7 @@ import WardSystem
         storage.failAfter(0, .ioError)
         #expect(throws: Errno.ioError) { try harness.volume.durablePoint() }
         storage.stop()
-        // The kernel reports lost pages once: that the next sync succeeds proves nothing.
+        // The kernel reports lost pages once, so a later sync that succeeds proves nothing.
         try? harness.volume.close()
         try harness.reopen(clean: false)
         #expect(harness.volume.isDoubtful(epoch))
@@ -255,7 +255,7 @@ import WardSystem
         let storage = FailingStorage()
         let harness = try VolumeHarness(storage: storage)
         let (node, handle) = try harness.create("file")
-        try harness.setClass(node, "C")  // not its directory's: the header stays
+        try harness.setClass(node, "C")  // not the directory's class, so the header stays
         try harness.write(handle, 0, [UInt8](repeating: 7, count: 40_000))
         storage.failAfter(1, .ioError)
         try harness.setSize(node, handle, 0)
@@ -263,7 +263,7 @@ import WardSystem
         #expect(try harness.size(node) == 0)
         try harness.write(handle, 0, [1, 2, 3])
         #expect(try harness.read(handle, 0, 100) == [1, 2, 3])
-        // Never closed.
+        // The volume is never closed.
         try harness.reopen(clean: false)
         let found = try harness.lookup("file").node
         #expect(try harness.size(found) == 3)
@@ -285,7 +285,7 @@ import WardSystem
             harness.context)
         storage.onChange(nil)
         let made = calls.withLock { $0 }
-        // The header, durably; both edges; the hole.
+        // The header with its sync, both edges, the hole.
         #expect(made == ["pwrite", "fdatasync", "pwrite", "pwrite", "fallocate"])
         harness.volume.release(handle, harness.context)
     }
@@ -325,7 +325,7 @@ import WardSystem
                     handle, mode: 3, offsetBytes: UInt64(hole.lowerBound),
                     lengthBytes: UInt64(hole.count), caller: harness.caller, harness.context))
                 != nil
-            // What is a hole now may have been damaged before.
+            // The page that would become a hole may have been damaged before.
             #expect(isDone == (edge == "middle"), "\(edge)")
             for start in 0..<40 where !hole.contains(start * 1000) {
                 let found = try? harness.read(handle, start * 1000, 1)
@@ -406,7 +406,7 @@ import WardSystem
         let (node, handle) = try harness.create("file")
         try harness.write(handle, 0, [1, 2, 3])
         harness.volume.release(handle, harness.context)
-        // As a getxattr on another thread does.
+        // A getxattr on another thread does this.
         let held = try harness.volume.acquire(harness.volume.node(node), harness.context).file
         let opened = try harness.open(node)
         harness.volume.release(held, harness.context)
@@ -450,11 +450,11 @@ import WardSystem
         try writeBack(4096, [UInt8](repeating: 2, count: 4096))
         let before = try harness.read(handle, 0, 9000)
         #expect(before == old[..<4096] + [UInt8](repeating: 2, count: 4096))
-        // open(O_TRUNC), and the pages that were on their way.
+        // open(O_TRUNC), and then pages whose write-back was already under way.
         harness.volume.release(try harness.open(node, O_RDWR | O_TRUNC), harness.context)
         try writeBack(0, old)
         #expect(try harness.size(node) == 0)
-        // The same with a shorter file: what is its own is taken.
+        // The same with a shorter file: pages inside the new size are accepted.
         try harness.write(handle, 0, [3, 3, 3])
         try writeBack(0, old)
         let after = try harness.read(handle, 0, 9000)

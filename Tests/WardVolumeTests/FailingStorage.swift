@@ -5,9 +5,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// The real store, whose n-th change (or n-th call of any kind) fails, with `ENOSPC` after part of
-/// a write was done; or that is not there for a while; or that gives what is read in several
-/// answers.
+/// The real backing store with faults: its n-th change or call fails, with `ENOSPC` after a part of
+/// a write. It can also vanish for a while, or answer a read in several parts.
 final class FailingStorage: Storage, @unchecked Sendable {
     private let real = PosixStorage()
     private let lock = NSLock()
@@ -32,39 +31,39 @@ final class FailingStorage: Storage, @unchecked Sendable {
     private var readLinkHook: (@Sendable () -> Void)?
     private var makeDirectoryHook: (@Sendable () -> Void)?
 
-    /// From now on no file (directories do) can be opened; nil: they can again.
+    /// From now on opening a file (not a directory) fails; nil: it works again.
     func failOpening(_ error: Errno?) { lock.withLock { openError = error } }
 
-    /// From now on renames with flags are EINVAL, as on some NFS and FUSE stores.
+    /// From now on renames with flags fail with EINVAL, as on some NFS and FUSE stores.
     func forgetRenameFlags() { lock.withLock { knowsRenameFlags = false } }
 
-    /// A store that can't make holes, as some network and FUSE stores.
+    /// From now on the store can't make holes, like some network and FUSE stores.
     func forgetHoles() { lock.withLock { knowsHoles = false } }
 
-    /// A store that does not keep changes of names in order.
+    /// From now on the store does not keep changes of names in order.
     func forgetOrder() { lock.withLock { keepsOrder = false } }
 
-    /// Called with the name of each change before it is made.
+    /// `hook` is called with the name of each change before it is made.
     func onChange(_ hook: (@Sendable (String) -> Void)?) { lock.withLock { self.hook = hook } }
 
-    /// Called with each answer about a name before it is given.
+    /// `hook` is called with the status of each name before it is returned.
     func onStatus(_ hook: (@Sendable (FileStatus) -> Void)?) {
         lock.withLock { statusHook = hook }
     }
 
-    /// Called before each directory is made.
+    /// `hook` is called before each directory is made.
     func onMakeDirectory(_ hook: (@Sendable () -> Void)?) {
         lock.withLock { makeDirectoryHook = hook }
     }
 
-    /// Called before an attribute is asked for by a name.
+    /// `hook` is called before an attribute is read by a file's name.
     func onAttributeByName(_ hook: (@Sendable () -> Void)?) {
         lock.withLock { attributeHook = hook }
     }
-    /// Called before each symbolic link is read.
+    /// `hook` is called before each symbolic link is read.
     func onReadLink(_ hook: (@Sendable () -> Void)?) { lock.withLock { readLinkHook = hook } }
 
-    /// Reads of the byte at this offset, of any file, fail: a bad block.
+    /// From now on reads that cover this offset of any file fail, as with a bad block.
     func spoil(offset: Int?) { lock.withLock { badOffset = offset } }
 
     /// The `n`-th change from now (0: the next one) fails, once.
@@ -84,8 +83,8 @@ final class FailingStorage: Storage, @unchecked Sendable {
         }
     }
 
-    /// The `n`-th call from now (0: the next one) fails, calls that only look included; and all
-    /// after it, if `andLater`.
+    /// The `n`-th call from now (0: the next one) fails, calls that change nothing included; with
+    /// `andLater` all later ones fail, too.
     func failCall(_ n: Int, _ error: Errno, andLater: Bool = false) {
         lock.withLock {
             callCountdown = n
@@ -94,8 +93,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
         }
     }
 
-    /// The `n`-th pread(2) from now (0: the next one) gives `bytes` of the bytes that are there, at
-    /// most.
+    /// The `n`-th pread(2) from now (0: the next one) returns at most `bytes` bytes.
     func shortenAnswer(_ n: Int, to bytes: Int) {
         lock.withLock {
             shortCountdown = n
@@ -103,7 +101,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
         }
     }
 
-    /// Whether the answer that was to be short has been given. No other will be.
+    /// Whether the short answer was given. After this call no answer is shortened.
     func wasShortened() -> Bool {
         lock.withLock {
             defer { shortCountdown = Int.max }
@@ -111,20 +109,20 @@ final class FailingStorage: Storage, @unchecked Sendable {
         }
     }
 
-    /// How many pread(2) there were.
+    /// The number of pread(2) calls.
     var readCalls: Int { lock.withLock { answers } }
 
-    /// Every call fails, those that only look included; nil: the store is back.
+    /// Every call fails, calls that change nothing included; nil: the store is back.
     func vanish(_ error: Errno?) { lock.withLock { absence = error } }
 
-    /// Whether the failure that was asked for has happened.
+    /// Whether the requested failure has happened.
     var hasFailed: Bool { lock.withLock { countdown < 0 || callCountdown < 0 } }
 
-    /// While it is locked, writes hang as on a disk that does not answer.
+    /// While this is locked, writes hang as on a disk that does not answer.
     let hang = NSLock()
     private var hangHook: (@Sendable () -> Void)?
 
-    /// Called before a write looks whether it hangs.
+    /// `hook` is called by each write before it waits for `hang`.
     func onHang(_ hook: @escaping @Sendable () -> Void) { lock.withLock { hangHook = hook } }
 
     func stop() {
@@ -135,7 +133,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
         }
     }
 
-    /// Every call but `close`, before it is made.
+    /// Comes before every call but `close`, and throws its failure.
     private func call() throws(Errno) {
         let failure: Errno? = lock.withLock {
             if let absence { return absence }
@@ -264,13 +262,13 @@ final class FailingStorage: Storage, @unchecked Sendable {
     func pread(_ d: Int32, _ b: UnsafeMutableRawPointer, _ c: Int, at o: Int) throws(Errno) -> Int {
         try call()
         if let bad = lock.withLock({ badOffset }), (o..<o + c).contains(bad) { throw .ioError }
-        // As `PosixStorage` does it, with the kernel in between.
+        // Reads as `PosixStorage` does, with this class as the kernel.
         return try Syscall.readWhole(c) { done throws(Errno) in
             let most = self.answer(c - done)
             return try Syscall.check { Glibc.pread(d, b + done, most, o + done) }
         }
     }
-    /// How much of `count` the next pread(2) gives at most.
+    /// The most bytes of `count` that the next pread(2) returns.
     private func answer(_ count: Int) -> Int {
         lock.withLock {
             answers += 1

@@ -6,8 +6,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// The n-th change of the backing store fails, for every n: the program gets the error, and what
-/// was acknowledged stays.
+/// The n-th change of the backing store fails, for every n: the program gets the error, and
+/// acknowledged data stays.
 @Suite struct FailureTests {
     @Test(arguments: [512, 4096], [Errno.noSpace, .ioError])
     func aFailedWriteLeavesWhatWasThere(pageBytes: Int, error: Errno) throws {
@@ -23,15 +23,15 @@ import WardSystem
                 let wasReached = storage.hasFailed
                 storage.stop()
                 if failed {
-                    // Old bytes up to the old size; a write inside the file may have got some of
-                    // its own in.
+                    // Old bytes up to the old size; a write inside the file may have stored some of
+                    // its own.
                     let now = try harness.read(handle, 0, 1 << 20)
                     #expect(now.count >= min(old.count, pageBytes), "\(label), call \(n)")
                     if label == "append" || label == "grow" {
                         #expect(now == old, "\(label), call \(n)")
                     }
                 }
-                // It goes on where it stopped.
+                // The next write works.
                 try harness.write(handle, 0, old)
                 try harness.setSize(node, handle, old.count)
                 #expect(try harness.read(handle, 0, 1 << 20) == old, "\(label), call \(n)")
@@ -226,9 +226,9 @@ import WardSystem
     }
 }
 
-/// As ext4 after its journal failed.
+/// Behaves as ext4 does after its journal failed.
 private final class AbortingStorage: PosixStorage, @unchecked Sendable {
-    // Sendable: what it adds is an atomic.
+    // Sendable: the added state is atomic.
     let hasGivenUp = Atomic(false)
 
     override func fsync(_ descriptor: Int32) throws(Errno) {

@@ -7,7 +7,7 @@ import WardSystem
 /// A kernel with dirty mapped pages: an invalidation writes them back, in pages of 4,096 bytes,
 /// before it returns.
 final class FakeKernel: KernelNotifier, @unchecked Sendable {
-    // Sendable: what changes is behind `lock`.
+    // Sendable: all mutable state is behind `lock`.
     struct DirtyPage {
         var handle: HandleID
         var offset: Int
@@ -29,7 +29,7 @@ final class FakeKernel: KernelNotifier, @unchecked Sendable {
         harness.volume.setNotifier(self)
     }
 
-    /// A program stored into its mapping: pages of the file that the volume has not seen.
+    /// A program's store into its mapping: pages of the file that the volume has not seen.
     func store(_ node: NodeID, _ handle: HandleID, _ offset: Int, _ bytes: [UInt8]) {
         lock.withLock {
             var at = 0
@@ -42,7 +42,7 @@ final class FakeKernel: KernelNotifier, @unchecked Sendable {
         }
     }
 
-    /// What the volume answered to write-backs, where it was an error.
+    /// The errors that the volume answered to write-backs.
     var failures: [Errno] { lock.withLock { failed } }
     var invalidations: Int { lock.withLock { invalidated.count } }
 

@@ -7,9 +7,9 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Every call of the store fails in turn, those that only look included: the program gets the
-/// store's error, everything is as it was or as it should be, nobody is told of tampering, and all
-/// goes on.
+/// Every call of the backing store fails in turn, calls that change nothing included. The program
+/// gets the store's error, the state is the old or the new one, no tampering is reported, and later
+/// calls work.
 @Suite struct FaultTests {
     static let errors: [Errno] = [
         .ioError, .noSpace, Errno(rawValue: EDQUOT), .readOnlyFileSystem, .staleNFSFileHandle,
@@ -18,7 +18,7 @@ import WardSystem
     private static let content = (0..<11_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }
     private static let more = [UInt8](repeating: 0xAB, count: 9000)
 
-    /// A directory of its own for each try, and what is done in it.
+    /// A directory for each try, and the volume it is in.
     fileprivate struct Place {
         let harness: VolumeHarness
         let directory: NodeID
@@ -312,8 +312,8 @@ import WardSystem
         ),
     ]
 
-    /// By name: type, class, content, attribute names. `isLenient`: of `file`, only whether it is
-    /// as a change that was interrupted may leave it.
+    /// Type, class, content and attribute names by name. `isLenient`: tells of the content of
+    /// `file` only whether an interrupted change may leave it.
     private func snapshot(_ place: Place, isLenient: Bool = false) throws -> [String: String] {
         var all: [String: String] = [".": try place.harness.classOf(place.directory)]
         for name in try place.harness.names(in: place.directory) {
@@ -336,8 +336,8 @@ import WardSystem
         return all
     }
 
-    /// Each byte as it was, or as some action makes it; at a place where one makes the file
-    /// shorter, zero up to the old end.
+    /// Each byte must be the old one or one that some action writes. Behind the point where an
+    /// action cuts the file, zeros are good up to the old end.
     private func judge(_ bytes: [UInt8]) -> String {
         let isPossible = bytes.enumerated().allSatisfy { index, byte in
             if index < 4000 { return byte == Self.content[index] }
@@ -398,7 +398,8 @@ import WardSystem
             for n in 0..<100 {
                 let name = "\(number)-\(n)"
                 let place = try make(name, harness)
-                // Each operation meets each error; all of them at each call with WARD_TAMPER_ALL=1.
+                // Each operation meets each error; with WARD_TAMPER_ALL=1 each call meets all of
+                // them.
                 let error = Self.errors[(number + n + shift) % Self.errors.count]
                 let what = "\(action.name), call \(n), \(error)"
                 storage.failCall(n, error, andLater: andLater)
@@ -488,7 +489,7 @@ import WardSystem
         try sync(first)
         #expect(throws: Errno.noSpace) { try sync(second) }
         try sync(second)
-        // close(2) tells who never synced again.
+        // close(2) reports the failure to a handle that did not sync again.
         #expect(throws: Errno.noSpace) { try harness.volume.flush(third, harness.context) }
         try harness.volume.flush(third, harness.context)
         let later = try harness.open(node)

@@ -6,7 +6,7 @@ import WardSystem
 
 @testable import WardVolume
 
-/// `SEEK_DATA` and `SEEK_HOLE` as ext4 answers them: in whole blocks of 4,096 bytes.
+/// `SEEK_DATA` and `SEEK_HOLE` answer as on ext4, in whole blocks of 4,096 bytes.
 @Suite struct HoleOffsetTests {
     private func map(
         _ harness: VolumeHarness, _ file: HandleID, _ offset: Int, _ whence: Int32

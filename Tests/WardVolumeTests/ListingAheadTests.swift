@@ -5,7 +5,7 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Long directories are read in several places at once (decision 0070).
+/// Long directories are read at several offsets at the same time (decision 0070).
 @Suite struct ListingAheadTests {
     @Test("short directories are left alone")
     func short() {
@@ -62,9 +62,9 @@ import WardSystem
     }
 }
 
-/// A directory that has a name at every fortieth offset up to 960.
+/// A directory with a name at every fortieth offset up to 960.
 private final class HashedStorage: PosixStorage, @unchecked Sendable {
-    // Sendable: what it adds is an atomic, and behind a mutex.
+    // Sendable: the added state is atomic or behind a mutex.
     let offsets = Mutex<[UInt64]>([])
     let descriptors = Atomic<Int>(0)
 

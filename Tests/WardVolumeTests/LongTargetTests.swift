@@ -6,7 +6,7 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Targets of symbolic links that have no room in a link of the backing store (docs/format.md §7).
+/// Targets of symbolic links that are too long for a link of the backing store (docs/format.md §7).
 @Suite struct LongTargetTests {
     private func target(_ count: Int) -> [UInt8] {
         (0..<count).map { UInt8(ascii: "a") + UInt8($0 % 26) }

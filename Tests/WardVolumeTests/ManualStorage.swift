@@ -3,11 +3,11 @@ import WardSystem
 
 @testable import WardVolume
 
-/// The real store, with a clock that only the test moves on.
+/// The real backing store, with a clock that only the test moves.
 class ManualStorage: PosixStorage, @unchecked Sendable {
-    // Sendable: what it adds is an atomic, and a lock.
+    // Sendable: the added state is an atomic and a mutex.
     private let time = Atomic<UInt64>(1_000_000_000_000)
-    /// While somebody holds it, the store does not answer what `waitWhileHanging` is asked before.
+    /// While a test holds this, calls that pass `waitWhileHanging` do not return.
     let hanging = TryableLock()
 
     override func nanoseconds() -> UInt64 { time.load(ordering: .relaxed) }

@@ -6,22 +6,23 @@ import WardSystem
 @testable import WardSimulatedStorage
 @testable import WardVolume
 
-/// Ciphertext that is authentic, at another place or from another time: pages, files, names,
-/// records, attributes. What is seen is `EIO` or a name that is nobody's, with an event. The
-/// changes that are not seen are the list in docs/threat-model.md §10, and only that: a name is
-/// bound to its directory, a page to its file and its place there, an attribute to its file or
-/// directory; what a name leads to is bound to neither.
+/// Authentic ciphertext at another place or from another time: pages, files, names, records,
+/// attributes. The answer must be `EIO`, or a name that is not listed, with an event.
+///
+/// docs/threat-model.md §10 lists all changes that are not detected. A name is bound to its
+/// directory, a page to its file and its place there, an attribute to its file or directory. The
+/// file that a name leads to is bound to neither.
 @Suite struct MovedCiphertextTests {
     enum Answer {
-        /// Refused, with an event that names what is refused.
+        /// Refused, with an event that names the refused file.
         case seen
-        /// Nothing is different.
+        /// Nothing differs.
         case ignored
-        /// Taken for true: exactly these paths are different, and nobody is told.
+        /// Accepted: exactly these paths differ, and no event tells of it.
         case unseen([String])
-        /// The same, and something else is refused.
+        /// Exactly these paths differ without an event, and something else is refused.
         case partly([String])
-        /// Taken for what a power cut may leave, with an event: exactly these are different.
+        /// Taken for the result of a power cut, with an event: exactly these paths differ.
         case excused([String])
         /// The volume does not open.
         case refused
@@ -30,7 +31,7 @@ import WardSystem
     struct Attack: CustomTestStringConvertible, Sendable {
         let name: String
         let afterCleanEnd: Answer
-        /// After an unclean end.
+        /// The answer after an unclean end.
         let afterUncleanEnd: Answer
         let change: @Sendable (inout DiskImage, TamperedVolume) -> Void
 
@@ -58,9 +59,9 @@ import WardSystem
         judge(Self.attacks, tampered)
     }
 
-    /// Which file a name leads to is written nowhere, so that whoever can write to the store and
-    /// read one directory of the mount reads everything that is open (docs/threat-model.md §10 and
-    /// §17).
+    /// The format does not bind a name to its file. A program that can write to the backing store
+    /// and read one directory of the mount reads everything that is open (docs/threat-model.md §10
+    /// and §17).
     @Test(
         "files, directories and links exchanged across directories are not detected",
         arguments: [512, 4096])
@@ -68,8 +69,8 @@ import WardSystem
         judge(Self.acrossDirectories, try TamperedVolume(pageBytes: pageBytes))
     }
 
-    /// The volume key needs no passcode: with the device's files another class for what will be
-    /// made in a directory can be authentic (docs/threat-model.md §3).
+    /// The volume key needs no passcode. With the device's files an attacker can forge the class
+    /// that new files in a directory will have (docs/threat-model.md §3).
     @Test("a directory's class forged with the volume key is not detected", arguments: [512, 4096])
     func forgedDirectoryClassIsNotDetected(pageBytes: Int) throws {
         judge(
@@ -147,7 +148,7 @@ import WardSystem
 
     private static let attacks: [Attack] = pages + files + names + metadata + root
 
-    /// Changes a file page by page.
+    /// An attack that changes the pages of one file.
     private static func pages(
         _ name: String, _ path: String, _ answer: Answer, unclean: Answer? = nil,
         _ body: @escaping @Sendable (inout [[UInt8]], TamperedVolume) -> Void
@@ -156,7 +157,7 @@ import WardSystem
             let identity = tampered.identity(path)
             let size = tampered.layout.pageBytes
             let bytes = image.bytes(of: identity)
-            // The hint that follows the last page is left away.
+            // The hint that follows the last page is left out.
             var pages = (0..<(bytes.count / size)).map {
                 Array(bytes[($0 * size)..<(($0 + 1) * size)])
             }
@@ -177,8 +178,8 @@ import WardSystem
 
     private static let pages: [Attack] = {
         var all: [Attack] = []
-        // What was written before the doubtful epoch is as safe after an unclean end as after a
-        // clean one.
+        // Pages written before the doubtful epoch are as safe after an unclean end as after a clean
+        // one.
         for (path, excused) in [("/plain", Answer?.none), ("/doubtful", .excused(["/doubtful"]))] {
             all += [
                 pages("nothing but the hint", path, .ignored) { _, _ in },
@@ -358,9 +359,9 @@ import WardSystem
         attack("a file removed", .unseen(["/one"])) { image, tampered in
             image.inodes[1]!.entries[tampered.storedName("/one")] = nil
         },
-        // A stored name belongs to its directory: elsewhere it is nobody's. That it is gone from
-        // its own is as with any file that is deleted, which nobody sees. Under a name of the other
-        // directory it is seen nowhere (`acrossDirectories`).
+        // A stored name is valid only in its directory. In another one it is foreign, and its own
+        // directory looks as after a removal, which is not detected. Under a name of the other
+        // directory it is accepted (`acrossDirectories`).
         attack("a stored name moved to another directory", .unseen(["/dir/inner"])) {
             image, tampered in
             image.moveStoredName(tampered)
@@ -508,7 +509,7 @@ import WardSystem
 }
 
 extension TamperedVolume {
-    /// `look` and how many findings were excused.
+    /// The result of `look`, and the number of findings that were excused.
     fileprivate func lookClosely(
         at image: DiskImage
     ) throws -> (sight: Sight, events: [String], healed: Int) {
@@ -517,19 +518,19 @@ extension TamperedVolume {
         return (sight, volume.events.problems, volume.events.healed)
     }
 
-    /// How something in a directory is called on the disk.
+    /// The stored name of something in a directory.
     fileprivate func storedName(_ path: String, in directory: String = "/") -> [UInt8] {
         let identity = identity(path)
         return clean.inodes[self.identity(directory)]!.entries.first { $0.value == identity }!.key
     }
 
-    /// The directory record's link.
+    /// The inode of the directory's record.
     fileprivate func record(_ path: String) -> UInt64 {
         clean.inodes[identity(path)]!.entries[Array(".ward".utf8)]!
     }
 
-    /// The target of a directory's record, with another class, as whoever has the volume key can
-    /// write it.
+    /// The target of a directory's record with another class, as a holder of the volume key can
+    /// make it.
     fileprivate func forged(_ target: String, _ protectionClass: ProtectionClass) -> String {
         do {
             let derived = try VolumeKeys(volumeKey: CrashKeys.secret(keys.volumeKey))
@@ -562,12 +563,13 @@ extension DiskImage {
         setBytes(of: identity, bytes)
     }
 
-    /// A name in the root for another file, as a hard link.
+    /// Makes a name in the root lead to another file, as a hard link.
     fileprivate mutating func point(_ tampered: TamperedVolume, _ path: String, to other: String) {
         inodes[1]!.entries[tampered.storedName(path)] = tampered.identity(other)
     }
 
-    /// From `/dir` to `/marked`, the stored name of `/dir/inner`; what it leads to.
+    /// Moves the stored name of `/dir/inner` from `/dir` to `/marked`. Returns the inode it leads
+    /// to.
     @discardableResult
     fileprivate mutating func moveStoredName(_ tampered: TamperedVolume) -> UInt64 {
         let name = tampered.storedName("/dir/inner", in: "/dir")
@@ -576,7 +578,7 @@ extension DiskImage {
         return file
     }
 
-    /// An exchange of what two names lead to, in whatever directories they are.
+    /// Exchanges the files of two names, in any directories.
     fileprivate mutating func exchange(_ tampered: TamperedVolume, _ one: String, _ other: String) {
         for (path, target) in [(one, other), (other, one)] {
             let end = path.lastIndex(of: "/")!
@@ -586,7 +588,7 @@ extension DiskImage {
         }
     }
 
-    /// Of two files, or the two of one.
+    /// Exchanges attributes of two files, or two attributes of one file.
     fileprivate mutating func exchangeAttributes(_ one: UInt64, _ other: UInt64) {
         func sealed(_ identity: UInt64) -> [String] {
             inodes[identity]!.attributes.keys.filter { $0.hasPrefix("user.w.") }.sorted()

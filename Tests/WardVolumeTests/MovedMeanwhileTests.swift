@@ -8,10 +8,10 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Names that move while something goes through all files, or changes what a directory gives to
-/// them.
+/// Names that move while a walk goes through all files, or while a directory's new class is set for
+/// its files.
 @Suite struct MovedMeanwhileTests {
-    /// After a power cut: files whose ends only the doubt excuses.
+    /// After a power cut: files whose ends are accepted only because they are in doubt.
     private func unfinishedFiles(_ names: [String], seed: UInt64 = 0) throws -> CrashVolume {
         let bench = try CrashBench()
         var handles: [HandleID] = []
@@ -47,7 +47,7 @@ import WardSystem
                     defer { begun = true }
                     return !begun
                 }
-                // The root is listed, and nothing in it was looked at.
+                // The root is listed; none of its entries was looked at yet.
                 if isFirst {
                     for name in names {
                         let found = try! volume.lookup(name, in: 1)
@@ -92,7 +92,7 @@ import WardSystem
 
     @Test("a check does not end a doubt where files were moved meanwhile")
     func checked() throws {
-        // One thread.
+        // Used by one thread.
         nonisolated(unsafe) let volume = try unfinishedFiles(["a"])
         let hasBegun = Mutex(false)
         let check = VolumeCheck(
@@ -120,7 +120,7 @@ import WardSystem
     )
     func classOfADirectory() throws {
         let bench = try CrashBench()
-        // One thread.
+        // Used by one thread.
         nonisolated(unsafe) let volume = bench.volume
         let (other, target) = (
             try volume.makeDirectory("other", in: 1), try volume.makeDirectory("target", in: 1)
@@ -174,7 +174,7 @@ import WardSystem
         try volume.write(handle, 0, bench.content)
         _ = try volume.link(entry.node, to: "second", in: 1)
         try volume.volume.durablePoint()
-        // Nothing of its names is left to sync: not that one of them goes.
+        // Nothing is left to sync, so also not the removal of one of the names.
         try volume.fsync(handle)
         try volume.unlink("second", in: 1)
         try volume.setSize(entry.node, handle, 0)

@@ -5,14 +5,14 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Who walks through all files meets one that a program is making at that moment: between the
-/// store's name and the program's node of it, the walk has another node, and knows nothing of what
-/// the program does then.
+/// A walk through all files may meet a file that a program is just creating. Its name is already in
+/// the backing store, but the program's node of it is not yet known. The walk makes a second node
+/// and does not see what the program does then.
 @Suite struct NewbornTests {
     private let storage = CreatingStorage()
 
-    /// The node that a walk makes of the name of the next file, as the pass does with one that it
-    /// has listed; `then` is what the walk does before the program goes on.
+    /// Makes the node that a walk would make of the name of the next new file. `then`: the walk's
+    /// work before the program goes on.
     private func meet(_ volume: Volume, then: @escaping @Sendable (Node) -> Void) -> Met {
         let met = Met()
         storage.afterCreation.withLock {
@@ -61,7 +61,7 @@ import WardSystem
         volume.release(file, walk)
         volume.table.release(other, lookups: 1)
         harness.volume.release(handle, harness.context)
-        // An empty file that nobody is making.
+        // An empty file that no program is creating.
         let (_, empty) = try harness.create("empty")
         #expect(volume.isNewborn(empty.object(as: FileHandle.self).file, { false }) == false)
         harness.volume.release(empty, harness.context)
@@ -95,9 +95,9 @@ private final class Met: Sendable {
     let node = Mutex<Node?>(nil)
 }
 
-/// The real store, and somebody who comes between a new file's name and whoever made it.
+/// The real backing store, with a hook between a new file's name and the return to its creator.
 private final class CreatingStorage: PosixStorage, @unchecked Sendable {
-    // Sendable: what it adds is behind a mutex.
+    // Sendable: the added state is behind a mutex.
     let afterCreation = Mutex<(@Sendable (Int32) -> Void)?>(nil)
 
     override func openat(

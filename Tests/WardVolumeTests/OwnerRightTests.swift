@@ -5,7 +5,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Changes that take the owner or root, whoever may write: a weaker class, and every mark.
+/// Changes that only the owner or root may make, also where others may write: a weaker class, and
+/// every mark.
 @Suite struct OwnerRightTests {
     private static let other = Caller(uid: 4321, gid: 4321, pid: 77)
 
@@ -55,7 +56,7 @@ import WardSystem
                         try set(harness, node, name, weaker, as: Self.other)
                     }
                 }
-                // The same class is no change; to take the attribute away changes nothing.
+                // Setting the same class, and removing the attribute, change nothing.
                 try set(harness, node, name, "A", as: Self.other)
                 try remove(harness, node, "user.ward.class", as: Self.other)
                 #expect(try harness.classOf(node) == "NSFileProtectionComplete")

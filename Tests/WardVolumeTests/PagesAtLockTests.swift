@@ -8,8 +8,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// What the kernel may still have in its pages after a lock (row L1), and the volume has to make it
-/// drop. Both were found by `make soak`.
+/// Pages that the kernel may still have after a lock (row L1), and that the volume must make it
+/// drop. Both faults were found by `make soak`.
 @Suite struct PagesAtLockTests {
     @Test("Row O4: at a reboot no page of class B can be filled once the last were dropped")
     func rebootLeavesNoRoomForReads() throws {
@@ -19,7 +19,7 @@ import WardSystem
         let (node, plain) = try harness.create("plain")
         try harness.setClass(node, "D")
         try harness.write(plain, 0, [4])
-        // A request that holds up the wiping: it is answered, and not finished, when pages are
+        // A request that holds up the wiping: it is answered, but not finished, when pages are
         // dropped for the last time.
         let (begins, isAnswered, mayFinish) = (
             DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchSemaphore(value: 0)
@@ -88,7 +88,7 @@ import WardSystem
             drops.open([.a, .b]) { isOpen.store(true, ordering: .sequentiallyConsistent) }
             done.signal()
         }
-        // Until it is about to open; what is announced before that is taken back.
+        // Repeats until the class is about to open; an announcement before that is taken back.
         for _ in 0..<100_000 where drops.announce(for: .complete) {
             drops.perform({ false }, {})
             usleep(100)
@@ -133,7 +133,7 @@ import WardSystem
             return (node: node, handle: handle)
         }
         let volume = harness.volume
-        // Pages of files that nobody has open stay with the kernel.
+        // Pages of files that no program has open stay in the kernel's cache.
         for file in files[3...] { volume.release(file.handle, harness.context) }
         let mayEnd = DispatchSemaphore(value: 0)
         let isDropping = DispatchSemaphore(value: 0)
@@ -147,9 +147,9 @@ import WardSystem
             _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(30))
             done.signal()
         }
-        // Each of its threads is at one; the others are left.
+        // Each thread is at one file; the other files are left.
         for _ in 0..<Volume.invalidationThreads { isDropping.wait() }
-        // The drops hang: the unlock does not wait for ever.
+        // The drops hang: the unlock does not wait for them.
         try harness.unlock()
         for _ in 0..<Volume.invalidationThreads { mayEnd.signal() }
         #expect(done.wait(timeout: .now() + 30) == .success)
@@ -169,7 +169,7 @@ import WardSystem
         try harness.write(handle, 0, [1, 2, 3])
         let kernel = RecordingKernel { _ in }
         harness.volume.setNotifier(kernel)
-        // The lock comes while the header is on its way to the store, which then fails.
+        // The lock comes while the header is being written; then the write fails.
         let volume = harness.volume
         let hasLocked = Atomic<Bool>(false)
         storage.onChange { change in
@@ -202,7 +202,7 @@ import WardSystem
         let kernel = RecordingKernel { _ in }
         let volume = harness.volume
         volume.setNotifier(kernel)
-        // What reading an attribute does, again and again by several threads.
+        // Several threads do what reading an attribute does, again and again.
         let own = try volume.acquire(volume.node(node), harness.context).file
         let ownOther = other.object(as: FileHandle.self).file
         _ = try volume.acquire(ownOther.node, harness.context)
@@ -236,7 +236,7 @@ import WardSystem
     }
 }
 
-/// Notes invalidations, which may come from several threads, and does something at each.
+/// Notes invalidations, which may come from several threads, and calls `act` at each.
 private final class BlockingKernel: KernelNotifier, Sendable {
     private let nodes = Mutex<Set<NodeID>>([])
     private let act: @Sendable () -> Void
@@ -254,9 +254,9 @@ private final class BlockingKernel: KernelNotifier, Sendable {
     func invalidateName(_ name: [UInt8], in parent: NodeID) {}
 }
 
-/// Counts invalidations, and does something at each.
+/// Counts invalidations, and calls `act` at each.
 private final class RecordingKernel: KernelNotifier, @unchecked Sendable {
-    // Sendable: `act` is called by one thread at a time, that of the eviction.
+    // Sendable: only the eviction's thread calls `act`, one call at a time.
     private let count = Atomic<Int>(0)
     private let act: (Int) -> Void
 

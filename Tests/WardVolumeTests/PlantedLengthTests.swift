@@ -7,14 +7,15 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Backing files that somebody has made as long as the store allows, in every way that costs no
-/// space: each walk over one ends after a bounded number of calls.
+/// An attacker made backing files as long as the store allows, in every way that costs no space.
+/// Each walk over one ends after a bounded number of calls.
 @Suite struct PlantedLengthTests {
-    /// Gives up where a walk does not end.
+    /// Fails after a number of calls, to end a walk that would not end.
     private final class LimitedStorage: PosixStorage, @unchecked Sendable {
-        // Sendable: what it adds is atomic.
+        // Sendable: the added state is atomic.
         private let left = Atomic(0)
-        /// SEEK_DATA is not known, as on some network file systems: everything is data.
+        /// False: SEEK_DATA is not supported, as on some network file systems, so everything is
+        /// data.
         let tellsHoles: Bool
 
         init(tellsHoles: Bool = true) {
@@ -60,11 +61,11 @@ import WardSystem
         }
     }
 
-    /// Calls for one walk: a search looks at 16,384 pages, and asks some hundred times where the
-    /// next one is.
+    /// The most calls for one walk: a search looks at 16,384 pages, and asks some hundred times for
+    /// the next one.
     private static let mostCalls = 300_000
 
-    /// A place, and the longest file that its file system takes.
+    /// A place, and the longest file of its file system.
     private static let places: [(path: String, longest: Int)] = {
         ["/tmp", "/dev/shm"].compactMap { path in
             let file = open(path, unnamedFlag | O_RDWR, 0o600)
@@ -90,7 +91,7 @@ import WardSystem
         case badHeader = "a damaged header, and another last page at the end"
 
         var isSparse: Bool { self == .sparseGarbage }
-        /// Where the store does not tell holes from zeros.
+        /// Plantings that are the same as others on a store that does not tell holes from zeros.
         var isLikeOthers: Bool { ![.zeroBlock, .longTail, .farGarbage].contains(self) }
         var hasManyZeros: Bool { self == .manyZeros || self == .longTailOfZeros }
 
@@ -222,7 +223,7 @@ import WardSystem
         try #require(!Self.places.isEmpty)
         for place in Self.places {
             for (pageBytes, tellsHoles) in [(4096, true), (512, true), (512, false)] {
-                // Blocks of zeros cost space: in small pages only.
+                // Blocks of zeros need space, so they are planted only with small pages.
                 if planting.hasManyZeros, pageBytes == 4096 { continue }
                 if !tellsHoles, place.path != Self.places[0].path || planting.isLikeOthers {
                     continue

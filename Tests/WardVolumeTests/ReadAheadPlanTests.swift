@@ -2,11 +2,11 @@ import Testing
 
 @testable import WardVolume
 
-/// What is fetched of a directory before it is asked for (decision 0070).
+/// The files of a directory that are fetched before a program asks for them (decision 0070).
 @Suite struct ReadAheadPlanTests {
     private static let limits = ReadAheadPlan.Limits(first: 4, most: 8, least: 2)
 
-    /// As a store lists them: in no order.
+    /// The listing of a backing store, in no order.
     private func listing(_ count: Int) -> [UInt64] {
         (0..<count).map { UInt64(100 + ($0 * 7) % count) }
     }
@@ -38,7 +38,7 @@ import Testing
         #expect(plan.use(inodes[51]).map(\.inode) == Array(inodes[52..<60]))
         #expect(plan.order == .listing)
         #expect(plan.use(inodes[52]).isEmpty && plan.use(inodes[53]).count == 2)
-        // Elsewhere, but as before.
+        // Another place, but the same order.
         #expect(plan.use(inodes[90]).isEmpty && plan.order == .listing)
         #expect(plan.outstanding == 8)
         for inode in inodes[54..<62] { _ = plan.use(inode) }

@@ -4,7 +4,7 @@ import WardSystem
 
 @testable import WardVolume
 
-/// When refused reads are answered.
+/// The time at which refused reads are answered.
 @Suite struct RefusalTests {
     @Test(
         "A thousand in a row at once, then each a millisecond later, up to fifty; a pause begins anew"

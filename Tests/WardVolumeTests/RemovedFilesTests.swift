@@ -7,7 +7,7 @@ import WardSystem
 
 @testable import WardVolume
 
-/// A removed file is taken apart by a thread of its own (decision 0072).
+/// A thread of its own frees removed files (decision 0072).
 @Suite final class RemovedFilesTests {
     private let storage = SlowlyClosingStorage()
     private let removed: RemovedFiles
@@ -27,14 +27,14 @@ import WardSystem
         try Data(count: bytes).write(to: URL(fileURLWithPath: "\(root)/\(name)"))
     }
 
-    /// With a store that takes nothing apart. It goes on afterwards, also where `body` throws.
+    /// Runs `body` while the store frees nothing. It goes on afterwards, also if `body` throws.
     private func whileHanging<T>(_ body: () throws -> T) rethrows -> T {
         storage.hanging.lockNow()
         defer { storage.hanging.unlock() }
         return try body()
     }
 
-    /// So that what is removed next is not alone.
+    /// Removes one file, so that the next removed one is not alone.
     private func removeOne(of removed: RemovedFiles) throws {
         try make("first")
         let status = try storage.fstatat(directory.rawValue, "first")
@@ -48,7 +48,7 @@ import WardSystem
         return removed.hold(status, directory.rawValue, name)
     }
 
-    /// As a worker does; whether it was held.
+    /// Removes a file as a worker does. Returns whether it was held.
     private func remove(_ name: String) throws -> Bool {
         let held = try hold(name)
         defer { removed.giveBack(held) }
@@ -56,7 +56,7 @@ import WardSystem
         return held != nil
     }
 
-    /// Files below the root that this process has open, removed ones.
+    /// The number of files below the root that this process has open, removed ones included.
     private func openFiles() throws -> Int {
         try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").count {
             let path = try? FileManager.default.destinationOfSymbolicLink(
@@ -97,7 +97,7 @@ import WardSystem
     func meanwhile() throws {
         try removeOne(of: removed)
         for name in ["f", "g", "h"] { try make(name) }
-        // Given back in another order than that in which they were held.
+        // They are given back in another order than they were held.
         let first = try hold("f")
         #expect(try remove("g"))
         let last = removed.newest
@@ -142,7 +142,7 @@ import WardSystem
         #expect(try hold("f") == nil, "the one before has taken all")
         removed.giveBack(held)
         #expect(removed.finish())
-        // One that is not removed after all, and one that has gone.
+        // A file that is not removed after all, and a file that no longer exists.
         #expect(try hold("f").map { removed.giveBack($0) } != nil)
         #expect(unlink("\(root)/f") == 0)
         #expect(removed.hold(status, directory.rawValue, "f") == nil)
@@ -185,7 +185,7 @@ import WardSystem
                 if removed.isBusy { throw error }
             }
             #expect(tries == 2 && triesBeforeWait == 1)
-            // With none there it is the store's own answer.
+            // Without removed files the caller gets the store's own error.
             tries = 0
             #expect(throws: error) {
                 try removed.withSpace(willWait: { Issue.record() }) { () throws(Errno) in
@@ -237,7 +237,7 @@ import WardSystem
         let isUseful = sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1
         for number in 0..<18 { try unlink(number) }
         #expect(held() == (isUseful ? 17 : 0))
-        // As a database does with its journal.
+        // Syncs, as a database does with its journal.
         let (node, handle) = try harness.create("g")
         try harness.write(handle, 0, [1])
         for number in 18..<20 {
@@ -255,10 +255,10 @@ import WardSystem
     }
 }
 
-/// A disk. Tells who closes what was opened for its place only (`O_PATH`), and does that only when
-/// it does not hang.
+/// A disk that can hang. It notes which thread closes a descriptor opened with `O_PATH`, and does
+/// not close it while it hangs.
 private final class SlowlyClosingStorage: ManualStorage, @unchecked Sendable {
-    // Sendable: what it adds is behind a mutex.
+    // Sendable: the added state is behind a mutex.
     private struct State {
         var held: Set<Int32> = []
         var threads: [Int32] = []

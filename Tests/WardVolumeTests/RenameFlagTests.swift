@@ -67,7 +67,7 @@ import WardSystem
         }
         try rename(harness, "a", "c", flags: renameNoReplace)
         #expect(try harness.names() == ["b", "c", "moved", "other"])
-        // The store fails between the two steps: before or after, and one name.
+        // The store fails between the two steps: the old or the new name is there, and only one.
         for call in 0..<4 {
             storage.failAfter(call, .ioError)
             let isMoved = (try? rename(harness, "moved", "new", flags: renameNoReplace)) != nil
@@ -146,7 +146,7 @@ import WardSystem
             #expect(report.findings.isEmpty && report.unreachable.isEmpty)
             try harness.reopen()
         }
-        // A whiteout is removed and replaced as any other name.
+        // A whiteout is removed and replaced like any other name.
         try rename(harness, "short", "file")
         #expect(try !isWhiteout("file"))
         try harness.withName(long) { name throws(Errno) in

@@ -8,7 +8,7 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Syncs that several wait for, each of which the kernel tells of a failure once (`SyncGroup`).
+/// Several callers share one sync; each of them is told once of a failure (`SyncGroup`).
 @Suite struct SharedSyncTests {
     @Test(
         "who comes while a sync is under way waits for one that begins later, with all others, and as full as one of them wants"
@@ -31,7 +31,7 @@ import WardSystem
                 }
             }
             while arrived.load(ordering: .relaxed) < 4 { usleep(100) }
-            // They are at the group's door.
+            // Time for them to reach the group's queue.
             usleep(50_000)
         }
         threads.wait()
@@ -112,7 +112,7 @@ import WardSystem
         bench.disk.fail(SimulatedDisk.Faults(after: 0, .ioError))
         #expect(throws: Errno.ioError) { try volume.fsync(bench.handle) }
         bench.disk.fail(nil)
-        // The pass forgets what memory has: what is read now is the page of before.
+        // The pass drops the pages in memory: the old page is read now.
         volume.volume.mendDoubtfulFiles { false }
         #expect(volume.volume.isInDoubt)
         let failures = volume.volume.syncFailures.load(ordering: .relaxed)
@@ -133,7 +133,8 @@ import WardSystem
         let bench = try CrashBench()
         let volume = bench.volume
         try volume.setClass(bench.node, .complete)
-        // Weaker: not synced. Whoever opens it next knows nothing of the change.
+        // A weaker class is not synced. The next program that opens the file does not know of the
+        // change.
         try volume.setClass(bench.node, .none)
         volume.release(bench.handle)
         let handle = try volume.open(bench.node)

@@ -6,10 +6,10 @@ import WardSystem
 
 @testable import WardVolume
 
-/// pread(2) may give fewer bytes than there are, before the end of the file (network and FUSE
-/// stores do): nothing is taken for a hole, the end or damage for that.
+/// pread(2) may return fewer bytes than there are, before the end of the file (network and FUSE
+/// stores do). A short answer must not be taken for a hole, the end, or damage.
 @Suite struct ShortAnswerTests {
-    /// `/dense`, `/holes` with holes and `/short`, which ends in its first page, of pages of
+    /// `/dense`, `/holes` with holes and `/short`, which ends in its first page; pages have
     /// `pageBytes`.
     private func fill(_ harness: VolumeHarness) throws -> [String: [UInt8]] {
         let page = harness.parameters.pageBytes
@@ -35,7 +35,7 @@ import WardSystem
         return contents
     }
 
-    /// What a program does with each file, one after the other.
+    /// Does what a program does with each file, one file after the other.
     private func use(
         _ harness: VolumeHarness, _ contents: [String: [UInt8]], _ what: String
     ) throws {
@@ -46,8 +46,8 @@ import WardSystem
             let handle = try harness.open(node)
             defer { harness.volume.release(handle, harness.context) }
             #expect(try harness.read(handle, 0, 1 << 20) == content, "\(what): \(name)")
-            // Inside a page, of which the rest is read; and to the end and back, for the page that
-            // was the last.
+            // Inside a page, so that the rest of the page is read; then past the end and back,
+            // which changes the last page.
             for offset in stride(from: 10, to: content.count - 20, by: 1000) {
                 try harness.write(handle, offset, Array(content[offset..<(offset + 10)]))
             }
@@ -69,7 +69,7 @@ import WardSystem
         try harness.reopen(storage: storage)
         var shortened = 0
         for n in 0..<1000 {
-            // One byte, part of a header, part of a page, whole pages, all but little.
+            // One byte, a part of a header, a part of a page, whole pages, nearly everything.
             let bytes = [1, 100, 300, pageBytes, 2 * pageBytes + 1, 5 * pageBytes][n % 6]
             let what = "answer \(n) of \(bytes) bytes"
             let before = storage.readCalls
@@ -111,7 +111,7 @@ import WardSystem
 
     @Test("pread(2) that gives a part of a file is asked for the rest")
     func theKernel() throws {
-        // A seq_file: the kernel gives as many lines as fit into one page of memory, and no more.
+        // A seq_file: the kernel returns as many lines as fit into one page of memory.
         let path = "/proc/crypto"
         let file = try Syscall.open(path, O_RDONLY)
         defer { Syscall.close(file) }

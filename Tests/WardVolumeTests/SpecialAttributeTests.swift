@@ -5,8 +5,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// `trusted.*` of what has no content: as ext4, root sets them on symbolic links, FIFOs and
-/// devices.
+/// `trusted.*` attributes of entries without content: as on ext4, root sets them on symbolic links,
+/// FIFOs and devices.
 @Suite(.enabled(if: geteuid() == 0)) struct SpecialAttributeTests {
     @Test("Set, read, listed, removed; encrypted in the store, and there after a mount")
     func attributes() throws {

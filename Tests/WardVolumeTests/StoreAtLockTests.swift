@@ -8,10 +8,10 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Row L2: stores that hang, fail or are full while a class is closing neither hold up a lock nor
-/// lose anything silently.
+/// Row L2: backing stores that hang, fail or are full while a class is closing neither hold up a
+/// lock nor lose anything silently.
 @Suite struct StoreAtLockTests {
-    /// A class A file with mapped pages that differ from what is stored.
+    /// A file of class A with mapped pages that differ from what is stored.
     private struct Mapped {
         let harness: VolumeHarness
         let storage: FailingStorage
@@ -33,8 +33,8 @@ import WardSystem
             kernel.store(node, handle, 0, new)
         }
 
-        /// A program's write of this many bytes 0xEE, on a thread of its own. The semaphore tells
-        /// of its end.
+        /// Starts a program's write of `count` bytes 0xEE on its own thread. The semaphore signals
+        /// its end.
         func beginWrite(_ count: Int, at offsetBytes: UInt64) -> DispatchSemaphore {
             let (volume, handle, caller) = (harness.volume, self.handle, harness.caller)
             let isWritten = DispatchSemaphore(value: 0)
@@ -50,8 +50,8 @@ import WardSystem
             return isWritten
         }
 
-        /// A write, which hangs in the store once this returns: `hang` is locked. The
-        /// semaphore tells of its end.
+        /// Starts a write; `hang` is locked, and the write hangs in the store when this returns.
+        /// The semaphore signals its end.
         func hangingWrite() -> DispatchSemaphore {
             let isWriting = DispatchSemaphore(value: 0)
             storage.onHang { isWriting.signal() }
@@ -60,7 +60,7 @@ import WardSystem
             return isWritten
         }
 
-        /// The lock, on a thread of its own; how long it took, nil where it does not end within
+        /// Locks, on its own thread. Returns how long it took; nil if it does not end within
         /// `seconds`.
         func lock(deadline: Duration, seconds: Double) -> (report: EvictionReport, took: Double)? {
             let volume = harness.volume
@@ -94,7 +94,7 @@ import WardSystem
         try harness.write(handle, 0, old)
         let changes = Atomic(0)
         let volume = harness.volume
-        // What a lock does first, at a moment when no request holds it up.
+        // The first step of a lock, at a moment when no request holds it up.
         storage.onChange { _ in
             if changes.add(1, ordering: .relaxed).oldValue == lockBefore {
                 volume.gate.set(.closed, for: .complete)
@@ -135,7 +135,7 @@ import WardSystem
         #expect(outcome.report.pendingStoreBytes == 0, "S4 says that the pages are stored (L1)")
         #expect(mapped.harness.volume.pendingStoreBytes == 0)
         #expect(mapped.kernel.failures.isEmpty && mapped.losses.isEmpty)
-        // As a daemon killed now would leave it.
+        // The state that a daemon killed now would leave.
         try mapped.harness.reopen(clean: false)
         let handle = try mapped.harness.open(try mapped.harness.lookup("mapped").node)
         #expect(try mapped.harness.read(handle, 0, 1 << 20) == mapped.new)
@@ -154,10 +154,10 @@ import WardSystem
         #expect(harness.volume.keyring.available.isDisjoint(with: [.a, .b]))
         #expect(mapped.kernel.failures.isEmpty && mapped.losses.isEmpty)
 
-        // An unlock while it still hangs sees what was accepted.
+        // An unlock while the store still hangs: reads give the accepted data.
         try harness.unlock()
         #expect(try harness.read(mapped.handle, 0, 1 << 20) == mapped.new)
-        // The last close does not lose it, and who opens it again sees it too.
+        // The last close does not lose it, and a new open sees it too.
         harness.volume.release(mapped.handle, harness.context)
         let again = try harness.open(try harness.lookup("mapped").node)
         #expect(try harness.read(again, 0, 1 << 20) == mapped.new)
@@ -212,7 +212,7 @@ import WardSystem
         #expect(throws: error, "a sync tells what could not be stored") {
             try harness.volume.fsync(mapped.handle, dataOnly: true, harness.context)
         }
-        // Old or new, page by page; never anything else.
+        // Each page is the old or the new one.
         let now = try harness.read(mapped.handle, 0, 1 << 20)
         #expect(zip(now, zip(mapped.old, mapped.new)).allSatisfy { $0 == $1.0 || $0 == $1.1 })
         try harness.write(mapped.handle, 0, mapped.new)
@@ -223,8 +223,8 @@ import WardSystem
     func onePageFails() throws {
         let mapped = try Mapped()
         let harness = mapped.harness
-        // Held back until everything is accepted, so that pages are stored in runs: one fails, then
-        // go its pages one by one.
+        // The store is held back until everything is accepted, so that pages are stored in runs.
+        // One run fails; then its pages are stored one by one.
         mapped.storage.hang.lock()
         #expect(mapped.lock(deadline: .seconds(3), seconds: 30) != nil)
         mapped.storage.failAfter(0, .ioError)
@@ -276,7 +276,8 @@ import WardSystem
     func lateEviction() throws {
         let mapped = try Mapped()
         let harness = mapped.harness
-        // A program's write to the same file hangs in the store, and the write-backs behind it.
+        // A program's write to the same file hangs in the store, and the write-backs wait behind
+        // it.
         mapped.storage.hang.lock()
         let volume = harness.volume
         let written = mapped.hangingWrite()
@@ -301,10 +302,10 @@ import WardSystem
             _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(2))
             late.signal()
         }
-        // Until the eviction has begun: then it waits for the write.
+        // Waits until the eviction has begun; it then waits for the write.
         for _ in 0..<30_000 where volume.gate.state(of: .complete) == .open { usleep(1000) }
         #expect(volume.gate.state(of: .complete) != .open)
-        // The lock thread gives it up; the person unlocks again.
+        // The lock thread gives the eviction up; then the user unlocks again.
         volume.abandonEviction(of: [.a, .b], keepOpenFiles: [.b])
         #expect(
             volume.keyring.available.isDisjoint(with: [.a, .b]), "given up, but the keys are gone")
@@ -439,7 +440,7 @@ import WardSystem
     }
 
     private final class Flag: @unchecked Sendable {
-        // Sendable: the volume calls from the thread that the test runs on.
+        // Sendable: the volume calls from the test's own thread.
         var isSet = false
     }
 }

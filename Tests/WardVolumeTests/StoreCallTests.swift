@@ -4,8 +4,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// What the backing store is asked for by each common operation. A number that grows here is time
-/// that everybody pays; one that shrinks is written down.
+/// The calls to the backing store that each common operation makes. A higher number costs every
+/// program time; a lower one is entered here.
 @Suite struct StoreCallTests {
     private let storage = CountingStorage()
     private let harness: VolumeHarness
@@ -13,7 +13,7 @@ import WardSystem
 
     init() throws {
         harness = try VolumeHarness(storage: storage)
-        // What is asked once for each directory has been.
+        // The calls that happen once for each directory are done.
         let (_, handle) = try harness.create("first")
         harness.volume.release(handle, harness.context)
     }
@@ -44,7 +44,7 @@ import WardSystem
         try expect("create", ["openat": 1, "fstat": 1]) { () throws(Errno) in
             file = try harness.create("new")
         }
-        // The kernel asks before the first write, and at chmod.
+        // The kernel reads these before the first write, and at chmod.
         for name in ["security.capability", "system.posix_acl_access"] {
             try expect("\(name) of a new file", [:]) { () throws(Errno) in
                 do throws(Errno) {
@@ -102,7 +102,7 @@ import WardSystem
         try expect("fsync", ["fsync": 1]) { () throws(Errno) in
             try harness.volume.fsync(handle, dataOnly: false, harness.context)
         }
-        // Its two ends are needed: a disk is waited for once.
+        // The pages at both ends are read with one wait for the disk.
         try expect("16 KiB inside", ["pread": 1, "pwrite": 1]) { () throws(Errno) in
             try harness.write(handle, 98_304, Array(large[..<16_384]))
         }
@@ -163,7 +163,7 @@ import WardSystem
         var calls = try storage.calls { () throws(Errno) in
             #expect(try harness.names().count == 1001)
         }
-        // Some names in each, and one that says that this was all.
+        // Each call gives some names; the last call says that there are no more.
         #expect(calls.removeValue(forKey: "entries") ?? 0 <= 5)
         #expect(calls == ["openat": 1, "close": 1])
         var sink = NameSink()
@@ -192,7 +192,7 @@ import WardSystem
             try harness.volume.readDirectory(
                 handle, offset: 0, lookup: true, into: &first, harness.context)
         }
-        // On stores whose directories take no room of their own listings are never long.
+        // On stores whose directories need no room of their own, listings never count as long.
         var store = stat()
         #expect(stat(harness.directory, &store) == 0)
         let isLong = store.st_size >= 128 << 10
@@ -207,7 +207,7 @@ import WardSystem
         #expect(calls["fstatat"] == count + 1 - 4)
         let names = Set(first.names + rest.names).subtracting([".", ".."])
         #expect(names.count == count + 1 && first.names.count + rest.names.count == count + 3)
-        // Without look-ups the first reply has all that fits.
+        // Without look-ups the first reply has as many names as fit.
         var plain = OffsetSink()
         try harness.volume.readDirectory(
             handle, offset: 0, lookup: false, into: &plain, harness.context)
@@ -222,8 +222,8 @@ import WardSystem
         var seen: [String] = []
         var offset: UInt64 = 0
         while true {
-            // A handle of its own for every ten names, as if the kernel had kept the rest and
-            // dropped it.
+            // A new handle for every ten names, as if the kernel had cached the rest and dropped
+            // it.
             let handle = try harness.volume.openDirectory(1, harness.context)
             defer { harness.volume.releaseDirectory(handle, harness.context) }
             var sink = LimitedSink(limit: 10)
@@ -244,7 +244,7 @@ import WardSystem
     }
 }
 
-/// Takes all names, and keeps where it was.
+/// Takes all names, and keeps the last offset.
 private struct OffsetSink: DirectorySink {
     var names: [String] = []
     var lookedUp = 0
@@ -260,7 +260,7 @@ private struct OffsetSink: DirectorySink {
     }
 }
 
-/// Takes some names.
+/// Takes up to `limit` names.
 private struct LimitedSink: DirectorySink {
     let limit: Int
     var names: [String] = []

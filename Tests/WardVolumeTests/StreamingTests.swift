@@ -5,8 +5,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Files that are written from one end to the other are not kept in the store's memory (decision
-/// 0069).
+/// Files that are written from one end to the other do not stay in the page cache of the backing
+/// store (decision 0069).
 @Suite struct StreamingTests {
     private static let mebibyte = 1 << 20
     private let storage = StreamStorage()
@@ -39,7 +39,7 @@ import WardSystem
             forgotten = passed.upperBound
         }
         #expect(forgotten + 2 * step > end)
-        // After a gap, of which the store was told nothing.
+        // After a gap, which the store was told nothing about.
         let next = end + 100
         let afterGap = growth.note(next..<next + 4 * step)
         #expect(afterGap?.lowerBound == (next + step - 1) / step * step)
@@ -85,7 +85,7 @@ import WardSystem
         harness.volume.release(file, harness.context)
         let (_, database) = try harness.create("database")
         try grow(database, to: 12 * Self.mebibyte, startingWith: Array("SQLite format 3\0".utf8))
-        // What asks whether it is one: a side file that is made beside it.
+        // Making a side file asks whether the file is a database.
         let (_, side) = try harness.create("database-wal")
         _ = storage.took()
         try grow(database, from: 12 * Self.mebibyte, to: 16 * Self.mebibyte)
@@ -169,8 +169,8 @@ import WardSystem
                 told.withLock { $0 = error }
             }
         }
-        // It has counted the failures before it syncs; there is none yet. Then it may be believed
-        // too early.
+        // The worker counts the failures before it syncs, and there is none yet. Then it might
+        // trust the sync too early.
         for _ in 0..<300_000 where !storage.isSynced.load(ordering: .acquiring) { usleep(100) }
         usleep(50_000)
         storage.hanging.unlock()
@@ -205,9 +205,9 @@ import WardSystem
     }
 }
 
-/// The real store, which writes down what it is told about large files.
+/// The real backing store, which notes what it is told about large files.
 private final class StreamStorage: ManualStorage, @unchecked Sendable {
-    // Sendable: what it adds are atomics, or behind mutexes.
+    // Sendable: the added state is atomic or behind mutexes.
     struct Call: Equatable {
         enum Kind { case begin, forget }
         var kind: Kind
@@ -216,12 +216,12 @@ private final class StreamStorage: ManualStorage, @unchecked Sendable {
     private let calls = Mutex<[Call]>([])
     let failure = Mutex<Errno?>(nil)
     let isTold = Atomic<Bool>(false)
-    /// The last thing that a sync of a file's content, or of the store, asks for is done.
+    /// Whether the last call of a sync, of a file's content or of the store, is done.
     let isSynced = Atomic<Bool>(false)
-    /// How long being told takes, nanoseconds.
+    /// How long a note to the store takes, nanoseconds.
     let delay = Atomic<UInt64>(0)
 
-    /// Since it was last asked.
+    /// The calls since the last `took`.
     func took() -> [Call] {
         calls.withLock { calls in
             defer { calls = [] }

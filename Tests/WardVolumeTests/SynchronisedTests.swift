@@ -7,8 +7,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Rows Y1 to Y8 of docs/sync.md, at the volume itself: what a mark refuses and what it tells,
-/// under races and failures, too.
+/// Rows Y1 to Y8 of docs/sync.md at the volume itself: what a mark refuses and what it reports,
+/// also with races and failures.
 @Suite struct SynchronisedTests {
     private static let protected = ["A", "B", "CX"]
     private static let classA = "NSFileProtectionComplete"
@@ -39,7 +39,7 @@ import WardSystem
             #expect(try harness.synced(file) == "inherited")
             try harness.unmark(directory)
             #expect(throws: Errno.noData) { try harness.synced(directory) }
-            // Y8: what it is stays.
+            // Row Y8: the class stays.
             #expect(try harness.classOf(directory) == expected)
             #expect(throws: Errno.noData) { try harness.unmark(directory) }
             try harness.setClass(directory, "A")
@@ -97,7 +97,7 @@ import WardSystem
             directory = try harness.makeDirectory("d", in: directory)
         }
         #expect(harness.syncEvents.count == 4 * 2 * 2 * 3)
-        // Beside it nothing is refused.
+        // Nothing is refused beside the marked directory.
         let outside = try harness.makeFile("f", in: top)
         try harness.setClass(outside, "A")
         try harness.setClass(top, "A")
@@ -131,7 +131,7 @@ import WardSystem
             harness.volume.release(unnamed.handle, harness.context)
         }
         #expect(try harness.classOf(untouched) == SynchronisedTests.classC)
-        // The records were brought down where something was made, and nowhere else.
+        // Records were changed only where something was made.
         try harness.rename("arrives", marked, "arrives", outside)
         try harness.rename("untouched", marked, "untouched", outside)
         try harness.reopen()
@@ -152,7 +152,7 @@ import WardSystem
         try harness.mark(marked)
         let long = String(repeating: "n", count: 240)
         for spelling in SynchronisedTests.protected {
-            // Wherever it was made: no class is refused before the name.
+            // At every place: no class is refused before the file has a name.
             for place in [1, marked] {
                 let unnamed = try harness.makeUnnamed(in: place)
                 try harness.setClass(unnamed.node, spelling)
@@ -217,7 +217,7 @@ import WardSystem
                 "arrived rename CX /Marked/empty in /Marked",
             ])
         #expect(try harness.classOf(secret) == SynchronisedTests.classA)
-        // Within it and out of it nothing is news.
+        // Moves inside the marked directory and out of it give no event.
         try harness.rename("secret", inner, "secret", marked)
         try harness.link(secret, inner, "again")
         try harness.rename("secret", marked, "secret", 1)
@@ -232,7 +232,7 @@ import WardSystem
                 "arrived link CX /Marked/inner/linked in /Marked",
                 "arrived rename A /Marked/inner/plain in /Marked",
             ], "\(harness.syncEvents)")
-        // Y2: by the name outside as well.
+        // Row Y2: also by the name outside.
         #expect(throws: Errno.invalidArgument) { try harness.setClass(empty, "B") }
     }
 
@@ -254,7 +254,7 @@ import WardSystem
             harness.waitForSyncEvents(1) == [
                 "arrived rename A /Marked/some in /Marked: 3"
             ])
-        // Over an empty directory, too.
+        // Also if it replaces an empty directory.
         try harness.rename("some", marked, "some", 1)
         _ = try harness.makeDirectory("place", in: marked)
         try harness.rename("some", 1, "place", marked)
@@ -301,7 +301,7 @@ import WardSystem
                     }
                     volume.forget(node, lookups: 1)
                     name.withUnsafeBytes { name in
-                        // They come and go, so that there are few to list.
+                        // Most of them are removed again, so that there are few to list.
                         if number % 16 != 0 {
                             try? volume.unlink(directory, name, caller: caller, context)
                         }
@@ -465,7 +465,7 @@ import WardSystem
         let requests = pthread_self()
         let hasSeen = Atomic(0)
         let isMoving = Atomic(false)
-        // Between the look and what is made of it.
+        // Between the look at the name and the decision.
         storage.onStatus { status in
             guard pthread_equal(pthread_self(), requests) == 0,
                 !isMoving.exchange(true, ordering: .relaxed)
@@ -510,7 +510,7 @@ import WardSystem
                 let shown = (try? harness.synced(directory)) ?? "none"
                 try harness.reopen(clean: false, storage: storage)
                 let again = try harness.lookup("d\(n)").node
-                // What was answered is what is on disk.
+                // The answer agrees with the disk.
                 #expect(((try? harness.synced(again)) ?? "none") == shown, "call \(n)")
                 if done != nil { #expect((shown == "marked") == isMarking, "call \(n)") }
                 #expect(
@@ -530,7 +530,7 @@ import WardSystem
 // MARK: Requests
 
 extension VolumeHarness {
-    /// A file that is closed again.
+    /// Makes a file and closes it.
     @discardableResult
     fileprivate func makeFile(
         _ name: String, in parent: NodeID = 1, content: String = ""
@@ -618,7 +618,7 @@ extension VolumeHarness {
 
     fileprivate func clearEvents() { events.skipped = events.all.count }
 
-    /// Directories are looked through behind the request.
+    /// Waits for `count` events: directories are searched after the request was answered.
     fileprivate func waitForSyncEvents(_ count: Int) -> [String] {
         for _ in 0..<20_000 {
             if syncEvents.count >= count,

@@ -5,20 +5,20 @@ import WardSystem
 @testable import WardSimulatedStorage
 @testable import WardVolume
 
-/// A small volume with every feature on a simulated disk, what a program sees in it, and a judge
-/// who compares that with what it should be after somebody has changed the disk.
+/// A small volume with every feature on a simulated disk, and what a program sees in it. After a
+/// change of the disk a judge compares the two.
 struct TamperedVolume {
     let keys: CrashKeys
     let layout: PageLayout
-    /// As it was once, after a clean end, and while it was in use then.
+    /// An earlier state, after a clean end, and while it was in use then.
     let older: DiskImage
     let olderInUse: DiskImage
     /// After the last clean end.
     let clean: DiskImage
-    /// After an unclean one: `/doubtful` was written in the epoch that is in doubt, all else before
-    /// it.
+    /// After an unclean end: `/doubtful` was written in the epoch that is in doubt, everything else
+    /// before it.
     let unclean: DiskImage
-    /// What a program sees in both.
+    /// The content that a program sees in both.
     let truth: Sight
     static let long = String(repeating: "n", count: 200)
     static let otherLong = String(repeating: "m", count: 200)
@@ -48,7 +48,7 @@ struct TamperedVolume {
         truth = try Sight(CrashVolume(keys, on: SimulatedDisk(clean)))
     }
 
-    /// What makes the older state an older one.
+    /// The changes between the older state and the newer one.
     private static func change(_ volume: CrashVolume, _ layout: PageLayout) throws {
         func lookup(_ name: String) throws -> NodeID { try volume.lookup(name, in: 1).node }
         let handle = try volume.open(try lookup("plain"))
@@ -114,22 +114,22 @@ struct TamperedVolume {
         _ = try volume.makeLink("link", in: marked, to: "marked/where")
     }
 
-    /// What somebody changed, and what a program sees then. `whole`: after a fresh mount.
+    /// The content that a program sees in a changed image, and the events that report a problem.
     func look(at image: DiskImage) throws -> (sight: Sight, events: [String]) {
         let volume = try CrashVolume(keys, on: SimulatedDisk(image))
         let sight = Sight(volume, expecting: truth)
         return (sight, volume.events.problems)
     }
 
-    /// Whether `ward check` has anything to tell of it: damage, or what it could not reach. That
-    /// there is a name that is nobody's is no answer.
+    /// Whether `ward check` finds damage or something unreachable. A foreign name alone does not
+    /// count.
     func isFoundByCheck(_ image: DiskImage) throws -> Bool {
         let volume = try CrashVolume(keys, on: SimulatedDisk(image))
         let report = VolumeCheck(volume.volume, repairs: false, name: "now", threads: 1).run()
         return !report.findings.isEmpty || !report.unreachable.isEmpty
     }
 
-    /// What a program sees after a repair that left nothing to do.
+    /// The content that a program sees after a repair that left nothing to do.
     func repaired(_ image: DiskImage) throws -> Sight {
         let volume = try CrashVolume(keys, on: SimulatedDisk(image))
         for isSecond in [false, true] {
@@ -143,8 +143,7 @@ struct TamperedVolume {
     func identity(_ path: String) -> UInt64 { truth.entries[path]!.identity }
 }
 
-/// What a program sees in a volume: by path, everything that is not an error as it is, and every
-/// error.
+/// Everything that a program sees in a volume: by path, every content and every error.
 struct Sight {
     enum Outcome: Equatable, CustomStringConvertible {
         case bytes([UInt8])
@@ -174,14 +173,14 @@ struct Sight {
         var mode: UInt32 = 0
         var size: UInt64 = 0
         var protectionClass = Outcome.bytes([])
-        /// Of a file: its bytes. Of a link: its target. Of a directory: its names.
+        /// The bytes of a file, the target of a link, the names of a directory.
         var content = Outcome.bytes([])
         var attributeNames = Outcome.bytes([])
         var attributes: [String: Outcome] = [:]
     }
 
     private(set) var entries: [String: Entry] = [:]
-    /// Looking them up failed.
+    /// Paths whose look-up failed, and the error.
     private(set) var missing: [String: Errno] = [:]
     /// Found by look-up, but not listed.
     private(set) var unlisted: Set<String> = []
@@ -191,12 +190,12 @@ struct Sight {
         if !missing.isEmpty || !volume.events.problems.isEmpty { throw Errno.ioError }
     }
 
-    /// Beside what is listed, all of `expected` is looked up, too.
+    /// Walks through everything that is listed, and also looks up all of `expected`.
     init(_ volume: CrashVolume, expecting expected: Sight) {
         walk(volume, 1, "/", expected)
     }
 
-    /// Looks again at the one thing at `path`.
+    /// Looks again at the entry at `path`.
     mutating func look(at volume: CrashVolume, _ path: String) {
         var taken: [NodeID] = []
         defer { for node in taken.reversed() { volume.forget(node) } }
@@ -245,8 +244,8 @@ struct Sight {
 
     // MARK: Judging
 
-    /// How `found` differs from this, the truth. `unseen`: what was given as true and is not, of
-    /// which nobody was told. `seen`: what was refused, with an event that names it.
+    /// Compares `found` with this, the truth. `unseen`: differences without an event. `seen`:
+    /// refusals with an event that names the path.
     func compare(_ found: Sight, _ events: [String]) -> (unseen: [String], seen: [String]) {
         var unseen: [String] = []
         var seen: [String] = []
@@ -257,8 +256,8 @@ struct Sight {
             let end = path.lastIndex(of: "/")!
             return end == path.startIndex ? "/" : String(path[..<end])
         }
-        /// A name that is not there: its directory is damaged (or one above), or has a name that is
-        /// nobody's.
+        /// Whether a missing name has a reason: its directory, or one above, is damaged or has a
+        /// foreign name.
         func isExplained(_ path: String) -> Bool {
             if path == "/" { return false }
             let parent = parent(path)
@@ -273,7 +272,7 @@ struct Sight {
         }
         for (path, was) in entries {
             guard let now = found.entries[path] else {
-                // Somebody above is gone, or an error.
+                // A directory above it is gone or damaged.
                 if isExplained(path) || isTold(path) {
                     seen.append(path)
                 } else {
@@ -302,8 +301,8 @@ struct Sight {
                 }
             }
             let isDirectory = mode_t(was.mode) & S_IFMT == S_IFDIR
-            // An authentic header or record of something else has a class, too; then nothing else
-            // of it is right.
+            // An authentic header or record of another file has a class, too; then nothing else in
+            // it is right.
             let isRefused =
                 now.content.isError
                 || isDirectory && events.contains { $0.hasPrefix("foreign: \(path): ") }
@@ -327,8 +326,8 @@ struct Sight {
 }
 
 extension Sight.Entry {
-    /// Everything of a node; `names` of a directory. `known`: whose attributes are asked for beside
-    /// those that are listed.
+    /// Everything of a node, and the names if it is a directory. `known`: its attributes are read
+    /// in addition to the listed ones.
     fileprivate static func read(
         _ volume: CrashVolume, _ node: NodeID, _ known: Sight.Entry?
     ) throws -> (entry: Sight.Entry, names: [String]) {
@@ -375,8 +374,8 @@ extension Sight.Entry {
 // MARK: Changing the disk
 
 extension TamperedVolume {
-    /// Whether a byte of a backing file can make a difference (docs/format.md §4): the tail behind
-    /// the last whole page is nobody's, and so is what follows a header without a key.
+    /// Whether a byte of a backing file can make a difference (docs/format.md §4). The tail behind
+    /// the last whole page does not, nor do the bytes after a header without a key.
     func matters(_ offset: Int, of identity: UInt64) -> Bool {
         let content = clean.inodes[identity]!.content
         if offset >= content.size / layout.pageBytes * layout.pageBytes { return false }
@@ -386,13 +385,13 @@ extension TamperedVolume {
 }
 
 extension DiskImage {
-    /// Something on the disk that is not a page.
+    /// A part of the disk that is not a page.
     enum Place: Hashable {
         case name(directory: UInt64, [UInt8])
         case target(UInt64)
         case attributeName(UInt64, String)
         case attributeValue(UInt64, String)
-        /// Of the root's own files.
+        /// In the root's own files.
         case rootFile(UInt64, String)
 
         /// The README, which no program reads.
@@ -455,7 +454,7 @@ extension DiskImage {
         }
     }
 
-    /// False where the store would not take it.
+    /// Returns false if the store would not accept the change.
     mutating func flip(_ place: Place, _ offset: Int, _ mask: UInt8) -> Bool {
         switch place {
         case .name(let directory, let name):

@@ -6,10 +6,11 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Ciphertext changed behind the volume's back is `EIO`, never wrong bytes; an unclean end is
-/// excused, and mended.
+/// Ciphertext that another program changed gives `EIO`, never wrong bytes. Damage that an unclean
+/// end can leave is excused and repaired.
 @Suite struct TamperingTests {
-    /// One file of three pages, closed; the volume closed too. The path of its backing file.
+    /// Makes one file of three pages, and closes it and the volume. Returns the path of its backing
+    /// file.
     private func makeFile(_ harness: VolumeHarness, _ data: [UInt8]) throws -> String {
         let (node, handle) = try harness.create("file")
         try harness.write(handle, 0, data)
@@ -93,7 +94,7 @@ import WardSystem
             let harness = try VolumeHarness()
             let data = (0..<11_000).map { UInt8(truncatingIfNeeded: $0 &* 3) }
             let path = try makeFile(harness, data)
-            // The volume is never closed: what was written in this epoch is in doubt.
+            // The volume is never closed, so the pages of this epoch are in doubt.
             var bytes = try Data(contentsOf: URL(fileURLWithPath: path))
             var expected = data
             if finding == "no final page" {

@@ -6,7 +6,8 @@ import WardSystem
 
 @testable import WardVolume
 
-/// Who goes through a tree of small files finds the next ones in memory (decision 0070).
+/// A program that reads through a tree of small files finds the next ones in memory (decision
+/// 0070).
 @Suite struct TreeReadAheadTests {
     private static let cold = TreeReadAhead.coldNanoseconds
     private let storage = AheadStorage()
@@ -36,14 +37,14 @@ import WardSystem
         return UInt64(status.st_ino)
     }
 
-    /// Those below the root that this process has open.
+    /// The paths below the root that this process has open.
     private func openPaths() throws -> [String] {
         try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").compactMap {
             try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")
         }.filter { $0.hasPrefix(root) }
     }
 
-    /// A program used `path`, and waited so long.
+    /// Notes that a program used `path` and waited `waited` nanoseconds.
     private func use(_ path: String, waited: UInt64, andWaits: Bool = true) throws {
         let parts = path.split(separator: "/")
         let directory = parts.dropLast().joined(separator: "/")
@@ -76,7 +77,7 @@ import WardSystem
         #expect(storage.took() == [])
     }
 
-    /// Inodes of the entries whose names begin so, as the store lists them.
+    /// Inodes of the entries whose names begin with `prefix`, in the order of the store's listing.
     private func listed(_ directory: String, _ prefix: Character) throws -> [UInt64] {
         let plain = PosixStorage()
         let descriptor = try plain.openat(
@@ -86,8 +87,8 @@ import WardSystem
             .filter { $0.entry.name.first == prefix.asciiValue }.map(\.entry.inode)
     }
 
-    /// Without the first ones, so that those at `index` and behind it do not follow each other in
-    /// the order of inodes as well.
+    /// Drops the first entries, until those at `index` and behind it do not follow each other in
+    /// the order of inodes.
     private func untilApart(_ listed: [UInt64], at index: Int) throws -> [UInt64] {
         let sorted = listed.sorted()
         let start = try #require(
@@ -184,7 +185,7 @@ import WardSystem
         }
         known.forget(place)
         #expect(known.adopt(listing, of: place).isEmpty && known.isEmpty)
-        // One that somebody will come to.
+        // A directory that a program will come to.
         #expect(known.expect(listing, of: place, at: 1).count == 16)
         #expect(known.expect(listing, of: place, at: 1).isEmpty)
         #expect(known.adopt(listing, of: place).isEmpty)
@@ -225,7 +226,7 @@ import WardSystem
         try use("t/d1", waited: Self.cold)
         #expect(storage.tookListed() >= 5)
         #expect(storage.took() == [])
-        // Two directories in which files are read.
+        // A program reads files in two directories.
         for directory in 0..<2 {
             for file in 0..<2 { try use("t/d\(directory)/f\(file)", waited: Self.cold) }
         }
@@ -258,7 +259,8 @@ import WardSystem
             for file in 0..<2 { try use("t/d\(number)/f\(file)", waited: Self.cold) }
             #expect(storage.took().count == 1, "the one that was not just used")
         }
-        // The first one has gone, and begins anew; the last one is known and has nothing left.
+        // The first directory was forgotten and begins anew; the last one is known and has nothing
+        // left.
         for (number, fetched) in [(count - 1, 0), (0, 1)] {
             for file in 0..<2 { try use("t/d\(number)/f\(file)", waited: Self.cold) }
             #expect(storage.took().count == fetched)
@@ -390,7 +392,7 @@ import WardSystem
         for number in 0..<40 {
             let node = try harness.lookup("f\(number)").node
             let handle = try harness.open(node, O_RDONLY)
-            // A disk takes as long as it takes, and so does a program.
+            // Waits for the prefetching, so that the speed of the disk does not matter.
             harness.volume.ahead.drain()
             #expect(try harness.read(handle, 0, 100) == content(number))
             harness.volume.release(handle, harness.context)
@@ -400,12 +402,12 @@ import WardSystem
     }
 }
 
-/// The real store, with nothing in memory, which writes down what it is told to fetch.
+/// The real backing store with an empty page cache, which notes what it is told to fetch.
 private final class AheadStorage: ManualStorage, @unchecked Sendable {
-    // Sendable: what it adds are atomics, and what is behind a mutex.
+    // Sendable: the added state is atomic or behind a mutex.
     let isInMemory = Atomic<Bool>(false)
     let isSlow = Atomic<Bool>(false)
-    /// No file of it can be opened.
+    /// No file can be opened.
     let isForbidden = Atomic<Bool>(false)
     private struct State {
         var fetched: [UInt64] = []
@@ -418,14 +420,14 @@ private final class AheadStorage: ManualStorage, @unchecked Sendable {
 
     override func waitsForDisk(_ descriptor: Int32) -> Bool { true }
 
-    /// Inodes, since it was last asked.
+    /// The inodes that were fetched since the last call.
     func took() -> [UInt64] {
         state.withLock { state in
             defer { state.fetched = [] }
             return state.fetched
         }
     }
-    /// Those that were looked at, since it was last asked.
+    /// The inodes that were looked at since the last call.
     func tookInodes() -> [UInt64] {
         state.withLock { state in
             defer { state.inodes = [] }

@@ -2,7 +2,7 @@ import Testing
 
 @testable import WardVolume
 
-/// What has to be remembered of closed files is, however many there are.
+/// Facts about closed files that must be remembered are kept, also when there are very many.
 @Suite struct UnsyncedFilesTests {
     private let files = UnsyncedFiles()
     private let room = UInt64(UnsyncedFiles.mostFiles)

@@ -6,10 +6,10 @@ import WardSystem
 
 @testable import WardVolume
 
-/// A copy that was made while the volume was in use opens, whatever the order in which its files
-/// were copied (docs/format.md §8, "Copies"); a copy of a clean volume stays strict.
+/// A copy that was made while the volume was in use opens. The order in which its files were copied
+/// does not matter (docs/format.md §8, "Copies"). A copy of a clean volume stays strict.
 @Suite struct VolumeCopyTests {
-    /// A volume in use, and a copy of it that grows file by file as a tool makes it.
+    /// A volume in use, and a copy of it that grows file by file, as a tool makes it.
     fileprivate final class Copying {
         let original: VolumeHarness
         let target: String
@@ -25,7 +25,7 @@ import WardSystem
             try original.write(handle, 0, data)
         }
 
-        /// The one file's name in the backing directory.
+        /// The name of the only file in the backing directory.
         var stored: String {
             let names = try? FileManager.default.contentsOfDirectory(atPath: original.directory)
             return names!.first { !$0.contains(".") && $0 != "README" }!
@@ -41,7 +41,7 @@ import WardSystem
             for name in [".ward", "ward.state"] { try copy(name) }
         }
 
-        /// Pages as they are now.
+        /// The file's pages as they are now.
         func pages(_ range: Range<Int>) throws -> Data {
             let bytes = try Data(
                 contentsOf: URL(fileURLWithPath: original.directory + "/" + stored))
@@ -58,7 +58,7 @@ import WardSystem
         }
         func shorten(to size: Int) throws { try original.setSize(node, handle, size) }
 
-        /// As many epochs later.
+        /// Lets `epochs` epochs pass.
         func pass(epochs: Int) throws {
             for _ in 0..<epochs { try original.volume.durablePoint() }
         }
@@ -94,7 +94,7 @@ import WardSystem
         harness.events.all.filter { if case .healed = $0 { true } else { false } }.count
     }
 
-    /// Of all pages of all files in a directory, authentic or not.
+    /// The highest epoch in all pages of all files in a directory, authentic or not.
     private func highestEpoch(in directory: String, pageBytes: Int = 4096) throws -> UInt32 {
         var highest: UInt32 = 0
         for name in try FileManager.default.contentsOfDirectory(atPath: directory)
@@ -114,23 +114,23 @@ import WardSystem
         return highest
     }
 
-    /// What a tool can bring away of a file that changes under it.
+    /// The ways in which a tool can copy a file that changes meanwhile.
     enum Tear: CaseIterable {
-        /// The record first, the pages epochs later, the last page not any more.
+        /// The record first, the pages some epochs later, and the last page missing.
         case newPagesWithoutTheLast
         /// The last page with FINAL from before an append, then pages from after it.
         case finalInTheMiddle
         /// The file became shorter meanwhile: only old pages, and none with FINAL.
         case oldPagesOnly
-        /// The same, filled up with zeros to the size it had (tar).
+        /// The same, filled with zeros up to the old size (tar).
         case oldPagesThenZeros
-        /// A page that was not yet on the disk that the copy is an image of.
+        /// A page that was not yet on the disk whose image the copy is.
         case zeroPage
 
         static let pageBytes = 4096
         static let full = 3804 + 4 * 4060
 
-        /// Tears the copy; what it is then to hold.
+        /// Tears the copy. Returns the content that it must then have.
         fileprivate func make(_ copying: Copying) throws -> [UInt8] {
             let before = VolumeCopyTests.data(Tear.full + 1000)
             switch self {
@@ -152,7 +152,7 @@ import WardSystem
                     + VolumeCopyTests.data(8000)[(4060 - 1000)...]
             case .oldPagesOnly, .oldPagesThenZeros:
                 var old = try copying.pages(0..<4)
-                // Long before the copy ends: nothing of it is of a time that could be in doubt.
+                // Long before the copy ends: all its epochs are too old to be in doubt.
                 try copying.pass(epochs: 9)
                 try copying.shorten(to: 100)
                 try copying.pass(epochs: 9)
@@ -208,8 +208,8 @@ import WardSystem
         #expect(throws: Errno.ioError) { try content(copy) }
     }
 
-    /// What the acceptance is needed for: an unclean end excuses two epochs, which is not enough
-    /// for a copy.
+    /// Why a copy must be accepted: an unclean end excuses two epochs, which is not enough for a
+    /// copy.
     @Test(
         "without it, the rule for a power cut refuses them",
         arguments: [Tear.newPagesWithoutTheLast, .oldPagesOnly])
@@ -324,7 +324,7 @@ import WardSystem
             #expect(standing == .inUse || standing == .clean)
             #expect(standing == .clean || !isDone)
             seen.insert(standing == .clean ? .new : .old)
-            // Once more, and once more after that: one step of epochs, not three.
+            // Two more acceptances: one step of epochs in all, not three.
             try copying.accept()
             try copying.accept()
             let copy = try copying.open()

@@ -39,8 +39,8 @@ final class VolumeHarness {
         context = WorkerContext(volume: volume)
     }
 
-    /// Another directory with the ciphertext of the same volume, opened as it is (or, with
-    /// `isCopy`, as a backup that was put in the volume's place).
+    /// Opens another directory with the ciphertext of the same volume as it is, or, with `isCopy`,
+    /// as a restored backup.
     init(copyOf other: VolumeHarness, in directory: String, isCopy: Bool = false) throws {
         self.directory = directory
         parameters = other.parameters
@@ -69,7 +69,7 @@ final class VolumeHarness {
             kernelKeepsContent: kernelKeepsContent, observer: events, storage: storage)
     }
 
-    /// Closes cleanly (or not) and opens again, as an unmount and a mount do.
+    /// Closes and opens again, as an unmount and a mount do. Without `clean` it does not close.
     func reopen(
         clean: Bool = true, storage: any Storage = PosixStorage(), kernelKeepsContent: Bool = true
     ) throws {
@@ -208,7 +208,7 @@ final class EventLog: VolumeObserver, @unchecked Sendable {
         lock.withLock { stored.append(event) }
     }
     var all: [VolumeEvent] { lock.withLock { stored } }
-    /// How many of them a test has done with. For the test's thread alone.
+    /// How many events the test has already read. Only the test's thread uses it.
     var skipped = 0
     var integrityFailures: [String] {
         all.compactMap {

@@ -1,10 +1,11 @@
 // swift-tools-version: 6.1
 import PackageDescription
 
-// A package as anybody's, outside of ward's; `make outside` builds it, `OutsidePackageTests` run
-// its tests. Elsewhere the dependency would be `.package(url:from:)`.
+// An independent package outside of ward's; `make outside` builds it, `OutsidePackageTests` run its
+// tests. Other packages write `.package(url:from:)`.
 let ward = Package.Dependency.package(name: "ward", path: "../../..")
-// None, of the library's own calls in particular: overloads and availability are easily ambiguous.
+// No warnings, also not from the library's own calls: overloads and availability easily become
+// ambiguous.
 let noWarnings: [SwiftSetting] = [.unsafeFlags(["-warnings-as-errors"])]
 
 let package = Package(

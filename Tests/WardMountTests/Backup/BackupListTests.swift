@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What belongs into a backup (issue: "everything except `Library/Caches`, `tmp` and what is
-    /// marked"), in every state.
+    /// The files that a backup takes, in every state: everything except `Library/Caches`, `tmp` and
+    /// marked items.
     @Suite struct BackupListTests {
         private static let containers = """
             for home in Containers/Data/Application/org.example.notes \
@@ -18,7 +18,7 @@ extension MountSuite {
             done
             """
 
-        /// In each container the same: the directories of the caches, and nothing in them.
+        /// The same in each container: the caches' directories, but none of their content.
         private static func expected(_ home: String) -> [String] {
             [
                 "", "/Library", "/Library/Caches", "/Library/Preferences", "/tmp", "/Documents",
@@ -83,7 +83,7 @@ extension MountSuite {
             lists.append(
                 try Data(contentsOf: URL(fileURLWithPath: volume.directory + "/home/list")))
             #expect(Set(lists.map { Set($0.split(separator: 0)) }).count == 1, "also not mounted")
-            // The two kinds of list share nothing, and leave nothing out.
+            // The two kinds of list share no name, and together have all names.
             try volume.backupShell(
                 """
                 "$WARD" backup list "$VOL" --relative | sort >"$OUT/taken"

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// `ward backup run`: what it holds, for how long, and what it tells.
+    /// `ward backup run`: the states that it holds, for how long, and its report.
     @Suite struct BackupRunTests {
         @Test(
             "The command's exit code, its environment, and what changed meanwhile",
@@ -50,7 +50,7 @@ extension MountSuite {
             #expect(report["exitCode"] as? Int == 0)
             #expect(report["held"] as? Bool == true)
             #expect(report["keybagChanged"] as? Bool == false)
-            // Not mounted there is nothing to hold, and nothing changes.
+            // Without a mount there is nothing to hold, and nothing changes.
             try volume.unmount()
             try volume.backupShell(
                 "\"$WARD\" backup run \"$VOL\" --json -- true | grep -q '\"mounted\":false,\"changed\":\\[\\]'"
@@ -63,7 +63,7 @@ extension MountSuite {
             return try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any] ?? [:]
         }
 
-        /// A backup that says when it began, and ends when it is told.
+        /// A backup that says when it began, and ends when the test tells it to.
         private struct Running {
             let child: Child
             let volume: MountedVolume
@@ -120,7 +120,7 @@ extension MountSuite {
                 TestEnvironment.shared.ward, "policy", "set", volume.mountPoint, "--grace", "20s",
                 "--passcode-file", volume.passcodeFile,
             ])
-            // What comes later than the two is served before them.
+            // Calls that come after the two waiting ones are served before them.
             for _ in 0..<3 {
                 try volume.lockNow()
                 #expect(try volume.probe().readFile("nothing") == .enoent)
@@ -146,14 +146,14 @@ extension MountSuite {
             let before = try keybag(volume)
             let running = try Running(volume)
             let change = try changePasscode(volume, to: "another")
-            // Its clock is the test's; that it waits is known once it was connected for a while.
+            // The test moves the mount's clock. After half a second the call has arrived and waits.
             #expect(change.wait(seconds: 0.5) == nil)
             try volume.advance(seconds: 29)
             #expect(change.wait(seconds: 0.5) == nil)
             #expect(try keybag(volume) == before)
             try volume.advance(seconds: 2)
-            // On a busy machine it may have come after the first advance, or the second: then it is
-            // half a minute from there.
+            // On a busy machine the call may have arrived only after an advance: then its half
+            // minute begins there.
             if change.wait(seconds: 30) == nil { try volume.advance(seconds: 31) }
             #expect(change.wait(seconds: 60) == 0)
             #expect(try keybag(volume) != before)
@@ -168,7 +168,7 @@ extension MountSuite {
             let running = try Running(volume)
             let change = try changePasscode(volume, to: "another")
             #expect(change.wait(seconds: 0.3) == nil)
-            // The whole group: ward, its command, and the shell around them.
+            // Kills the whole group: ward, its command, and the shell around them.
             running.child.kill()
             #expect(change.wait(seconds: 60) == 0)
         }
@@ -186,7 +186,7 @@ extension MountSuite {
             #expect(held > before, "a backup begins with a durable point")
             for round in 0..<3 {
                 #expect(probe.writeFile("file \(round)", "while it runs") == .ok)
-                // A durable point comes with each lock.
+                // Each lock makes a durable point.
                 try volume.lockNow()
                 try volume.unlock()
             }
@@ -214,7 +214,7 @@ extension MountSuite {
                 return try volume.recordedEpoch() > before
             }
 
-            // One after the other, without a gap: together no longer either.
+            // Backups one after the other, without a gap, hold the epoch no longer than one.
             let first = try Running(volume)
             let together = try volume.recordedEpoch()
             try volume.advance(seconds: 1900)

@@ -2,14 +2,14 @@ import Foundation
 import Testing
 
 extension MountedVolume {
-    /// Where the scripts of the backup tests find what they need: a shell function `backup` for
-    /// `Scripts/backup.py`, the volume in `$VOL`, ward in `$WARD`.
+    /// Runs a script with a shell function `backup` for `Scripts/backup.py`, the volume in `$VOL`,
+    /// and ward in `$WARD`.
     @discardableResult
     func backupShell(
         _ script: String, seconds: Double = 180, sourceLocation: SourceLocation = #_sourceLocation
     ) throws -> String {
         let environment = TestEnvironment.shared
-        // Where lists are put, also by a command that is killed.
+        // The directory for lists, also of a command that is killed.
         variables["TMPDIR"] = directory + "/home"
         return try shell(
             """
@@ -25,12 +25,12 @@ extension MountedVolume {
             """, seconds: seconds, sourceLocation: sourceLocation)
     }
 
-    /// What is in a backup, by plaintext path; "+" before what the volume keeps for itself.
+    /// The plaintext paths in a backup; a "+" marks the volume's own files.
     func backedUp(_ arguments: String = "\"$VOL\"") throws -> [String] {
         try backupShell("list \(arguments)").split(separator: "\n").map(String.init)
     }
 
-    /// A program of the volume's user that goes on while the test does something else.
+    /// Starts a program of the volume's user, which runs while the test goes on.
     func start(_ arguments: [String], output: Int32? = nil, errors: Int32? = nil) throws -> Child {
         try Child(
             user.prefix + arguments, environment: environment, output: output, errors: errors)

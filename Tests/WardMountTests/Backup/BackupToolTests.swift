@@ -2,11 +2,11 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Debian's restic, rclone, rsync, tar and Borg: what they take of a volume, and what comes
-    /// back.
+    /// Debian's restic, rclone, rsync, tar and Borg: what they copy of a volume, and the restored
+    /// result.
     @Suite struct BackupToolTests {
-        /// A volume whose directory has a name that every program's patterns could trip over, with
-        /// a recovery kit in `$OUT/kit` and its code in `$OUT/code`.
+        /// A volume with a recovery kit in `$OUT/kit` and its code in `$OUT/code`. With `hostile`
+        /// its directory's name has characters that are special in programs' patterns.
         private static func volume(
             _ user: User, hostile: Bool = false, kit: Bool = true
         ) throws -> MountedVolume {
@@ -34,8 +34,8 @@ extension MountSuite {
             (path as NSString).deletingLastPathComponent
         }
 
-        /// Files of every kind and class; `app-tmp` and what is below `left-out` are to be missing
-        /// in a copy.
+        /// Files of every kind and class. A copy must not have `app-tmp` and the content of
+        /// `left-out`.
         private static let fill = #"""
             cd "$MNT"; mkdir -p app/deep/er empty left-out Containers/Data/Application/x/tmp
             for class in A B C D CX; do
@@ -52,11 +52,11 @@ extension MountSuite {
             echo 1 >left-out/file; "$WARD" backup exclude left-out; echo app-tmp >Containers/Data/Application/x/tmp/app-tmp
             """#
 
-        /// What a copy is compared with.
+        /// The tree that a copy is compared with.
         private static let original =
             #"backup tree "$MNT" --classes | grep -v -e '"left-out' -e 'app-tmp' >"$OUT/original""#
 
-        /// Takes a copy over on a machine that has no keys of the volume, and compares each file,
+        /// Adopts a copy on a machine that has no keys of the volume, and compares each file,
         /// classes included.
         private static func adopt(_ copy: String, compare: Bool = true) -> String {
             """

@@ -255,7 +255,7 @@ extension MountSuite {
 
         @Test("A place that keeps no attributes keeps the classes: they are in the list")
         func lostAttributes() throws {
-            // Mounting a file system without attributes takes root.
+            // Only root can mount a file system without attributes.
             let volume = try MountedVolume(as: User.available[0])
             try volume.backupShell(
                 #"""
@@ -324,7 +324,7 @@ extension MountSuite {
                 try transcript.ward("import", home + "/" + name, mount, exit: 65)
             }
             try transcript.check("export")
-            // Nothing was made anywhere.
+            // Nothing was created anywhere.
             try volume.backupShell(
                 #"""
                 test "$(ls -A "$MNT" | tr '\n' ' ')" = 'file inside '; test -z "$(find "$MNT/inside" "$OUT/plain" -mindepth 1)"

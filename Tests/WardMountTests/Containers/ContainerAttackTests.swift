@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Attacks that a program leaves in its container, or makes in its sandbox, on what is outside.
+    /// Attacks on files outside, prepared by a program in its container or made in its sandbox.
     @Suite struct ContainerAttackTests {
         private let diary = "org.example.diary"
 
@@ -34,8 +34,8 @@ extension MountSuite {
             #expect(try volume.tree(Place.applications) == [])
         }
 
-        /// In a namespace of mounts of its own: the script has `$WARD`, `$MNT` and `$P`, where
-        /// applications lie.
+        /// Runs a script in a mount namespace of its own. It has `$WARD`, `$MNT`, and `$P` for the
+        /// directory of applications.
         private func withMounts(_ volume: MountedVolume, _ script: String) throws -> Finished {
             let environment = volume.environment.merging([
                 "WARD": TestEnvironment.shared.ward, "MNT": volume.mountPoint,
@@ -70,7 +70,7 @@ extension MountSuite {
                 """)
             #expect(later.succeeded, "\(later.everything)")
             #expect(try volume.shell("cat \"$MNT/precious/f\"") == "x\n")
-            // When nothing is mounted there any more, the rest goes.
+            // When nothing is mounted there any more, the rest is removed.
             try volume.container("create", "org.example.third")
             #expect(try volume.shell("cat \"$MNT/precious/f\"") == "x\n")
             #expect(
@@ -145,7 +145,7 @@ extension MountSuite {
             #expect(end.status == 75 && end.text.contains("group.x would go with it now"))
             #expect(try volume.listing().keys.sorted() == ["group.x", diary])
 
-            // Nor another container of that name.
+            // A new container of the same name is not removed either.
             let second = try Terminal(
                 volume, columns: 200, "container", "remove", volume.mountPoint, diary)
             try second.wait(for: "Remove it? [y/N]", seconds: 60)
@@ -181,7 +181,7 @@ extension MountSuite {
         func terminalInput(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.container("create", diary)
-            // What TIOCLINUX says outside of a console is told from a refusal by its number.
+            // Outside of a console TIOCLINUX fails with another errno than a refusal.
             let script = """
                 import fcntl, termios
                 for request, argument in [(termios.TIOCSTI, b"x"), (0x541C, b"\\3"), (termios.TIOCGWINSZ, b"x" * 8)]:

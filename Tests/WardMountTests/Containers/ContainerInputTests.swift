@@ -2,7 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Messages of ward about containers that can't be made, and about what only looks like one.
+    /// Messages of ward about containers that can't be made, and about directories that only look
+    /// like one.
     @Suite struct ContainerInputTests {
         private let diary = "org.example.diary"
 
@@ -98,7 +99,7 @@ extension MountSuite {
                 try volume.refusal(65, "create", diary, "--entitlements", long).contains("too long")
             )
             #expect(try volume.listing().isEmpty)
-            // As many as go in do go in.
+            // The greatest number of groups that fits is accepted.
             let most = try volume.entitlements(
                 "most", nil,
                 groups: (0..<18).map { "group.\($0)." + String(repeating: "x", count: 136) })
@@ -138,7 +139,7 @@ extension MountSuite {
                 #expect(try volume.refusal(73, "create", name).contains("no container"))
                 #expect(try volume.refusal(73, "remove", name, "--yes").contains("no container"))
             }
-            // Nor did the changes in between take away what has no record of a removal.
+            // The changes in between also kept directories without a record of a removal.
             #expect(
                 try volume.shell("cat \"\(top)org.example.plain/f\" \"\(top).ward-gone-mine/f\"")
                     == "x\nx\n")
@@ -176,7 +177,7 @@ extension MountSuite {
             #expect(try volume.refusal(66, "create", diary).contains("not a directory"))
             try volume.shell("rm \"$MNT/Containers\"")
             try volume.container("create", diary)
-            // What its app put there leads nowhere for ward.
+            // ward follows no link that the app made there.
             try volume.shell(
                 """
                 echo x >"$OUT/elsewhere/f"; cd "$MNT/\(Place.applications)\(diary)"

@@ -32,7 +32,7 @@ extension MountSuite {
             ]
             let script = names.map { "echo \"$\($0)\"; test -d \"$\($0)\"" }.joined(separator: "; ")
             for sandbox in [[], ["--sandbox"]] {
-                // Programs clear these away; they are there again.
+                // Programs delete these directories; a run makes them again.
                 try volume.shell("rm -r \"\(root)/tmp\" \"\(root)/Library/Caches\"")
                 let done = try volume.run(diary, sandbox, "set -e; " + script)
                 #expect(
@@ -158,7 +158,7 @@ extension MountSuite {
                     && lines[1].contains("No such file")
                     && lines[2...] == ["not written", "not written"],
                 "\(parts[2])")
-            // What it wrote is there, in the class it has from its container.
+            // The file is there, in the class that it got from its container.
             #expect(
                 try volume.shell(
                     "cat \"\(path(volume))/Documents/kept\" \"$MNT/\(Place.groups)group.mine/shared\""
@@ -194,7 +194,7 @@ extension MountSuite {
             let programs = volume.directory + "/programs"
             mkdir(programs, 0o755)
             volume.variables["PATH"] = programs
-            // Only programs by their paths from here on.
+            // From here on programs are found only by their paths.
             let setpriv = "/usr/bin/setpriv"
             func run() throws -> Finished {
                 let prefix =
@@ -210,8 +210,8 @@ extension MountSuite {
             #expect(missing.status == 69, "\(missing.everything)")
             #expect(missing.errors.contains("there is no program bwrap"))
             #expect(missing.errors.contains("ward: hint: apt-get install bubblewrap"))
-            // By a process of its own: while this one starts others a file that it wrote may be
-            // busy.
+            // Another process writes the file: while this process starts a program, a file that it
+            // wrote may be busy.
             _ = try Child.run(
                 [
                     "/bin/sh", "-c",
@@ -239,7 +239,7 @@ extension MountSuite {
 }
 
 extension MountedVolume {
-    /// `ward container run ID [--sandbox] -- sh -c SCRIPT`, to its end.
+    /// Runs `ward container run ID [--sandbox] -- sh -c SCRIPT` to its end.
     fileprivate func run(_ id: String, _ options: [String], _ script: String) throws -> Finished {
         try start(id, options + ["--", "sh", "-c", script])
     }

@@ -6,7 +6,7 @@ extension MountedVolume {
     static let dataProtection = "com.apple.developer.default-data-protection"
     static let applicationGroups = "com.apple.security.application-groups"
 
-    /// An entitlements file as Xcode writes it; returns its path.
+    /// Writes an entitlements file as Xcode does. Returns its path.
     func entitlements(
         _ name: String, _ fileClass: String?, groups: [String] = [], team: String? = nil,
         format: PropertyListSerialization.PropertyListFormat = .xml
@@ -21,7 +21,7 @@ extension MountedVolume {
         return path
     }
 
-    /// `ward container VERB MOUNTPOINT …`, and fails the test where it fails.
+    /// Runs `ward container VERB MOUNTPOINT …`; the test fails if it fails.
     @discardableResult
     func container(
         _ verb: String, _ arguments: String..., sourceLocation: SourceLocation = #_sourceLocation
@@ -33,7 +33,8 @@ extension MountedVolume {
         return done
     }
 
-    /// The same, and it must fail with this exit code, in two lines.
+    /// Runs the same command, which must fail with this exit code and two lines of text. Returns
+    /// the text.
     @discardableResult
     func refusal(
         _ status: Int32, _ verb: String, _ arguments: String...,
@@ -53,7 +54,8 @@ extension MountedVolume {
             environment: environment)
     }
 
-    /// `ward container list --json`, by ID; what is none by its path.
+    /// The result of `ward container list --json` by ID, or by path for an entry that is not a
+    /// container.
     func listing(sourceLocation: SourceLocation = #_sourceLocation) throws -> [String: [String:
         Any]]
     {
@@ -79,14 +81,14 @@ extension MountedVolume {
         return done.output.split(separator: "\n").map { String($0.prefix { $0 != " " }) }
     }
 
-    /// What is in a directory, links not followed, hidden names included, sorted.
+    /// The content of a directory, sorted, hidden names included, links not followed.
     func tree(_ path: String) throws -> [String] {
         try shell("cd \"$MNT/\(path)\" && find . -mindepth 1 | LC_ALL=C sort")
             .split(separator: "\n").map { String($0.dropFirst(2)) }
     }
 }
 
-/// Where containers lie.
+/// The directories of containers.
 enum Place {
     static let applications = "Containers/Data/Application/"
     static let extensions = "Containers/Data/PluginKitPlugin/"

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Containers get their class from the app's entitlement when they are made.
+    /// A container gets its class from the app's entitlement when it is made.
     @Suite struct ContainerTests {
         private let diary = "org.example.diary"
 
@@ -63,11 +63,11 @@ extension MountSuite {
             try volume.shell("echo x >\"$MNT/\(path)/Documents/f\"; rmdir \"$MNT/\(path)/tmp\"")
             let tree = try volume.tree(path)
 
-            // The same entitlement: nothing to tell.
+            // The same entitlement: nothing is reported.
             let same = try volume.container("create", diary, "--entitlements", before)
             #expect(same.output == "\(diary): is there, nothing in it was changed\n")
             #expect(same.errors.isEmpty)
-            // Another one: nothing changes but what is known of it.
+            // Another entitlement changes only the container's record.
             let update = try volume.container("create", diary, "--entitlements", after)
             #expect(try volume.tree(path) == tree)
             #expect(try volume.letters(path, path + "/Documents/f") == ["A", "A"])
@@ -82,7 +82,7 @@ extension MountSuite {
             #expect(entry["classAtCreation"] as? String == "A")
             #expect(entry["class"] as? String == "A" && entry["entitlement"] as? String == "C")
 
-            // The command does what it says, and then nothing differs.
+            // The command that was shown sets the class; then nothing differs.
             try volume.ward("class", "set", "C", volume.mountPoint + "/" + path, "-R")
             #expect(try volume.letters(path, path + "/Documents/f") == ["C", "C"])
             #expect(
@@ -112,7 +112,7 @@ extension MountSuite {
             #expect(
                 try volume.refusal(73, "create", diary, "--extension").contains(
                     "there is an application of that ID"))
-            // It does not go with its app, and that is said.
+            // The extension stays when its app is removed, and a message says so.
             let removed = try volume.container("remove", diary, "--yes")
             #expect(removed.errors.contains("its extension \(id) stays"))
             #expect(try volume.listing().keys.sorted() == [id])
@@ -136,7 +136,7 @@ extension MountSuite {
             #expect(
                 try volume.letters(shared, shared + "/Library", shared + "/f") == ["C", "C", "C"])
 
-            // The second finds it as it is.
+            // The second app finds the group unchanged.
             let second = try volume.container("create", id, "--extension", "--entitlements", widget)
             #expect(!second.output.contains("group container made"))
             #expect(try volume.shell("cat \"$MNT/\(shared)/f\"") == "shared\n")
@@ -168,7 +168,7 @@ extension MountSuite {
             #expect(update.errors.contains("group.old: not named any more; its container stays"))
             #expect(try volume.letters(Place.groups + "group.old/f") == ["C"])
             #expect(try volume.listing()["group.old"]?["usedBy"] as? [String] == [])
-            // What nothing names can be removed by itself.
+            // A group that no container names can be removed by itself.
             try volume.container("remove", "group.old", "--yes")
             #expect(
                 try volume.listing().keys.sorted() == ["group.both", "group.new", diary])
@@ -197,7 +197,8 @@ extension MountSuite {
                 #expect(try volume.letters(places[0], places[1], places[2]) == ["D", "B", "A"])
                 try volume.container("create", diary, "--entitlements", file)
             }
-            // On the container itself, too; that differs from the entitlement, and is told.
+            // A class set on the container itself differs from the entitlement, and that is
+            // reported.
             try volume.shell("setfattr -n user.ward.class -v CX \"$MNT/\(path)\"")
             let told = try volume.container("create", diary, "--entitlements", file)
             #expect(told.errors.contains("class CX, which was set on it since"), "\(told.errors)")
@@ -325,7 +326,7 @@ extension MountSuite {
                     volume.mountPoint, volume.directory + "/home",
                 ], environment: volume.environment, seconds: 300)
             #expect(done.succeeded, "\(done.everything)")
-            // Some calls were there to stop before.
+            // Several calls were there to stop at.
             let counts = done.output.split(whereSeparator: \.isWhitespace).compactMap { Int($0) }
             #expect(counts.count == 2 && counts.allSatisfy { $0 >= 12 }, "\(done.output)")
         }
@@ -333,7 +334,7 @@ extension MountSuite {
 }
 
 extension MountedVolume {
-    /// As `refusal`, where notes come first.
+    /// Like `refusal`, for a command that writes notes first.
     fileprivate func refusalAfterNotes(
         _ status: Int32, _ verb: String, _ arguments: String...,
         sourceLocation: SourceLocation = #_sourceLocation

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// `ward container run --sandbox`: what a hostile program gets from inside, and what an honest
-    /// one has.
+    /// `ward container run --sandbox`: the limits of a hostile program inside, and the rights of an
+    /// honest one.
     @Suite struct SandboxTests {
         private let diary = "org.example.diary"
         private let secret = "CLASS-A-SECRET"
@@ -30,7 +30,7 @@ extension MountSuite {
 
         // MARK: Attacks
 
-        /// The data that Scripts/sandboxed.py gets, by the attack; nil where it got nothing.
+        /// The data that Scripts/sandboxed.py got, by attack; nil for an attack that got nothing.
         private func attack(
             _ volume: MountedVolume, _ other: MountedVolume, _ server: UserServer,
             sandbox: Bool
@@ -67,11 +67,11 @@ extension MountSuite {
                 ],
                 "tables": [second + "/proc"],
             ]
-            // An attack that would end the volume is for the sandbox only.
+            // An attack that would destroy the volume runs only in the sandbox.
             if sandbox { places["destroy"] = true }
             let json = String(
                 decoding: try JSONSerialization.data(withJSONObject: places), as: UTF8.self)
-            // Not where the daemon's keys are: nothing may hang on the caller's variables.
+            // A directory without the daemon's keys: the caller's variables must not matter.
             volume.variables["XDG_STATE_HOME"] = volume.directory + "/home"
             defer { volume.variables = [:] }
             var words = [
@@ -84,7 +84,7 @@ extension MountSuite {
             if sandbox { words += ["--sandbox", "--show", script] }
             words += ["--", environment.python, script, json]
             if volume.user == .root {
-                // Second ways to the keys, and to the processes, that only root can make.
+                // Other ways to the keys and to the processes, which only root can make.
                 let script = """
                     mkdir -p "$0/ward" "$0/proc"; mount --bind "$STATE/ward" "$0/ward"
                     mount -t proc proc "$0/proc"; exec "$@"
@@ -116,7 +116,7 @@ extension MountSuite {
             let closed = try attack(volume, other, server, sandbox: true)
             let got = closed.compactMapValues { $0 }
             #expect(got.isEmpty, "\(got)")
-            // Each of them works where nothing is in the way.
+            // Each attack works where nothing prevents it.
             var working: Set = [
                 "file outside", "other container", "other volume", "home", "passcode file", "keys",
                 "symbolic link", "hard link", "rename out", "parent directories",
@@ -169,7 +169,7 @@ extension MountSuite {
             }
             #expect(try forge("--sandbox") == "\(EPERM)\n")
             #expect(try groups() == ["group.mine"])
-            // Its owner may.
+            // The owner may.
             #expect(try forge() == "")
             #expect(try groups() == ["group.mine", "group.other"])
         }
@@ -258,8 +258,8 @@ extension MountSuite {
             arguments: User.available)
         func typedElsewhere(user: User) throws {
             let volume = try makeVolume(user)
-            // In sessions of their own, where no rule of the foreground stops them, on every way to
-            // a terminal.
+            // In sessions of their own, where no rule about the foreground stops them, by every
+            // descriptor of a terminal.
             let thief = """
                 import os, sys
                 names = ["/dev/tty", 0, 1, 2]
@@ -279,7 +279,7 @@ extension MountSuite {
                 print("in its place", flush=True)
                 os.wait()
                 """
-            // A shell that reads, again and again, after it has begun the program.
+            // A shell that goes on reading after it started the program.
             let shell = """
                 set -m; exec 5<"$0"; shift
                 "$@" <&5 & while read -r line; do echo "typed: $line"; done; kill %1; wait
@@ -392,7 +392,7 @@ extension MountSuite {
             }
             #expect(try output(home + "/bin/say", "path") == "path\n")
             #expect(try output(home + "/link", "link") == "link\n")
-            // Alone: what lies beside it is not there.
+            // Nothing that lies beside the program is visible.
             #expect(try output(home + "/bin/look") == "look\n")
             volume.variables["PATH"] = home + "/bin:/usr/bin:/bin"
             #expect(try output("say", "found") == "found\n")
@@ -462,7 +462,7 @@ extension MountSuite {
                 #expect((status[name] as? [Any])?.isEmpty == true, "\(name)")
             }
             try volume.lockNow()
-            // Events about files outside are for others.
+            // The program gets no events about files outside.
             try volume.shell("! cat \"$MNT/outside\" 2>/dev/null")
             try volume.unlock()
             var kinds: [String] = []
@@ -529,7 +529,7 @@ extension MountSuite {
     }
 }
 
-/// A server of the user's outside: `Scripts/servers.py`.
+/// The user's server outside of the sandbox: `Scripts/servers.py`.
 private final class UserServer {
     let directory: String
     let port: Int
@@ -562,7 +562,7 @@ private final class UserServer {
     }
 }
 
-/// JSON values that a program writes, one a line.
+/// Reads JSON values that a program writes, one a line.
 private final class LineReader {
     private let handle: FileHandle
     private var pending = Data()
@@ -587,7 +587,7 @@ private final class LineReader {
 }
 
 extension MountedVolume {
-    /// `ward container run ID …`, to its end.
+    /// Runs `ward container run ID …` to its end.
     fileprivate func run(_ id: String, _ arguments: [String]) throws -> Finished {
         try Child.run(
             user.prefix + [TestEnvironment.shared.ward, "container", "run", mountPoint, id]

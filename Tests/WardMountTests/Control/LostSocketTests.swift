@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// The means by which a daemon is found are gone, or another program's: commands work all the
-    /// same, or fail; none lies.
+    /// The socket or record of a daemon is gone, or another program's. Commands must work or fail,
+    /// and never report a wrong state.
     @Suite struct LostSocketTests {
         /// A volume with a file `A/f` of class A, unlocked.
         private func volume(as user: User) throws -> MountedVolume {
@@ -21,7 +21,7 @@ extension MountSuite {
             ).succeeded
         }
 
-        /// Asks again and again; each time a program runs, which is pause enough.
+        /// Tests the condition again and again. Each test runs a program, so no pause is needed.
         private func eventually(
             _ volume: MountedVolume, _ condition: () throws -> Bool
         ) throws -> Bool {

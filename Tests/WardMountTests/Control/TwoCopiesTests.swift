@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Two copies of a volume mounted side by side: a command answers for the mount it was asked
-    /// about.
+    /// Two copies of a volume mounted side by side: a command acts on the mount that it was given.
     @Suite struct TwoCopiesTests {
         static let orders = [false, true].flatMap { first in
             User.available.map { ($0, first) }
@@ -33,10 +32,10 @@ extension MountSuite {
                     try pair.states() == locked.map { $0 ? "unlocked" : "beforeFirstUnlock" })
                 try pair.ward("unlock", place, "--passcode-file", pair.original.passcodeFile)
             }
-            // By the directories, too.
+            // The same by their backing directories.
             try pair.ward("lock", "--now", pair.copy)
             #expect(try pair.isOpen() == [true, false])
-            // Others of this user may be mounted meanwhile, and not answer.
+            // Other mounts of this user may be there, and may not answer.
             let all = try pair.original.ward("status", "--json").output
             for place in pair.places { #expect(all.contains(#""mountpoint":"\#(place)""#)) }
             try pair.ward("unmount", pair.copyMountPoint)
@@ -72,8 +71,7 @@ extension MountSuite {
             #expect(try pair.isOpen() == [false, false])
             let dead = try pair.original.ward("lock", "--now", pair.copyMountPoint)
             #expect(dead.status == 69 && dead.errors.contains("its daemon died"), "\(dead)")
-            // Mounted again beside the other one, which is still the one that answers for its own
-            // mount.
+            // Mounted again; the other daemon still answers for its own mount.
             try pair.mountCopy()
             #expect(try pair.states() == ["locked", "beforeFirstUnlock"])
             try pair.ward("unmount", pair.copyMountPoint)

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// The lock on a volume is two locks, since some stores carry only one of them to other
+    /// A volume is locked by two locks, because some stores carry only one of them to other
     /// machines.
     @Suite struct VolumeHoldTests {
         @Test(

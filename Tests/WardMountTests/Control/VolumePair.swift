@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
-/// A volume and a copy of it, made as a restored backup is, mounted side by side with one state
-/// directory and one runtime directory: the very same keys open both.
+/// A volume and a copy of it, made like a restored backup. They are mounted side by side with one
+/// state directory and one runtime directory, so the same keys open both.
 struct VolumePair {
     let original: MountedVolume
     let copy: String
@@ -47,7 +47,7 @@ struct VolumePair {
         return done.output
     }
 
-    /// Whether the file of class A can be read in each of the two.
+    /// Whether the file of class A can be read, for each of the two.
     func isOpen() throws -> [Bool] {
         try places.map { place in
             try Child.run(
@@ -56,7 +56,7 @@ struct VolumePair {
         }
     }
 
-    /// The state that `ward status` tells of each.
+    /// The state that `ward status` reports, for each of the two.
     func states() throws -> [String] {
         try places.map { place in
             let text = try ward("status", "--json", place)
@@ -66,7 +66,7 @@ struct VolumePair {
         }
     }
 
-    /// Processes that serve a mount of the two, by mount point.
+    /// The process that serves the mount at `place`.
     func daemon(of place: String) throws -> pid_t {
         let text = try ward("status", "--json", place)
         let json = try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any]

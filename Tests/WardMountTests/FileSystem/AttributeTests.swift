@@ -19,7 +19,7 @@ extension MountSuite {
             #expect(probe.stat("f", "atime_ns") == .number(stamp))
             #expect(probe.mkdir("d") == .ok)
             #expect(probe.call("utime", "d", stamp, stamp + 2) == .ok)
-            // Setting a class or an attribute changes no content: the time stays.
+            // A class or an attribute is no content, so the time stays.
             #expect(probe.setClass("f", "D").succeeded || TestEnvironment.shared.isPlain)
             #expect(probe.setxattr("f", "user.x", "y") == .ok)
             #expect(probe.stat("f", "mtime_ns") == .number(stamp + 1))
@@ -27,7 +27,7 @@ extension MountSuite {
             #expect(probe.stat("f", "mtime_ns") == .number(stamp + 1))
             #expect(probe.stat("d", "mtime_ns") == .number(stamp + 2))
             #expect(probe.stat("f", "size") == .number(10_000))
-            // What fstat says before the close, stat says after it: git and make depend on it.
+            // fstat before the close and stat after it must agree: git and make depend on it.
             #expect(probe.open("g", "rw+c", as: "fd") == .ok)
             #expect(probe.write("fd", "content") == .number(7))
             let before = ["mtime_ns", "ctime_ns", "size", "ino", "mode"].map {
@@ -37,7 +37,7 @@ extension MountSuite {
             #expect(probe.close("fd") == .ok)
             let after = ["mtime_ns", "ctime_ns", "size", "ino", "mode"].map { probe.stat("g", $0) }
             #expect(before == after)
-            // Written later, changed later.
+            // Content written later has a later time.
             #expect(probe.writeFile("g", "more") == .ok)
             #expect(probe.stat("g", "mtime_ns") != before[0])
         }
@@ -55,7 +55,7 @@ extension MountSuite {
                 #expect(probe.mkdir("d\(octal(mode))") == .ok)
                 #expect(probe.writeFile("d\(octal(mode))/in", "in") == .ok)
                 #expect(probe.call("chmod", "d\(octal(mode))", mode) == .ok)
-                // Made so from the start, with the descriptor usable all the same.
+                // Created with this mode; the descriptor works with every mode.
                 #expect(probe.open("c\(octal(mode))", "rw+c", as: "fd", mode: mode & 0o777) == .ok)
                 #expect(probe.write("fd", "created") == .number(7))
                 #expect(probe.close("fd") == .ok)
@@ -81,7 +81,7 @@ extension MountSuite {
                     #expect(
                         probe.readFile("d\(name)/in") == (searchable ? .data("in") : .eacces),
                         comment)
-                    // The owner changes the mode, the class and the times whatever the mode is.
+                    // The owner changes the mode, the class and the times with every mode.
                     #expect(probe.call("utime", "f\(name)", 1, 1) == .ok, comment)
                 }
                 try volume.remount()
@@ -124,8 +124,8 @@ extension MountSuite {
                 #expect(probe.getxattr("d", name) == .failure("EINVAL"), "\(name)")
                 #expect(probe.call("removexattr", "f", name) == .failure("EINVAL"), "\(name)")
             }
-            // 255 bytes is the longest name Linux takes; the backing store may take a shorter one
-            // once encrypted.
+            // Linux takes names of 255 bytes; the backing store may only take shorter ones, because
+            // names grow when encrypted.
             let long = "user." + String(repeating: "n", count: 250)
             let values = ["", "v", "\0\u{ff}\n", String(repeating: "v", count: 1000)]
             for path in ["f", "d"] {

@@ -2,10 +2,10 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Programs find in a mount what they find in a plain directory of the store's file system, in
-    /// the same run (Scripts/beside.py).
+    /// A mount behaves like a plain directory of the store's file system, in the same run
+    /// (Scripts/beside.py).
     @Suite struct BesideTests {
-        /// Whom the daemon serves, and what the kernel keeps.
+        /// The users that the daemon serves, and the caches of the kernel that this allows.
         enum Kind: CaseIterable, CustomTestStringConvertible {
             case root, rootShared, ordinaryUser
 
@@ -27,13 +27,13 @@ extension MountSuite {
 
         private func makeVolume(_ kind: Kind) throws -> MountedVolume {
             let volume = try MountedVolume(as: kind.user, mountArguments: kind.mountArguments)
-            // Other users of it get to what is inside.
+            // Other users need a way to the mount.
             chmod(volume.directory, 0o711)
             try volume.shell("chmod 755 \"$MNT\"")
             return volume
         }
 
-        /// The lines of a scenario in a directory.
+        /// Runs a scenario in a directory. Returns its lines.
         private func lines(
             _ scenario: String, in directory: String, _ volume: MountedVolume,
             _ arguments: [String]
@@ -47,7 +47,7 @@ extension MountSuite {
             return done.output.split(separator: "\n").map(String.init)
         }
 
-        /// Runs a scenario in a mount and beside its store.
+        /// Compares a scenario in a mount and beside its backing store.
         private func compare(
             _ scenario: String, _ volume: MountedVolume, _ arguments: String...,
             location: SourceLocation = #_sourceLocation
@@ -118,8 +118,8 @@ extension MountSuite {
             #expect(try deletedDirectories(volume, reach: 0))
         }
 
-        /// Whether the daemon comes to hold so many directories that are gone: the kernel says
-        /// later that it has forgotten them.
+        /// Whether the daemon reaches the wanted number of open directories that were removed. The
+        /// kernel's forget requests come later.
         private func deletedDirectories(_ volume: MountedVolume, reach wanted: Int) throws -> Bool {
             let daemon = try #require(volume.daemonProcess())
             let deadline = Date(timeIntervalSinceNow: 20 * TestEnvironment.patience)

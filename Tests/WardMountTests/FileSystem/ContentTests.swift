@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What POSIX and Linux promise about the content of files, on a mount.
+    /// The rules of POSIX and Linux for the content of files, on a mount.
     @Suite struct ContentTests {
         @Test("Holes are holes, to read and to seek", arguments: User.available)
         func holes(user: User) throws {
@@ -17,7 +17,7 @@ extension MountSuite {
             if let blocks = Int(probe.stat("sparse", "blocks").text) {
                 #expect(blocks < 1000, "a hole takes no space")
             }
-            // The first page may count as data: it holds the header.
+            // The first page may count as data, because it holds the header.
             let data = probe.seek("fd", 8192, 3)
             #expect((Int(data.text) ?? 0) > far - 70_000, "first data at \(data)")
             #expect(probe.seek("fd", 8192, 4) == .number(8192))
@@ -43,8 +43,8 @@ extension MountSuite {
                 #expect(probe.ftruncate("fd", 1 << 62) == .failure("EFBIG"))
                 #expect(probe.pwrite("fd", "x", at: 1 << 62) == .failure("EFBIG"))
                 #expect(probe.fallocate("fd", 1 << 62, 4096) == .failure("EFBIG"))
-                // Longer than a file of the backing store may be, by a little: found out on the
-                // way.
+                // A little longer than the longest file of the backing store: the error comes from
+                // the store.
                 #expect(!probe.ftruncate("fd", (1 << 44) + (1 << 43)).succeeded)
                 #expect(!probe.pwrite("fd", "x", at: (1 << 44) + (1 << 43)).succeeded)
                 #expect(probe.stat("f", "size") == .number(content.utf8.count))
@@ -131,7 +131,7 @@ extension MountSuite {
             #expect(probe.pread("fd", 16) == .data("after"))
             #expect(probe.close("fd") == .ok)
             #expect(probe.readFile("f") == .data("another"))
-            // Renamed over while open: the old content stays with its descriptor.
+            // A file that is replaced while it is open: the old content stays with its descriptor.
             #expect(probe.open("f", "r", as: "old") == .ok)
             #expect(probe.writeFile("g", "new") == .ok)
             #expect(probe.rename("g", "f") == .ok)

@@ -2,14 +2,15 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Volumes that earlier versions made: this one reads, writes and checks them (docs/format.md
-    /// §10). They are never made anew; a version that changes the format adds its own.
+    /// Volumes that earlier versions made: this version reads, writes and checks them
+    /// (docs/format.md §10). They are never made anew; a version that changes the format adds its
+    /// own.
     @Suite struct GoldenVolumeTests {
         @Test(
             "A volume of version 1 is read as it was, by ward and by the second reader, and goes on being written",
             arguments: User.available, ["v1-4096", "v1-512", "v1-synchronised"])
         func version1(user: User, name: String) throws {
-            // Its passcode is that of all volumes of these tests.
+            // Its passcode is the passcode of all volumes in these tests.
             let volume = try MountedVolume(directoryOnlyAs: user)
             let reader = try SecondReader(for: volume)
             let golden = SecondReader.checkout + "Tests/GoldenVolumes/" + name
@@ -39,7 +40,7 @@ extension MountSuite {
             try reader.expectMarks(later)
         }
 
-        /// `ward check` of what is mounted and unlocked: everything was read, nothing is damaged,
+        /// Checks the mounted and unlocked volume: everything was read, and nothing is damaged,
         /// left over or foreign.
         private func expectNothingFound(_ volume: MountedVolume) throws {
             let checked = try volume.ward("check", volume.mountPoint, "--json", seconds: 180)
@@ -53,9 +54,9 @@ extension MountSuite {
             #expect((report["unread"] as? [Any] ?? []).isEmpty, "\(checked.everything)")
         }
 
-        /// Volume, state directory, kit and code to where the volume's own would be. What is in the
-        /// volume belongs to an ordinary user, the daemon's directories to whom the daemon is:
-        /// chown(2) would take set-user-ID bits away.
+        /// Unpacks volume, state directory, kit and code into this volume's directories. The
+        /// content belongs to an ordinary user, the daemon's directories to the daemon's user.
+        /// chown(2) would remove set-user-ID bits.
         private func unpack(_ archive: String, for volume: MountedVolume) throws {
             let owner = "\(volume.user.userID):\(volume.user.groupID)"
             for command in [

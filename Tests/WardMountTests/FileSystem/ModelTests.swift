@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Random operations beside a model of the same file on a plain file system. A seed replays a
-    /// run.
+    /// Random operations, compared with the same on a plain file system. A seed replays a run.
     @Suite struct ModelTests {
         @Test(
             "Content, length, holes and allocation behave as on a plain file system",
@@ -11,7 +10,7 @@ extension MountSuite {
         func content(user: User, pageSize: Int) throws {
             let volume = try MountedVolume(
                 as: user, initArguments: ["--page-size", String(pageSize)])
-            // Small files densely, a larger one, and one that is sparse beyond 4 GiB.
+            // A small dense file, a larger one, and a sparse one of more than 4 GiB.
             let runs = [(1, 300, 20_000), (2, 250, 300_000), (3, 150, 6_000_000_000)]
             for round in 0..<2 {
                 for (seed, operations, span) in runs {

@@ -37,7 +37,8 @@ extension MountSuite {
                 #expect(probe.rename(new, old) == .ok, "\(length)")
                 #expect(probe.readFile(old) == .data("\(length)"))
             }
-            // Renames between long and short, over existing ones of either kind, and exchanged.
+            // Renames between long and short names, over existing names of both kinds, and
+            // exchanges.
             let long = "d/" + name(255, "a")
             let short = "d/" + name(1, "a")
             #expect(probe.call("rename2", long, short, 2) == .ok)
@@ -59,8 +60,8 @@ extension MountSuite {
             try leavesNoRemains(volume)
         }
 
-        /// Companions of long names go with them: only the volume's own files remain in an empty
-        /// volume.
+        /// The files that hold long names are removed with them: an empty volume has only its own
+        /// files.
         private func leavesNoRemains(_ volume: MountedVolume) throws {
             guard !TestEnvironment.shared.isPlain else { return }
             try volume.unmount()

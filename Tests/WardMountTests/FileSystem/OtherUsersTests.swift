@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// A volume that root serves for everybody (`--allow-other`).
+    /// A volume that root serves for all users (`--allow-other`).
     @Suite(.enabled(if: geteuid() == 0)) struct OtherUsersTests {
         @Test("New files belong to who makes them; permissions are the kernel's to check")
         func ownership() throws {
@@ -24,7 +24,7 @@ extension MountSuite {
                 #expect(user.lstat("open/\(name)", "uid") == .number(65534), "\(name)")
                 #expect(user.lstat("open/\(name)", "gid") == .number(65534), "\(name)")
             }
-            // Sticky: another's file is not theirs to remove or rename.
+            // In a sticky directory the user can't remove or rename another user's file.
             #expect(root.writeFile("open/roots", "x") == .ok)
             #expect(user.unlink("open/roots") == .eperm)
             #expect(user.rename("open/roots", "open/x") == .eperm)
@@ -35,7 +35,7 @@ extension MountSuite {
             #expect(user.setClass("open/f", "A") == .ok)
             #expect(user.setxattr("open/f", "user.note", "n") == .ok)
             #expect(user.getxattr("open/f", "user.note") == .data("n"))
-            // Set-group-ID directories hand their group on.
+            // New entries get the group of a set-group-ID directory.
             #expect(root.mkdir("group") == .ok)
             #expect(root.call("chown", "group", 0, 60) == .ok)
             #expect(root.call("chmod", "group", 0o2777) == .ok)
@@ -48,7 +48,7 @@ extension MountSuite {
             let again = try Probe(as: .ordinaryUser, base: volume.mountPoint)
             #expect(again.readFile("open/f") == .data("theirs"))
             #expect(again.protectionClass("open/f") == .data(FileClass.complete.apple))
-            // The lock is for everybody, and says who was refused.
+            // The lock holds for all users, and the event says which user was refused.
             try volume.enter(.locked)
             #expect(again.open("open/f", "r", as: "fd") == .eperm)
             let denied = try ControlEvent.latest(of: volume).last { $0.kind == "denied" }
@@ -84,7 +84,7 @@ extension MountSuite {
             let told = try ControlEvent.latest(of: volume).filter { $0.kind == "note" }
             #expect(
                 told.contains { "\($0)".contains("65534") && "\($0)".contains("/f") }, "\(told)")
-            // A copy is its maker's, with the class that it brings.
+            // A copy belongs to the user who made it, and has the class of its source.
             try volume.shell(
                 """
                 chmod 777 "$MNT/d"
@@ -155,7 +155,7 @@ extension MountSuite {
             #expect(user.writeFile("acl/f", "x", mode: 0o666) == .ok)
             #expect(user.stat("acl/f", "mode") == .data("660"))
             try volume.shell("getfacl -cn \"$MNT/acl/f\" | grep -q '^user:1234:rwx'")
-            // An ACL that names the user lets it in.
+            // An ACL that names the user gives the user access.
             #expect(user.readFile("acl/f") == .data("x"))
             try volume.shell("cd \"$MNT\"; echo secret > s; chmod 600 s; setfacl -m u:65534:r s")
             #expect(user.readFile("s") == .data("secret\n"))

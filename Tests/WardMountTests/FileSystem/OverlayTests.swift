@@ -12,7 +12,7 @@ extension MountSuite {
                 mount -t overlay overlay -o "lowerdir=$OUT/lower,upperdir=$MNT/upper,workdir=$MNT/work" "$OUT/merged"
                 cd "$OUT/merged"
                 """
-            // In a mount namespace of its own: nothing is left of it.
+            // In a mount namespace of its own, so that no mount is left.
             try volume.shell(
                 """
                 mkdir -p "$OUT/lower/d/deep" "$OUT/lower/gone" "$MNT/upper" "$MNT/work"

@@ -2,12 +2,12 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What the kernel asks for, for each common operation. A request costs more than all that is
-    /// done to answer it; a number that grows here is time that everybody pays.
+    /// The requests that the kernel sends for each common operation. A request costs more than the
+    /// work to answer it, so a higher number costs every program time.
     @Suite struct RequestCountTests {
         private static let files = 100
 
-        /// Since the mount, by name.
+        /// The number of requests since the mount, by name.
         private func requests(_ volume: MountedVolume) throws -> [String: Int] {
             let done = try volume.ward("status", volume.mountPoint, "--json")
             let object = try JSONSerialization.jsonObject(with: Data(done.output.utf8))
@@ -20,9 +20,9 @@ extension MountSuite {
             return result
         }
 
-        /// Runs a Python script in the mount; each request of `wanted` may come as often as that
-        /// for each file and a few times more (for directories above), others a few times,
-        /// forgotten names as the kernel likes.
+        /// Runs a Python script in the mount. Each request of `wanted` may come that often for each
+        /// file and a few times more, for directories above. Other requests may come a few times;
+        /// FORGET as often as the kernel likes.
         private func expect(
             _ what: Comment, _ wanted: [String: Int], _ volume: MountedVolume, _ script: String,
             location: SourceLocation = #_sourceLocation
@@ -44,8 +44,8 @@ extension MountSuite {
             guard !TestEnvironment.shared.isPlain else { return }
             let each = "for i in range(n): "
             try volume.shell("mkdir \"$MNT/d\"")
-            // GETATTR is of the directory, which has changed, before its permissions are checked;
-            // GETXATTR of capabilities, before the first write (decision 0062).
+            // GETATTR: the directory has changed and its permissions are checked. GETXATTR:
+            // capabilities are read before the first write (decision 0062).
             try expect(
                 "create, write, close",
                 [
@@ -83,8 +83,8 @@ extension MountSuite {
             try volume.remount()
             try expect(
                 "1 MiB written, in one request each", ["WRITE": 1], volume,
-                // Of memory that has been touched: the kernel sends what it has when it comes to a
-                // page that is not there.
+                // The buffer was touched before: at a page that is not in memory the kernel would
+                // send what it has.
                 "f = os.open(\"large\", os.O_CREAT | os.O_WRONLY)\nb = b\"x\" * (1 << 20)\n"
                     + each + "os.write(f, b)")
             try volume.remount()

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// docs/format.md is enough: a reader that was written from it reads what ward writes.
+    /// A reader that was written from docs/format.md alone reads the files that ward writes.
     @Suite struct SecondReaderTests {
         @Test(
             "It extracts a volume with every feature, byte for byte, and changes nothing in it",
@@ -75,7 +75,7 @@ extension MountSuite {
                 "\(checked.errors)")
         }
 
-        /// Damages backing files by their inode numbers, which a mount shows as they are.
+        /// Damages backing files by their inode numbers, which are the same in the mount.
         private func damage(_ volume: MountedVolume, _ reader: SecondReader) throws {
             let script = """
                 import os, sys

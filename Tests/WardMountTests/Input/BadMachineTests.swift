@@ -2,11 +2,11 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What ward says and does where the machine has no FUSE, or the backing store is read-only,
-    /// full or not only its own.
+    /// ward's messages and actions where the machine has no FUSE, or where the backing store is
+    /// read-only, full, or holds other files.
     @Suite struct BadMachineTests {
-        /// Commands in a mount namespace of their own, prepared by a script. Only root can make one
-        /// everywhere.
+        /// Runs commands in a mount namespace of their own, prepared by a script. Only root can
+        /// make one on every machine.
         private func namespace(_ script: String) -> [String] {
             ["unshare", "--mount", "sh", "-euc", script + "\nexec \"$@\"", "sh"]
         }
@@ -42,7 +42,8 @@ extension MountSuite {
                 "init", volume.volume + "/new", "--passcode-file", volume.passcodeFile, exit: 73,
                 wrapper: readOnly)
             try transcript.check("read-only-store")
-            // Said so, it is served: mounted, unlocked and read in one namespace.
+            // With the option for it the store is served: mounted, unlocked and read in one
+            // namespace.
             let script = """
                 ward=$1; dir=$2; shift 2
                 "$ward" mount --read-only "$dir/volume" "$dir/mnt" --manual-clock
@@ -85,7 +86,7 @@ extension MountSuite {
             try volume.unmount()
             let log = try Child.pipe()
             defer { close(log.reading) }
-            // Full from the start.
+            // The pipe is full from the start.
             _ = fcntl(log.writing, F_SETFL, O_NONBLOCK)
             while write(log.writing, [UInt8](repeating: 10, count: 4096), 4096) > 0 {}
             _ = fcntl(log.writing, F_SETFL, 0)
@@ -127,7 +128,7 @@ extension MountSuite {
                 let volume = try MountedVolume(as: user, backing: store + "/volume")
                 let probe = try volume.probe()
                 #expect(probe.writeFile("before", "written before") == .ok)
-                // All but a megabyte.
+                // Fills everything but a megabyte.
                 try volume.shell(
                     """
                     free=$(($(stat -f -c '%a * %S' "$MNT")))
@@ -169,7 +170,7 @@ extension MountSuite {
             try StateWalk.makeDirectory(of: .complete, with: probe)
             #expect(probe.writeFile("own", "own") == .ok)
             try volume.unmount()
-            // A stray file, one with an encrypted-looking name, an own name at a wrong place, a
+            // A stray file, one with an encrypted-looking name, a name of ward at a wrong place, a
             // directory.
             try volume.shell(
                 """
@@ -192,7 +193,7 @@ extension MountSuite {
                 let named = told.filter { $0.description.contains(name) }
                 #expect(named.count == 1, "\(name) is told of once: \(told)")
             }
-            // A name of ours may be the same as the stranger's.
+            // A name in the mount may be the same as the stranger's.
             #expect(again.writeFile("stray.txt", "ours") == .ok)
             #expect(again.readFile("stray.txt") == .data("ours"))
             try volume.shell(

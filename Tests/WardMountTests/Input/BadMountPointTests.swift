@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What ward says of places where it can't mount.
+    /// ward's messages about places where it can't mount.
     @Suite struct BadMountPointTests {
         @Test("Missing, not a directory, not empty, busy", arguments: User.usual)
         func unsuitable(user: User) throws {
@@ -61,8 +61,8 @@ extension MountSuite {
             #expect(probe.mmap("fd", 4096, "rw", as: "map") == .ok)
             #expect(probe.poke("map", "C") == .ok)
             try volume.kill()
-            // Pages that the kernel holds it may still show; whatever needs the daemon fails, and
-            // nothing hangs.
+            // The kernel may still show pages that it holds. Every call that needs the daemon
+            // fails, and none hangs.
             #expect(!probe.pread("fd", 10).text.hasPrefix("probe"))
             #expect(!probe.touch("map", at: 0, 1).text.hasPrefix("probe"))
             let size = probe.seek("fd", 0, SEEK_END)
@@ -82,7 +82,7 @@ extension MountSuite {
             let probe = try volume.probe()
             try StateWalk.makeDirectory(of: .complete, with: probe)
             #expect(probe.open("A/f", "rw", as: "fd") == .ok)
-            // Without its watchdog, which would clean up.
+            // Kills the watchdog first, which would clean up.
             let daemon = try #require(volume.daemonProcess())
             for watchdog in TestEnvironment.shared.children(of: daemon) {
                 Glibc.kill(watchdog, SIGKILL)

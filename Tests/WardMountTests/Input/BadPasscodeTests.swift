@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What ward says of passcodes it can't use.
+    /// ward's messages about passcodes that it can't use.
     @Suite struct BadPasscodeTests {
         @Test("A wrong passcode", arguments: User.usual)
         func wrong(user: User) throws {
@@ -54,8 +54,8 @@ extension MountSuite {
                 try volume.unlock()
                 #expect(try volume.probe().readFile("A/f") == .data("content of A"))
             }
-            // One newline at the end of the file is not part of it; both normal forms are the same
-            // passcode.
+            // One newline at the end of the file does not belong to the passcode. Both Unicode
+            // normal forms are the same passcode.
             let volume = try MountedVolume(as: user, passcode: "u\u{308}ber\n")
             try volume.lockNow()
             try volume.writePasscode("\u{fc}ber", to: volume.passcodeFile)

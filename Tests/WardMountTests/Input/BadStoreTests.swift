@@ -2,16 +2,16 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// A backing store that somebody has changed, that becomes read-only, or that another daemon
-    /// wants; a daemon that is killed while programs write, or has few threads, descriptors or
-    /// pages to lock.
+    /// A backing store that another program changed, that becomes read-only, or that another daemon
+    /// wants. A daemon that is killed while programs write, or that may have few threads,
+    /// descriptors or locked pages.
     @Suite struct BadStoreTests {
         private static let size = 20_000
         private static let content = String(
             (0..<size).map { Character(UnicodeScalar(UInt8(97 + $0 % 26))) })
 
-        /// Runs Python with `store` (the backing directory), `file` (the one backing file in it)
-        /// and what `body` does.
+        /// Runs `body` in Python with `store`, the backing directory, and `file`, its only backing
+        /// file.
         private func tamper(_ volume: MountedVolume, _ body: String) throws {
             try volume.shell(
                 """
@@ -71,7 +71,7 @@ extension MountSuite {
                     !told.isEmpty && told.allSatisfy { $0.fields["path"] == "/file" }, "\(told)")
                 let events = try volume.ward("events", volume.mountPoint)
                 #expect(events.succeeded && events.output.contains("/file"), "\(events.everything)")
-                // Put right, it is good again, in the same mount.
+                // With the damage undone, the file is good again in the same mount.
                 try tamper(volume, "flip(8192 + 100)")
                 #expect(probe.readFile("file") == .data(Self.content))
                 #expect(probe.close("f") == .ok)
@@ -98,7 +98,7 @@ extension MountSuite {
                 let told = try damage(volume)
                 #expect(
                     !told.isEmpty && told.allSatisfy { $0.fields["path"] == "/file" }, "\(told)")
-                // What else is there is served.
+                // Other files are served.
                 #expect(probe.writeFile("other", "other") == .ok)
                 #expect(probe.readFile("other") == .data("other"))
                 #expect(probe.unlink("other") == .ok)
@@ -131,7 +131,7 @@ extension MountSuite {
                 try volume.unlock()
                 for (how, count) in zip(["append", "write"], acknowledged) {
                     #expect(count > 0, "\(how) in round \(round)")
-                    // One more line may have been on its way, or a part of it.
+                    // One more line may have been under way, or a part of it.
                     try volume.shell(
                         """
                         \(environment.python) - "$MNT/\(round)-\(how)" \(count) <<'PYTHON'
@@ -176,8 +176,8 @@ extension MountSuite {
             let probe = try volume.probe()
             #expect(probe.mkdir("A") == .ok && probe.setClass("A", "A") == .ok)
             #expect(probe.writeFile("A/f", Self.content) == .ok)
-            // The daemon hears of a close after the program went on, and keeps the file open for
-            // writing until then.
+            // A close reaches the daemon after the program went on. Until then the file is open for
+            // writing.
             try run(
                 """
                 n=0
@@ -246,7 +246,7 @@ extension MountSuite {
                 "-n 12", "-n 159", "-n 200", "-l 0", "-l 64", "-l 1024", "-u 12", "-u 60",
             ])
         func limits(limit: String) throws {
-            // A user of whom nobody runs anything: threads are counted for all programs of one.
+            // A user without other processes: threads are counted for all programs of a user.
             let user = ["setpriv", "--reuid=news", "--regid=news", "--clear-groups", "--"]
             let volume = try MountedVolume(directoryOnlyAs: .ordinaryUser)
             try volume.initialize()
@@ -281,7 +281,8 @@ extension MountSuite {
                 #expect(done.errors.contains("ward: error: "), "\(limit): \(done.everything)")
                 #expect(done.errors.contains("ward: hint: "), "\(limit): \(done.everything)")
             }
-            // Neither too easily nor never. Sanitizers lock no pages: mlock(2) does nothing there.
+            // Too low limits fail, sufficient ones succeed. Sanitizers lock no pages: mlock(2) does
+            // nothing there.
             if limit == "-l 0", TestEnvironment.isSanitized { return }
             if ["-n 12", "-l 0", "-u 12"].contains(limit) { #expect(!done.succeeded) }
             if ["-n 200", "-l 1024", "-u 60"].contains(limit) {

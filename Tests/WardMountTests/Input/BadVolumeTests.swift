@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What ward says of volumes that it can't open: exit code, fact, advice.
+    /// ward's messages about volumes that it can't open: exit code, fact, advice.
     @Suite struct BadVolumeTests {
         @Test("Not a volume", arguments: User.usual)
         func notAVolume(user: User) throws {
@@ -57,7 +57,7 @@ extension MountSuite {
                         #expect(try volume.probe().readFile("A/f") == .data("content of A"))
                         try volume.unmount()
                     } else {
-                        // With both gone it is a directory that may have been a volume.
+                        // Without both keybags it is a directory that may have been a volume.
                         let status: Int32 = how == "lost" ? 10 : 14
                         try transcript.ward("mount", volume.volume, volume.mountPoint, exit: status)
                     }
@@ -101,7 +101,7 @@ extension MountSuite {
         func newerFormat(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.unmount()
-            // Whole, checksum included, and with more in it than this version knows.
+            // Correct, checksum included, but with content that this version does not know.
             try volume.shell(
                 """
                 \(TestEnvironment.shared.python) - '\(volume.volume)' <<'PYTHON'

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Whoever may connect to the control socket can't delay a lock, nor use up what the daemon
-    /// needs (issue: bad input).
+    /// A program that may connect to the control socket can't delay a lock, nor use up the daemon's
+    /// resources.
     @Suite struct ControlAdversaryTests {
         @Test(
             "A lock gets through, whatever other programs do to the socket",
@@ -23,7 +23,7 @@ extension MountSuite {
             let before = try residentBytes(of: daemon)
             let attack = try Attack(on: volume, kinds)
             for round in 0..<3 {
-                // A fresh attempt, through the crowd, as a person would.
+                // A new command each time, beside the attackers' connections.
                 let began = Date()
                 let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 60)
                 #expect(locked.succeeded, "\(kinds), round \(round): \(locked.everything)")
@@ -42,14 +42,14 @@ extension MountSuite {
                 "\(kinds): from \(before) to \(after) bytes")
             let said = attack.end()
             #expect(said.hasSuffix("connections\n"), "\(said)")
-            // What was sent before the end is still done, one after the other.
+            // Calls that were sent before the end are still served, one after the other.
             for _ in 0..<100 where (try? volume.unlock()) == nil { usleep(100_000) }
             #expect(try volume.probe().readFile("A/f") == .data("content of A"))
         }
 
         @Test("A lock waits for nobody's passcode, and undoes what was being tried")
         func lockWaitsForNoPasscode() throws {
-            // As slow as a passcode gets: seconds for each in a debug build.
+            // A slow passcode: it takes seconds in a debug build.
             let volume = try MountedVolume(
                 as: try #require(User.available.last), manualClock: false,
                 initArguments: ["--passcode-cost", "65536"])
@@ -62,7 +62,7 @@ extension MountSuite {
                         "--passcode-file", volume.passcodeFile,
                     ], environment: volume.environment)
             }
-            // The first is under way when the second waits: both asked before the lock.
+            // The first one is under way and the second one waits; both came before the lock.
             usleep(300_000)
             let began = Date()
             try volume.lockNow()
@@ -77,7 +77,7 @@ extension MountSuite {
             #expect(codes.allSatisfy { $0 == 75 || $0 == 0 }, "\(codes)")
             try volume.lockNow()
             #expect(try volume.probe().open("A/f", "r", as: "fd") == .eperm)
-            // A signal ends the mount without trying those that wait.
+            // A signal ends the mount without trying the waiting passcodes.
             let more = try (0..<8).map { _ in
                 try Child(
                     volume.user.prefix + [
@@ -189,7 +189,7 @@ extension MountSuite {
             }
             let closed = try attempt(socket)
             #expect(!closed.succeeded, "the file's mode keeps others out: \(closed.everything)")
-            // Even where somebody opened the way to it.
+            // Also if the modes let the user reach the socket.
             chmod(socket, 0o666)
             for path in [volume.runtimeDirectory, volume.runtimeDirectory + "/ward"] {
                 chmod(path, 0o755)
@@ -212,13 +212,13 @@ extension MountSuite {
     }
 }
 
-/// `adversary.py` at work.
+/// A running `adversary.py`.
 private final class Attack {
     private let child: Child
     private let input: Int32
     private let output: Int32
 
-    /// Returns once every one of its processes is at it.
+    /// Returns when each of its processes has begun.
     init(on volume: MountedVolume, _ kinds: [String]) throws {
         let down = try Child.pipe()
         let up = try Child.pipe()
@@ -241,7 +241,7 @@ private final class Attack {
         }
     }
 
-    /// Ends it; what it said last.
+    /// Ends the attack. Returns its last output.
     func end() -> String {
         close(input)
         _ = child.wait(seconds: 60)

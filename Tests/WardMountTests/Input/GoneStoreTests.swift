@@ -13,7 +13,7 @@ extension MountSuite {
             #expect(probe.close(name) == .ok)
         }
 
-        /// The next mount is clean: everything that was synced, and no damage.
+        /// The next mount is clean: all synced files are there, and no damage.
         private func expectWhole(_ volume: MountedVolume, _ names: [String]) throws {
             let probe = try volume.probe()
             for name in names {
@@ -42,12 +42,12 @@ extension MountSuite {
             try store.vanish()
 
             #expect(probe.readFile("cold") == .failure("EIO"))
-            // Refused at once where an old page has to be read, else when it is synced.
+            // Refused at once if an old page must be read, else at the sync.
             let written = probe.pwrite("open", "other", at: 100_000)
             let synced = probe.fsync("open")
             let told = written.succeeded ? synced : written
             #expect(["EIO", "EROFS"].contains(told.text), "\(written), \(synced)")
-            // Whatever it says, it says something.
+            // Each call gets an answer.
             for outcome in [probe.mkdir("directory"), probe.writeFile("new", "new")] {
                 #expect(outcome.text != "probe: gone" && !outcome.text.contains("no answer"))
             }
@@ -93,7 +93,7 @@ extension MountSuite {
 }
 
 extension MountedVolume {
-    /// Mounts once the daemon before has let go of the volume.
+    /// Mounts as soon as the earlier daemon has released the volume.
     func mountWhenFree() throws {
         var attempts = 0
         while true {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Each command that changes a volume, killed right before a call that changes something, and
+    /// Each command that changes a volume is killed right before a call that changes something, and
     /// run again.
     @Suite struct KilledCommandTests {
         @Test(

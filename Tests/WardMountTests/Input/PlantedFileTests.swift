@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// A small file in the store that somebody has made as long as the store allows.
+    /// A small file in the backing store that an attacker made as long as the store allows.
     @Suite struct PlantedFileTests {
         /// `plant NAME LENGTH`: changes the backing file that was made last.
         private static let planter = """

@@ -4,7 +4,7 @@ import Testing
 extension MountSuite {
     /// A daemon that gets no more memory, threads or descriptors while programs work.
     @Suite(.enabled(if: geteuid() == 0)) struct ScarceMemoryTests {
-        /// The daemon's soft limit from now on: prlimit(1), which its own user may.
+        /// Sets a soft limit of the daemon by prlimit(1), which its own user may do.
         private func limit(_ daemon: pid_t, _ option: String) throws {
             let done = try Child.run(
                 User.ordinaryUser.prefix + ["prlimit", "--pid", "\(daemon)", option + ":"],
@@ -12,7 +12,7 @@ extension MountSuite {
             try #require(done.succeeded, "\(done.everything)")
         }
 
-        /// What it is now, as `limit` takes it.
+        /// The present soft limit, in the form that `limit` takes.
         private func softLimit(_ daemon: pid_t, _ name: String) throws -> String {
             let done = try Child.run(
                 User.ordinaryUser.prefix + [
@@ -22,7 +22,7 @@ extension MountSuite {
             return name + "=" + done.output.filter { !$0.isWhitespace }
         }
 
-        /// `ward` with the mount point after the words of the subcommand.
+        /// Runs `ward` with the mount point after the words of the subcommand.
         private func run(_ command: [String], _ volume: MountedVolume) throws -> Finished {
             let words = command.prefix { !$0.hasPrefix("-") }
             let rest = command.dropFirst(words.count).map {
@@ -39,18 +39,18 @@ extension MountSuite {
             return try #require(Int(line.filter(\.isNumber))) * 1024
         }
 
-        /// What shows that a limit was reached.
+        /// The sign that a limit was reached.
         enum Sign: Sendable {
-            /// It ended, or a program was told `ENOMEM`.
+            /// The daemon ended, or a program got `ENOMEM`.
             case endOrError
-            /// A program was told this.
+            /// A program got this error.
             case error(String)
-            /// A command that needs it was told why not; the daemon goes on.
+            /// A command that needs it was refused with this message; the daemon goes on.
             case refusal([String], saying: String)
         }
 
         struct Limit: CustomTestStringConvertible, Sendable {
-            /// As prlimit(1) takes it; +BYTES: more than there is now.
+            /// As prlimit(1) takes it; +BYTES: added to the present value.
             var testDescription: String
             var passcodeCost: String
             var sign: Sign
@@ -121,9 +121,9 @@ extension MountSuite {
                     let parts = word.split(separator: ":")
                     synced.append((String(parts[0]), Int(parts[1]) ?? -1))
                 }
-                // EPERM while it was locked.
+                // EPERM comes while it was locked.
                 let errors = Set(lines[1].split(separator: " ").map(String.init))
-                // ECANCELED: over io_uring, of a request that was on its way to a daemon that has
+                // ECANCELED comes over io_uring, for a request that was on its way to a daemon that
                 // died.
                 let expected: Set = [
                     "ECANCELED", "ENOMEM", "ENOTCONN", "ECONNABORTED", "EPERM", "ENFILE", "EAGAIN",
@@ -132,7 +132,7 @@ extension MountSuite {
                 #expect(errors.isSubset(of: expected), "\(option): \(errors)")
                 allErrors.formUnion(errors)
             }
-            // Programs hear of its end while it still ends.
+            // Programs may see the daemon's end while it is still ending.
             if allErrors.contains("ENOTCONN") { try MountedVolume.waitForEnd(of: daemon) }
             let isRunning = MountedVolume.isRunning(daemon)
             switch limited.sign {

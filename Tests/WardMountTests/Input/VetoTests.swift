@@ -2,9 +2,9 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// A single system call of a program of the daemon's own user does not keep class A open.
+    /// No single system call of a program of the daemon's own user keeps class A open.
     @Suite struct VetoTests {
-        /// An unlocked volume on the real clock with an A file that a program has open.
+        /// An unlocked volume on the real clock with a file of class A that a program has open.
         private func opened(_ user: User) throws -> (MountedVolume, Probe) {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -20,8 +20,8 @@ extension MountSuite {
                 ] + words, environment: TestEnvironment.shared.variables)
         }
 
-        /// Class A can't be read any more, through the descriptor from before: locked within the
-        /// deadline of a lock and a second to see it, on a loaded machine; or the mount is dead.
+        /// Whether class A can't be read any more through the open descriptor, or the mount is
+        /// dead. Waits for the deadline of a lock and, for a loaded machine, some seconds more.
         private func isClosed(_ volume: MountedVolume, _ probe: Probe) -> Bool {
             let daemon = volume.daemonProcess() ?? 0
             return comesTrue(within: 10) {
@@ -44,11 +44,11 @@ extension MountSuite {
             let done = try veto(
                 user, "limit", "\(daemon)", "RLIMIT_\(limit.name)", "\(limit.value)")
             #expect(done.output == "done\n", "\(limit): \(done.everything)")
-            // A limit on processor time is met by work.
+            // Work uses the processor time up.
             if limit.name == "CPU" { for _ in 0..<2000 { _ = probe.readFile("A/f") } }
             #expect(isClosed(volume, probe), "\(limit)")
             if MountedVolume.isRunning(daemon), limit.name == "NOFILE", limit.value > 0 {
-                // A program that asks is answered, and so is the passcode.
+                // Requests are still answered, and so is a passcode.
                 let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 30)
                 #expect(locked.succeeded, "\(limit): \(locked.everything)")
                 #expect(probe.pread("fd", 1) == .eperm)
@@ -139,7 +139,7 @@ extension MountSuite {
                     $0.fields["detail"]?.contains("is traced by process") == true
                 })
             #expect(comesTrue { volume.helper("watchdog").map { $0 != watchdog } ?? false })
-            // And the new one does what it is there for.
+            // The new watchdog works.
             try volume.unlock()
             let daemon = try #require(volume.daemonProcess())
             Glibc.kill(daemon, SIGSTOP)
@@ -168,7 +168,7 @@ extension MountSuite {
                 let watchdog = try #require(volume.helper("watchdog"))
                 Glibc.kill(watchdog, SIGKILL)
                 #expect(comesTrue { volume.helper("watchdog").map { $0 != watchdog } ?? false })
-                // One after the other may be traced; none of them stays.
+                // Each new watchdog may be traced in turn; a traced one does not stay.
                 let next = volume.helper("watchdog") ?? 0
                 #expect(
                     comesTrue(within: 30) { volume.helper("watchdog") != next || !isTraced(next) })

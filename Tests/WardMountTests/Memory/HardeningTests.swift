@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue point "Memory": no core dump, no swap, no log line, no output holds a secret.
+    /// No core dump, swap, log line or output holds a secret.
     @Suite struct HardeningTests {
         @Test(
             "Secrets and buffers are locked, and left out of core dumps",
@@ -20,8 +20,7 @@ extension MountSuite {
             for region in secret {
                 #expect(region.lockedBytes == region.anonymousBytes && region.swappedBytes == 0)
             }
-            // Two buffers of a megabyte and more for each thread that serves; neighbours may be one
-            // mapping.
+            // Each worker has two buffers of at least a megabyte; adjacent ones may be one mapping.
             let buffers = regions.filter {
                 $0.flags.contains("dd") && !$0.isSecret && $0.anonymousBytes > 0
             }
@@ -32,7 +31,7 @@ extension MountSuite {
                     $0.hasPrefix("Max core file size")
                         && $0.split(separator: " ").suffix(3).prefix(2) == ["0", "0"]
                 }, "\(limits)")
-            // Root in this machine's own name space may lock what it likes, and does.
+            // Root in the machine's first namespace may lock any number of pages, and does.
             if user == .root { #expect(buffers.allSatisfy { $0.flags.contains("lo") }) }
         }
 
@@ -81,8 +80,8 @@ extension MountSuite {
             let volume = try MountedVolume(as: user)
             let daemon = try #require(volume.daemonProcess())
             let log = try volume.deviceDirectory() + "/ward.log"
-            // A thread of its own writes the log, and no unlock waits for it: its last line has to
-            // be there.
+            // Another thread writes the log, and an unlock does not wait for it: wait for its last
+            // line.
             var logged = ""
             for _ in 0..<3000 {
                 logged = try text(log)
@@ -98,8 +97,8 @@ extension MountSuite {
             volume.detach()
         }
 
-        /// Where a core_pattern without a directory puts them: the working directory of the daemon,
-        /// and of others.
+        /// The directories where a core_pattern without a directory puts cores: the daemon's
+        /// working directory, and others.
         private func cores(_ volume: MountedVolume) -> Set<String> {
             var found: Set<String> = []
             for directory in ["/", "/tmp", volume.directory, volume.volume] {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue point "Memory": what the daemon's memory holds in each state, seen as root sees it.
+    /// The secrets in the daemon's memory in each state, as root sees them.
     ///
     /// Every scan covers all writable pages (heap, stacks, thread-local storage, freed pages,
     /// buffers) and the saved registers of every thread.
@@ -57,8 +57,8 @@ extension MountSuite {
                 .union(secrets.ofPasscode).union(secrets.ofDevice).union(volumeKey)
                 .union(c.patterns).union(cx.patterns)
 
-            // Unlocked. Keys are where they should be, and nowhere else; what led to them is gone,
-            // and no thread sleeps with content.
+            // Unlocked: keys are only in secret memory. The secrets that they were derived from are
+            // gone, and no sleeping thread holds content.
             #expect(probe.pread("A small", 96).succeeded)
             var scan = try MemoryScan.settled(everything, of: daemon) { !$0.isInSecretMemory }
             var inSecret = scan.namesInSecretMemory
@@ -75,7 +75,7 @@ extension MountSuite {
                 },
                 "anywhere after the unlock")
 
-            // Locked: A and what of B is not open.
+            // Locked: A is gone, and of B the files that are not open.
             try volume.lock()
             try volume.advance(seconds: 10)
             scan = try MemoryScan(everything, of: daemon)
@@ -89,7 +89,7 @@ extension MountSuite {
             ] {
                 #expect(inSecret.contains(name), "stays while locked: \(name)")
             }
-            // Row L3: the last close of a B file takes its key along. The kernel tells of it a
+            // Row L3: the last close of a B file wipes its key. The kernel reports the close a
             // moment later.
             #expect(probe.pread("open B", 100) == .data("content of B"))
             #expect(probe.close("open B") == .ok)
@@ -109,7 +109,7 @@ extension MountSuite {
                 }, "anywhere after the expiry of CX")
             #expect(scan.namesInSecretMemory.contains("class key C"))
 
-            // Reboot, from unlocked with descriptors in use: everything but D.
+            // A reboot while unlocked, with descriptors in use: everything but D is gone.
             try volume.unlock()
             #expect(probe.pread("A small", 96).succeeded)
             #expect(probe.open("B/f", "rw", as: "open B") == .ok)
@@ -131,7 +131,7 @@ extension MountSuite {
             #expect(scan.namesInSecretMemory.contains("class key D"))
         }
 
-        /// Whether a finding's name is one of these sets'.
+        /// Whether a finding's name is in one of these sets.
         private func isGone(_ name: String, in sets: [SecretPatterns]) -> Bool {
             sets.contains { $0.names.contains(name) }
         }
@@ -185,7 +185,7 @@ extension MountSuite {
     }
 }
 
-/// Fails with the list of what should not be there.
+/// Fails with the list of findings.
 func expectNothing(
     _ findings: [Finding], _ what: String, sourceLocation: SourceLocation = #_sourceLocation
 ) {

@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue point "Memory": a whole session, then its secrets are looked for in all that was said
-    /// and written.
+    /// Searches for the secrets of a whole session in everything that was printed and written.
     @Suite struct OutputTests {
         @Test(
             "No log line, event, output, file, argument or environment holds a secret",
@@ -61,8 +60,7 @@ extension MountSuite {
             #expect(changed.succeeded, "\(changed.everything)")
             said += changed.everything
             let after = try VolumeSecrets(volume, passcode: second)
-            // The kit's code is shown by the command that makes the kit, once; by nothing else,
-            // ever.
+            // Only the command that makes the kit shows its code, once.
             let kit = try volume.ward(
                 "recovery", "create", volume.volume, "--out", volume.directory + "/home/kit",
                 "--json",

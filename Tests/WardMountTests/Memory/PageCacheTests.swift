@@ -2,9 +2,9 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue point "Memory": the kernel's page cache of class A files is empty after a lock.
+    /// The kernel's page cache has no page of a class A file after a lock.
     @Suite struct PageCacheTests {
-        /// 40 pages, and one that is not full.
+        /// 40 full pages, and one that is not full.
         private static let bytes = 40 * 4096 + 100
 
         @Test(

@@ -2,12 +2,12 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Issue point "Memory": what the daemon keeps of passcodes it was given.
+    /// No passcode that the daemon was given stays in its memory.
     @Suite(.enabled(if: ProcessMemory.mayBeRead, "only root reads the memory of the daemon"))
     struct PasscodeMemoryTests {
         enum Script: String, CaseIterable, CustomTestStringConvertible {
             case ascii = "ASCII"
-            /// Longer than what a `String` keeps in itself, with letters that are composed.
+            /// Too long for the inline storage of a `String`, with letters that NFC composes.
             case long = "long, not NFC"
             case short = "fifteen bytes, not ASCII"
             var testDescription: String { rawValue }
@@ -40,8 +40,8 @@ extension MountSuite {
             #expect(typed.succeeded, "\(typed.everything)")
             try expectGone(gone, daemon, "unlock with a descriptor")
 
-            // Wrong ones. Their tags stay, in the attempts file (L5, docs/decisions/0020): they
-            // open nothing.
+            // Wrong passcodes. Their tags stay in the attempts file (row L5, docs/decisions/0020);
+            // a tag opens nothing.
             for _ in 1...2 {
                 let wrong = script.passcode()
                 let secrets = try VolumeSecrets(volume, passcode: wrong)
@@ -55,7 +55,7 @@ extension MountSuite {
             try volume.unlock()
             try expectGone(gone, daemon, "the right one after wrong ones")
 
-            // Change, remove, set, each through the daemon.
+            // Change, remove and set, each through the daemon.
             let second = script.passcode()
             gone.formUnion(encodings(of: second))
             try volume.writePasscode(second, to: file)
@@ -126,7 +126,7 @@ extension MountSuite {
             }
         }
 
-        /// Sends what comes in base64, waits a moment for an answer, hangs up.
+        /// Sends its base64 input decoded, waits a moment for an answer, and closes.
         private static let sender = """
             import base64, socket, sys
             client = socket.socket(socket.AF_UNIX)
@@ -152,7 +152,7 @@ extension MountSuite {
             _ patterns: SecretPatterns, _ daemon: pid_t, _ what: String,
             sourceLocation: SourceLocation = #_sourceLocation
         ) throws {
-            // The answer is on its way before the thread that worked on it has put everything away.
+            // The answer may come before the thread has wiped everything.
             var left: [Finding] = []
             for _ in 0..<40 {
                 left = try MemoryScan(patterns, of: daemon).findings

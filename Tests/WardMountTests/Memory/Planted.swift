@@ -1,15 +1,15 @@
 import Foundation
 
-/// Content that exists nowhere else: files of one class, each written and read back in a way of its
-/// own.
+/// Content that exists nowhere else: files of one class, each written and read back in a different
+/// way.
 struct Planted {
     let fileClass: FileClass
-    /// How, and the sixteen characters that the content repeats.
+    /// The way of writing, and the sixteen characters that the content repeats.
     private(set) var tokens: [(way: String, token: String)] = []
-    /// What did not work while planting: none, or the test is worth nothing.
+    /// Steps that failed while planting; if there are any, the test proves nothing.
     private(set) var failures: [String] = []
 
-    /// The token again and again, `bytes` long.
+    /// The token repeated to `bytes` bytes.
     private mutating func content(_ way: String, _ bytes: Int) -> String {
         let token = Planted.token()
         tokens.append((way, token))
@@ -21,8 +21,8 @@ struct Planted {
         return String((0..<count).map { _ in letters.randomElement()! })
     }
 
-    /// Files in the directory of the class, which is there. Descriptors and mappings stay open
-    /// where `keepsOpen`.
+    /// Makes files in the class's directory, which exists. With `keepsOpen` descriptors and
+    /// mappings stay open.
     init(_ fileClass: FileClass, with probe: Probe, keepsOpen: Bool) {
         self.fileClass = fileClass
         let top = fileClass.letter
@@ -70,8 +70,8 @@ struct Planted {
     var patterns: SecretPatterns {
         var patterns = SecretPatterns()
         for (way, token) in tokens {
-            // Wherever in the token a leftover begins: a cipher's last block may hold no more than
-            // a few bytes.
+            // From every position in the token, because a cipher's last block may hold only a few
+            // bytes.
             let twice = Array(token.utf8) + Array(token.utf8)
             for start in 0..<token.utf8.count {
                 patterns.add(

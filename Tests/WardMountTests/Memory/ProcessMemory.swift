@@ -4,26 +4,26 @@ import Foundation
 struct MemoryRegion: Sendable {
     let start: UInt
     let end: UInt
-    /// `[heap]`, `[stack]`, a file, or nothing.
+    /// `[heap]`, `[stack]`, a path, or empty.
     let name: String
     /// VmFlags, two letters each.
     var flags: Set<String> = []
-    /// Private pages that are in memory or swapped out, and pages that were locked, bytes.
+    /// Bytes of private pages in memory or swapped out, of locked pages, and of swapped pages.
     var anonymousBytes = 0
     var lockedBytes = 0
     var swappedBytes = 0
 
-    /// What `SecretHeap` maps: locked, left out of core dumps, wiped in a forked child.
+    /// A mapping of `SecretHeap`: locked, left out of core dumps, wiped in a forked child.
     var isSecret: Bool { flags.isSuperset(of: ["lo", "dd", "wf"]) }
-    /// Only what the process could have written can hold its secrets.
+    /// Whether the mapping has pages that the process wrote: only they can hold its secrets.
     var isWorthReading: Bool { flags.contains("rd") && anonymousBytes + swappedBytes > 0 }
 }
 
-/// All memory of another process, thread by thread registers included; root only.
+/// All memory of another process, with the registers of each thread; only for root.
 struct ProcessMemory {
     let process: pid_t
 
-    /// Whether this process may read the memory of one that is not dumpable.
+    /// Whether this process may read the memory of a process that is not dumpable.
     static var mayBeRead: Bool { geteuid() == 0 }
 
     func regions() throws -> [MemoryRegion] {
@@ -56,7 +56,7 @@ struct ProcessMemory {
         return result
     }
 
-    /// Lends the bytes of every page that is in memory or swapped out, run by run.
+    /// Calls `body` with the bytes of each run of pages that are in memory or swapped out.
     func forEachRun(
         of region: MemoryRegion, _ body: (UInt, UnsafeRawBufferPointer) -> Void
     ) throws {
@@ -81,8 +81,8 @@ struct ProcessMemory {
             let got = bytes.withUnsafeMutableBytes {
                 pread(memory.descriptor, $0.baseAddress!, $0.count, off_t(start))
             }
-            // A mapping may go while it is read; a part that can't be read otherwise must not pass
-            // for clean.
+            // A mapping may vanish during the read; any other part that can't be read must not
+            // count as clean.
             if got < bytes.count, kill(process, 0) != 0 { throw SupportError("it ended") }
             guard got > 0 || errno == EIO else {
                 throw SupportError("can't read \(String(start, radix: 16)): errno \(errno)")
@@ -94,7 +94,7 @@ struct ProcessMemory {
         }
     }
 
-    /// Where each thread's stack is: threads that wait in a system call tell (proc_pid_syscall(5)).
+    /// The stack pointer of each thread that waits in a system call (proc_pid_syscall(5)).
     func stackPointers() -> [(thread: String, pointer: UInt)] {
         let tasks = "/proc/\(process)/task"
         let threads = (try? FileManager.default.contentsOfDirectory(atPath: tasks)) ?? []
@@ -111,8 +111,8 @@ struct ProcessMemory {
         }
     }
 
-    /// The registers of every thread, general and vector ones, as the kernel saved them
-    /// (ptrace(2)): name and bytes.
+    /// The name and the general and vector registers of each thread, as the kernel saved them
+    /// (ptrace(2)).
     func registers() throws -> [(thread: String, bytes: [UInt8])] {
         let environment = TestEnvironment.shared
         let done = try Child.run(
@@ -139,8 +139,8 @@ struct ProcessMemory {
         }
         deinit { close(descriptor) }
 
-        /// Everything, read by read: Foundation takes the first short read of such a file for its
-        /// end.
+        /// The whole file, in several reads: Foundation takes the first short read of such a file
+        /// for its end.
         func contents() -> [UInt8] {
             var bytes: [UInt8] = []
             var piece = [UInt8](repeating: 0, count: 65_536)

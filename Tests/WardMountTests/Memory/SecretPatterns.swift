@@ -2,18 +2,18 @@ import CMemorySearch
 import CWardLinux
 import Foundation
 
-/// What is looked for in memory: secrets by name, each as all the bytes that it may appear as.
+/// The secrets to search for, by name, in every form that they may have in memory.
 ///
-/// A key is searched in pieces of 8 bytes (a register that was saved holds no more), as it is and
-/// as SHA-256 and HMAC spread it: exclusive-or'ed with their pads, words in the other byte order.
-/// Chance finds 8 given bytes in 100 MB once in a thousand centuries of tests.
+/// A key is searched in pieces of 8 bytes, because a saved register holds no more. Each piece is
+/// searched as it is, and as SHA-256 and HMAC use it. They exclusive-or it with their pads, and
+/// swap the bytes of words. By chance 8 given bytes are in 100 MB once in some 10¹¹ scans.
 struct SecretPatterns {
     private(set) var names: [String] = []
     private var numbers: [String: Int] = [:]
-    /// First 8 bytes of a pattern (little endian) to the numbers of its names.
+    /// The first 8 bytes of a pattern (little endian), and the numbers of its names.
     private(set) var pieces: [UInt64: [Int]] = [:]
 
-    /// A secret of random bytes, a multiple of 8 of them, in every shape.
+    /// Adds a secret of random bytes, a multiple of 8 of them, in every form.
     mutating func add(_ name: String, _ secret: [UInt8]) {
         precondition(secret.count % 8 == 0 && secret.count > 0)
         let shapes: [(String, (UInt8) -> UInt8)] = [
@@ -26,7 +26,7 @@ struct SecretPatterns {
         }
     }
 
-    /// Text: every 8 characters of it that begin at a multiple of 4, in every shape.
+    /// Adds text: every 8 characters that begin at a multiple of 4, in every form.
     mutating func add(text name: String, _ text: String) {
         let bytes = Array(text.utf8)
         precondition(bytes.count >= 12)
@@ -35,8 +35,8 @@ struct SecretPatterns {
         }
     }
 
-    /// Bytes as they are, in pieces of 8; those that anything could be (zeros, addresses) are left
-    /// out.
+    /// Adds bytes as they are, in pieces of 8. Pieces that any data could be (zeros, addresses) are
+    /// left out.
     mutating func add(exactly name: String, _ bytes: [UInt8]) {
         let number = number(of: name)
         for start in stride(from: 0, through: bytes.count - 8, by: 8) {
@@ -47,8 +47,8 @@ struct SecretPatterns {
         }
     }
 
-    /// A key of AES-256 and everything that BoringSSL makes of it here: key schedules for both
-    /// directions, the context of AES-GCM with the table of its hash key.
+    /// Adds a key of AES-256 and everything that BoringSSL makes of it here. That is a key schedule
+    /// for each direction, and the context of AES-GCM with the table of its hash key.
     mutating func add(aes name: String, _ key: [UInt8]) {
         precondition(key.count == 32)
         add(name, key)
@@ -69,8 +69,7 @@ struct SecretPatterns {
         CCryptoBoringSSL_EVP_AEAD_CTX_cleanup(&context)
     }
 
-    /// A number of Curve25519, as bytes and as the five limbs of 51 bits that arithmetic keeps it
-    /// in.
+    /// Adds a number of Curve25519, as bytes and as the five limbs of 51 bits that arithmetic uses.
     mutating func add(curve name: String, _ number: [UInt8]) {
         precondition(number.count == 32)
         add(name, number)
@@ -120,25 +119,24 @@ struct SecretPatterns {
 /// A piece of a secret that was found.
 struct Finding {
     let name: String
-    /// Where: the mapping's name or its kind.
+    /// The mapping's name or its kind.
     let place: String
     let address: UInt
-    /// In the memory that is made for secrets.
+    /// Whether it lies in the memory made for secrets.
     let isInSecretMemory: Bool
 }
 
-/// Looks for all of `patterns` at every byte of every writable page and in the registers of a
+/// Searches for all `patterns` at every byte of every writable page and in the registers of a
 /// process.
 struct MemoryScan {
     private(set) var findings: [Finding] = []
     private(set) var scannedBytes = 0
     private let patterns: SecretPatterns
-    /// One bit for each value of the first 16 bits of a pattern: nearly every place is ruled out by
-    /// it.
+    /// One bit for each value of the first 16 bits of a pattern; it rules out nearly every place.
     private var filter = [UInt8](repeating: 0, count: 1 << 13)
 
-    /// A scan without what threads still have in their hands, which they scrub before they sleep:
-    /// repeated for a second while something is found that should not be.
+    /// A scan after threads have wiped what they were just using, as they do before they sleep.
+    /// Repeats for a second while it has a wrong finding.
     static func settled(
         _ patterns: SecretPatterns, of process: pid_t, _ isWrong: (Finding) -> Bool
     ) throws -> MemoryScan {
@@ -155,7 +153,7 @@ struct MemoryScan {
         for value in patterns.pieces.keys {
             filter[Int(value & 0xFFFF) / 8] |= 1 << UInt8(value & 7)
         }
-        // Zeros are most of memory, and begin no pattern that is worth looking at.
+        // Most of memory is zeros, and no pattern begins with them.
         filter[0] &= ~1
         let memory = ProcessMemory(process: process)
         let stacks = memory.stackPointers()
@@ -213,14 +211,14 @@ struct MemoryScan {
         }
     }
 
-    /// Findings where no secret may be, ever.
+    /// Findings in places where no secret may ever be.
     var inOrdinaryMemory: [Finding] { findings.filter { !$0.isInSecretMemory } }
-    /// Names of what was found in the memory for secrets.
+    /// Names of the findings in the memory for secrets.
     var namesInSecretMemory: Set<String> {
         Set(findings.filter(\.isInSecretMemory).map(\.name))
     }
 
-    /// For the message of a failed expectation: what, where, how often.
+    /// For the message of a failed expectation: name, place, number.
     static func text(_ findings: [Finding]) -> String {
         var counts: [String: Int] = [:]
         for finding in findings { counts["\(finding.name) in \(finding.place)", default: 0] += 1 }

@@ -5,7 +5,7 @@ import WardSystem
 
 @testable import WardKeys
 
-/// All secrets of a test's volume, computed from what is on disk and the passcode, as an attacker
+/// All secrets of a test's volume, computed from the files on disk and the passcode, as an attacker
 /// with everything could.
 struct VolumeSecrets {
     let passcode: String
@@ -19,7 +19,7 @@ struct VolumeSecrets {
     private let deviceSecret: [UInt8]
     private let deviceKEK: [UInt8]
 
-    /// `passcode` need not be the right one: then there are no class keys but D's.
+    /// With a wrong `passcode` only D's class key is there.
     init(_ volume: MountedVolume, passcode: String) throws {
         self.passcode = passcode
         let keybag = try Keybag(
@@ -61,8 +61,8 @@ struct VolumeSecrets {
         }
     }
 
-    /// The key of a file of the mount, from its backing file's header, which has the same inode
-    /// number.
+    /// The key of a file in the mount, from the header of its backing file, which has the same
+    /// inode number.
     func fileKey(_ probe: Probe, _ path: String, in volume: MountedVolume) throws -> FileKey {
         let inode = probe.stat(path, "ino").text
         let found = try Child.run(
@@ -98,7 +98,7 @@ struct VolumeSecrets {
         var sharedSecret: [UInt8]?
         var wrappingKey: [UInt8]?
 
-        /// Everything that leads to the file's content, but for the class key.
+        /// Everything that leads to the file's content, except the class key.
         func add(to patterns: inout SecretPatterns, as name: String) {
             patterns.add(aes: "key of \(name)", key)
             if let sharedSecret { patterns.add(curve: "shared secret of \(name)", sharedSecret) }
@@ -108,7 +108,7 @@ struct VolumeSecrets {
 
     // MARK: Patterns
 
-    /// What no memory may hold once an unlock is over: the passcode and what it derives to.
+    /// Secrets that no memory may hold after an unlock: the passcode and what is derived from it.
     var ofPasscode: SecretPatterns {
         var patterns = SecretPatterns()
         patterns.add(text: "passcode", passcode)
@@ -118,7 +118,7 @@ struct VolumeSecrets {
         return patterns
     }
 
-    /// What opens the device slot; needed for a moment when it is opened.
+    /// The keys that open the device slot; needed only while it is opened.
     var ofDevice: SecretPatterns {
         var patterns = SecretPatterns()
         patterns.add("effaceable key", effaceable)

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// A copy of a volume opens on another machine by a recovery kit, and each restored file has
+    /// A copy of a volume opens on another machine with a recovery kit, and each restored file has
     /// its class.
     @Suite struct AdoptTests {
         static let newPasscode = "a new one"
@@ -44,7 +44,7 @@ extension MountSuite {
             return output.split(separator: "\n").map(String.init)
         }
 
-        /// A volume with everything in it, a kit of it, and the code in a file.
+        /// A volume with all of these, a kit for it, and the code in a file.
         private func makeOriginal(_ user: User) throws -> MountedVolume {
             let volume = try MountedVolume(as: user)
             try volume.shell(Self.fill)
@@ -98,8 +98,8 @@ extension MountSuite {
             var script: String {
                 switch self {
                 case .cp: MountedVolume.copyingScript
-                // Else it compares whole seconds, and leaves directories of this second as the
-                // copying made them.
+                // Without this option it compares whole seconds, and keeps the new times of
+                // directories changed in this second.
                 case .rsync: #"rsync -aHX --modify-window=-1 "$FROM/" "$TO""#
                 case .tar:
                     #"mkdir "$TO"; tar --xattrs -cf - -C "$FROM" . | tar --xattrs -xpf - -C "$TO""#
@@ -117,7 +117,7 @@ extension MountSuite {
             try makeKit(original, "kit")
             let machine = try makeMachine(user, kitOf: original)
             try original.copyStore(to: machine.volume)
-            // As the state record is called until it is complete.
+            // The state record has the first of these names until it is complete.
             try machine.shell(
                 """
                 echo precious >$OUT/precious; cd '\(machine.volume)'
@@ -172,12 +172,12 @@ extension MountSuite {
                 let status = try machine.ward("status", machine.mountPoint, "--json").output
                 #expect(status.contains(#""integrityFailures":0"#), "\(status)")
                 #expect(status.contains(#""recoveryKit":"current""#), "\(status)")
-                // A machine like any other from now on.
+                // From now on it is a machine like any other.
                 try machine.shell("echo more >$MNT/A/more")
                 try machine.remount()
                 #expect(try machine.shell("cat $MNT/A/more") == "more\n")
             }
-            // The device that it came from knows nothing of it.
+            // The original device is not affected.
             try original.mount()
             try original.unlock()
             #expect(try tree(original) == before)
@@ -190,7 +190,7 @@ extension MountSuite {
             let original = try makeOriginal(user)
             try original.shell("head -c 40000 /dev/zero | tr '\\0' a >$MNT/C/growing")
             let machine = try makeMachine(user, kitOf: original)
-            // The record first; then epochs pass, and a file grows.
+            // The record is copied first; then epochs pass, and a file grows.
             try machine.shell("cp -a '\(original.volume)/ward.state' $OUT/state")
             for _ in 0..<5 {
                 try original.shell("head -c 4000 /dev/zero | tr '\\0' b >>$MNT/C/growing")
@@ -199,7 +199,7 @@ extension MountSuite {
             }
             try original.copyStore(to: machine.volume)
             try machine.shell("cp -a $OUT/state '\(machine.volume)/ward.state'")
-            // The page that a tool did not get to see: the file ends without its last one.
+            // The file ends without its last page, which the tool did not see.
             let inode = try original.shell("stat -c %i $MNT/C/growing")
             let name = try original.shell(
                 "cd '\(original.volume)' && find . -inum $(stat -c %i $MNT/C/growing)"
@@ -225,7 +225,7 @@ extension MountSuite {
             #expect(events.contains("no epoch is in doubt any more"), "\(events)")
             try machine.remount()
             #expect(try machine.shell("cat $MNT/C/growing") == got)
-            // Now it is damage like any other.
+            // Now the same is damage like any other.
             try machine.unmount()
             try machine.shell("truncate -s 36864 '\(machine.volume)/\(name)'")
             try machine.mount()
@@ -292,7 +292,8 @@ extension MountSuite {
             try machine.unlock()
             let after = try tree(machine)
             let lost = Set(before).subtracting(after)
-            // The file with an attribute, and the directory whose mode (0551) was kept in one.
+            // The file with an attribute, and the directory whose mode (0551) was kept in an
+            // attribute.
             #expect(
                 lost.allSatisfy { $0.hasPrefix("C/3805\t") || $0.hasPrefix("D/inner\t") },
                 "\(lost)")
@@ -587,7 +588,7 @@ extension MountSuite {
             #expect(shown.contains(#""volume":"\#(volume.volume)""#), "\(shown)")
             #expect(try volume.ward("recovery", "show", kit).output.contains(uuid))
 
-            // It need not be told which volume: this one is mounted.
+            // Without `--volume` it finds the volume, because it is mounted.
             let done = try volume.ward("recovery", "verify", kit, "--code-file", kit + ".code")
             #expect(done.succeeded && done.output.contains("the kit's keys are the volume's"))
             now = try status(volume)
@@ -656,8 +657,7 @@ extension MountSuite {
             try transcript.ward("recovery", "verify", out + "/kit", "--no-input", exit: 64)
             try transcript.ward("recovery", "show", out + "/kit.code", exit: 14)
             try transcript.check("recovery-kit")
-            // A machine that has no keys of the volume compares all the same, and remembers
-            // nothing.
+            // A machine without keys of the volume can compare, too, and remembers nothing.
             let machine = try makeMachine(user, kitOf: volume)
             try volume.copyStore(to: machine.volume)
             let done = try machine.ward(

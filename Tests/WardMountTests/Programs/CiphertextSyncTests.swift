@@ -2,11 +2,11 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// docs/sync.md, "The better way": the ciphertext is synchronised, by Debian's rclone and
-    /// Syncthing, while the volume is mounted and locked; what arrives opens on another machine
-    /// (`ward adopt`), and every file in it is what it was, its class included.
+    /// docs/sync.md, "The better way": Debian's rclone and Syncthing synchronise the ciphertext
+    /// while the volume is mounted and locked. The copy opens on another machine (`ward adopt`),
+    /// and every file in it is unchanged, its class included.
     @Suite struct CiphertextSyncTests {
-        /// Files of every class and of every kind of name, content, mode and attribute.
+        /// Files of every class, with every kind of name, content, mode and attribute.
         private func fill(_ volume: MountedVolume) throws {
             try volume.shell(
                 """
@@ -28,8 +28,8 @@ extension MountSuite {
             #expect(try volume.ward("sync", "mark", volume.mountPoint + "/Sync").status == 0)
         }
 
-        /// One line for each file: path, type, size, time, class, what it is marked as, content,
-        /// target. Syncthing leaves the times of symbolic links behind.
+        /// One line for each file: path, type, size, time, class, mark, content, target. Syncthing
+        /// does not copy the times of symbolic links.
         private func picture(_ volume: MountedVolume) throws -> String {
             try volume.shell(
                 """
@@ -45,8 +45,8 @@ extension MountSuite {
                 """)
         }
 
-        /// Opens a copy as another machine does, which has a recovery kit and its code and nothing
-        /// else. The copy stays as it is.
+        /// Opens a copy as another machine does, which has only a recovery kit and its code. The
+        /// copy itself stays as it is.
         private func open(
             copy: String, of volume: MountedVolume, _ body: (MountedVolume) throws -> Void
         ) throws {
@@ -100,7 +100,8 @@ extension MountSuite {
                 let after = try picture(machine)
                 #expect(after == before)
             }
-            // While locked what class C and D hold can change, and B can be added to.
+            // While locked, files of class C and D can change, and new files of class B can be
+            // added.
             try volume.lockNow()
             try volume.shell(
                 """
@@ -109,7 +110,7 @@ extension MountSuite {
                 echo new >B/new; mv A/large A/moved; rm D/large; mkdir -p C/new/dir
                 """)
             let counted = try volume.shell(sync + " 2>&1")
-            // Only what changed went over.
+            // Only changed files were transferred.
             #expect(!counted.contains("/large: Copied") || counted.contains("Copied (replaced"))
             try volume.unlock()
             let changed = try picture(volume)
@@ -184,7 +185,7 @@ extension MountSuite {
                 """, seconds: 300)
             try volume.unlock()
             let changed = try picture(volume)
-            // Extended attributes stay behind with this version of Syncthing; nothing here has any.
+            // This version of Syncthing does not copy extended attributes; no file here has any.
             for (copy, expected) in [("first", before), ("copy", changed)] {
                 try open(copy: home + "/" + copy, of: volume) { machine in
                     let after = try picture(machine)

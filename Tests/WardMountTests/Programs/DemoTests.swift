@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// `ward demo`, which shows itself on a volume of its own.
+    /// `ward demo`, which shows ward's functions on a volume of its own.
     @Suite struct DemoTests {
         @Test(
             "It removes what it made, also where its reader goes away", arguments: User.usual)

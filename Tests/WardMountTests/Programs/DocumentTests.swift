@@ -2,13 +2,13 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// The commands that the documents have people type, typed.
+    /// Runs the commands that the documents tell users to type.
     @Suite struct DocumentTests {
         private static let root = URL(fileURLWithPath: #filePath)
             .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()
 
-        /// A line that begins with `$ `, and what it prints.
+        /// A line that begins with `$ `, and the output below it.
         private struct Step {
             let command: String
             var output: [String] = []
@@ -31,8 +31,7 @@ extension MountSuite {
             return steps
         }
 
-        /// A stored name and a recovery code are others each time, and so is the order in which
-        /// names are listed.
+        /// Replaces a stored name and a recovery code, which differ each time, and sorts names.
         private static func lasting(_ lines: [String]) -> [String] {
             lines.map { line in
                 if line.hasPrefix("recovery code: ") { return "recovery code: …" }

@@ -6,7 +6,7 @@ import WardTestSupport
 extension MountSuite {
     /// A run of these tests that is killed leaves no mount, process or file behind.
     @Suite struct KilledRunTests {
-        /// Where the run that is to be killed writes what it has made.
+        /// The file in which the run that is to be killed notes the things that it made.
         private static let variable = "WARD_TEST_TO_BE_KILLED"
         private static let note = ProcessInfo.processInfo.environment[variable]
 

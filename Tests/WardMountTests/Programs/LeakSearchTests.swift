@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Nothing of content, names, link targets, attribute names or values may be in the backing
-    /// directory.
+    /// No content, name, link target, attribute name or value may be in the backing directory.
     @Suite struct LeakSearchTests {
         static let markers = [
             "MarkerInContent", "MarkerInFileName", "MarkerInDirectoryName", "MarkerInLinkTarget",
@@ -66,8 +65,8 @@ extension MountSuite {
         private func search(_ volume: MountedVolume) throws {
             let environment = TestEnvironment.shared
             for directory in [volume.volume, volume.stateDirectory, volume.runtimeDirectory] {
-                // Of the runtime directory only names and the record are files; the passcode is a
-                // marker too.
+                // In the runtime directory only names and the record are searched. The passcode is
+                // a marker, too.
                 let done = try Child.run(
                     volume.user.prefix + [
                         environment.python, environment.script("search.py"), directory,

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// The short form of the real power cuts of `make crash`: a recorder below a real ext4, images
-    /// rebuilt from its log. Loop devices need root.
+    /// The short form of the real power cuts of `make crash`: a recorder below a real ext4, and
+    /// images rebuilt from its log. Loop devices need root.
     @Suite(.enabled(if: geteuid() == 0 && access("/dev/loop-control", R_OK | W_OK) == 0))
     struct PowerCutTests {
         private static let program =
@@ -32,8 +32,8 @@ extension MountSuite {
             let cells = try #require(report["cells"] as? [[String: Any]])
             func total(_ what: String) -> Int { cells.reduce(0) { $0 + ($1[what] as? Int ?? 0) } }
             for what in ["lost", "refused", "accepted", "broken"] { #expect(total(what) == 0) }
-            // Two volumes, four workloads, two disks; some cut twice, some with a file tampered
-            // with.
+            // Two volumes, four workloads, two disks; some are cut twice, some have a file that was
+            // changed.
             #expect(total("cuts") == 16)
             #expect(total("second") > 0)
             #expect(total("probes") > 0)

@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Programs that people use, on a mount: set up, checked, and checked again after unmount,
-    /// mount and unlock.
+    /// Common programs on a mount: set up, checked, and checked again after unmount, mount and
+    /// unlock.
     @Suite struct RealProgramTests {
         @Test("git: init, commit, clone with hard links, gc, fsck", arguments: User.usual)
         func git(user: User) throws {
@@ -205,7 +205,8 @@ extension MountSuite {
                     """)
         }
 
-        /// Makes a tree with a bit of everything in the directory that is named behind it.
+        /// Defines a shell function that makes a tree of many kinds of files in the directory of
+        /// its argument.
         private static let makeTree = #"""
             make_tree() {
                 mkdir -p "$1"/d1 "$1"/d2/deeper "$1"/empty

@@ -4,7 +4,7 @@ import Testing
 extension MountSuite {
     /// Sleep, shutdown and locked screens, as the login manager announces them.
     @Suite struct SleepTests {
-        /// A volume with an A file, whose daemon listens to a login manager.
+        /// A volume with a file of class A, whose daemon listens to a login manager.
         private func watched(
             _ user: User, _ arguments: [String] = [], telling before: [String] = []
         ) throws -> (MountedVolume, LoginManager) {
@@ -51,7 +51,7 @@ extension MountSuite {
             }
             if user == .ordinaryUser {
                 _ = try manager.tell("lock /org/freedesktop/login1/session/other")
-                // Signals come in order: once this one is handled the other was.
+                // Signals come in order: if this one was handled, the other was too.
                 #expect(try manager.tell("wake") == "taken")
                 #expect(try state(volume) == "unlocked", "another user's session")
             }
@@ -114,7 +114,7 @@ extension MountSuite {
             #expect(
                 try String(contentsOfFile: volume.deviceDirectory() + "/ward.log", encoding: .utf8)
                     .contains("nothing waits for that"), "and the log")
-            // The signal locks all the same.
+            // The signal locks without the delay lock, too.
             #expect(try manager.tell(kind) == "released")
             #expect(try eventually(volume, "locked"))
         }
@@ -220,7 +220,7 @@ extension MountSuite {
             #expect(
                 TestEnvironment.shared.mounts().allSatisfy { $0 != volume.mountPoint },
                 "nothing stays mounted")
-            // Without it there is a mount, which says what does not lock it.
+            // Without the requirement there is a mount, and its status says what does not lock it.
             let mounted = try volume.ward("mount", volume.volume, volume.mountPoint)
             #expect(mounted.succeeded, "\(mounted.everything)")
             let shown = try volume.ward("status", volume.mountPoint).output
@@ -250,7 +250,7 @@ extension MountSuite {
             #expect(try manager.tell("wait") == "taken")
         }
 
-        /// The state of each kind that was wanted: "armed", or what is missing.
+        /// The state of each wanted kind: "armed", or what is missing.
         private func locksAt(_ volume: MountedVolume) throws -> [String: String] {
             let status = try volume.ward("status", volume.mountPoint, "--json")
             let object = try JSONSerialization.jsonObject(with: Data(status.output.utf8))

@@ -2,10 +2,10 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// The short form of `make soak`: adversaries use a volume in every way the kernel offers while
-    /// it is locked and unlocked at random moments.
+    /// The short form of `make soak`: adversaries use a volume in every way that the kernel offers,
+    /// while it is locked and unlocked at random moments.
     @Suite struct SoakTests {
-        /// Above the file's directory, whoever runs the tests.
+        /// The directory of the adversaries' sources, found from this file's path.
         static let sources =
             String(
                 #filePath.dropLast("Tests/WardMountTests/Programs/SoakTests.swift".count)) + "soak"
@@ -26,7 +26,7 @@ extension MountSuite {
             let report = try #require(
                 try JSONSerialization.jsonObject(with: Data(done.output.utf8)) as? [String: Any])
             for what in ["leaks", "losses", "wrong"] { #expect(report[what] as? Int == 0) }
-            // It did something: on a machine however slow.
+            // It must have done some work, even on a slow machine.
             for what in ["cycles", "operations", "refusalsThatHadToBe", "verifiedFiles"] {
                 #expect((report[what] as? Int).map { $0 > 0 } == true, "\(what): \(done.output)")
             }

@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 extension MountSuite {
-    /// What requests come by: `ward mount --transport`.
+    /// The transport of requests: `ward mount --transport`.
     @Suite struct TransportTests {
         private static let isOffered =
             (try? String(
@@ -22,8 +22,8 @@ extension MountSuite {
             #expect(try transport(volume) == "device")
         }
 
-        /// By the daemon's workers, one each: whether they give way to programs (`SCHED_IDLE`), and
-        /// on how many CPUs they may run.
+        /// For each of the daemon's workers: whether it gives way to programs (`SCHED_IDLE`), and
+        /// on which CPUs it may run.
         private func workers(_ daemon: pid_t) throws -> [(givesWay: Bool, cpus: String)] {
             let tasks = "/proc/\(daemon)/task"
             var found: [(givesWay: Bool, cpus: String)] = []
@@ -39,8 +39,8 @@ extension MountSuite {
             return found
         }
 
-        /// At the device, and its daemon. Nil where nobody gives way: who is not let undo it, and
-        /// on one CPU.
+        /// A volume served by root at the device, and its daemon. Nil if its workers never give
+        /// way: they may not undo it, or there is one CPU.
         private func rootsVolume() throws -> (MountedVolume, daemon: pid_t)? {
             guard User.available.contains(.root), sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1 else {
                 return nil
@@ -58,12 +58,12 @@ extension MountSuite {
             let all = try #require(try workers(daemon).first).cpus
             #expect(try workers(daemon).allSatisfy { !$0.givesWay && $0.cpus == all })
             let writers = try Writers(on: volume, [("f", "paced")])
-            // Not before many requests came one after the other.
+            // Only after many requests came one after the other.
             while try !workers(daemon).contains(where: { $0.givesWay && $0.cpus != all }) {
                 try #require(writers.programs[0].wait(seconds: 0) == nil)
                 usleep(500)
             }
-            // A lock takes that back, and what is written goes on.
+            // A lock ends the giving way, and the writing goes on.
             try volume.lock()
             try #require(writers.programs[0].wait(seconds: 0) == nil)
             writers.kill()
@@ -93,7 +93,7 @@ extension MountSuite {
                 usleep(500)
             }
             #expect(try taskset(first, "\(daemon)").succeeded)
-            // For good: one that starves does not give way for a tenth of a second, either.
+            // Longer than the tenth of a second for which a starving worker does not give way.
             var looks = 0
             while looks < 500 {
                 looks = try workers(daemon).contains { $0.givesWay } ? 0 : looks + 1
@@ -122,7 +122,7 @@ extension MountSuite {
                 done.everything.contains("the kernel does not offer FUSE over io_uring"),
                 "\(done.everything)")
             #expect(done.everything.contains("enable_uring"), "\(done.everything)")
-            // Nothing is left of it.
+            // The failed mount left nothing behind.
             try volume.mount()
             #expect(try transport(volume) == "device")
         }

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// The control socket, spoken to by clients that are not ours.
+    /// Clients of other authors at the control socket.
     @Suite struct VarlinkTests {
         @Test(
             "PyPI's varlink: status, lock, unlock, Monitor, errors, unmount",
@@ -15,7 +15,7 @@ extension MountSuite {
             try #require(
                 access(packages + "/varlink/__init__.py", R_OK) == 0,
                 "the Python package varlink is not there: run `scripts/setup test`")
-            // Where an ordinary user can read it.
+            // A copy where an ordinary user can read it.
             let copy = volume.directory + "/home/packages"
             try FileManager.default.copyItem(atPath: packages, toPath: copy)
             let environment = TestEnvironment.shared

@@ -4,7 +4,7 @@ import Testing
 extension MountSuite {
     /// `ward test -- COMMAND`, for programs in any language.
     @Suite struct WardTestTests {
-        /// A directory for what a test leaves to others' eyes, and the simulated devices' parent.
+        /// A directory for a test's results, which is also the parent of simulated devices.
         private final class Place {
             let user: User
             let path: String
@@ -26,12 +26,12 @@ extension MountSuite {
                 user.prefix + [TestEnvironment.shared.ward, "test"] + arguments
             }
 
-            /// `ward test` with these arguments, to its end.
+            /// Runs `ward test` with these arguments to its end.
             func run(_ arguments: String...) throws -> Finished {
                 try Child.run(command(arguments), environment: variables, seconds: 60)
             }
 
-            /// Simulated devices that are still there, in whatever part.
+            /// Parts of simulated devices that are still there: directories, mounts, processes.
             func devices() -> [String] {
                 let names = (try? FileManager.default.contentsOfDirectory(atPath: path)) ?? []
                 let mounts = TestEnvironment.shared.mounts().filter { $0.hasPrefix(path) }
@@ -39,13 +39,13 @@ extension MountSuite {
                 return names.filter { $0.hasPrefix("ward-test.") } + mounts + processes
             }
 
-            /// Until they are gone, or ten seconds have passed.
+            /// Waits until they are gone, ten seconds at most.
             func expectNothingLeft(sourceLocation: SourceLocation = #_sourceLocation) {
                 for _ in 0..<200 where !devices().isEmpty { usleep(50_000) }
                 #expect(devices().isEmpty, sourceLocation: sourceLocation)
             }
 
-            /// A file that a command under test makes, as soon as it is complete.
+            /// Waits for a file that a command under test makes. Returns it when it is complete.
             func wait(for name: String) throws -> String {
                 for _ in 0..<500 {
                     let file = path + "/" + name
@@ -136,7 +136,7 @@ extension MountSuite {
                 "removed-unread", "--no-denials", "--quiet", "--", "bash", "-euc", script)
             #expect(denials.status == 15, "\(denials.everything)")
             #expect(denials.errors.contains("ward: finding: denial: cat"))
-            // The command's own failure counts for more.
+            // The command's own failure takes precedence.
             #expect(try place.run("--", "bash", "-euc", script + "\nexit 3").status == 3)
 
             let json = try place.run("--json", "--", "bash", "-euc", script + "\necho its own line")

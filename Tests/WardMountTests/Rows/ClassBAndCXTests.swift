@@ -2,11 +2,11 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Classes B and CX in full: what the rows say of them, over days and reboots.
+    /// Classes B and CX: all that the rows say of them, over days and reboots.
     @Suite struct ClassBAndCXTests {
-        /// A logger writes a record every ten seconds of a day into files of class B that it makes,
-        /// appends to, syncs and rotates; it starts before the first unlock and nobody ever
-        /// unlocks.
+        /// A logger writes a record every ten seconds of a day into files of class B. It makes the
+        /// files, appends to them, syncs and rotates them. It starts before the first unlock, and
+        /// the volume is never unlocked.
         @Test(
             "B: a day of records by a logger that never had the passcode", arguments: User.available
         )
@@ -17,7 +17,7 @@ extension MountSuite {
             #expect(setup.setClass("log", "B") == .ok)
             try volume.unmount()
             try volume.mount()
-            // Four boots of the daemon; the logger starts anew with each, as its unit would.
+            // Four boots of the daemon; the logger starts again with each, as a unit would.
             for boot in 0..<4 {
                 let (steps, each) = (6, 360)
                 let logger = try volume.probe()
@@ -26,7 +26,7 @@ extension MountSuite {
                         "log", "log/\(boot).\(step)", (boot * steps + step) * each, each)
                     #expect(records == .ok, "boot \(boot), step \(step)")
                     try volume.advance(seconds: each * 10)
-                    // Second opens are refused, appending through the one descriptor is not.
+                    // A second open is refused; appending by the open descriptor is not.
                     #expect(logger.open("log/\(boot).\(step)", "r", as: "other") == .eperm)
                 }
                 let state = try volume.ward("status", volume.mountPoint, "--json").output
@@ -74,7 +74,7 @@ extension MountSuite {
                 #expect(probe.open(name, "r", as: "second") == .eperm)
                 #expect(probe.truncate(name, 0) == .eperm, "by path")
                 #expect(probe.stat(name, "size") == .number(8192))
-                // A lock of a locked volume takes nothing from it.
+                // A lock of a locked volume changes nothing.
                 try volume.lockNow()
                 #expect(probe.pread("one", 11) == .data("through the"))
                 #expect(probe.close("one") == .ok)
@@ -102,7 +102,7 @@ extension MountSuite {
                 #expect(probe.touch("map", 4) == .data("cont"))
                 try volume.lockNow()
                 try volume.advance(seconds: 3599)
-                // Still there: a written page, which the eviction has to store.
+                // CX is still open. The page written here must be stored by the eviction.
                 #expect(probe.readFile("CX/f") == .data("content of CX"), "round \(round)")
                 #expect(probe.writeFile("CX/new\(round)", "made while locked") == .ok)
                 #expect(probe.poke("map", at: 0, "cont") == .ok)
@@ -119,7 +119,7 @@ extension MountSuite {
                 #expect(probe.readFile("C/f") == .data("content of C"), "C stays")
                 let status = try volume.ward("status", volume.mountPoint, "--json").output
                 #expect(status.contains(#""state":"locked""#), "\(status)")
-                // A lock does not bring it back; the unlock does, descriptors and mappings too.
+                // A lock does not bring CX back; the unlock does, for descriptors and mappings too.
                 try volume.lockNow()
                 #expect(probe.pread("fd", 4) == .eperm)
                 try volume.unlock()
@@ -139,7 +139,7 @@ extension MountSuite {
             let probe = try volume.probe()
             try StateWalk.makeDirectory(of: .completeWhenUserInactive, with: probe)
             try volume.advance(seconds: 3000)
-            // An unlock of an unlocked volume is fine, and counts as one.
+            // An unlock of an unlocked volume succeeds, and renews the period.
             try volume.unlock()
             try volume.lockNow()
             try volume.lockNow()
@@ -151,10 +151,10 @@ extension MountSuite {
             try volume.unlock()
             try volume.advance(seconds: 9000)
             #expect(probe.readFile("CX/f") == .data("content of CX"), "unlocked all the time")
-            // The period has passed when the lock comes: CX goes with it.
+            // The period is over when the lock comes, so CX closes with it.
             try volume.lockNow()
             #expect(probe.open("CX/f", "r", as: "fd") == .eperm)
-            // Another period, in force at once.
+            // A new period is in force at once.
             try volume.unlock()
             let changed = try volume.ward(
                 "policy", "set", volume.mountPoint, "--cx-period", "10m", "--passcode-file",
@@ -164,7 +164,7 @@ extension MountSuite {
             #expect(probe.readFile("CX/f") == .data("content of CX"))
             try volume.advance(seconds: 600)
             #expect(probe.open("CX/f", "r", as: "fd") == .eperm)
-            // Before the first unlock it is as class A.
+            // Before the first unlock CX is like class A.
             try volume.unlock()
             try volume.reboot()
             #expect(probe.open("CX/f", "r", as: "fd") == .eperm)

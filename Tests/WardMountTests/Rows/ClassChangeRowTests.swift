@@ -24,7 +24,7 @@ extension MountSuite {
                 #expect(changed.allSatisfy { $0 == 0 }, "pages \(changed) were rewritten")
                 #expect(probe.call("digest", "big") == digest, "as \(fileClass.letter)")
             }
-            // Stronger: on disk when the call returns, whatever happens next.
+            // A stronger class is durable when the call returns.
             #expect(probe.setClass("big", "D") == .ok)
             #expect(probe.setClass("big", "A") == .ok)
             try volume.kill()
@@ -36,8 +36,7 @@ extension MountSuite {
             #expect(second.call("digest", "big") == digest)
         }
 
-        /// The pages of the largest file of the backing directory, as the user that owns it reads
-        /// them.
+        /// The pages of the largest file in the backing directory, read as its owner.
         private func backingPages(_ volume: MountedVolume) throws -> [Data] {
             let paths = FileManager.default.enumerator(atPath: volume.volume)?.allObjects ?? []
             let files = paths.compactMap { $0 as? String }.map { volume.volume + "/" + $0 }
@@ -130,8 +129,8 @@ extension MountSuite {
                 #expect(probe.getxattr("f", virtual).succeeded, "\(virtual)")
                 #expect(!probe.setxattr("f", virtual, "x").succeeded, "\(virtual)")
             }
-            // rsync removes what its source does not have and stops at an error: removing is no
-            // error, and does nothing.
+            // rsync removes attributes that its source does not have, and stops at an error. So
+            // removing the class succeeds and changes nothing.
             let before = probe.protectionClass("f")
             #expect(probe.call("chmod", "f", 0o644) == .ok)
             #expect(probe.call("removexattr", "f", "user.ward.class") == .ok)
@@ -212,7 +211,7 @@ extension MountSuite {
                 let done = try volume.ward("class", "set", "-R", letter, tree)
                 #expect(done.succeeded && done.errors.isEmpty, "\(done.everything)")
                 #expect(!done.output.contains("failed"), "\(done.everything)")
-                // Everything has it, and no mode is another one.
+                // Every file has the class, and all modes are unchanged.
                 let others = try volume.shell(
                     """
                     cd "$MNT/tree"; find . -printf '%P %m\\n' | sort | cmp - "$OUT/before" >&2
@@ -255,7 +254,7 @@ extension MountSuite {
             #expect(root.setxattr("own", attribute, "D") == .ok)
             #expect(user.protectionClass("own") == .data(FileClass.none.apple))
             #expect(root.protectionClass("roots").text != FileClass.complete.apple)
-            // It says nothing, is not listed, and a lock is a lock.
+            // The attribute can't be read, is not listed, and obeys the lock.
             #expect(!user.getxattr("own", attribute).succeeded)
             #expect(!user.call("removexattr", "own", attribute).succeeded)
             #expect(user.setxattr("own", attribute, "A") == .ok)
@@ -331,7 +330,7 @@ extension MountSuite {
                 #expect(
                     classes == [fileClass.apple, shared.apple, fileClass.apple],
                     "-wal, -shm and -journal of a database of class \(letter)")
-                // Nothing of the kind for a file that is no database.
+                // A file that is no database gives its class to no other file.
                 #expect(probe.writeFile("\(letter)/plain", "not a database") == .ok)
                 #expect(probe.setClass("\(letter)/plain", letter) == .ok)
                 #expect(probe.open("\(letter)/plain", "r", as: "plain") == .ok)
@@ -353,7 +352,7 @@ extension MountSuite {
             #expect(probe.setClass("d", "D") == .ok)
             try volume.shell("sqlite3 \"$MNT/d/db\" 'create table t(x)'")
             #expect(probe.setClass("d/db", "A") == .ok)
-            // Mounted anew: nobody has seen yet what it is.
+            // After a new mount the volume does not know yet that this is a database.
             try volume.remount()
             let second = try volume.probe()
             #expect(second.open("d/db", "rw", as: "db") == .ok)

@@ -2,8 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Rows O9 to O12 of semantics.md, and what it says of directories and special files: allowed
-    /// in every state.
+    /// Rows O9 to O12 of semantics.md, directories, and special files: allowed in every state.
     @Suite struct ExemptRowTests {
         @Test(
             "O9: fsync, close, flock and record locks succeed in every state",
@@ -109,7 +108,7 @@ extension MountSuite {
                 #expect(probe.unlink("\(letter)/link") == .ok, comment)
             } finish: { probe, fileClass in
                 let listed = probe.list(fileClass.letter).text.contains("old S4")
-                // S0's volume went through one state only.
+                // The volume in S0 went through one state only.
                 let states = listed ? [.noPasscode] : LockState.walk
                 for state in states {
                     #expect(

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Rows I1 to I6 and I13 of semantics.md: where a file's class comes from and where it goes.
+    /// Rows I1 to I6 and I13 of semantics.md: how a file gets its class and keeps it.
     @Suite struct InheritanceRowTests {
         @Test(
             "I1: a new file takes the class asked for, else its directory's, else the volume's",
@@ -48,7 +48,7 @@ extension MountSuite {
                 for path in ["f", "d", ""] {
                     #expect(probe.protectionClass(path) == .data(fileClass.apple), "\(path)")
                 }
-                // Its root's class can be changed like any directory's.
+                // The class of the root can be changed like any directory's.
                 #expect(probe.setClass("", "D") == .ok)
                 #expect(probe.writeFile("g", "x") == .ok)
                 #expect(probe.protectionClass("g") == .data(FileClass.none.apple))
@@ -154,7 +154,7 @@ extension MountSuite {
                     #expect(probe.writeFile("\(from.letter)/tmp", "x") == .ok)
                     #expect(probe.rename("\(from.letter)/tmp", moved) == .ok)
                     #expect(probe.link("\(from.letter)/f", linked) == .ok)
-                    // Even one without a header, whose class is only its directory's so far.
+                    // Also a file without a header, whose class is only its directory's so far.
                     #expect(probe.writeFile("\(from.letter)/tmp", "") == .ok)
                     #expect(probe.rename("\(from.letter)/tmp", empty) == .ok)
                 }
@@ -168,7 +168,7 @@ extension MountSuite {
                     }
                 }
             }
-            // And they behave so.
+            // The files behave by these classes.
             try volume.enter(.locked)
             #expect(probe.open("D/moved from A", "r", as: "fd") == .eperm)
             #expect(probe.readFile("A/moved from D") == .data("x"))
@@ -191,8 +191,8 @@ extension MountSuite {
                     #expect(probe.readFile(replaced) == .data("new"))
                 }
             }
-            // Written beside it as programs do: the directory's class, though the old file had
-            // another.
+            // Replaced as programs do it: the new file has the directory's class, though the old
+            // file had another.
             #expect(probe.writeFile("C/document", "old") == .ok)
             #expect(probe.setClass("C/document", "A") == .ok)
             #expect(probe.writeFile("C/document.tmp", "new") == .ok)

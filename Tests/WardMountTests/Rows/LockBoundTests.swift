@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Nothing holds a lock up, neither the store nor a program, and nothing is lost silently.
+    /// Neither the store nor a program holds a lock up, and nothing is lost silently.
     @Suite struct LockBoundTests {
         @Test(
             "L2: a store that hangs does not hold up a lock, and what was accepted is stored when it is back",
@@ -21,8 +21,8 @@ extension MountSuite {
             #expect(probe.call("pokeHere", "map", 5000, new) == .ok)
 
             try store.freeze(true)
-            // A program that writes by write(2) to a file of class C hangs with the store, and does
-            // not matter.
+            // A program that writes with write(2) to a file of class C hangs with the store. It
+            // must not matter.
             let writer = try Child(
                 user.prefix + ["sh", "-c", "echo more >> \(volume.mountPoint)/c"],
                 environment: volume.environment)
@@ -41,7 +41,7 @@ extension MountSuite {
             try volume.unlock()
             #expect(probe.pread("fd", new.count, at: 5000) == .data(new))
             #expect(probe.fsync("fd") == .ok)
-            // It is in the backing files, and not only in the daemon's memory.
+            // The data is in the backing files, not only in the daemon's memory.
             try volume.kill()
             probe.kill()
             try volume.mount()
@@ -60,7 +60,7 @@ extension MountSuite {
             let probe = try volume.probe()
             try StateWalk.makeDirectory(of: .complete, with: probe)
             let connection = connectionNumber(probe)
-            // What comes late of the calls before is not to be taken for the write.
+            // Waits for late requests of the calls before: they must not be mistaken for the write.
             var isIdle = false
             for _ in 0..<3000 where !isIdle {
                 usleep(10_000)
@@ -71,9 +71,8 @@ extension MountSuite {
             let writer = try Child(
                 user.prefix + ["sh", "-c", "echo more >> \(volume.mountPoint)/A/f"],
                 environment: volume.environment)
-            // Before the write has come to the store there is nothing that could hold up the lock.
-            // What it asks before that is answered: a request that hangs is there whenever one
-            // looks.
+            // Only a write that has reached the store could hold up the lock. Earlier requests of
+            // the program are answered, so a request that is there at every look is the write.
             var looks = 0
             for _ in 0..<3000 where looks < 30 {
                 usleep(10_000)
@@ -82,7 +81,7 @@ extension MountSuite {
             try #require(looks == 30, "no write hangs")
             let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 30)
             #expect(!locked.timedOut, "\(locked.everything)")
-            // Nothing can be had from the mount, and programs that wait for it can be ended.
+            // The mount gives no data, and programs that wait for it can be ended.
             #expect(!probe.readFile("A/f").succeeded)
             #expect(writer.wait(seconds: 10) != nil, "the writer still waits")
             try store.freeze(false)
@@ -95,14 +94,15 @@ extension MountSuite {
             #expect(content.hasPrefix("content of A"), "\(content)")
         }
 
-        /// The directory of a probe's mount below `/sys/fs/fuse/connections`: the minor number of
+        /// The name of the mount's directory below `/sys/fs/fuse/connections`: the minor number of
         /// its device.
         private func connectionNumber(_ probe: Probe) -> UInt64 {
             let device = UInt64(probe.stat("", "dev").text) ?? 0
             return device & 0xff | (device >> 12) & ~0xff
         }
 
-        /// Requests that the daemon has not answered yet; only the mount's user and root may know.
+        /// Requests that the daemon has not answered yet; only the mount's user and root may read
+        /// it.
         private func requestsWaiting(_ connection: UInt64) -> Int? {
             let path = "/sys/fs/fuse/connections/\(connection)/waiting"
             return Int(TestEnvironment.contents(ofKernelFile: path).filter { !$0.isWhitespace })
@@ -128,7 +128,7 @@ extension MountSuite {
             let probe = try volume.probe()
             try StateWalk.makeDirectory(of: .complete, with: probe)
             #expect(probe.writeFile("A/kept", "kept") == .ok)
-            // Holes: storing to them takes space.
+            // Holes: storing into them needs space.
             #expect(probe.open("A/mapped", "rw+c", as: "fd") == .ok)
             #expect(probe.ftruncate("fd", 3_000_000) == .ok)
             #expect(probe.mmap("fd", 3_000_000, "rw", as: "map") == .ok)
@@ -173,7 +173,7 @@ extension MountSuite {
                     == .ok)
             #expect(try backingState(volume) == before, "the test means pages that are dirty")
             try volume.lock()
-            // The kernel by itself waits for half a minute.
+            // The kernel by itself would wait for half a minute.
             var isStored = false
             for _ in 0..<150 where !isStored {
                 usleep(100_000)
@@ -189,8 +189,8 @@ extension MountSuite {
             #expect(probe.pread("fd", 5, at: 300_000 + 8187) == .data("dirty"))
         }
 
-        /// A digest of all backing files but the volume's own, which a durable point writes at any
-        /// time.
+        /// A digest of all backing files except the volume's own, which a durable point may write
+        /// at any time.
         private func backingState(_ volume: MountedVolume) throws -> String {
             let done = try Child.run(
                 [
@@ -285,7 +285,8 @@ extension MountSuite {
             close(pipe.reading)
             usleep(300_000)
             umount2(volume.mountPoint, Int32(MNT_DETACH))
-            // A daemon that answers nobody and can't end, as one is that waits for its own mount.
+            // A stopped daemon answers no request and can't end, like one that waits for its own
+            // mount.
             Glibc.kill(daemon, SIGSTOP)
             defer {
                 Glibc.kill(daemon, SIGKILL)
@@ -331,7 +332,7 @@ extension MountSuite {
             for _ in 0..<300 where watchdog() == nil || watchdog() == first { usleep(100_000) }
             let second = try #require(watchdog())
             #expect(second != first)
-            // And does what it is there for.
+            // The second watchdog works.
             let daemon = try #require(volume.daemonProcess())
             Glibc.kill(daemon, SIGKILL)
             for _ in 0..<300 where watchdog() != nil { usleep(100_000) }

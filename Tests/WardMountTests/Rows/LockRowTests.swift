@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Rows L1 to L4 of semantics.md: what a lock and an unlock do.
+    /// Rows L1 to L4 of semantics.md: lock and unlock.
     @Suite struct LockRowTests {
         @Test(
             "L1: announced at once; after the grace period stored, wiped, and no page left",
@@ -30,7 +30,7 @@ extension MountSuite {
             #expect(try state(volume) == "locked")
             #expect(try events(volume).contains { $0.kind == "locked" })
 
-            // No cached page for anybody, at any offset, by any road.
+            // No program gets a cached page, at any offset or by any call.
             let other = try Probe(as: user, base: volume.mountPoint)
             for offset in stride(from: 0, to: 200_000, by: 4096) {
                 #expect(probe.pread("fd", 1, at: offset) == .eperm)
@@ -41,7 +41,7 @@ extension MountSuite {
             }
             #expect(other.open("A/big", "r", as: "fd") == .eperm)
 
-            // What was stored reached the backing files: it outlives the daemon.
+            // The stored data reached the backing files: it survives the daemon.
             try volume.kill()
             probe.kill()
             try volume.mount()
@@ -81,7 +81,7 @@ extension MountSuite {
             arguments: User.available)
         func notHeldUp(user: User) throws {
             let volume = try MountedVolume(as: user)
-            // The delay after wrong passcodes, which a reboot starts again.
+            // Starts the delay after wrong passcodes, which a reboot starts again.
             for wrong in ["1", "2", "3", "4"] {
                 try volume.writePasscode(wrong, to: volume.passcodeFile)
                 try volume.ward("unlock", volume.mountPoint, "--passcode-file", volume.passcodeFile)
@@ -186,13 +186,13 @@ extension MountSuite {
             #expect(probe.open("B/f", "r", as: "late") == .eperm)
             #expect(probe.pread("two", 7) == .data("CONTENT"))
             #expect(probe.close("two") == .ok)
-            // The mapping is the last that holds it open.
+            // Only the mapping keeps the file open now.
             #expect(probe.touch("map", 7) == .data("CONTENT"))
             #expect(probe.open("B/f", "r", as: "late") == .eperm)
             #expect(probe.call("munmap", "map") == .ok)
             #expect(probe.open("B/f", "r", as: "late") == .eperm)
 
-            // A file made while locked is usable by its maker until the last close.
+            // A file made while locked is usable for its maker until the last close.
             #expect(probe.open("B/new", "rw+c+x", as: "new") == .ok)
             #expect(probe.write("new", "while locked") == .number(12))
             #expect(probe.fsync("new") == .ok)

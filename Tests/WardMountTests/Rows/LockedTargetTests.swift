@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Row I2 for programs that know nothing of classes: a copy or move into a locked volume.
+    /// Row I2 for programs that do not know classes: a copy or move into a locked volume.
     @Suite struct LockedTargetTests {
         private static let programs = [
             "cp -a": "cp -a \"$FROM\" \"$TO\"", "mv": "mv \"$FROM\" \"$TO\"",
@@ -31,7 +31,7 @@ extension MountSuite {
                         #expect(!done.succeeded, "\(file): \(done.everything)")
                         #expect(!done.errors.isEmpty, "\(file)")
                         #expect(probe.readFile(file) == .data("secret"), "\(file): the source")
-                        // A file that has come to be there all the same is told.
+                        // If the file was created with a weaker class, an event says so.
                         guard there.exists("D \(state)/\(file)") else { continue }
                         let told = try ControlEvent.latest(of: target).last {
                             $0.kind == "weakened"

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Rows O1 to O8 and O13 to O15 of semantics.md: what operations on content answer, by class
+    /// Rows O1 to O8 and O13 to O15 of semantics.md: the answers of operations on content, by class
     /// and state.
     @Suite struct OperationRowTests {
         @Test(
@@ -69,7 +69,7 @@ extension MountSuite {
                 if allowed {
                     #expect(probe.protectionClass(file) == .data(fileClass.apple))
                     #expect(probe.write("fd", "written in \(state.rawValue)").succeeded)
-                    // A descriptor of a file made while locked works until it is closed.
+                    // The descriptor of a file made while locked works until it is closed.
                     #expect(probe.pread("fd", 7) == .data("written"))
                     #expect(probe.close("fd") == .ok)
                     let again = probe.open(file, "r", as: "fd")
@@ -80,7 +80,7 @@ extension MountSuite {
                 #expect(
                     probe.call("mknod", node, 0o100644) == .allowed(allowed), "mknod \(node)")
                 #expect(probe.exists(node) == allowed, "\(node)")
-                // Empty and without a key it may be; it still has its class.
+                // The file may be empty and without a key; it still has its class.
                 if allowed { #expect(probe.protectionClass(node) == .data(fileClass.apple)) }
             } finish: { probe, fileClass in
                 for state in LockState.walk {
@@ -121,7 +121,7 @@ extension MountSuite {
                 #expect(
                     probe.seek(cached, 0, 4) == .allowed(allowed, .number(length)),
                     "HOLE \(comment)")
-                // Where to read next is the kernel's own affair.
+                // The kernel alone knows the position of the next read.
                 #expect(probe.seek(cached, 3, SEEK_SET) == .number(3), comment)
                 #expect(
                     probe.call("read", cached, 2)
@@ -228,7 +228,7 @@ extension MountSuite {
                     let map = "\(letter) \(protection)"
                     #expect(probe.mmap(letter, 4096, protection, as: map) == .ok)
                     #expect(probe.touch(map, 7) == .data("content"))
-                    // The mapping alone keeps the file open from here on.
+                    // From here on only the mapping keeps the file open.
                     #expect(probe.close(letter) == .ok)
                 }
             } check: { probe, state, fileClass in
@@ -286,8 +286,8 @@ extension MountSuite {
             for fileClass in FileClass.allCases {
                 try StateWalk.makeDirectory(of: fileClass, with: probe)
             }
-            // A durable point may write the state record anew meanwhile: its staged file has gone
-            // before it is opened, and tar finds that the directory has changed.
+            // A durable point may replace the state record meanwhile. Its staged file may vanish
+            // before tar opens it, and tar sees that the directory has changed.
             for state in LockState.walk {
                 try volume.enter(state)
                 let copy = try Child.run(
@@ -303,7 +303,7 @@ extension MountSuite {
                 #expect(
                     copy.succeeded || copy.status == 1 && changed,
                     "in \(state.rawValue): \(copy.everything)")
-                // GNU tar reads nothing where it sees that it writes to /dev/null.
+                // GNU tar does not read files if it writes to /dev/null.
                 try volume.shell(
                     "find '\(volume.volume)' -type f ! -name '.ward-new-*' -exec cat {} + | wc -c")
             }
@@ -315,12 +315,12 @@ extension MountSuite {
                 let letter = fileClass.letter
                 let allowed = state.creates(fileClass)
                 let comment: Comment = "\(letter) in \(state.rawValue) as \(user.rawValue)"
-                // The first data decides.
+                // The first data decides the class.
                 #expect(probe.tmpfile(letter, as: "t") == .ok, comment)
                 #expect(probe.pwrite("t", "unnamed") == .allowed(allowed, .number(7)), comment)
                 if allowed { #expect(probe.pread("t", 7) == .data("unnamed"), comment) }
                 #expect(probe.close("t") == .ok)
-                // linkat decides.
+                // linkat decides the class.
                 #expect(probe.tmpfile(letter, as: "t") == .ok, comment)
                 let name = "\(letter)/linked in \(state.rawValue)"
                 #expect(probe.linkat("t", name) == .allowed(allowed), comment)

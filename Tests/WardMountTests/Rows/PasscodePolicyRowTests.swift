@@ -5,14 +5,14 @@ extension MountSuite {
     /// Rows L5, L6 and L9 of semantics.md through the commands: attempts, delays, disabling and
     /// erasing.
     @Suite struct PasscodePolicyRowTests {
-        /// `ward unlock` with this passcode.
+        /// Runs `ward unlock` with this passcode.
         private func unlock(_ volume: MountedVolume, _ passcode: String) throws -> Finished {
             let file = volume.directory + "/attempt"
             try volume.writePasscode(passcode, to: file)
             return try volume.ward("unlock", volume.mountPoint, "--passcode-file", file)
         }
 
-        /// Wrong passcodes number `range`, each after its delay.
+        /// Tries the wrong passcodes number `range`, each after its delay.
         private func spend(_ range: ClosedRange<Int>, _ volume: MountedVolume) throws {
             for number in range {
                 let wrong = try unlock(volume, "wrong \(number)")
@@ -65,7 +65,7 @@ extension MountSuite {
             }
             #expect(try volume.probe().open("A/f", "r", as: "fd") == .eperm)
             #expect(try unlock(volume, MountedVolume.passcode).succeeded)
-            // A right one gives all tries back.
+            // The right passcode gives all tries back.
             let again = try unlock(volume, "wrong 1")
             #expect(again.errors.contains("9 tries left"), "\(again.everything)")
         }
@@ -97,7 +97,7 @@ extension MountSuite {
                 let early = try unlock(volume, MountedVolume.passcode)
                 #expect(early.status == 13, "\(early.everything)")
             }
-            // The same wrong one is no news, whoever was asked the first time.
+            // The same wrong passcode does not count again, from any command.
             try volume.advance(seconds: 1)
             let same = try unlock(volume, "wrong 5")
             #expect(same.status == 12 && same.errors.contains("5 tries left"), "\(same.everything)")
@@ -122,7 +122,7 @@ extension MountSuite {
             #expect(early.status == 13, "\(early.everything)")
             let status = try volume.ward("status", volume.mountPoint, "--json").output
             #expect(status.contains(#""retrySeconds":"#), "\(status)")
-            // Nor do other commands on the same files.
+            // Other commands on the same files don't either.
             let kit = try volume.ward(
                 "recovery", "create", volume.mountPoint, "--out", volume.directory + "/home/kit",
                 "--passcode-file", volume.passcodeFile)
@@ -154,7 +154,7 @@ extension MountSuite {
                 "passcode", "change", volume.mountPoint, "--passcode-file", volume.passcodeFile,
                 "--new-passcode-file", volume.passcodeFile)
             #expect(changed.status == 13, "\(changed.everything)")
-            // What needs no passcode still works.
+            // Calls that need no passcode still work.
             #expect(try volume.probe().stat("A/f", "size") == .number(12))
         }
 
@@ -183,7 +183,7 @@ extension MountSuite {
         func parallel(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.lockNow()
-            // Through the daemon, and beside it: a recovery kit is made by the command itself.
+            // Through the daemon, and beside it: `ward recovery create` tries the passcode itself.
             let files = (0..<4).map { volume.directory + "/attempt\($0)" }
             for (number, file) in files.enumerated() {
                 try volume.writePasscode("wrong \(number)", to: file)
@@ -226,7 +226,7 @@ extension MountSuite {
             "Options of a mount shorten what the policy says, and lengthen nothing",
             arguments: User.available)
         func mountOptions(user: User) throws {
-            // Not one for tests: its passcode costs what it costs.
+            // Made without the option for a cheap passcode, which only tests use.
             let volume = try MountedVolume(directoryOnlyAs: user)
             let made = try volume.ward(
                 "init", volume.volume, "--passcode-file", volume.passcodeFile, "--quiet")
@@ -251,7 +251,7 @@ extension MountSuite {
                     .contains(#""graceSeconds":9"#)
             }
             #expect(try grace())
-            // A policy that becomes shorter counts at once, one that becomes longer does not.
+            // A shorter policy counts at once; a longer one does not.
             for (policy, expected) in [("2s", false), ("20s", true)] {
                 let set = try volume.ward(
                     "policy", "set", volume.mountPoint, "--grace", policy, "--passcode-file",
@@ -303,7 +303,7 @@ extension MountSuite {
             try expectErased(volume, [volume.volume, volume.directory + "/home/copy"])
         }
 
-        /// By the delay, which its manual clock has over with at once.
+        /// Erases after the delay, which the manual clock passes at once.
         private func eraseWithoutPasscode(_ volume: MountedVolume) throws {
             let erasing = try Child(
                 volume.user.prefix + [
@@ -327,7 +327,7 @@ extension MountSuite {
             let volume = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .complete, with: volume.probe())
             let uuid = try #require(try volume.deviceDirectory().split(separator: "/").last)
-            // As any program that reaches the socket can.
+            // Calls the socket as any program can that reaches it.
             func call(_ method: String, _ parameters: String) throws -> String {
                 try Child.run(
                     user.prefix + [
@@ -381,7 +381,7 @@ extension MountSuite {
             #expect(
                 none.succeeded && none.output.contains("nobody has asked"), "\(none.everything)")
 
-            // A wrong passcode is a try, and erases nothing.
+            // A wrong passcode counts as a try, and erases nothing.
             let wrong = volume.directory + "/home/wrong"
             try volume.writePasscode("wrong", to: wrong)
             let refused = try volume.ward(
@@ -391,7 +391,7 @@ extension MountSuite {
             #expect(status.contains(#""triesLeft":9"#), "\(status)")
             #expect(FileManager.default.fileExists(atPath: key))
 
-            // Nobody takes it back.
+            // This time no program cancels it.
             let daemon = try #require(volume.daemonProcess())
             let announced = try call("Erase", #"{"uuid":"\#(uuid)"}"#)
             #expect(announced.contains(#""eraseInSeconds":60"#), "\(announced)")
@@ -470,13 +470,13 @@ extension MountSuite {
             #expect(!MountedVolume.isRunning(daemon), "the mount ends")
             try expectErased(mounted, [mounted.volume])
 
-            // A daemon whose socket is elsewhere keeps its keys: that is not passed over in
-            // silence.
+            // A daemon with its socket at another place keeps its keys in memory: the command must
+            // say so.
             let hidden = try MountedVolume(as: user)
             var elsewhere = hidden.environment
             elsewhere["XDG_RUNTIME_DIR"] = hidden.directory + "/home"
-            // A mount namespace without the mount, and another runtime directory: as an ordinary
-            // user its daemon is found.
+            // A mount namespace without the mount, and another runtime directory. An ordinary user
+            // can't have the namespace, so that daemon is found.
             let apart =
                 geteuid() == 0
                 ? [
@@ -500,7 +500,7 @@ extension MountSuite {
             try expectErased(hidden, [hidden.volume])
         }
 
-        /// Every command that opens the volume says so, with one exit code.
+        /// Every command that opens the volume says that it is erased, with one exit code.
         private func expectErased(_ volume: MountedVolume, _ paths: [String]) throws {
             try volume.writePasscode(MountedVolume.passcode, to: volume.passcodeFile)
             let file = ["--passcode-file", volume.passcodeFile]

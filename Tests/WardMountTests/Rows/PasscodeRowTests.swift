@@ -54,7 +54,8 @@ extension MountSuite {
                 #expect(!unlocked.succeeded, "\(unlocked.everything)")
                 try volume.unmount()
             }
-            // Nor with the device's memory of generations wiped: the effaceable key is another.
+            // The old keybag does not open either when the device has forgotten its generation: the
+            // effaceable key is a new one.
             let device = try volume.deviceDirectory()
             try volume.shell("rm -f '\(device)/remembered'")
             let forgotten = try volume.ward("mount", volume.volume, volume.mountPoint)
@@ -166,7 +167,7 @@ extension MountSuite {
                 let key = try volume.deviceDirectory() + "/effaceable.key"
                 try volume.shell("cp -a '\(volume.volume)' $OUT/copy; test -s '\(key)'")
                 try volume.shell(damage.replacingOccurrences(of: "KEY", with: "'\(key)'"))
-                // Neither the volume nor a copy that was made while the key was there.
+                // Neither the volume opens, nor a copy that was made while the key was there.
                 for path in [volume.volume, volume.directory + "/home/copy"] {
                     let mounted = try volume.ward("mount", path, volume.mountPoint)
                     #expect(!mounted.succeeded, "after \(damage): \(mounted.everything)")

@@ -2,10 +2,10 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// Programs that ask the kernel for pages of a locked file without an end: mlock(2),
-    /// mlockall(2), `MAP_POPULATE`.
+    /// Programs that ask the kernel for pages of a locked file endlessly: mlock(2), mlockall(2),
+    /// `MAP_POPULATE`.
     @Suite struct RefusedPageTests {
-        /// Opens a file, says so by a FIFO, and goes on when another one says so.
+        /// Opens a file, reports that by a FIFO, and goes on at a message by another FIFO.
         private static let program = """
             import ctypes, mmap, os, sys
             path, how, ready, go = sys.argv[1:5]
@@ -39,7 +39,7 @@ extension MountSuite {
             let environment = TestEnvironment.shared
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
-            // All memory of a program is more than an ordinary user may lock.
+            // An ordinary user may not lock as much as a whole program's memory.
             let ways = ["populate", "mlock", user == .root ? "mlockall" : "mlock", "populate"]
             try volume.shell(
                 """
@@ -67,7 +67,8 @@ extension MountSuite {
             }
             try volume.lockNow()
             for index in ways.indices { try volume.shell("echo x >\"$OUT/go\(index)\"") }
-            // Until they are slow: each has had a thousand at once, and fifty later and later.
+            // Until they are slow: each got a thousand answers at once, and then fifty with growing
+            // delays.
             let deadline = Date(timeIntervalSinceNow: 20 * TestEnvironment.patience)
             var rate = Double.infinity
             while rate > 200, Date() < deadline {
@@ -83,7 +84,7 @@ extension MountSuite {
                 }
                 rate = Double(try readCount(volume) - before) / Date().timeIntervalSince(start)
             }
-            // Beside those of the probe, which reads all the time.
+            // The reads of the probe, which reads all the time, count, too.
             #expect(rate <= 200, "reads a second")
             #expect(children.allSatisfy { $0.wait(seconds: 0) == nil }, "they are in the call")
             let start = Date()

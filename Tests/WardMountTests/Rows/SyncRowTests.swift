@@ -53,7 +53,7 @@ extension MountSuite {
             #expect(probe.getxattr("A 0", "user.ward.synced") == .enodata)
             #expect(probe.protectionClass("A 0") == Self.classC)
             #expect(probe.setClass("A 0", "A") == .ok)
-            // The mark is no attribute that tools copy or take away.
+            // Tools can neither copy nor remove the mark as an attribute.
             #expect(!probe.call("listxattr", "B 0").text.contains("synced"))
         }
 
@@ -66,7 +66,7 @@ extension MountSuite {
             #expect(probe.call("makedirs", "Files/Sync") == .ok)
             #expect(probe.writeFile("Files/Sync/early", "x") == .ok)
             #expect(try volume.ward("sync", "mark", volume.mountPoint + "/Files/Sync").status == 0)
-            // Made later, and moved in.
+            // Directories that are made later, and one that is moved in.
             #expect(probe.call("makedirs", "Files/Sync/one/two") == .ok)
             #expect(probe.call("makedirs", "moved/deep") == .ok)
             #expect(probe.rename("moved", "Files/Sync/moved") == .ok)
@@ -95,7 +95,7 @@ extension MountSuite {
             let told = try events(volume, "syncRefused").filter {
                 $0["path"] == "/Files/Sync/moved/deep/f" && $0["protectionClass"] == "A"
             }
-            // "Locked" twice is one with a count.
+            // Two events in the state "locked" become one with a count.
             #expect(
                 Set(told.map { $0["state"] ?? "" })
                     == ["unlocked", "locking", "locked", "beforeFirstUnlock"], "\(told)")
@@ -130,7 +130,7 @@ extension MountSuite {
             #expect(probe.mkdir("Sync/before") == .ok)
             #expect(probe.protectionClass("Sync/before") == .data(FileClass.complete.apple))
             #expect(try volume.ward("sync", "mark", volume.mountPoint + "/Sync").status == 0)
-            // Y3
+            // Row Y3
             for directory in ["Sync", "Sync/before", "Sync/before/later"] {
                 if directory.hasSuffix("later") { #expect(probe.mkdir(directory) == .ok) }
                 #expect(probe.protectionClass(directory) == Self.classC)
@@ -144,7 +144,7 @@ extension MountSuite {
                 #expect(probe.protectionClass(directory + "/new") == Self.classC)
                 #expect(probe.protectionClass(directory + "/f") == .data(fileClass.apple))
             }
-            // Y4
+            // Row Y4
             for fileClass in Self.protected {
                 for place in ["", "Sync"] {
                     #expect(probe.tmpfile(place, as: "t") == .ok)
@@ -165,7 +165,7 @@ extension MountSuite {
                     $0["operation"] == "link" && $0["path"] == "/Sync/t"
                         && $0["protectionClass"] == "CX"
                 })
-            // Y5: SQLite itself.
+            // Row Y5, with SQLite itself.
             let script = """
                 import os, sqlite3, sys
                 os.chdir(sys.argv[1])
@@ -236,7 +236,7 @@ extension MountSuite {
             try volume.enter(.unlocked)
             let text = try volume.ward("events", volume.mountPoint).output
             #expect(text.contains("/Sync/A, class A, rename, python3"), "\(text)")
-            // With a directory.
+            // The same with a directory.
             #expect(probe.call("makedirs", "tree/deep") == .ok)
             for number in 0..<5 {
                 #expect(probe.writeFile("tree/deep/\(number)", "x") == .ok)
@@ -274,7 +274,7 @@ extension MountSuite {
                 #expect(probe.readFile("Moved/" + name) == .data("content of A"), "\(name)")
                 #expect(probe.protectionClass("Moved/" + name) == Self.classC, "\(name)")
             }
-            // Y8: the mark went with the directory; a copy of it has none.
+            // Row Y8: the mark moved with the directory; a copy of the directory has none.
             #expect(probe.getxattr("Moved", "user.ward.synced") == .data("marked"))
             try volume.shell("cd \"$MNT\"; cp -a Moved Copy")
             #expect(probe.getxattr("Copy", "user.ward.synced") == .enodata)

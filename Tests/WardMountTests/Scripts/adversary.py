@@ -1,7 +1,6 @@
 """Attacks the control socket of a volume from several processes until standard input ends: SOCKET KIND...
 
-Prints "at it" once every process has begun, and how many connections were made at the end. As each process says nothing
-more, whoever started it decides what must work meanwhile.
+Prints "at it" when every process has begun, and the number of connections at the end.
 """
 import json
 import os
@@ -12,7 +11,7 @@ import sys
 
 path, kinds = sys.argv[1], sys.argv[2:]
 PROCESSES = 6
-# Together ten thousand connections, where the limit on descriptors allows them.
+# Ten thousand connections in all, if the limit on descriptors allows them.
 CONNECTIONS = 1700
 
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -24,7 +23,7 @@ def call(method, parameters=None, **more):
 
 
 def opened():
-    """A new connection that never blocks, or None where the queue is full."""
+    """A new connection that never blocks, or None if the queue is full."""
     channel = socket.socket(socket.AF_UNIX)
     channel.setblocking(False)
     try:
@@ -44,7 +43,7 @@ def sent(channel, content):
         return False
 
 
-# What a connection sends first, and again whenever it has its turn; None: nothing more.
+# The bytes that a connection sends first, and those for each later turn; None: nothing more.
 FIRST = {
     "connections": (b"", None),
     "halves": (b'{"method":"org.ward.Volume.Status","parameters":{"filler":"' + b"x" * 60000, b"x"),
@@ -81,12 +80,12 @@ def attack(kinds, tell):
             kept = []
             for channel, kind in channels:
                 again = FIRST[kind][1]
-                # Reads nothing, ever: whoever answers must cope.
+                # It never reads: the daemon must cope with that.
                 if again is None or sent(channel, again):
                     kept.append((channel, kind))
                 else:
                     channel.close()
-            # Those that were hung up on without our noticing make room for new ones.
+            # The daemon may have closed some of them: they make room for new ones.
             for channel, _ in kept[: max(64, len(kept) // 8)]:
                 channel.close()
             channels = kept[max(64, len(kept) // 8):]

@@ -1,8 +1,9 @@
-# Volumes of root, uucp (10) and backup (34), in a mount namespace that shows no other test's, and `ward lock --all` there.
-#   all_users.sh DIRECTORY WARD HOOK     prints one line for each thing that holds, and "done" at the end
+# `ward lock --all` for volumes of root, uucp (10) and backup (34), in a mount namespace without
+# other tests' mounts.
+#   all_users.sh DIRECTORY WARD HOOK     prints one line for each result, and "done" at the end
 set -eu
 base=$1 ward=$2 hook=$3
-# Mounts of other tests are copies here: only the copies go.
+# Other tests' mounts are copies in this namespace: only the copies are detached.
 grep ' fuse\.ward ' /proc/mounts | cut -d ' ' -f 2 | while read -r place; do
     umount -l "$(printf %b "$place")" || :
 done
@@ -35,34 +36,34 @@ unlock() {
 }
 say "open:$(open)"
 say "root's status: $(env -i PATH="$PATH" "$ward" status --json | grep -c '"mountpoint":"'"$base/0/mnt"'"')"
-# As root for another user's mount, by its path, with nothing in the environment.
+# Root locks another user's mount by its path, with an empty environment.
 env -i PATH="$PATH" "$ward" lock "$base/10/mnt" --now
 say "open after root's lock of one:$(open)"
 unlock 10
-# A user's own, without XDG_RUNTIME_DIR.
+# A user locks its own mounts, without XDG_RUNTIME_DIR.
 as 34 env -i PATH="$PATH" "$ward" lock --all --now
 say "open after a user's lock of all:$(open)"
 unlock 34
-# The hook, as the login manager's script runs: a bare environment.
+# The hook, with an empty environment as from the login manager.
 say "open before the hook:$(open)"
 env -i PATH="$(dirname "$ward"):$PATH" sh "$hook" pre suspend
 say "open after the hook:$(open)"
 for user in 0 10 34; do unlock "$user"; done
 env -i PATH="$(dirname "$ward"):$PATH" sh "$hook" post suspend
 say "open after waking and unlocking:$(open)"
-# One whose daemon died, and one whose daemon is stopped with everything that could resume it: the others lock in time.
+# One daemon died, another one is stopped together with its watchdog: other volumes lock in time.
 daemon() { pgrep -u "$1" -f "mount --foreground .*$base/$1/volume"; }
 kill -KILL "$(daemon 10)"
 while kill -0 "$(daemon 10)" 2>/dev/null; do :; done
 stopped="$(daemon 34) $(pgrep -u 34 -f "watchdog .*$base/34/mnt")"
-# Each resumes the other, unless both are stopped at once.
+# Each resumes the other, unless both are stopped at the same time.
 until [ "$(ps -o stat= $stopped | grep -c '^T')" = 2 ]; do kill -STOP $stopped; done
 code=0
 timeout 60 env -i PATH="$PATH" "$ward" lock --all --now 2>"$base/errors" || code=$?
 say "exit code with one dead and one hung: $code"
 say "errors: $(grep -c '^ward: error: ' "$base/errors")"
 say "open of root's: $(as 0 cat "$base/0/mnt/A/f" >/dev/null 2>&1 && echo yes || echo no)"
-# A runtime directory on the one that hangs; and no command waits for it for ever.
+# A runtime directory on the mount that hangs: no command waits for it for ever.
 hanging() { as 34 timeout 100 env -i PATH="$PATH" HOME="$base/34" "$@"; }
 code=0
 hanging XDG_RUNTIME_DIR="$base/34/mnt/A" "$ward" lock --all --now 2>"$base/errors" || code=$?

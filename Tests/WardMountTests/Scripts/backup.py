@@ -1,13 +1,13 @@
-"""What backups and exports are compared by.
+"""Lists and checks files, to compare backups and exports.
 
-    backup.py names VOLUME MOUNT <list     a NUL-separated list of ciphertext paths, as the plaintext paths they are; inode
-                                           numbers say which. What has no plaintext comes as "+" and its name
+    backup.py names VOLUME MOUNT <list     prints the plaintext paths of a NUL-separated list of ciphertext paths, found by
+                                           inode number; a file without plaintext comes as "+" and its name
     backup.py tree DIRECTORY [--classes] [--no-owners]
-                                           everything below it: kind, mode, owner, time, hash, attributes, names of one inode
+                                           prints all entries: kind, mode, owner, time, hash, attributes, names of one inode
     backup.py storm DIRECTORY SECONDS COUNT
-                                           renames, creates and removes names in the directory, files replaced by whole new ones
+                                           renames, creates and removes names, and replaces files by whole new ones
     backup.py writer FILE COUNT            rewrites self-describing blocks of a file, in place, and appends, until killed
-    backup.py blocks FILE                  checks every block of such a file: "ok COUNT", or what is wrong
+    backup.py blocks FILE                  checks every block of such a file: "ok COUNT", or the fault
 """
 
 import errno
@@ -47,7 +47,7 @@ def names(volume, mount):
             kept = name if name in (b".ward", b"README") or name.startswith(b"ward.") else name[:2]
             seen.append(b"+" + kept)
         else:
-            # Of several names of one inode all are listed, or none.
+            # Either all names of an inode are in the list, or none.
             known = plain[number]
             seen.append(known[0])
             plain[number] = known[1:] + known[:1]
@@ -97,7 +97,7 @@ def tree(top, *options):
 
 
 def whole(seed, size):
-    """Content that says whether it is whole."""
+    """Content with its own hash."""
     body = (b"%d." % seed) * (size // 4)
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
@@ -163,7 +163,7 @@ def blocks(path):
 
 
 def check_storm(directory):
-    """Every file is one of those that were written, from its first byte to its last."""
+    """Checks that every file is whole: one of the written contents."""
     count = 0
     for name in sorted(os.listdir(directory)):
         if not name.startswith("file-"):

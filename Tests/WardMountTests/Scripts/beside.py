@@ -1,5 +1,5 @@
-"""What programs see of a file system, printed line by line. A run in a mount and one in a plain
-directory beside its store have to print the same.
+"""Prints a file system's behaviour, line by line. A run in a mount and one in a plain directory
+beside its backing store must print the same.
 
 usage: beside.py SCENARIO DIRECTORY [ARGUMENT...]
 """
@@ -28,7 +28,7 @@ def failed():
 
 
 def outcome(call):
-    """What a call returns, or the name of its error."""
+    """The result of a call, or the name of its error."""
     try:
         return call()
     except OSError as error:
@@ -36,7 +36,7 @@ def outcome(call):
 
 
 def mode_alone(path):
-    """The mode, without asking for anything else: what the kernel remembers of it will do."""
+    """Only the mode; the one that the kernel has cached is enough."""
     buffer = ctypes.create_string_buffer(256)
     if libc.statx(-100, path.encode(), 0, 2, buffer):
         failed()
@@ -130,7 +130,7 @@ MODES = (0o6777, 0o2777, 0o6666, 0o6755, 0o2666, 0o4666, 0o2676, 0o7777, 0o6077,
 
 
 def set_id(directory):
-    """The bits after each kind of change by each kind of caller; a file's group is OTHER_GROUP."""
+    """Prints the bits after each kind of change by each kind of caller; a file's group is OTHER_GROUP."""
     callers = {
         "owner, not in the group": lambda: become(NOBODY, []),
         "by the first group": lambda: become(OTHER_GROUP, []),
@@ -146,7 +146,7 @@ def set_id(directory):
     os.chmod(directory + "/source", 0o644)
     for owner in (0, NOBODY) if os.geteuid() == 0 else (os.geteuid(),):
         for name, change in CHANGES.items():
-            # The store takes the bits from what a daemon writes that is not root.
+            # The store removes the bits when a daemon writes that is not root.
             if name == "mapped store" and os.geteuid() != 0:
                 continue
             for caller, begin in callers.items():
@@ -200,7 +200,7 @@ def set_id_chown(directory):
 
 
 def set_id_run(directory):
-    """A set-ID program that somebody else has changed runs as who starts it, at once."""
+    """A set-ID program that another user has changed runs at once with the rights of its caller."""
     path = directory + "/id"
     content = open("/usr/bin/id", "rb").read()
     ways = {
@@ -296,7 +296,7 @@ def removed_directories(directory):
         print(name[:30], "the name", outcome(lambda: sorted(os.listdir(path))), sep="; ")
         os.close(file)
         shutil.rmtree(path, ignore_errors=True)
-    # A directory inside of another one, both gone, and one that only a process is in.
+    # A removed directory in a removed one, and one that is only a process's working directory.
     os.makedirs(directory + "/a/b")
     os.setxattr(directory + "/a/b", "user.old", b"old")
     inner = os.open(directory + "/a/b", os.O_RDONLY)
@@ -320,7 +320,7 @@ ACCESS_LISTS = (
 
 
 def default_acl_modes(directory, first, last):
-    """Every mode below the lists of these numbers; for the first one all of them, for the others one in seven."""
+    """Every mode below the first list, and one mode in seven below the other lists."""
     os.umask(0o027)
     for number in range(int(first), int(last)):
         base = "%s/acl%d" % (directory, number)
@@ -365,7 +365,7 @@ TIME = 1234567890123456789
 
 
 def times(directory):
-    """Whether times that were set stay, whatever of a mapping is written back later."""
+    """Whether times that were set stay when pages of a mapping are written back later."""
     path = directory + "/mapped"
 
     def fresh(size=65536):
@@ -420,7 +420,7 @@ def times(directory):
             os.close(file)
             print(name, "after %s and close" % what, is_kept())
 
-    # Two mappings, one of them by another process, and a private one.
+    # A mapping of this process, one of another process, and a private one.
     file, mapping = fresh()
     child = os.fork()
     if child == 0:
@@ -435,7 +435,7 @@ def times(directory):
     mapping.close()
     private.close()
     os.close(file)
-    # touch(1) sets the time of the call: what was stored before does not move it.
+    # touch(1) sets the present time; pages stored before do not change it.
     file, mapping = fresh()
     mapping[0:5] = b"dirty"
     os.utime(file)
@@ -447,7 +447,7 @@ def times(directory):
 
 
 def times_left(directory):
-    """Leaves a file with a store that is not written back, and its times set, open until a line comes."""
+    """Keeps a file open until a line comes, with a dirty mapped page and set times."""
     file = os.open(directory + "/left", os.O_RDWR | os.O_CREAT)
     os.ftruncate(file, 65536)
     mapping = mmap.mmap(file, 65536)
@@ -504,7 +504,7 @@ class RingWrites:
             return struct.unpack_from("I", self.queue, offset)[0]
         tail = word(self.submission[1])
         slot = tail & word(self.submission[2])
-        # IORING_OP_WRITE by a worker of the kernel (IOSQE_ASYNC).
+        # IORING_OP_WRITE by a kernel worker (IOSQE_ASYNC).
         self.slots[64 * slot:64 * slot + 64] = struct.pack(
             "BBHiQQIIQ24x", 23, 1 << 4, 0, file, 0, address, len(buffer), 0, 1)
         struct.pack_into("I", self.queue, self.submission[6] + 4 * slot, slot)
@@ -525,7 +525,7 @@ class PlainWrites:
 
 
 def stale_pages(directory, seconds):
-    """Buffered readers beside an O_DIRECT writer: what is read after a write has ended is what it wrote."""
+    """Buffered readers beside an O_DIRECT writer: after a write has ended they read its data."""
     import time
     for name, kind in (("io_submit", QueuedWrites), ("io_uring", RingWrites), ("pwritev", PlainWrites)):
         path = directory + "/direct"
@@ -575,7 +575,7 @@ def stale_pages(directory, seconds):
 # A daemon whose descriptors are used up.
 
 def creations(directory, source):
-    """Every way to make something by a name."""
+    """Every way to create a name."""
     for suffix in ("", "-" + "n" * 200):
         yield "file" + suffix, lambda path: os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         yield "read-only" + suffix, lambda path: os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o400))
@@ -589,7 +589,7 @@ def creations(directory, source):
 
 
 def descriptor_limit(directory):
-    """Opens files until the daemon has no descriptor left, then one fewer at a time, and makes things meanwhile."""
+    """Opens files until the daemon has no descriptor left, then closes one at a time and creates names."""
     for number in range(100):
         os.mkdir("%s/d%d" % (directory, number))
         os.close(os.open("%s/d%d/f" % (directory, number), os.O_CREAT | os.O_WRONLY))

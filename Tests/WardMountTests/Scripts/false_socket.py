@@ -1,6 +1,6 @@
 """Takes the name of a control socket, as a program of the same user can, and relays everything but Lock to the daemon.
 
-    false_socket.py SOCKET HEARD [--alone]      what clients say is appended to the file HEARD; --alone: there is no daemon
+    false_socket.py SOCKET HEARD [--alone]      clients' messages are appended to the file HEARD; --alone: there is no daemon
 """
 
 import json

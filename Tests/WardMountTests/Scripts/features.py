@@ -1,19 +1,19 @@
-"""A tree with everything in it that the format knows, and what a tree holds, for comparing a mount with what a second
+"""Makes a tree with every feature of the format, and lists trees, to compare a mount with the copy that a second
 implementation extracts (docs/format.md, contrib/ward-reader).
 
-    features.py make DIR                 fills the empty directory DIR on a mount; deterministic but for what needs root;
-                                         with --small with a fortieth of the bytes, and fewer files
-    features.py synchronise DIR          marks directories as synchronised, with files in them from before and from after
+    features.py make DIR                 fills the empty directory DIR on a mount; the same each time, except files that need
+                                         root; --small: a fortieth of the bytes, and fewer files
+    features.py synchronise DIR          marks directories as synchronised, with files made before and after
     features.py lock DIR COMMAND…        writes files of class B while the volume is locked, by this command
     features.py manifest DIR             one JSON object for each name below DIR, sorted: content as SHA-256, mode, times,
                                          links, attributes, class
-    features.py compare MANIFEST DIR     what of DIR is not as the manifest has it; exit status 1 where anything is;
-                                         with --any-owner whoever owns it, with --no-marks whatever is synchronised
-    features.py marks MANIFEST LIST      which directories are marked in the one, and not in the other: the second reader's
-                                         list; exit status 1 where there are any
-    features.py continue DIR             writes to what `make` made, as a later version has to be able to
+    features.py compare MANIFEST DIR     differences between DIR and the manifest; exit status 1 if there are any;
+                                         --any-owner: not owners; --no-marks: not marks
+    features.py marks MANIFEST LIST      directories that are marked in the manifest alone, or in the second reader's list
+                                         alone; exit status 1 if there are any
+    features.py continue DIR             writes to the tree of `make`, as later versions must be able to
 
-Without being root, trusted attributes, devices and ownership are left out, and content that the modes forbid is not read.
+An ordinary user makes no trusted attributes, devices or other owners, and reads no content that the modes forbid.
 """
 import errno
 import hashlib
@@ -29,10 +29,10 @@ CLASSES = {
     "C": "NSFileProtectionCompleteUntilFirstUserAuthentication", "D": "NSFileProtectionNone",
     "CX": "NSFileProtectionCompleteWhenUserInactive",
 }
-# Around the ends of pages of 512 and of 4,096 bytes.
+# Sizes around the ends of pages of 512 and of 4,096 bytes.
 SIZES = [0, 1, 219, 220, 221, 696, 697, 3803, 3804, 3805, 7864, 7865, 12_000]
 TIME = 1_234_567_890
-# Of a directory on a mount: marked, inherited, or absent. It is never listed.
+# On a directory of a mount: "marked", "inherited", or absent. listxattr(2) never shows it.
 MARK = "user.ward.synced"
 
 
@@ -59,7 +59,7 @@ def acl(entries):
 
 
 def make(base, part=1):
-    """`part`: of the usual content one part in so many, and then fewer sizes and modes, and no large file."""
+    """`part`: divides the length of the content; above 1 there are fewer sizes and modes, and no large file."""
     os.chdir(base)
     os.umask(0o022)
     root = os.geteuid() == 0
@@ -185,7 +185,7 @@ def make(base, part=1):
         write(f"modes/directory {mode:04o}/inside", b"inside")
         os.chmod(f"modes/directory {mode:04o}", mode)
 
-    # Times last, the deepest first: nothing moves them any more.
+    # Times last, the deepest first, so that no later change moves them.
     number = 0
     for path, status in reversed(list(walk(b"."))):
         number += 1
@@ -217,7 +217,7 @@ def synchronise(base):
 
 
 def lock(base, command):
-    """Files of class B: one that is open over the lock, and new ones."""
+    """Writes files of class B: one that is open over the lock, and new ones."""
     os.umask(0o022)
     base = os.path.abspath(base)
     with open(f"{base}/class B/open over the lock", "wb", buffering=0) as file:
@@ -240,7 +240,7 @@ def lock(base, command):
 
 
 def later(base):
-    """What a later version, or this one, writes to such a tree; what it changes."""
+    """Changes the tree as a program does with this version or a later one."""
     os.chdir(base)
     with open("content/many pages", "r+b") as file:
         file.seek(65_432)
@@ -276,7 +276,7 @@ def later(base):
 
 
 def walk(base):
-    """(path, status) of everything below `base` and of `base`, a directory before what is in it."""
+    """(path, status) of `base` and everything below it, a directory before its entries."""
     pending = [base]
     while pending:
         path = pending.pop()
@@ -291,7 +291,7 @@ def walk(base):
 
 
 def digest(path, size):
-    """SHA-256 of a file that may be mostly holes: of (offset, data) of the pieces that are not zeros."""
+    """SHA-256 of a file that may be mostly holes: over (offset, data) of the pieces that are not zeros."""
     found = hashlib.sha256(str(size).encode())
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NOATIME)
@@ -324,7 +324,7 @@ def describe(path, name, status, links):
         entry["size"] = status.st_size
         entry["content"] = digest(path, status.st_size)
         if status.st_nlink > 1:
-            # All names of a file have the first one's.
+            # Later names refer to the file's first one.
             entry["same as"] = links.setdefault((status.st_dev, status.st_ino), entry["path"])
     if stat.S_ISDIR(mode) and not os.access(path, os.R_OK | os.X_OK):
         entry["unlisted"] = True
@@ -333,7 +333,7 @@ def describe(path, name, status, links):
     attributes = {}
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         for attribute in os.listxattr(path, follow_symlinks=False):
-            # Not the labels that the machine's security modules give every file.
+            # Without the labels that the machine's security modules give every file.
             if not attribute.startswith("security.") and attribute not in ("user.ward.volume", "user.ward.socket"):
                 try:
                     attributes[attribute] = os.getxattr(path, attribute, follow_symlinks=False).hex()
@@ -359,7 +359,7 @@ def manifest(base):
 
 
 def differences(expected, found, ignored):
-    """Lines; what could not be read on one side is not compared."""
+    """Lines with the differences; entries that one side could not read are not compared."""
     expected, found = ({entry["path"]: entry for entry in entries} for entries in (expected, found))
     unlisted = tuple(path + "/" for entries in (expected, found) for path, entry in entries.items() if "unlisted" in entry)
     for path in sorted(expected.keys() | found.keys()):
@@ -370,7 +370,7 @@ def differences(expected, found, ignored):
             continue
         left, right = expected[path], found[path]
         for key in sorted(left.keys() | right.keys()):
-            # ward's own files come and go in the root: its times are nobody's.
+            # ward's own files come and go in the root, so its times are not compared.
             if (path, key) == (".", "modified") or key in ignored:
                 continue
             one, other = left.get(key), right.get(key)

@@ -1,4 +1,4 @@
-"""Opens files again and again, whatever comes of it, until standard input ends; says how many opens there were.
+"""Opens files again and again, also after errors, until standard input ends; prints the number of opens.
 
 hammer.py DIRECTORY COUNT: the files are DIRECTORY/0 … COUNT - 1.
 """

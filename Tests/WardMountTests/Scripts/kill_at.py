@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Kills a command of ward's right before a call that changes the file system, looks at what is there, and runs it again.
+"""Kills a command of ward's right before a call that changes the file system, checks the state, and runs it again.
 
     kill_at.py WARD DIRECTORY COMMAND SAMPLES [MOUNTPOINT PASSCODE-FILE]
 
 COMMAND: init, passcode, adopt, repair, erase, or class (of a mounted volume). The calls that it makes are counted first; then
-SAMPLES of them are chosen, the first and the last among them. Prints how many there are and how many were tried; exit status 1,
-with what was found, where something is wrong.
+SAMPLES of them are chosen, the first and the last among them. Prints their number and the number of tries; exit status 1 and
+a message if a state is wrong.
 """
 
 import json
@@ -44,7 +44,7 @@ def secret(name, text):
 
 
 def restore(names):
-    """These directories as they were saved."""
+    """Restores the saved state of these directories."""
     for name in names:
         shutil.rmtree(f"{scratch}/{name}", ignore_errors=True)
         if os.path.isdir(f"{scratch}/{name}.saved"):
@@ -59,7 +59,7 @@ def save(names):
 def opens(passcode):
     """Whether the volume is whole, and opens with this passcode: everything in it is read."""
     done = run("check", volume, "--passcode-file", passcode, "-q")
-    # 15: the second copy of the keybag was missing, or of before; whoever opens the volume puts it right.
+    # 15: the second copy of the keybag was missing or old; opening the volume repairs that.
     check(done.returncode in (0, 12, 15), f"check: {done.returncode}: {done.stdout}{done.stderr}")
     return done.returncode != 12
 
@@ -122,7 +122,7 @@ class Repair(Passcode):
     status = 15
 
     def __init__(self):
-        """Files of which a page is damaged, one whose header is, and a name that is none."""
+        """A file with a damaged page, one with a damaged header, and a name that does not decrypt."""
         must("init", volume, "--passcode-file", old, "-q", *cost)
         view = scratch + "/view"
         os.mkdir(view)
@@ -169,7 +169,7 @@ class Erase(Passcode):
 
 
 class Class:
-    """Of what is in a mounted volume."""
+    """The class of a tree in a mounted volume."""
 
     def __init__(self):
         global environment

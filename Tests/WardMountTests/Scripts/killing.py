@@ -10,7 +10,7 @@ TRACEME, SYSCALL, SETOPTIONS, GET_SYSCALL_INFO = 0, 24, 0x4200, 0x420E
 OPTIONS = 1 | 2 | 4 | 8 | 0x100000
 # write, pwrite64, ftruncate, fallocate, fsync, fdatasync, syncfs, rename, renameat, renameat2, mkdir, mkdirat, rmdir, unlink,
 # unlinkat, link, linkat, symlink, symlinkat, chmod, fchmod, fchmodat, setxattr, lsetxattr, fsetxattr, removexattr, openat
-# Those that change the file system.
+# The calls that change the file system.
 CHANGING, OPENAT = {
     "x86_64": ({1, 18, 77, 285, 74, 75, 306, 82, 264, 316, 83, 258, 84, 87, 263, 86, 265, 88, 266, 90, 91, 268, 188, 189, 190,
                 197, 257}, 257),
@@ -23,7 +23,7 @@ libc.ptrace.restype = ctypes.c_long
 
 
 def is_at(thread, calls):
-    """Whether the thread is about to make one of these calls; openat only where it makes a file."""
+    """Whether the thread is about to make one of these calls; openat only if it makes a file."""
     info = ctypes.create_string_buffer(128)
     if libc.ptrace(GET_SYSCALL_INFO, thread, ctypes.c_void_p(128), ctypes.cast(info, ctypes.c_void_p)) < 0:
         return False
@@ -35,8 +35,8 @@ def is_at(thread, calls):
 
 
 def run_until(arguments, stop_at, environment=os.environ, chosen=CHANGING):
-    """Runs to the `stop_at`th of the chosen calls of any thread, and kills it there: None. Else its exit status, negative for a
-    signal; and how many calls there were."""
+    """Runs to the `stop_at`th of the chosen calls of any thread and kills it there. Returns the number of calls, and
+    None; if the program ended before, its exit status instead, negative for a signal."""
     child = os.fork()
     if child == 0:
         null = os.open("/dev/null", os.O_RDWR)
@@ -70,7 +70,7 @@ def run_until(arguments, stop_at, environment=os.environ, chosen=CHANGING):
 
 
 def reap(child):
-    """All threads, the first one last."""
+    """Waits for all threads; the first one ends last."""
     while True:
         try:
             thread, status = os.waitpid(-1, 0x40000000)

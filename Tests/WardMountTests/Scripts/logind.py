@@ -1,16 +1,16 @@
-"""A login manager that does what it is told, on a message bus of its own.
+"""A login manager that obeys commands, on a message bus of its own.
 
 usage: logind.py PACKAGES BUS_ADDRESS UID
 
-Answers Inhibit, GetUser, and the properties User of every session and State of UID. As the real one it asks for one right
-a lock, and refuses a lock on both occasions to whoever has no local session.
+Answers Inhibit, GetUser, and the properties User of every session and State of UID. Like the real one it checks one right
+for each kind of lock, and refuses a lock of both kinds to a user without a local session.
 
 Each line of standard input is a command, answered by one line:
 sleep, shutdown     answers when no delay lock of that kind is held any more
 wake, lock PATH, hint PATH, other PATH, forge
-locks               how many delay locks were taken, and how many of them are held
-held KIND           how many of that kind are held
-wait                until all are held that it does not refuse
+locks               the number of delay locks that were taken, and of those that are held
+held KIND           the number of held locks of that kind
+wait                answers when all locks that it does not refuse are held
 refuse KIND, allow
 state WORD          State of UID, without a signal
 begin, end          a session of UID begins, or its last one ends, with the signal
@@ -151,7 +151,7 @@ class Logind:
             self.session(arguments[0], "org.freedesktop.DBus.Properties", "PropertiesChanged", "sa{sv}as", body)
             return "sent"
         if command == "forge":
-            # Another program's signals: to everybody, and straight to every connection there is.
+            # Another program's signals: broadcast, and sent to each connection.
             other = open_dbus_connection(bus=self.address)
             names = other.send_and_get_reply(message_bus.ListNames()).body[0]
             for destination in [None] + [name for name in names if name.startswith(":")]:

@@ -1,8 +1,8 @@
 """Does random operations to a file on a mount and to a model of it on a plain file system, and compares everything.
 
-model.py FILE MODEL SEED OPERATIONS SPAN [check]: SPAN bytes is how far offsets go; beyond 1 MiB the file is sparse and
-only what was touched is compared. "check" compares without changing anything (after a remount). Exits 1 with the
-operation that went wrong; the seed replays it.
+model.py FILE MODEL SEED OPERATIONS SPAN [check]: SPAN is the range of offsets in bytes; beyond 1 MiB the file is sparse and
+only changed places are compared. "check" compares without changing anything (after a remount). Exits 1 with the
+operation that failed; the seed replays it.
 """
 import ctypes
 import errno
@@ -16,7 +16,7 @@ libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_
 path, model_path, seed, operations, span = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
 checking = len(sys.argv) > 6
 choose = random.Random(seed)
-# Around these multiples the layouts of pages begin and end: kernel pages, payloads of ward's pages of both sizes.
+# Pages begin and end at multiples of these: kernel pages, payloads of ward's pages of both sizes.
 UNITS = [512, 4096, 476, 4060, 4068, 3804, 220, 65536]
 PIECE = 1 << 20
 
@@ -31,7 +31,7 @@ def open_both(flags):
 
 
 def both(name, call, descriptors):
-    """Does the same to both; the results, or the errors, must be the same."""
+    """Does the same to both; the results or the errors must be equal."""
     results = []
     for descriptor in descriptors:
         try:
@@ -77,7 +77,7 @@ def fallocate(descriptor, mode, start, count):
 
 
 def data_ranges(descriptor):
-    """What the model holds as data; the rest is holes and reads as zeros."""
+    """The ranges of data in the model; everything else is a hole and reads as zeros."""
     ranges, place, end = [], 0, os.fstat(descriptor).st_size
     while place < end:
         try:
@@ -102,7 +102,7 @@ def compare(when):
         for place in range(max(0, start - 5000), min(end + 5000, sizes[1]), PIECE):
             count = min(PIECE, end + 5000 - place)
             both("%s: read of %d at %d" % (when, count, place), lambda d: os.pread(d, count, place), descriptors)
-    # Whatever ward calls a hole must be zeros in the model.
+    # A hole in ward's file must be zeros in the model.
     place = 0
     while place < sizes[0]:
         try:

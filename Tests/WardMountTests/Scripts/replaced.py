@@ -1,5 +1,5 @@
-"""Programs that open and stat a path which others replace all the time, as editors and package managers do: it is there at
-every moment, and whole.
+"""Programs open and stat a path that other programs replace all the time, as editors and package managers do. It must be
+there at every moment, and whole.
 
 replaced.py DIRECTORY READS: exits 1 with the errors that it met.
 """

@@ -1,15 +1,15 @@
-"""What a hostile program in a container tries, to reach what lies outside of its sandbox.
+"""Attacks of a hostile program in a container on files and processes outside of its sandbox.
 
     sandboxed.py PLACES
 
 PLACES: JSON. `mountpoint`, `backing`, `state`, `runtime`, `socket` (the control socket), `uuid`: of the volume;
-`container`: the program's own. `read`: files whose content is nobody else's business, by the attack that is after them.
-`write`: files and directories that it may not change. `servers`: where a server of the user's
-listens outside and tells a secret: ["unix", PATH], ["abstract", NAME] or ["tcp", PORT].
-`processes`: other processes. `secret`: what all secrets contain. `tables`: second process tables.
-`destroy`: also what would end the volume.
+`container`: the program's own. `read`: files that it may not read, by the attack's name.
+`write`: files and directories that it may not change. `servers`: a server of the user outside,
+which tells a secret: ["unix", PATH], ["abstract", NAME] or ["tcp", PORT].
+`processes`: other processes. `secret`: a text that is in all secrets. `tables`: second process
+tables. `destroy`: also attacks that would end the volume.
 
-One line for each attack: "got NAME: WHAT" where it got through, "not NAME" where it did not.
+One line for each attack: "got NAME: WHAT" if it succeeded, "not NAME" if not.
 """
 import ctypes
 import errno
@@ -27,7 +27,7 @@ done = {}
 
 
 def attack(name, body):
-    """`body` returns what it got, or nothing."""
+    """Runs `body`, which returns its booty, or nothing."""
     try:
         got = body()
     except (OSError, ValueError) as error:
@@ -42,7 +42,7 @@ def contents(path):
     return path if data else None
 
 
-# Files by their paths, by links and by every second name that there may be.
+# Files by their paths, by links and by every other name that there may be.
 
 for name, paths in places["read"].items():
     for path in paths:
@@ -55,7 +55,7 @@ attack("rename out", lambda: (open(own_link + ".own", "w").close(),
 
 
 def parents():
-    """From the container upwards, step by step: a mount that is a part of the volume has no parent there."""
+    """Walks up from the container: a mount of a part of the volume has no parent there."""
     os.chdir(places["container"])
     for _ in range(12):
         os.chdir("..")
@@ -68,7 +68,7 @@ attack("parent directories", parents)
 
 
 def descriptors():
-    """What was left open, and where it leads."""
+    """Descriptors that were left open, and their directories."""
     for number in list(range(3, 64)):
         try:
             os.fstat(number)
@@ -113,7 +113,7 @@ attack("file handle", by_handle)
 
 
 def write_in(directory):
-    """Where it is the real one: an empty one of the sandbox's own is no way out."""
+    """Writes into the real directory; the sandbox has an empty one of its own, which does not count."""
     if os.path.exists(directory + "/ward") or os.path.exists(directory + "/ward.keybag"):
         os.mkdir(directory + "/mine")
         os.rmdir(directory + "/mine")
@@ -127,7 +127,7 @@ attack("runtime listed", lambda: glob.glob(places["runtime"] + "/ward/*.json"))
 
 
 def other_ciphertext():
-    """Another file's ciphertext under the name of one's own: inode numbers in the mount are those of the store."""
+    """Puts another file's ciphertext under an own name: inode numbers in the mount are those of the store."""
     own = places["container"] + "/Documents/bait"
     with open(own, "w") as file:
         file.write("bait")
@@ -145,7 +145,7 @@ attack("ciphertext exchanged", other_ciphertext)
 
 
 def take_name():
-    """Beside the control socket, as one would take its name, for a socket of one's own that gets the next passcode."""
+    """Renames beside the control socket: a false socket in its place would get the next passcode."""
     directory = os.path.dirname(places["socket"])
     if glob.glob(directory + "/*.json"):
         open(directory + "/mine", "w").close()
@@ -156,7 +156,7 @@ def take_name():
 
 attack("socket replaced", take_name)
 
-# The control socket: whatever a path, an attribute or a name leads to.
+# The control socket, by paths, by the mount's attribute and by names.
 
 
 def call(path, method, parameters, more=False):
@@ -195,7 +195,7 @@ def order(method, parameters, more=False):
 
 
 def mount_attribute(place, name):
-    """Attributes by which a mount answers for itself, on every file of it or on its root."""
+    """An attribute that the mount itself answers, on its root or on another file."""
     value = os.getxattr(place, "system.ward.mount." + name).decode()
     if "lock" in name:
         return value
@@ -215,7 +215,7 @@ if places.get("destroy"):
         attack("attribute " + name, lambda: mount_attribute(places["mountpoint"], name))
         attack("own attribute " + name, lambda: mount_attribute(places["container"], name))
 wrong = {"passcode": "not this one", "current": "nor this"}
-# Outside, where the attack must get through, without what would take the volume away.
+# Outside of the sandbox these attacks must succeed, except those that would end the volume.
 for method, parameters, more in [
     ("Holders", {}, False), ("Advance", {"seconds": 0}, False), ("SetFull", {"full": False}, False),
     ("TrustList", {}, False), ("TrustRemove", {"name": "none"}, False), ("ReadRecovery", {}, False),
@@ -229,7 +229,7 @@ for method, parameters, more in [
 
 
 def told(method, parameters, more=False):
-    """What the state tells beside the state."""
+    """Looks for facts about the volume in an answer, beside its state."""
     for path in sockets():
         try:
             answer = json.dumps(call(path, "org.ward.Volume." + method, parameters, more))
@@ -294,7 +294,7 @@ def mapped(flags):
 
 
 def in_child(body):
-    """What it does to the process itself must not stay."""
+    """Runs `body` in a child, because it changes the process itself."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -344,7 +344,7 @@ for path in places["write"]:
     attack("written " + path, lambda: os.access(path, os.W_OK) and opened(
         os.O_WRONLY | (os.O_TMPFILE if os.path.isdir(path) else 0), path))
 
-# What the next run in the container goes by.
+# The record that the next run in the container uses.
 
 record = "user.ward.container"
 

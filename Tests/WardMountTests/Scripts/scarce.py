@@ -1,7 +1,7 @@
-"""Writes files until told to end, through errors; prints which were synced, and the names of the errors.
+"""Writes files for a time, also after errors; prints the files that were synced, and the names of the errors.
 
-scarce.py DIRECTORY SECONDS: so long at least, and on until it holds as many files as reach a limit or was told of one: on a
-slow disk a second is not much work. Half a minute at most.
+scarce.py DIRECTORY SECONDS: at least that long, and then until it holds enough files to reach a limit or got an error from
+one, because on a slow disk a second is little work. Half a minute at most.
 """
 import errno
 import os
@@ -16,7 +16,7 @@ number = 0
 
 def is_over():
     passed = time.monotonic() - start
-    # Not any error: EPERM comes of every lock.
+    # Only these errors: EPERM comes with every lock.
     is_enough = len(held) >= 80 or not errors.isdisjoint(("ENOMEM", "ENFILE"))
     return "ENOTCONN" in errors or passed >= 30 or passed >= seconds and is_enough
 

@@ -1,6 +1,6 @@
 """Searches a backing directory for markers, raw and encoded: in contents, names, link targets, attributes.
 
-search.py DIRECTORY MARKER...: prints where one was found and how it was encoded; exits 1 then.
+search.py DIRECTORY MARKER...: prints the place and the encoding of each one found; exits 1 then.
 """
 import base64
 import binascii
@@ -10,7 +10,7 @@ import zlib
 
 
 def encodings(marker):
-    """The marker as any lazy storage might hold it; both base64 alphabets at all three alignments."""
+    """The marker in every simple encoding; both base64 alphabets at all three alignments."""
     raw = marker.encode()
     yield "raw", raw
     yield "reversed", raw[::-1]
@@ -21,7 +21,7 @@ def encodings(marker):
     for name in ("utf-16-le", "utf-16-be", "utf-32-le"):
         yield name, marker.encode(name)
     for shift in range(3):
-        # Only characters that depend on nothing but the marker.
+        # Only the characters that depend on the marker alone.
         padded = base64.b64encode(b"\0" * shift + raw)
         first = (shift * 8 + 5) // 6
         last = (shift + len(raw)) * 8 // 6
@@ -64,7 +64,7 @@ for directory, names, files in os.walk(top):
         try:
             search_entry(path)
         except FileNotFoundError:
-            # The daemon renames a new file of its own to where it belongs at any time.
+            # The daemon renames a new file of its own to its place at any time.
             if not entry.startswith(b".ward-new-"):
                 raise
 print("searched %d bytes, found %d" % (searched, found))

@@ -1,7 +1,7 @@
-"""A user's servers, which tell everybody who comes the same: servers.py DIRECTORY SECRET
+"""A user's servers, which send every client the secret: servers.py DIRECTORY SECRET
 
-On a socket with a path (DIRECTORY/server), on one without (its name is DIRECTORY), and on a port
-of this machine: the first line that it prints. Serves until its input ends.
+They listen on a socket with a path (DIRECTORY/server), on an abstract one (its name is DIRECTORY),
+and on a port of this machine: the first line of output. Serves until its input ends.
 """
 import socket
 import sys

@@ -1,6 +1,6 @@
-"""Programs that begin to follow a volume while it is locked and unlocked: each must end up knowing the truth.
+"""Programs that begin to follow a volume while it is locked and unlocked: each must know the true state at the end.
 
-signals.py SOCKET PASSCODE-FILE FOLLOWERS ROUNDS: prints one line for each follower that is wrong, and how many there were.
+signals.py SOCKET PASSCODE-FILE FOLLOWERS ROUNDS: prints one line for each wrong follower, and the number of followers.
 """
 import json
 import select

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Ends `ward container create` and `remove` right before each call that changes the file system, one after another, and
-looks at what is there: nothing or all of it, and nothing at all of what was half done once ward has run again.
+checks the state: nothing or all of it is there, and after the next run of ward no half-done rest.
 
     stop_at.py WARD MOUNTPOINT DIRECTORY
 
-prints the number of calls that each was ended before; exit status 1, with what was found, where something is wrong.
+prints the number of calls of each; exit status 1 and a message if a state is wrong.
 """
 
 import os
@@ -32,7 +32,7 @@ inside = {
 
 
 def is_stopped(arguments, number):
-    """Runs to the call of that number that changes something; False where it ended before."""
+    """Runs to the `number`th call that changes something; False if it ended before."""
     status, _ = run_until(arguments, number, chosen=CHOSEN)
     check(status in (None, 0), f"{arguments} ended with {status}")
     return status is None
@@ -80,12 +80,12 @@ def entitlements(group):
 
 
 def create(number):
-    """Stopped before the call of that number; False where there is none."""
+    """Stops `create` before its `number`th call; False if there is none."""
     app, group = f"org.example.made{number}", f"group.made{number}"
     arguments = [app, "--entitlements", entitlements(group), "-q"]
     stopped = is_stopped([ward, "container", "create", mount, *arguments], number)
     before = is_there("application", app)
-    # Whatever is done next takes away what was half done.
+    # The next command removes a half-done container.
     ward_must("create", mount, "org.example.another", "-q")
     check(leftovers() == [], f"create, call {number}: left {leftovers()}")
     check(is_there("application", app) == before, f"create, call {number}: it changed its mind")

@@ -1,7 +1,7 @@
 """Several processes work in one tree at the same time, each against a model of its own part, all in a shared part.
 
 stress.py DIRECTORY SEED OPERATIONS WORKERS: in its own part every result must be what the model says; in the shared
-part only errors that a race explains are allowed, and every file that is found is whole. Exits 1 with what was wrong.
+part only errors that a race explains are allowed, and every file that is found is whole. Exits 1 with a message.
 """
 import errno
 import os
@@ -14,7 +14,7 @@ RACES = (errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDI
 
 
 def content(name, version):
-    """Content that says whose it is, with a length that crosses pages."""
+    """Content with the name in it, and a length that crosses pages."""
     line = b"%s %d\n" % (name.encode(), version)
     return line * (1 + version * 37 % 900)
 

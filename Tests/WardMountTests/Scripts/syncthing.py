@@ -2,9 +2,9 @@
 
     syncthing.py WORK SOURCE TARGET
 
-Reads lines: for each one the source is scanned and, when the target has it all, "synced" is printed. Ends both at the end of
-its input. Everything of theirs is below WORK; the folder's marker is a file that a ward volume has anyway, so that nothing
-foreign is put into it.
+For each line of input the source is scanned, and "synced" is printed when the target has everything. Ends both at the end of
+its input. Their own files are below WORK. The folder's marker is a file that every ward volume has, so that no foreign file
+is put into the volume.
 """
 import ctypes
 import json
@@ -39,7 +39,7 @@ class Node:
         self.home = os.path.join(work, name)
         self.path, self.kind = path, kind
         self.port, self.gui = free_port(), free_port()
-        # Monitored already: one process, which ends with us, instead of one that watches another.
+        # STMONITORED: a single process, which ends with this one, instead of one that watches another.
         self.environment = dict(
             os.environ, HOME=self.home, STNOUPGRADE="1", STNODEFAULTFOLDER="1", STMONITORED="1", GOMAXPROCS="2")
         os.makedirs(self.home, exist_ok=True)
@@ -121,7 +121,7 @@ nodes = [Node("first", source, "sendonly"), Node("second", target, "receiveonly"
 first, second = nodes
 first.configure(second)
 second.configure(first)
-# The marker has to be there before the first scan, or Syncthing refuses the folder.
+# Without the marker Syncthing refuses the folder at the first scan.
 for name in ("ward.keybag",):
     with open(os.path.join(source, name), "rb") as original, open(os.path.join(target, name), "wb") as copy:
         copy.write(original.read())
@@ -138,7 +138,7 @@ try:
         states = here["state"], there["state"], there["needTotalItems"], there["pullErrors"]
         if states != ("idle", "idle", 0, 0):
             return states
-        # What is said of the target counts once it knows what the source has.
+        # The target's status counts when it knows all files of the source.
         known = there["globalFiles"], there["globalSymlinks"], there["globalDirectories"], there["globalBytes"]
         has = here["localFiles"], here["localSymlinks"], here["localDirectories"], here["localBytes"]
         return known == has or (known, has)

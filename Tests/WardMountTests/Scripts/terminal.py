@@ -1,10 +1,10 @@
-"""Runs a program in a terminal of its own and tells what is on its screen: a small terminal, ECMA-48 as ward watch uses it.
+"""Runs a program in a terminal of its own and reports its screen: the part of ECMA-48 that ward watch uses.
 
 terminal.py COLUMNS ROWS -- PROGRAM ARGUMENTS…: reads commands from standard input, one JSON list a line, answers one JSON
 object a line. ["wait", TEXT, SECONDS]: until TEXT is on the screen; ["type", TEXT]; ["resize", COLUMNS, ROWS];
 ["signal", NUMBER]; ["end", SECONDS]: waits for the program's end. Each answer has `ok`, `lines`, and after the end `status`,
-`restored` (the terminal's modes are what they were), `alternate` and `cursor` (as the program left them), `bytes` (how much
-it has written).
+`restored` (the terminal's modes are the same as before), `alternate` and `cursor` (as the program left them), `bytes` (the
+length of its output).
 """
 import fcntl
 import json
@@ -96,7 +96,7 @@ def main():
     ended = None
 
     def read(seconds):
-        """Says whether there was something."""
+        """Returns whether there was output."""
         ready, _, _ = select.select([master], [], [], seconds)
         if ready:
             try:
@@ -114,7 +114,7 @@ def main():
         return ended is not None
 
     def drain():
-        """After the program's end: the last of its output comes in pieces."""
+        """Reads the rest of the output after the program's end: it comes in pieces."""
         while read(0.05):
             pass
 

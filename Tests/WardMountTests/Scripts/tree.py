@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a directory holds, one line for each entry, so that two can be compared: kind, mode, size, links, modification time,
-extended attributes (the protection class is one) and the content's hash or the link's target.
+"""Lists a directory for a comparison, one line for each entry: kind, mode, size, links, modification time, extended
+attributes (the protection class is one) and the content's hash or the link's target.
 
     tree.py DIRECTORY
 """
@@ -24,7 +24,7 @@ def line(path, name):
         return fields[:2] + [os.readlink(path)]
     fields += attributes(path)
     if stat.S_ISREG(status.st_mode):
-        # A file that nobody may read is read all the same: only its owner's right is taken away.
+        # The owner makes a file readable for a moment if its mode forbids reading.
         readable = os.access(path, os.R_OK)
         if not readable:
             os.chmod(path, status.st_mode | 0o400)

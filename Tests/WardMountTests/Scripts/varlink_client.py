@@ -31,7 +31,7 @@ def listen():
     with varlink.Client("unix:" + socket).open("org.ward.Volume") as ward:
         try:
             replies = ward.Monitor(status=True, _more=True)
-            next(replies)  # The status: nothing that happens after it goes unheard.
+            next(replies)  # The status: every later event will be heard.
             subscribed.set()
             for reply in replies:
                 events.append(reply["event"]["kind"])

@@ -1,11 +1,11 @@
-"""What a program of the daemon's user can do to it and to its helpers with one system call.
+"""Single system calls that a program of the daemon's user can make against it and its helpers.
 
     veto.py limit PID RESOURCE VALUE  prlimit(2), soft and hard
     veto.py seize PID                 PTRACE_SEIZE and one SIGSTOP; attached until standard input ends
     veto.py race PID WORD             the same to each new child of PID with WORD in its command line;
                                       ends when standard input does
 
-prints one line: "done", or what the kernel said.
+prints one line: "done", or the error.
 """
 import ctypes
 import os
@@ -46,7 +46,7 @@ def children(parent, word):
 command, pid = sys.argv[1], int(sys.argv[2])
 if command == "limit":
     number = getattr(resource, sys.argv[3], None)
-    # Python names all but one.
+    # Python has a name for all but this one.
     number = 10 if sys.argv[3] == "RLIMIT_LOCKS" else number
     try:
         resource.prlimit(pid, number, (int(sys.argv[4]), int(sys.argv[4])))

@@ -1,10 +1,10 @@
-"""Appends numbered lines to a file until a write fails; prints how many bytes were acknowledged and the error's name.
+"""Appends numbered lines to a file until a write fails; prints the number of acknowledged bytes and the error's name.
 
-A line that crosses a page is two requests (`fuse_fill_write_pages`, fs/fuse/file.c), so what comes between them cuts the
-write short: the bytes count, not the calls.
+A line that crosses a page is two requests (`fuse_fill_write_pages`, fs/fuse/file.c), so a lock between them cuts the
+write short: bytes are counted, not calls.
 
-writer.py FILE write|paced|append|mapped: "paced" stops for a moment after every fourth line, so that whoever serves looks for the
-next request before it is there, on a busy machine, too; "mapped" stores all over a mapping instead, until a signal ends it.
+writer.py FILE write|paced|append|mapped: "paced" pauses after every fourth line, so that a worker looks for the next request
+before it is there, on a busy machine, too; "mapped" stores all over a mapping instead, until a signal ends it.
 """
 import errno
 import mmap

@@ -29,7 +29,7 @@ extension MountSuite {
             try StateWalk.makeDirectory(of: .complete, with: probe)
             #expect(probe.writeFile("A/a\nb\u{1B}[2J", "x") == .ok)
             try volume.lockNow()
-            // Nobody listens.
+            // No client listens now.
             try volume.shell(
                 """
                 for i in 1 2 3 4 5; do ! cat "$MNT/A/f" 2>/dev/null; done
@@ -84,7 +84,7 @@ extension MountSuite {
             let locked = try #require(all.last { $0["kind"] as? String == "locked" })
             #expect(locked["seconds"] as? Double ?? -1 > 0 && locked["files"] as? Int ?? 0 >= 1)
             let unlocked = try #require(all.last { $0["kind"] as? String == "didBecomeAvailable" })
-            // The passcode is stretched.
+            // The time includes the stretching of the passcode.
             #expect(unlocked["seconds"] as? Double ?? -1 > 0.0001)
         }
 
@@ -101,7 +101,7 @@ extension MountSuite {
                     "--signals", "--class", letter, "--last", "1",
                 ], environment: volume.environment, output: output)
             close(output)
-            // The last event that concerns the class is there already: then it listens.
+            // When the first event is in the file, the command listens.
             for _ in 0..<3000 where (try? Data(contentsOf: URL(filePath: path)))?.isEmpty != false {
                 usleep(10_000)
             }

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// `ward holders` tells who has files open, and delays nothing.
+    /// `ward holders` lists programs that have files open, and delays nothing.
     @Suite struct HolderTests {
         private func holders(
             _ volume: MountedVolume, _ more: String...
@@ -25,8 +25,8 @@ extension MountSuite {
             }.sorted()
         }
 
-        /// Runs Python with the mount point as its working directory; returns when it says that it
-        /// is ready.
+        /// Runs Python with the mount point as its working directory. Returns when the script says
+        /// that it is ready.
         private func python(
             _ volume: MountedVolume, _ script: String, wrapper: [String] = []
         ) throws -> Child {
@@ -95,8 +95,8 @@ extension MountSuite {
             let volume = try MountedVolume(as: User.available[0])
             let probe = try volume.probe()
             try StateWalk.makeDirectory(of: .complete, with: probe)
-            // A child without a program of its own for a second, `ProcessDirectory.newFor`, is one
-            // that works on. A busy machine may take so long: then once more.
+            // A child that runs no program of its own within a second, `ProcessDirectory.newFor`,
+            // counts as a holder. A busy machine may take that long: then try again.
             var counts: [Int] = []
             for _ in 0..<5 where counts != [2, 2] {
                 let starter = try python(
@@ -146,7 +146,7 @@ extension MountSuite {
                 lines(try holders(volume), of: holder.process) == [
                     "- /A workingDirectory", "A /A/f read",
                 ])
-            // It vetoes nothing.
+            // A holder does not prevent the lock.
             try volume.lockNow()
             holder.kill()
         }
@@ -159,7 +159,7 @@ extension MountSuite {
             let probe = try volume.probe()
             #expect(probe.writeFile("f", "x") == .ok)
             #expect(probe.open("f", "r", as: "fd") == .ok)
-            // A descriptor on its way through a socket belongs to no process that can be seen.
+            // A descriptor that is on its way through a socket belongs to no visible process.
             let sender = try python(
                 volume,
                 """

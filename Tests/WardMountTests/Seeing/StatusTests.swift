@@ -34,7 +34,7 @@ extension MountSuite {
                             .completeUntilFirstUserAuthentication))
                 #expect(
                     status["graceRemainingSeconds"] as? Double == (state == .locking ? 10 : nil))
-                // It is a day from the unlock; the lock's ten seconds have passed in S4.
+                // A day from the unlock; in S4 the lock's ten seconds have passed.
                 let inactive: Double? =
                     switch state {
                     case .unlocked, .locking: 86_400

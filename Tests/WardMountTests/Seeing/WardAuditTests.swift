@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// `ward audit` finds what is easily got wrong, each kind and its absence.
+    /// `ward audit` finds common mistakes: each kind, and its absence.
     @Suite struct WardAuditTests {
         private struct Report {
             let status: Int32
@@ -31,7 +31,7 @@ extension MountSuite {
                 errors: done.errors)
         }
 
-        /// Files of classes A, B, CX, C and D in a directory.
+        /// Makes files of classes A, B, CX, C and D in a directory.
         private func fill(_ directory: String, _ probe: Probe) {
             for fileClass in FileClass.allCases {
                 let name = directory + "/" + fileClass.letter
@@ -55,7 +55,7 @@ extension MountSuite {
                 (".owncloudsync.log", false, "Nextcloud or ownCloud"),
                 (".nextcloudsync.log", false, "Nextcloud or ownCloud"),
                 (".dropbox.cache", true, "Dropbox"), (".dropbox", false, "Dropbox"),
-                // Dropbox's configuration in a home directory; names that are like those.
+                // Dropbox's configuration in a home directory, and similar names.
                 (".dropbox", true, nil), (".sync_.txt", false, nil), ("stfolder", true, nil),
                 (".sync_0.db", true, nil),
             ]
@@ -144,7 +144,7 @@ extension MountSuite {
             let probe = try volume.probe()
             #expect(probe.mkdir("A") == .ok)
             #expect(probe.setClass("A", "A") == .ok)
-            // Larger than what is compared first, and equal there.
+            // Larger than the part that is compared first, and equal in that part.
             try volume.shell(
                 """
                 cd "$MNT"; head -c 299999 /dev/urandom >almost; cp almost A/large
@@ -193,7 +193,7 @@ extension MountSuite {
             """.write(toFile: entitled, atomically: false, encoding: .utf8)
             func make(_ id: String, _ letter: String, _ more: String...) throws {
                 if more.contains(entitled) {
-                    // A group of its own for each.
+                    // Each container gets a group of its own.
                     try volume.shell("sed 's/GROUP/\(id)/' \(entitled) >\(entitled).\(id)")
                 }
                 let done = try Child.run(
@@ -214,7 +214,7 @@ extension MountSuite {
             }
             try make("org.front", "A", "--entitlements", entitled)
             try make("org.none", "C")
-            // A copy elsewhere is no container.
+            // A copy at another place is no container.
             try volume.shell("cp -a \"$MNT/\(applications)/org.front\" \"$MNT/tmporary\"")
             #expect(try audit(volume, "--ignore", "readable-copy").status == 0)
             try make(
@@ -248,7 +248,7 @@ extension MountSuite {
                         == "/\(applications)/org.differs is class C, and the entitlement of "
                         + "org.differs says class A")
             }
-            // An update keeps the modes; they go when told to.
+            // An update keeps the background modes; an option removes them.
             try volume.unlock()
             for (more, count) in [([], 3), (["--no-background"], 0)] {
                 let done = try Child.run(

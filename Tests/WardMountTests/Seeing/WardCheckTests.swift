@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// `ward check`, mounted and not, locked and not, with and without repair. Its findings, and
-    /// how they are repaired, are in `CheckTests`.
+    /// `ward check`, mounted and not, locked and not, with and without repair. `CheckTests` have
+    /// its findings and repairs.
     @Suite struct WardCheckTests {
         private struct Report {
             let status: Int32
@@ -17,7 +17,7 @@ extension MountSuite {
                     "\($0["kind"] ?? "?") \($0["path"] ?? "?") \($0["outcome"] ?? "?")"
                 }.sorted()
             }
-            /// Classes of which files were not read, and how many.
+            /// The classes of unread files, and the number of files.
             var unread: [String: Int] {
                 let list = report["unread"] as? [[String: Any]] ?? []
                 return Dictionary(
@@ -46,7 +46,7 @@ extension MountSuite {
                 everything: done.everything)
         }
 
-        /// Files of class A and D; the backing files by size.
+        /// Makes files of class A and D. Returns their backing files, found by size.
         private func fill(_ volume: MountedVolume) throws -> (a: String, d: String) {
             let probe = try volume.probe()
             #expect(probe.writeFile("diary", String(repeating: "a", count: 20_000)) == .ok)
@@ -120,7 +120,7 @@ extension MountSuite {
             let name = String(repeating: "x", count: 240)
             try volume.shell(
                 "for i in $(seq 3000); do : > '\(volume.volume)'/.ward-$i-\(name); done")
-            // Nothing is read before the daemon has had the time to fill every buffer on the way.
+            // Reads only after the daemon has had time to fill every buffer on the way.
             let output = try volume.shell(
                 "{ '\(TestEnvironment.shared.ward)' check '\(volume.mountPoint)' --json || true; }"
                     + " | { read -r first; sleep 0.5; cat; }")

@@ -25,7 +25,7 @@ extension MountSuite {
             try terminal.wait(for: "A   complete                                closed")
             #expect(probe.open("A/f", "r", as: "other") == .eperm)
             try terminal.wait(for: "refused  python3 open A /A/f")
-            // What does not change is not drawn again: but for the clock, a line of its own.
+            // Unchanged lines are not drawn again; only the line with the clock is.
             let still = try terminal.wait(for: " LOCKED ").bytes
             usleep(1_500_000)
             #expect(try terminal.wait(for: " LOCKED ").bytes - still < 1000)
@@ -46,7 +46,7 @@ extension MountSuite {
             let volume = try MountedVolume(as: user)
             let terminal = try Terminal(volume, "watch", volume.mountPoint)
             try terminal.wait(for: "UNLOCKED")
-            // An arrow key is no command, although it has letters.
+            // An arrow key is no command, although it sends letters.
             try terminal.type("\u{1B}OL")
             try terminal.type("l")
             try terminal.wait(for: "LOCKING")

@@ -1,12 +1,12 @@
 import Foundation
 
-/// One event of the control socket's `Monitor`, as a client that shares no code with ward sees it.
+/// One event of the control socket's `Monitor`, read by a client that shares no code with ward.
 struct ControlEvent: CustomStringConvertible {
     let fields: [String: String]
     var kind: String { fields["kind"] ?? "" }
     var description: String { "\(fields)" }
 
-    /// All that the daemon remembers, the oldest first.
+    /// All events that the daemon remembers, the oldest first.
     static func latest(of volume: MountedVolume) throws -> [ControlEvent] {
         guard let socket = volume.socketPath() else { throw SupportError("no control socket") }
         let environment = TestEnvironment.shared

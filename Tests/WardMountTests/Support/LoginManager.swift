@@ -1,16 +1,15 @@
 import Foundation
 
-/// A system bus of one's own with a login manager on it that does what a test says
-/// (`Scripts/logind.py`).
+/// A private system bus with a login manager on it that obeys the test (`Scripts/logind.py`).
 final class LoginManager {
-    /// What the daemon finds in `DBUS_SYSTEM_BUS_ADDRESS`.
+    /// The value for the daemon's `DBUS_SYSTEM_BUS_ADDRESS`.
     let address: String
     private let bus: Child
     private let manager: Child
     private let requests: Int32
     private let replies: Int32
 
-    /// `directory` is the user's own; sessions of the login manager belong to that user.
+    /// `directory` belongs to the user; so do the login manager's sessions.
     init(as user: User, in directory: String) throws {
         let environment = TestEnvironment.shared
         let socket = directory + "/bus"
@@ -59,7 +58,7 @@ final class LoginManager {
         bus.kill()
     }
 
-    /// Where an ordinary user can read them.
+    /// A copy of the Python packages where an ordinary user can read them.
     private static func packages(in directory: String) throws -> String {
         let packages =
             String(#filePath.dropLast("Tests/WardMountTests/Support/LoginManager.swift".count))
@@ -73,7 +72,7 @@ final class LoginManager {
         return copy
     }
 
-    /// Sends a command of `logind.py` and returns its answer.
+    /// Sends a command to `logind.py` and returns its answer.
     func tell(_ command: String) throws -> String {
         let line = Array((command + "\n").utf8)
         guard write(requests, line, line.count) == line.count, let answer = readLine() else {

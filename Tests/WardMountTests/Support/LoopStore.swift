@@ -1,11 +1,11 @@
 import Foundation
 import Testing
 
-/// A backing store of its own: ext4 on a loop device, that can hang, vanish and come back. Needs
+/// A backing store for one test: ext4 on a loop device, which can hang, vanish and come back. Needs
 /// root.
 final class LoopStore {
     let path: String
-    /// Where its image is: a file system with just enough room.
+    /// A file system with just enough room for the image.
     private var disk: String { path + ".disk" }
     private let environment = TestEnvironment.shared.variables
 
@@ -34,15 +34,15 @@ final class LoopStore {
 
     private var isFrozen = false
 
-    /// As often as wanted.
+    /// Freezes or unfreezes the store; repeated calls do nothing.
     func freeze(_ wanted: Bool) throws {
         guard wanted != isFrozen else { return }
         try must("fsfreeze \(wanted ? "--freeze" : "--unfreeze") \(path)")
         isFrozen = wanted
     }
 
-    /// The disk answers nothing but errors from now on: what it has is put aside, and there is no
-    /// room to write. What memory held of files below it, and need not, is forgotten.
+    /// From now on the disk answers only errors. Its image is put aside, there is no room to write,
+    /// and cached pages of its files are dropped.
     func vanish() throws {
         try must(
             """
@@ -63,10 +63,10 @@ final class LoopStore {
             """)
     }
 
-    /// As `umount -l`: nobody finds it, and who is inside goes on.
+    /// `umount -l`: no new program finds the store, and programs that use it go on.
     func detach() throws { try must("umount -l \(path)") }
 
-    /// What was put aside, or what is there, in its place again. Nobody uses the store.
+    /// Puts the saved image, or the present one, in its place again. No program may use the store.
     func comeBack() throws {
         try must(
             """

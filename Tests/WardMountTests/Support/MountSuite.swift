@@ -1,6 +1,6 @@
 import Testing
 @_exported import WardTestSupport
 
-/// Everything that mounts a volume. After the last test no mount, process or file of ours may be
+/// All tests that mount a volume. After the last test none of our mounts, processes or files may be
 /// left.
 @Suite(.leavesNothingBehind) enum MountSuite {}

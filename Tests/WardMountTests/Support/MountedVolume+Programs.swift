@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension MountedVolume {
-    /// Runs a shell script as this volume's user, `$MNT` being the mount point, and fails the test
-    /// where it fails.
+    /// Runs a shell script as this volume's user with the mount point in `$MNT`. The test fails if
+    /// the script fails.
     @discardableResult
     func shell(
         _ script: String, seconds: Double = 120, sourceLocation: SourceLocation = #_sourceLocation
@@ -34,13 +34,14 @@ extension MountedVolume {
                 + user.prefix + [TestEnvironment.shared.ward] + arguments, environment: environment)
     }
 
-    /// What `copyStore` does where nothing else is asked for.
+    /// The default script of `copyStore`.
     static let copyingScript = #"cp -a "$FROM" "$TO""#
 
-    /// Copies the store, mounted or not, to `path`, which is not there; `tool`: a script that
-    /// copies `$FROM` to `$TO`. Mounted, the daemon puts `ward.state` in its place by a rename at
-    /// any time: where the tool has listed the name of the new one and finds it gone, the copy is
-    /// begun anew.
+    /// Copies the store, mounted or not, to `path`, which must not exist. `tool`: a script that
+    /// copies `$FROM` to `$TO`.
+    ///
+    /// The daemon of a mounted volume replaces `ward.state` by a rename at any time. If the tool
+    /// listed the new file's first name and finds it gone, the copy starts again.
     func copyStore(
         to path: String, by tool: String = copyingScript,
         sourceLocation: SourceLocation = #_sourceLocation

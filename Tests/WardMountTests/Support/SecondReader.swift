@@ -1,13 +1,13 @@
 import Foundation
 import Testing
 
-/// `contrib/ward-reader`, the reader that shares no code with ward, copied to where a volume's user
-/// can run it.
+/// `contrib/ward-reader`, the reader that shares no code with ward, copied to a place where the
+/// volume's user can run it.
 struct SecondReader {
     private let volume: MountedVolume
     private let directory: String
 
-    /// The top of the checkout, with a slash.
+    /// The top directory of the checkout, with a slash.
     static let checkout = String(
         #filePath.dropLast("Tests/WardMountTests/Support/SecondReader.swift".count))
 
@@ -39,7 +39,7 @@ struct SecondReader {
             environment: environment, seconds: 180)
     }
 
-    /// Extracts everything into a new directory, which is compared with a manifest.
+    /// Extracts everything into a new directory, and compares that with a manifest.
     func extractAndCompare(
         _ manifest: String, keys: [String]? = nil, sourceLocation: SourceLocation = #_sourceLocation
     ) throws {
@@ -56,7 +56,8 @@ struct SecondReader {
         _ = try Child.run(["rm", "-rf", target], environment: volume.environment)
     }
 
-    /// The directories that it lists as synchronised are those that a manifest calls marked.
+    /// Expects that it lists exactly those directories as synchronised that the manifest calls
+    /// marked.
     func expectMarks(
         _ manifest: String, sourceLocation: SourceLocation = #_sourceLocation
     ) throws {
@@ -67,8 +68,7 @@ struct SecondReader {
         try features("marks", manifest, list, sourceLocation: sourceLocation)
     }
 
-    /// Every name in the backing directory with its size and times of change, of attributes and
-    /// modes too.
+    /// Every name in the backing directory, with its size, mode and times of change.
     private func backingTree() throws -> String {
         try Child.run(
             ["find", volume.volume, "-printf", "%P %s %m %T@ %C@\\n"],
@@ -76,7 +76,7 @@ struct SecondReader {
         ).output
     }
 
-    /// Runs `features.py` as the volume's user; fails the test where it fails.
+    /// Runs `features.py` as the volume's user; the test fails if it fails.
     @discardableResult
     func features(
         _ arguments: String..., sourceLocation: SourceLocation = #_sourceLocation
@@ -91,7 +91,7 @@ struct SecondReader {
         return done.output
     }
 
-    /// What the mount shows, in a file for `compare`.
+    /// Writes the content of the mount into a file for `compare`. Returns its path.
     func manifest(_ name: String) throws -> String {
         let path = volume.directory + "/home/" + name
         try Data(try features("manifest", volume.mountPoint).utf8).write(

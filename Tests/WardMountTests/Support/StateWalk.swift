@@ -1,16 +1,16 @@
 import Testing
 
-/// Takes volumes through all states of the table and lets a row look at each class in each state.
+/// Takes volumes through all states, and calls a row's check for each class in each state.
 struct StateWalk {
     let user: User
 
-    /// What the file `f` of each class's directory holds.
+    /// The content of the file `f` in each class's directory.
     static func content(_ fileClass: FileClass) -> String { "content of \(fileClass.letter)" }
 
     /// Runs `prepare` while everything is open (S0 or S2), then `check` for every state and class.
     ///
-    /// Each class has a directory named by its letter, with a file `f`. `finish` runs at the end,
-    /// unlocked again.
+    /// Each class has a directory named by its letter, with a file `f`. At the end the volume is
+    /// unlocked and `finish` runs.
     func run(
         prepare: (Probe, FileClass) throws -> Void = { _, _ in },
         check: (Probe, LockState, FileClass) throws -> Void,
@@ -37,7 +37,7 @@ struct StateWalk {
         }
     }
 
-    /// A directory that gives its files a class, with the file `f` in it.
+    /// Makes a directory that gives its files a class, with the file `f` in it.
     static func makeDirectory(of fileClass: FileClass, with probe: Probe) throws {
         let name = fileClass.letter
         try #require(probe.mkdir(name) == .ok)

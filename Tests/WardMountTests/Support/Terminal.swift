@@ -1,16 +1,16 @@
 import Foundation
 import Testing
 
-/// A program in a terminal of its own, and what it shows there: `Scripts/terminal.py`.
+/// A program in a terminal of its own, and its screen: `Scripts/terminal.py`.
 final class Terminal {
     struct Screen: Decodable {
         var ok: Bool
         var lines: [String]
-        /// Written by the program so far.
+        /// The bytes that the program has written so far.
         var bytes: Int
-        /// After its end: as a process ends in Python, negative for a signal.
+        /// The exit status once it has ended, as in Python: negative for a signal.
         var status: Int32?
-        /// The terminal's modes are what they were before.
+        /// Whether the terminal's modes are the ones from before.
         var restored: Bool?
         var alternate: Bool?
         var cursor: Bool?

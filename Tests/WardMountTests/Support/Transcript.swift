@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// What a person would see who types these commands: each with its output, its errors and its exit
+/// The terminal of a user who types these commands: each with its output, its errors and its exit
 /// code.
 ///
 /// Compared with `Transcripts/NAME.expected`; `WARD_ACCEPT_TRANSCRIPTS=1` writes that file instead.
@@ -11,7 +11,7 @@ struct Transcript {
 
     init(_ volume: MountedVolume) { self.volume = volume }
 
-    /// Runs `ward`, and checks the exit code and that a failure is told in two lines, fact and
+    /// Runs `ward`, and checks its exit code. A failure must be reported in two lines, fact and
     /// advice.
     @discardableResult
     mutating func ward(
@@ -48,10 +48,10 @@ struct Transcript {
         return done
     }
 
-    /// A line between the commands that says what happened.
+    /// Adds a line between the commands that says what happened.
     mutating func remark(_ line: String) { text += "# \(line)\n" }
 
-    /// Compares with what is expected.
+    /// Compares the transcript with the expected one.
     func check(_ name: String, sourceLocation: SourceLocation = #_sourceLocation) throws {
         let path = Self.directory + name + ".expected"
         let normal = normalised(text)
@@ -68,8 +68,8 @@ struct Transcript {
             """, sourceLocation: sourceLocation)
     }
 
-    /// The same for every run and user: paths, identifiers, times and numbers of processes
-    /// replaced.
+    /// The text with paths, identifiers, times and process numbers replaced, so that it is the same
+    /// for every run and user.
     private func normalised(_ text: String) -> String {
         var text = text.replacingOccurrences(of: volume.directory, with: "/DIR")
             .replacingOccurrences(of: TestEnvironment.shared.base, with: "/BASE")

@@ -8,8 +8,8 @@ struct Writers {
     let programs: [Child]
     private let outputs: [FileHandle]
 
-    /// Each has its file open once this returns. `files`: paths on the volume, and how they are
-    /// written.
+    /// Returns when each program has its file open. `files`: paths on the volume, and the ways of
+    /// writing.
     init(on volume: MountedVolume, _ files: [(path: String, how: String)]) throws {
         let environment = TestEnvironment.shared
         var programs: [Child] = []
@@ -32,8 +32,8 @@ struct Writers {
         self.outputs = outputs
     }
 
-    /// How many bytes each was told to be written, and the name of the error that ended it; nil for
-    /// one that a signal ended. Those that have not ended are killed.
+    /// Kills the programs that still run. For each: the number of acknowledged bytes and the name
+    /// of the error that ended it, or nil if a signal ended it.
     func results() -> [(acknowledged: Int, error: String)?] {
         for program in programs { program.kill() }
         return outputs.map { output in
@@ -44,7 +44,7 @@ struct Writers {
         }
     }
 
-    /// Ends all of them and waits for none.
+    /// Kills all programs and waits for none.
     func kill() {
         for program in programs { Glibc.kill(-program.process, SIGKILL) }
     }

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// What ward says where a host can't be trusted, or its record can't be used.
+    /// ward's messages about hosts that can't be trusted and records that can't be used.
     @Suite struct HostInputTests {
         @Test(
             "trust add: what is refused, and that nothing is left behind", arguments: User.usual
@@ -41,7 +41,7 @@ extension MountSuite {
             try transcript.ward("trust", "remove", volume.mountPoint, "phone", exit: 66)
             try transcript.check("trust-add")
             #expect(try volume.status()["triesLeft"] as? Int == 10)
-            // The record that was made, and nothing else.
+            // Only the new record is there.
             let left = try FileManager.default.contentsOfDirectory(atPath: home)
             #expect(left.filter { $0.contains("record") || $0.contains("second") } == ["record"])
             let attributes = try FileManager.default.attributesOfItem(atPath: home + "/record")
@@ -128,8 +128,8 @@ extension MountSuite {
                 "head -c 50 '\(host.record)' | '\(TestEnvironment.shared.ward)' trust connect $MNT "
                     + "--trust-fd 0 2>&1 || echo \"exit $?\"")
             #expect(short.contains("exit 65"), "\(short)")
-            // A record, then a line that is somebody else's. It ends when nobody reads what it
-            // says.
+            // A record, then a line for another program. It ends when its output has no reader any
+            // more.
             let rest = try volume.shell(
                 """
                 (cat '\(host.record)'; echo rest) | (

@@ -4,12 +4,13 @@ import Testing
 extension MountSuite {
     /// A trusted host over a real sshd on loopback.
     ///
-    /// What has to happen within a second is tried up to three times: a busy machine may take its
-    /// time once.
+    /// Steps that must take less than a second are tried several times, because the machine may be
+    /// busy.
     @Suite(.serialized) struct HostOverSSHTests {
         private let user = SecureShell.user
 
-        /// A volume with A and B files, a host that trusts it by ssh, and the way there.
+        /// A volume with files of class A and B, a host that it trusts by ssh, and the connection's
+        /// parts.
         private func device(
             settings: [String] = []
         ) throws -> (volume: MountedVolume, probe: Probe, shell: SecureShell, record: String) {
@@ -19,7 +20,7 @@ extension MountSuite {
                 try StateWalk.makeDirectory(of: fileClass, with: probe)
             }
             let shell = try SecureShell(in: volume, settings: settings)
-            // The record never is a file on the device.
+            // The record is never a file on the device.
             let record = volume.directory + "/home/laptop.trust"
             let input = open(volume.passcodeFile, O_RDONLY | O_CLOEXEC)
             let output = open(record, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
@@ -52,7 +53,7 @@ extension MountSuite {
             return try TrustedHost.Connection(volume, command, input: input)
         }
 
-        /// By a pipe that leads back, as docs/trusted-hosts.md has it.
+        /// By a pipe that leads back, as docs/trusted-hosts.md shows it.
         private func connectWithHeartbeat(
             _ volume: MountedVolume, _ shell: SecureShell, _ record: String
         ) throws -> TrustedHost.Connection {
@@ -71,8 +72,8 @@ extension MountSuite {
                 ], on: .errors)
         }
 
-        /// Runs it until it took less than a second, six times at most: other tests keep the
-        /// machine busy.
+        /// Runs `scenario` until it takes less than a second, six times at most: other tests keep
+        /// the machine busy.
         private func withinASecond(
             _ what: String, _ scenario: () throws -> Double?
         ) throws {
@@ -103,7 +104,7 @@ extension MountSuite {
                     return seconds
                 }
             }
-            // While locked from the beginning.
+            // Connected while already locked.
             try withinASecond("connected while locked") {
                 let connection = try connect(volume, shell, record)
                 #expect(probe.readFile("A/f") == .data("content of A"))
@@ -136,11 +137,11 @@ extension MountSuite {
                 try volume.unlock()
                 let connection = try connectWithHeartbeat(volume, shell, record)
                 try volume.lockNow()
-                // Some twenty heartbeats. A busy machine may miss one: then once more.
+                // Some twenty heartbeats. A busy machine may miss one: then try again.
                 for _ in 0..<20 {
                     usleep(100_000)
                     if probe.readFile("A/f") == .eperm {
-                        // It hangs up first and says why then.
+                        // The connection ends first; the message comes then.
                         #expect(connection.end() != nil)
                         #expect(connection.complaints.contains("does not answer"))
                         return nil

@@ -2,9 +2,9 @@ import Foundation
 import Testing
 
 extension MountSuite {
-    /// The powers of a trusted host, and when it has none. The table of docs/trusted-hosts.md.
+    /// The powers of a trusted host, and their limits: the table of docs/trusted-hosts.md.
     @Suite struct HostRowTests {
-        /// A volume with A, B and C files, and a host that it trusts; unlocked.
+        /// An unlocked volume with files of class A, B and C, and a host that it trusts.
         private func trusting(
             _ user: User, grace: Int = 10
         ) throws -> (MountedVolume, Probe, TrustedHost) {
@@ -61,7 +61,7 @@ extension MountSuite {
             #expect(try volume.reaches("locked"))
             #expect(try volume.status()["protectedDataAvailable"] as? Bool == false)
             #expect(try hostEvents(volume) == ["add", "connect", "hold", "end"])
-            // Whoever asked in between was refused, and that is an event too.
+            // Programs that opened a file in between were refused, which is an event too.
             let kinds = try ControlEvent.latest(of: volume).map(\.kind).filter { $0 != "denied" }
             let hold = try #require(kinds.lastIndex(of: "trustedHost"))
             #expect(
@@ -87,8 +87,8 @@ extension MountSuite {
             #expect(last.fields["detail"] == "for a trusted host")
             connection.signal(SIGTERM)
             #expect(probe.secondsUntilRefused("A/f") != nil)
-            // New files are refused first; what the kernel keeps of open ones goes before the state
-            // says so.
+            // New opens are refused first. The kernel's pages of open files are gone before the
+            // state changes.
             #expect(try volume.reaches("locked"))
             #expect(probe.pread("before", 100) == .eperm)
             #expect(connection.end() == 128 + SIGTERM)
@@ -152,7 +152,7 @@ extension MountSuite {
             for _ in 0..<500 where try !hostEvents(volume).contains("end") { usleep(10_000) }
             expectOpen(probe, true, "unlocked")
             #expect(try volume.state() == "unlocked")
-            // And the next lock has its grace period again.
+            // The next lock has its grace period again.
             try volume.lock()
             #expect(try volume.state() == "locking")
         }
@@ -210,7 +210,7 @@ extension MountSuite {
             _ = other.end()
             try volume.remount()
             #expect(try host.refused().status == 77)
-            // Unmounted it can be done, too.
+            // It also works without a mount.
             try volume.unmount()
             #expect(try volume.ward("trust", "remove", volume.volume, "desk").succeeded)
             try volume.mount()
@@ -227,7 +227,7 @@ extension MountSuite {
             #expect(try volume.state() == "locked")
             expectOpen(probe, false, "locked for everybody")
             #expect(connection.end() == 11)
-            // It is still trusted, though not at once.
+            // It is still trusted, but not at once.
             #expect(try host.refused().status == 75)
             try volume.advance(seconds: 30)
             connection = try host.connect()
@@ -256,7 +256,7 @@ extension MountSuite {
             #expect(try volume.state() == "locked", "locked before the machine may sleep")
             expectOpen(probe, false, "asleep")
             #expect(connection.end() == 11)
-            // A host that connects again and again is not back before the machine sleeps.
+            // A host that connects repeatedly does not come back before the machine sleeps.
             let early = try host.refused()
             #expect(early.status == 75, "\(early.everything)")
             #expect(early.errors.contains("locked for everybody"), "\(early.everything)")
@@ -267,7 +267,7 @@ extension MountSuite {
             expectOpen(probe, true, "awake")
             #expect(try manager.tell("sleep") == "released")
             #expect(awake.end() == 11)
-            // Unlocked its owner is there.
+            // After an unlock the host may connect at once.
             try volume.unlock()
             try host.connect().signal(SIGKILL)
         }
@@ -279,7 +279,7 @@ extension MountSuite {
             let (volume, probe, host) = try trusting(user)
             let idle = try TrustedHost(volume, "idle")
             let day = 86_400
-            // In use all the time, for longer than that.
+            // In use all the time, for longer than 30 days.
             var connection = try host.connect()
             try volume.advance(seconds: 40 * day)
             let listed = try volume.trusted()
@@ -291,7 +291,8 @@ extension MountSuite {
             connection.signal(SIGKILL)
             _ = connection.end()
             for _ in 0..<500 where try !hostEvents(volume).contains("end") { usleep(10_000) }
-            // A mount begins at the machine's time, 40 days back: the later one was written down.
+            // A mount begins at the machine's time, 40 days earlier; the device has stored the
+            // later time.
             try volume.remount()
             #expect(try idle.refused().status == 77, "set back")
             try volume.advance(seconds: 29 * day)
@@ -303,7 +304,7 @@ extension MountSuite {
             #expect(try host.refused().status == 77)
             let text = try volume.ward("trust", "list", volume.mountPoint).output
             #expect(text.components(separatedBy: "expired").count == 3, "\(text)")
-            // Trusted again by the same name; the old record stays worthless.
+            // Trusted again under the same name; the old record stays worthless.
             try volume.shell("rm '\(host.record)'")
             let again = try TrustedHost(volume)
             try volume.lockNow()
@@ -413,7 +414,7 @@ extension MountSuite {
                 user.prefix + ["flock", lock, "sleep", "60"], environment: volume.environment)
             usleep(300_000)
             try volume.advance(seconds: 7200)
-            // A durable point comes with it, and the time is written down beside that.
+            // The lock makes a durable point, and the time is stored with it.
             try volume.lockNow()
             usleep(300_000)
             _ = try volume.ward("unmount", volume.mountPoint, seconds: 30)
@@ -428,7 +429,7 @@ extension MountSuite {
             let (volume, probe, host) = try trusting(user)
             let (output, errors) = (try Child.pipe(), try Child.pipe())
             defer { close(errors.reading) }
-            // Full, as where a terminal was stopped.
+            // Full, like the pipe of a stopped terminal.
             let byte = [UInt8](repeating: 0, count: 4096)
             _ = fcntl(errors.writing, F_SETFL, O_NONBLOCK)
             while write(errors.writing, byte, byte.count) > 0 {}
@@ -453,7 +454,7 @@ extension MountSuite {
             arguments: User.usual)
         func connectingAtTheEnd(user: User) throws {
             let (volume, _, host) = try trusting(user)
-            // A program that has a file open: the mount is cut off half a second later.
+            // A program has a file open, so the mount is cut off half a second later.
             let program = try Child(
                 user.prefix + ["sh", "-c", "exec 3>\"$0/open\"; sleep 60", volume.mountPoint],
                 environment: volume.environment)
@@ -461,7 +462,7 @@ extension MountSuite {
                 try volume.shell("ls \"$MNT\"").contains("open")
             }
             try volume.lockNow()
-            // It waits for the state directory, where the time is due.
+            // The connection must store the time, and waits for the state directory.
             let lock = try volume.deviceDirectory() + "/lock"
             let holder = try Child(
                 user.prefix + ["flock", lock, "sleep", "60"], environment: volume.environment)

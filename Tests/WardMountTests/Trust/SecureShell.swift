@@ -1,10 +1,11 @@
 import Foundation
 import Testing
 
-/// A real sshd on loopback with keys and configuration of its own, and a network in between that
-/// can be stopped.
+/// A real sshd on loopback with its own keys and configuration, and a network in between that can
+/// be stopped.
 ///
-/// It serves the user that runs these tests: another one's login needs a shell, which nobody has.
+/// It serves the user that runs these tests: another user's login would need a shell, which
+/// `nobody` does not have.
 final class SecureShell {
     static let user: User = geteuid() == 0 ? .root : .ordinaryUser
 
@@ -24,7 +25,7 @@ final class SecureShell {
         try FileManager.default.createDirectory(
             atPath: directory, withIntermediateDirectories: true,
             attributes: [.posixPermissions: 0o700])
-        // Root's sshd gives up its rights in there; Debian's init script makes it.
+        // Root's sshd needs this directory to drop its rights; Debian's init script makes it.
         madeSeparationDirectory = geteuid() == 0 && Glibc.mkdir("/run/sshd", 0o755) == 0
         for name in ["host", "client"] {
             let made = try Child.run(
@@ -55,7 +56,7 @@ final class SecureShell {
         if madeSeparationDirectory { rmdir("/run/sshd") }
     }
 
-    /// On a port that was free a moment ago; nil where it is not any more.
+    /// Starts sshd on a port that was just free; nil if another program has taken it.
     private static func start(
         _ program: String, _ directory: String, _ volume: MountedVolume, _ settings: [String]
     ) throws -> (Child, Int)? {
@@ -133,16 +134,16 @@ final class SecureShell {
         return (relay, relayPort)
     }
 
-    /// A new one, after it was cut or stopped.
+    /// Starts a new network after the last one was cut or stopped.
     func startNetwork() throws { (relay, relayPort) = try Self.network(to: port) }
-    /// Nothing gets through any more, and nobody is told.
+    /// Nothing gets through any more, and neither side is told.
     func stopNetwork() { relay.signal(SIGSTOP) }
-    /// Every connection is closed, on both sides.
+    /// Closes every connection on both sides.
     func cutNetwork() { relay.signal(SIGKILL) }
     func resumeNetwork() { relay.signal(SIGCONT) }
 
-    /// The command that runs `ward` with these arguments on the other side, as a shell there takes
-    /// them.
+    /// The command that runs `ward` with these arguments on the other side, quoted for the shell
+    /// there.
     func command(_ volume: MountedVolume, options: [String] = [], _ arguments: [String])
         -> [String]
     {

@@ -1,14 +1,14 @@
 import Foundation
 import Testing
 
-/// A host that a volume trusts: its record, and connections by it.
+/// A host that a volume trusts: its record, and its connections.
 final class TrustedHost {
     let volume: MountedVolume
     let name: String
-    /// The host's record, the volume user's file.
+    /// The host's record, a file of the volume's user.
     let record: String
 
-    /// Has the volume, which is unlocked, trust a new host.
+    /// Makes the volume, which is unlocked, trust a new host.
     init(_ volume: MountedVolume, _ name: String = "laptop") throws {
         self.volume = volume
         self.name = name
@@ -19,7 +19,7 @@ final class TrustedHost {
         guard added.succeeded else { throw SupportError("trust add: \(added.everything)") }
     }
 
-    /// Connects in the foreground of a child, and waits until A and B are open.
+    /// Connects in a child process, and waits until A and B are open.
     func connect() throws -> Connection {
         try Connection(
             volume,
@@ -29,21 +29,21 @@ final class TrustedHost {
             ])
     }
 
-    /// What comes of connecting, where it is refused.
+    /// The result of connecting when it is refused.
     func refused() throws -> Finished {
         try volume.ward(
             "trust", "connect", volume.mountPoint, "--trust-file", record, seconds: 20)
     }
 
-    /// A running `ward trust connect`, or what leads to one.
+    /// A running `ward trust connect`, or a command that runs one.
     final class Connection {
         let child: Child
         private let output: Int32
         private let errors: String
         private var text = ""
 
-        /// `input`: its stdin. `ready`: what it says once the volume is open for it, on stdout or
-        /// stderr.
+        /// `input`: its stdin. `ready`: the text on stdout or stderr that it prints when the volume
+        /// is open for it.
         init(
             _ volume: MountedVolume, _ command: [String], input: Int32? = nil,
             ready: String = "A and B stay open", on stream: Stream = .output
@@ -85,12 +85,12 @@ final class TrustedHost {
             return text.contains(ready)
         }
 
-        /// What it has written to stderr.
+        /// Everything that it has written to stderr.
         var complaints: String { (try? String(contentsOfFile: errors, encoding: .utf8)) ?? "" }
 
         func signal(_ number: Int32) { Glibc.kill(child.process, number) }
 
-        /// Waits for its end: the exit status, 128 and the signal where one killed it.
+        /// Waits for its end: the exit status, or 128 plus the signal that killed it.
         func end(seconds: Double = 20) -> Int32? { child.wait(seconds: seconds) }
 
         deinit {
@@ -101,7 +101,7 @@ final class TrustedHost {
 }
 
 extension MountedVolume {
-    /// `ward status --json`.
+    /// The result of `ward status --json`.
     func status() throws -> [String: Any] {
         let done = try ward("status", mountPoint, "--json")
         let object = try JSONSerialization.jsonObject(with: Data(done.output.utf8))
@@ -120,7 +120,7 @@ extension MountedVolume {
         return false
     }
 
-    /// `ward trust list --json`, by name.
+    /// The result of `ward trust list --json`, by name.
     func trusted() throws -> [String: [String: Any]] {
         let done = try ward("trust", "list", mountPoint, "--json")
         var hosts: [String: [String: Any]] = [:]
@@ -133,7 +133,7 @@ extension MountedVolume {
 }
 
 extension Probe {
-    /// Seconds from now until reading the file is refused; nil where it is not within ten.
+    /// Seconds from now until reading the file is refused; nil after ten seconds.
     func secondsUntilRefused(_ path: String) -> Double? {
         let start = Date()
         while true {

@@ -3,7 +3,7 @@ import DataProtection
 /// Keeps notes, as an app for iOS would.
 public struct NoteStore {
     public enum Problem: Error, Equatable {
-        /// Come back when the device is unlocked.
+        /// The caller should try again when the device is unlocked.
         case locked
     }
 

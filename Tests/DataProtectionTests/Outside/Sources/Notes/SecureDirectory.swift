@@ -1,6 +1,6 @@
 import DataProtection
 
-/// As Apple's sample of this name has it: a directory of class complete below the app's documents.
+/// As in Apple's sample of this name: a directory of class complete below the app's documents.
 public struct SecureDirectory {
     public let url: URL
 
@@ -10,7 +10,7 @@ public struct SecureDirectory {
         try self.init(named: name, in: documents)
     }
 
-    /// For tests, which bring documents of their own.
+    /// For tests, which have their own documents directory.
     public init(named name: String, in documents: URL) throws {
         url = documents.appendingPathComponent(name, isDirectory: true)
         try FileManager.default.createDirectory(
