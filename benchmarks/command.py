@@ -91,9 +91,12 @@ def finish(options, result: dict, section: str, text: str, chart: tuple[str, str
 
 
 def notes(result: dict, *more: str) -> str:
-    versions = ", ".join(version for version in result["versions"].values() if version)
-    said = [f"Measured on {result['date']}: {result['machine']}; {'; '.join([versions, *more])}."]
-    said += [f"{name} is left out: {why}." for name, why in result["left_out"].items()]
+    """The circumstances of a run, as a table."""
+    rows = [("measured on", result["date"]), ("machine", result["machine"])]
+    rows.append(("versions", ", ".join(version for version in result["versions"].values() if version)))
+    if more:
+        rows.append(("with", "; ".join(more)))
+    rows += [(f"{name} is left out", why) for name, why in result["left_out"].items()]
     if result["busy"]:
-        said.append(f"**{result['busy']} of {result['cells']} measurements began while something else used the machine.**")
-    return " ".join(said)
+        rows.append(("disturbed", f"{result['busy']} of {result['cells']} measurements began on a busy machine"))
+    return "\n".join(["| circumstances | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in rows)])

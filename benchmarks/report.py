@@ -142,15 +142,13 @@ def notes(result: dict) -> str:
     given = result["options"]
     said = command.notes(result, f"medians of {given['rounds']} rounds" if given["rounds"] > 1 else "one round",
                          f"{given['random']:,} random reads and as many writes, {given['appends']:,} appends")
-    return f"{said} **{result['skipped']} cells had no time.**" if result["skipped"] else said
+    return f"{said}\n\n**{result['skipped']} cells had no time.**" if result["skipped"] else said
 
 
 def summary(result: dict, name: str) -> str:
     judged = measured(result, name, "plain")
-    missing = [(title(row, result), missed) for row in judged if (missed := misses(row, result, name))]
-    text = f"{len(judged) - len(missing)} of {len(judged)} rows hold all that is asked of them, by {SOURCES[name]}."
-    if missing:
-        text += " Not: " + "; ".join(f"{words} ({', '.join(missed)})" for words, missed in missing) + "."
+    held = sum(not misses(row, result, name) for row in judged)
+    text = f"{held} of {len(judged)} rows hold all that is asked of them, by {SOURCES[name]}."
     idle = statistics.median(result["idle"][name])
     if idle > IDLE_LIMIT:
         text += f" Idle memory is {megabytes(idle)} MB, over {megabytes(IDLE_LIMIT)}."
