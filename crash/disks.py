@@ -19,8 +19,8 @@ LIBC.mount.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_ulong, ctypes.c_char_p]
 LIBC.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
 # What the disk kept of what was not flushed.
-DISKS = ("everything", "flushed", "torn at 4 KiB", "torn at 512")
-UNITS = {"torn at 4 KiB": 4096, "torn at 512": 512}
+DISKS = ("everything", "flushed", "part in 4 KiB", "part in 512")
+UNITS = {"part in 4 KiB": 4096, "part in 512": 512}
 
 
 @dataclasses.dataclass(frozen=True)

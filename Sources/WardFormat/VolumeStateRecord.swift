@@ -30,7 +30,7 @@ public struct VolumeStateRecord: Equatable, Sendable {
     public var isInUse: Bool
     /// The last epoch used, or, in use, the first not known to be durable.
     public var epoch: UInt32
-    /// Epochs whose pages may be half written.
+    /// Epochs of which pages may be missing (zeros), or a file's end. A torn page is never excused.
     public var doubtful: [ClosedRange<UInt32>]
 
     public init(isInUse: Bool, epoch: UInt32, doubtful: [ClosedRange<UInt32>]) {

@@ -21,8 +21,8 @@ package struct CrashSettings: Sendable {
         self.pageBytes = pageBytes
     }
 
-    /// The disks that the format promises to survive (docs/format.md §8): every disk that does not
-    /// tear a page.
+    /// The disks that the format promises to survive (docs/durability.md, "Which disks"): every
+    /// disk that does not tear a page.
     package static func promised(seed: UInt64) -> CrashSettings {
         let (atomicBytes, pageBytes) = [(4096, 4096), (512, 512), (4096, 512)][Int(seed / 4 % 3)]
         var settings = CrashSettings(

@@ -39,8 +39,8 @@ public final class Volume: @unchecked Sendable {
 
     /// The epoch for pages that are written now.
     let epoch: Atomic<UInt32>
-    /// Epochs with pages that may be half-written. Always replaced as a whole; guarded by
-    /// `doubtLock`.
+    /// Epochs of which pages may be missing (zeros), or a file's end. A torn page is never excused.
+    /// Always replaced as a whole; guarded by `doubtLock`.
     private var doubtfulEpochs: [ClosedRange<UInt32>]
     private let doubtLock = TryableLock()
     /// Counts changes that failed half-way. Guarded by `doubtLock`.
@@ -172,6 +172,8 @@ public final class Volume: @unchecked Sendable {
     /// for every descriptor.
     public let keepsListings: Bool
     let streaming = Streaming()
+    /// Fetches files of trees that a program walks. Listings have `readsListingsAhead`; the
+    /// kernel's own read-ahead is `FUSEConnection.raiseReadAhead`.
     let ahead: TreeReadAhead
     let removedFiles: RemovedFiles
     /// True if directory offsets in the backing store are hashes of names and reading a directory
@@ -185,8 +187,8 @@ public final class Volume: @unchecked Sendable {
     /// Bytes of a page in the backing store: 512 or 4,096.
     public var pageBytes: Int { layout.pageBytes }
 
-    /// Opens the volume at `backingPath`: checks the root, recovers after an unclean end, begins an
-    /// epoch.
+    /// Opens the volume at `backingPath`: checks the root, puts the epochs of an unclean end in
+    /// doubt, begins an epoch. `mendDoubtfulFiles` mends later.
     ///
     /// The caller holds the exclusive lock (`VolumeHold`). Throws `VolumeOpenError`, which names
     /// the file and its fault.

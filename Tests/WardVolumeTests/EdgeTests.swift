@@ -183,7 +183,7 @@ import WardSystem
         }
         let epoch = harness.volume.epoch.load(ordering: .relaxed)
         try harness.reopen(clean: false)
-        #expect(harness.volume.isDoubtful(epoch), "pages of epoch \(epoch) may be half-written")
+        #expect(harness.volume.isDoubtful(epoch), "pages of epoch \(epoch) may be missing")
     }
 
     @Test func aFailedSyncKeepsTheVolumeInUse() throws {

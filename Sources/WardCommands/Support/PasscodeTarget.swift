@@ -67,6 +67,7 @@ enum PasscodeTarget {
             } catch let error as KeybagError {
                 throw CommandFailure(what, path, error)
             }
+            // Keeps the hold until here.
             _ = lock.directoryDescriptor
         }
     }

@@ -2,7 +2,7 @@ import WardControl
 import WardFUSE
 import WardKeys
 
-/// The options of a mount.
+/// The options of a mount as the daemon gets them. `MountCommand` makes them.
 public struct MountOptions: Sendable {
     /// The backing directory.
     public var volumePath: String

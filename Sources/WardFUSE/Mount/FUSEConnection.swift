@@ -29,6 +29,7 @@ public final class FUSEConnection: Sendable {
     /// The workers of the rings, while FUSE over io_uring serves this connection.
     let ring = Mutex<RingWorkers?>(nil)
     let usesRing: Atomic<Bool>
+    /// An error of a ring that no rule expects, for the log; 0: none.
     let strangeResult = Atomic<Int32>(0)
 
     private init(
@@ -171,8 +172,8 @@ public final class FUSEConnection: Sendable {
         _ = withUnsafeBytes(of: &message) { channel.send($0) }
     }
 
-    /// Raises the mount's read-ahead. The kernel takes that of INIT as an upper bound on its own
-    /// 128 KiB, which only root may raise.
+    /// Raises the mount's read-ahead, for root. The kernel uses the smaller of INIT's value and its
+    /// own 128 KiB; sysfs raises the second.
     private static func raiseReadAhead(of minor: UInt32) {
         guard
             let file = try? OwnedDescriptor(
@@ -279,8 +280,8 @@ public final class FUSEConnection: Sendable {
     /// never came.
     public var requestCounts: [(name: String, count: Int)] { counts.all }
 
-    /// Makes ordinary threads of the workers that yield, and keeps them so for some time. Called
-    /// before a wait for a worker that must be short.
+    /// Makes ordinary threads of the workers that yield (decision 0068), and keeps them so for some
+    /// time. Called before a wait for a worker that must be short.
     public func stopGivingWay() {
         share.alone.pauseGivingWay(nanoseconds: GivingWay.pauseAtLockNanoseconds)
         ring.withLock { $0 }?.stopGivingWay()

@@ -1,4 +1,4 @@
-/// How to mount.
+/// The part of a mount's options that FUSE needs. `MountedService` makes it.
 public struct FUSEMountOptions: Sendable {
     /// An empty directory.
     public var mountPoint: String

@@ -24,7 +24,7 @@ public enum ScryptCost: Equatable, Sendable {
         return PasscodeDerivation.isPossible(.init(n: n, r: 8, p: 1))
     }
 
-    /// The parameters. `calibrated` measures, for some 100 ms.
+    /// The parameters. `calibrated` measures two runs at `minimum`.
     public func parameters() -> Scrypt.Parameters {
         switch self {
         case .test: .init(n: 1 << 10, r: 8, p: 1)
@@ -38,6 +38,7 @@ public enum ScryptCost: Equatable, Sendable {
         var cost = minimum
         guard let took = measure(cost), took > .zero else { return cost }
         var estimate = took
+        // The next doubling is taken while it ends nearer to the target than this cost, about √2.
         while estimate * 2 <= targetDuration * 1.4 {
             if cost.n < maximumN {
                 cost.n *= 2

@@ -88,7 +88,7 @@ final class Quarantine: Sendable {
             // The note comes first: a power cut in between leaves a note without its item, and
             // nothing is lost.
             let place = try finish(item, note, state)
-            // The run's directory is new, and `next` counts: the name is free.
+            // The run's directory is new, and `next` never gives a number twice: the name is free.
             try storage.renameat(directory, stored, state.run, item, flags: 0)
             try storage.fsync(state.run)
             try storage.fsync(directory)

@@ -109,8 +109,8 @@ extension Volume {
         return state.protectionClass
     }
 
-    /// Throws `EINVAL` for a class above C under a name in a synchronised tree. Otherwise the
-    /// decision goes on until `endClassDecision`.
+    /// Throws `EINVAL` for a class above C under a name in a synchronised tree. Otherwise it
+    /// begins a decision, which the caller ends by `endClassDecision`.
     func mayDecide(
         _ protectionClass: ProtectionClass, _ parent: Node, _ name: UnsafeRawBufferPointer,
         _ operation: Arrival, _ caller: Caller, _ context: WorkerContext

@@ -15,7 +15,9 @@ public final class Refusals: Sendable {
     /// once.
     struct Count: ~Copyable, Sendable {
         fileprivate let reads = Atomic<UInt64>(0)
+        /// When the last one was, monotonic nanoseconds.
         fileprivate let last = Atomic<UInt64>(0)
+        /// The number of changes of the gate that this count belongs to.
         fileprivate let generation = Atomic<UInt64>(0)
     }
 
@@ -25,8 +27,8 @@ public final class Refusals: Sendable {
     /// Reads further apart than this are not in a row.
     static let pauseNanoseconds: UInt64 = 1_000_000_000
 
-    /// Changes, and wakes its waiters, when a new answer is delayed and when all answers are
-    /// released.
+    /// Changes when an answer is delayed and when all answers are released. The thread of
+    /// `DelayedReplies` waits on it.
     public let word = FutexWord()
     private let changes = Atomic<UInt64>(0)
 

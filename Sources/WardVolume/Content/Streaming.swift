@@ -9,8 +9,9 @@ import WardSystem
 /// disk at once, and the next `fsync` finds that done. Bytes that were written some megabytes ago
 /// are forgotten: the kernel uses their pages again.
 ///
-/// Where ext4 finds no blocks for the bytes, only the thread that began the writing is told, and
-/// the pages are lost. A sync that succeeds counts only after such an answer is noted (`settle`).
+/// Where ext4 finds no blocks for the bytes, the pages are lost. The error goes only to the thread
+/// that began the writing, and a later fsync succeeds nevertheless. So a sync counts only after
+/// the answer to that thread is noted (`settle`).
 ///
 /// Concurrency: any thread.
 final class Streaming: Sendable {
@@ -27,7 +28,8 @@ final class Streaming: Sendable {
     static let pauseNanoseconds: UInt64 = 1_000_000_000
 
     private let pausedUntil = Atomic<UInt64>(0)
-    /// Held, shared, from telling the backing store of any file until its answer is noted.
+    /// Read-locked while a thread tells the backing store to begin writing, for any file, until the
+    /// answer is noted.
     private let turn = ReadWriteLock()
 
     /// False for a while after the backing store was slow.
@@ -71,8 +73,9 @@ struct StreamedGrowth {
     /// Where the bytes begin that are not forgotten yet.
     private var kept = 0
 
-    /// Notes that the backing store has begun to write `range`. Returns the bytes to forget: of all
-    /// begun without a gap, all but the last whole step.
+    /// Notes that the backing store has begun to write `range`. Returns the bytes to forget: those
+    /// begun without a gap, up to the last whole step but one. With steps of 4 MiB and 11 MiB begun
+    /// these are the first 4 MiB.
     mutating func note(_ range: Range<Int>) -> Range<Int>? {
         let step = Streaming.stepBytes
         if range.lowerBound == begun.upperBound {

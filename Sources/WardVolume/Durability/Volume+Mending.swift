@@ -149,6 +149,9 @@ extension Volume {
 
     /// Reads every page of a file and rewrites pages that only a doubt excuses.
     ///
+    /// A page whose length and FINAL are as expected is not authenticated here. So a torn page
+    /// stays. It is `EIO` for a read, and a finding of `ward check`.
+    ///
     /// Returns false if the file's class is not open now or the file could not be read. It may be
     /// gone: see `isGone`. Damage that nothing excuses stays, and gives `EIO` later.
     func mendFile(

@@ -65,6 +65,7 @@ extension Volume {
         // The new file's status, if nothing was done to the file since.
         var known: FileStatus?
         do throws(Errno) {
+            // Also for classes C and D: `writeRecord` waits for it. Does nothing if it was begun.
             context.beginClassDecision()
             if state.gives(protectionClass), !backing.needsRecord,
                 !inheritsTooLittle(in: state, isDirectory: false)

@@ -158,7 +158,8 @@ public enum VolumeEvent: Sendable {
         caller: Caller)
     /// Ciphertext does not authenticate or is in the wrong place.
     case integrityFailure(path: String, reason: String)
-    /// A finding was accepted because it lies in a doubtful interval after an unclean end.
+    /// A finding was accepted because it lies in a doubtful interval after an unclean end. The page
+    /// on disk is unchanged until it is mended.
     case healed(path: String, finding: String)
     /// An accepted write could not be stored.
     case lost(path: String, reason: String)

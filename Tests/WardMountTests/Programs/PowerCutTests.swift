@@ -24,7 +24,7 @@ extension MountSuite {
             let done = try run([
                 "--ward", TestEnvironment.shared.ward, "--systems", "ward,ward512", "--cuts", "1",
                 "--workloads", "appends,truncate,directories,classes",
-                "--disks", "flushed,torn at 4 KiB", "--json",
+                "--disks", "flushed,part in 4 KiB", "--json",
             ])
             try #require(done.succeeded, "\(done.everything)")
             let report = try #require(
