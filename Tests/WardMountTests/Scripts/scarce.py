@@ -8,6 +8,9 @@ import os
 import sys
 import time
 
+# The daemon has room for some hundred open files before it asks the kernel for memory again.
+MOST_HELD = 600
+MOST_LARGE = 80
 directory, seconds = sys.argv[1], float(sys.argv[2])
 synced, errors, held = [], set(), []
 start = time.monotonic()
@@ -17,7 +20,7 @@ number = 0
 def is_over():
     passed = time.monotonic() - start
     # Only these errors: EPERM comes with every lock.
-    is_enough = len(held) >= 80 or not errors.isdisjoint(("ENOMEM", "ENFILE"))
+    is_enough = len(held) >= MOST_HELD or not errors.isdisjoint(("ENOMEM", "ENFILE"))
     return "ENOTCONN" in errors or passed >= 30 or passed >= seconds and is_enough
 
 
@@ -26,10 +29,11 @@ while not is_over():
     number += 1
     try:
         file = os.open(f"{directory}/{name}", os.O_RDWR | os.O_CREAT, 0o644)
-        if len(held) < 300:
+        if len(held) < MOST_HELD:
             held.append(os.open(f"{directory}/{name}", os.O_RDONLY))
         try:
-            data = (name.encode() * 100_000)[: 1000 + number * 7919 % 900_000]
+            size = 1000 + number * 7919 % 900_000 if number <= MOST_LARGE else 1000
+            data = (name.encode() * 100_000)[:size]
             for offset in range(0, len(data), 300_000):
                 os.write(file, data[offset : offset + 300_000])
             os.fsync(file)
