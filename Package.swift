@@ -69,7 +69,8 @@ let package = Package(
             name: "WardControl", dependencies: ["CWardLinux", "WardSystem"],
             swiftSettings: swiftSettings),
         .testTarget(
-            name: "WardControlTests", dependencies: ["CWardLinux", "WardControl", "WardSystem"],
+            name: "WardControlTests",
+            dependencies: ["CWardLinux", "WardControl", "WardSystem", "WardTestSupport"],
             swiftSettings: swiftSettings),
         .target(
             name: "WardContainers", dependencies: ["CWardLinux", "WardSystem", "WardControl"],
@@ -174,22 +175,21 @@ let package = Package(
             name: "WardVolumeTests",
             dependencies: [
                 "CWardLinux", "WardVolume", "WardSimulatedStorage", "WardFormat", "WardKeys",
-                "WardCrypto",
-                "WardSystem",
+                "WardCrypto", "WardSystem", "WardTestSupport",
             ],
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardFUSETests",
             dependencies: [
                 "CWardLinux", "WardCrypto", "WardFormat", "WardFUSE", "WardKeys", "WardSystem",
-                "WardVolume",
+                "WardTestSupport", "WardVolume",
             ],
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardDaemonTests",
             dependencies: [
                 "WardControl", "WardCrypto", "WardDaemon", "WardFormat", "WardKeys", "WardSystem",
-                "WardVolume",
+                "WardTestSupport", "WardVolume",
             ],
             swiftSettings: swiftSettings),
         .testTarget(

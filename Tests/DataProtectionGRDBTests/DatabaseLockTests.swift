@@ -3,6 +3,7 @@ import DataProtectionTesting
 import Dispatch
 import Synchronization
 import Testing
+import WardTestSupport
 
 @testable import DataProtectionGRDB
 
@@ -56,7 +57,9 @@ import Testing
         try await device.lock()
         try await database.waitUntilLeft()
         await expectLocked(.complete, .locking) { _ = try await database.count() }
-        #expect(try await eventually { try await device.holders.isEmpty })
+        #expect(
+            try await eventually { try await device.holders.isEmpty },
+            "the database's files are closed")
         if try device.names().contains("db-wal") { #expect(try device.size("db-wal") == 0) }
         // It closed in time, so no access was denied.
         try await device.advance(by: .seconds(10))
@@ -241,10 +244,11 @@ import Testing
                 var texts = [try rows.next()]
                 for (events, isAvailable) in [(news, false), ([unlocked], true)] {
                     for event in events { keeper.follow(event) }
-                    for _ in 0..<10_000 where keeper.isAvailable != isAvailable { usleep(1000) }
-                    #expect(keeper.isAvailable == isAvailable)
-                    // Time for the work at the end of a grace period of zero.
-                    usleep(50_000)
+                    #expect(
+                        comesTrue { keeper.isAvailable == isAvailable },
+                        "the keeper follows the news: \(isAvailable)")
+                    // Time for the work at the end of a grace period of zero. It changes nothing.
+                    #expect(!comesTrue(within: 0.05) { keeper.isAvailable != isAvailable })
                 }
                 while let text = try rows.next() { texts.append(text) }
                 return texts
@@ -300,6 +304,7 @@ import Testing
                             _ = try await database.count()
                         } catch let error as DataProtectionError {
                             guard case .locked(class: .complete, _) = error else { throw error }
+                            // The pace of a program that tries again.
                             try await Task.sleep(for: .milliseconds(1))
                         }
                     }
@@ -307,6 +312,7 @@ import Testing
                 }
             }
             for round in 0..<6 {
+                // The instant of the interruption, while the tasks work.
                 try await Task.sleep(for: .milliseconds(30))
                 try await interrupt(round)
                 try await device.unlock()

@@ -2,6 +2,7 @@ import DataProtection
 import DataProtectionGRDB
 import DataProtectionTesting
 import Testing
+import WardTestSupport
 
 extension SimulatedDevice {
     /// A path inside the volume.
@@ -61,21 +62,12 @@ extension ProtectedDatabase {
 
     /// Waits until the database has closed because of a lock.
     func waitUntilLeft() async throws {
-        #expect(try await eventually { !isAvailable }, "the database was not closed")
+        #expect(await eventually { !isAvailable }, "the database was not closed")
     }
 
     func waitUntilBack() async throws {
-        #expect(try await eventually { isAvailable }, "the database was not opened again")
+        #expect(await eventually { isAvailable }, "the database was not opened again")
     }
-}
-
-/// Waits at least ten seconds for the condition.
-func eventually(_ condition: () async throws -> Bool) async throws -> Bool {
-    for _ in 0..<1000 {
-        if try await condition() { return true }
-        try await Task.sleep(for: .milliseconds(10))
-    }
-    return false
 }
 
 /// The error that `body` threw; nil if it threw none.

@@ -32,7 +32,7 @@ import WardTestSupport
         var device: SimulatedDevice? = try await SimulatedDevice()
         let directory = Leaks.directory(of: try #require(device).path)
         device = nil
-        #expect(try await Leaks.left(of: directory).isEmpty)
+        #expect(await Leaks.left(of: directory).isEmpty)
     }
 
     @Test("after the test's process was killed, or crashed")
@@ -51,7 +51,7 @@ import WardTestSupport
                 "\(child.everything)")
             let directory = String(line.dropFirst("device ".count))
             #expect(directory.contains("/ward-test."))
-            #expect(try await Leaks.left(of: directory).isEmpty)
+            #expect(await Leaks.left(of: directory).isEmpty)
         }
     }
 

@@ -1,4 +1,5 @@
 import Foundation
+import WardTestSupport
 
 /// The things that a simulated device has left on the machine: none, soon after its end.
 enum Leaks {
@@ -19,11 +20,13 @@ enum Leaks {
     }
 
     /// The same after up to ten seconds, which they have to go.
-    static func left(of directory: String) async throws -> [String] {
-        for _ in 0..<200 where !of(directory).isEmpty {
-            try await Task.sleep(for: .milliseconds(50))
+    static func left(of directory: String) async -> [String] {
+        var left: [String] = []
+        _ = await eventually(within: 10) {
+            left = of(directory)
+            return left.isEmpty
         }
-        return of(directory)
+        return left
     }
 
     /// The directory that holds everything of the device mounted at `path`.

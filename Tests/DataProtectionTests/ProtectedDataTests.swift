@@ -129,8 +129,8 @@ extension DataProtectionSuite {
                 let third = await data.events.first { _ in true }
                 #expect(third?.snapshot?.state == .locked)
             }
-            for _ in 0..<500 where try connections(volume) > 0 { usleep(10_000) }
-            #expect(try connections(volume) == 0)
+            #expect(
+                try await eventually { try connections(volume) == 0 }, "the connections end")
         }
 
         /// The number of connections to the control socket, unix(7): accepted sockets bear the

@@ -3,6 +3,7 @@ import Glibc
 import Synchronization
 import Testing
 import WardSystem
+import func WardTestSupport.comesTrue
 
 @testable import WardControl
 
@@ -47,33 +48,6 @@ import WardSystem
         }
     }
 
-    private final class Fixture {
-        let directory: String
-        let path: String
-        let handler = Handler()
-        let server: ControlServer
-
-        init() throws {
-            var template = Array("/tmp/ward-control-test-XXXXXX".utf8CString)
-            directory = String(cString: mkdtemp(&template))
-            path = directory + "/a.socket"
-            server = try ControlServer(socketPath: path, version: "1.2.3", handler: handler)
-        }
-
-        deinit {
-            server.stop()
-            rmdir(directory)
-        }
-
-        func connect() throws -> OwnedDescriptor { try ControlSocket.connect(to: path) }
-    }
-
-    private func secret(_ bytes: [UInt8]) throws -> SecretBytes {
-        var secret = try SecretBytes(zeroed: bytes.count)
-        secret.withUnsafeMutableBytes { $0.copyBytes(from: bytes) }
-        return secret
-    }
-
     private func send(_ socket: Int32, _ text: String) -> Bool {
         let bytes = Array(text.utf8)
         var done = 0
@@ -101,7 +75,7 @@ import WardSystem
 
     @Test("a server of some methods does not hand over the others")
     func someMethods() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let path = fixture.directory + "/b.socket"
         let server = try ControlServer(
             socketPath: path, version: "1", methods: StateInterface.methods,
@@ -123,7 +97,7 @@ import WardSystem
 
     @Test("A helper's own connection needs no place, no accept and no name")
     func adopted() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         var pair: [Int32] = [-1, -1]
         #expect(
             socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &pair) == 0)
@@ -155,7 +129,7 @@ import WardSystem
 
     @Test("What helpers may say, nobody else can")
     func helperInterface() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let client = try ControlClient(socketPath: fixture.path)
         do throws(ControlError) {
             try client.report([LockTrigger(kind: .sleep, armed: true)])
@@ -171,11 +145,11 @@ import WardSystem
     }
 
     @Test func callsAndErrors() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let client = try ControlClient(socketPath: fixture.path)
         #expect(try client.lock() == "locking")
         let right = Array("right ü\"\\\n".utf8)
-        let passcode = try secret(right)
+        let passcode = try makeSecret(right)
         #expect(try client.unlock(passcode: passcode) == "unlocked")
         #expect(fixture.handler.passcodes.withLock { $0 } == [right])
         let wrong = try SecretBytes(zeroed: 3)
@@ -212,7 +186,7 @@ import WardSystem
     }
 
     @Test func introspection() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let client = try ControlClient(socketPath: fixture.path)
         let info = try client.call(qualified: "org.varlink.service.GetInfo")
         #expect(info["version"]?.stringValue == "1.2.3")
@@ -231,7 +205,7 @@ import WardSystem
         ("org.varlink.service.GetInterfaceDescription", "org.varlink.service.InvalidParameter"),
     ])
     func standardErrors(_ method: String, _ name: String) throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let client = try ControlClient(socketPath: fixture.path)
         do throws(ControlError) {
             _ = try client.call(qualified: method)
@@ -245,14 +219,16 @@ import WardSystem
     }
 
     @Test func pipelinedCallsAreAnsweredInOrder() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let socket = try fixture.connect()
         let advance = #"{"method":"org.ward.Volume.Advance","parameters":{"seconds":1}}"# + "\0"
         let lock = #"{"method":"org.ward.Volume.Lock"}"# + "\0"
         #expect(send(socket.rawValue, advance + lock))
         // Another client is served meanwhile.
         #expect(try ControlClient(socketPath: fixture.path).lock() == "locking")
-        while fixture.handler.held.withLock({ $0.isEmpty }) { usleep(1000) }
+        #expect(
+            comesTrue { !fixture.handler.held.withLock { $0.isEmpty } },
+            "the first call comes to the handler")
         fixture.handler.held.withLock { $0.removeFirst() }.reply(
             .object([("state", .string("first"))]))
         #expect(receive(socket.rawValue) == #"{"parameters":{"state":"first"}}"#)
@@ -260,7 +236,7 @@ import WardSystem
     }
 
     @Test func onewayIsDoneAndNotAnswered() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         do {
             let socket = try fixture.connect()
             #expect(
@@ -279,7 +255,7 @@ import WardSystem
             "\0", "garbage\0", "[]\0", "{}\0", "{\"method\":1}\0", "GET / HTTP/1.1\r\n\r\n\0",
         ])
     func garbage(_ text: String) throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let socket = try fixture.connect()
         #expect(send(socket.rawValue, text))
         #expect(receive(socket.rawValue) == nil)
@@ -287,7 +263,7 @@ import WardSystem
     }
 
     @Test func anEndlessMessageIsCutOff() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let socket = try fixture.connect()
         let megabyte = String(repeating: "x", count: 1 << 20)
         var sent = 0
@@ -297,7 +273,7 @@ import WardSystem
     }
 
     @Test func silentAndHalfMessagesKeepNobodyOut() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         var sockets: [Int32] = []
         defer { for socket in sockets { close(socket) } }
         for index in 0..<200 {
@@ -311,7 +287,7 @@ import WardSystem
 
     @Test("half messages that fill all the memory there is leave room for whoever asks for more")
     func largeHalvesKeepNobodyOut() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         var sockets: [Int32] = []
         defer { for socket in sockets { close(socket) } }
         let half =
@@ -324,14 +300,14 @@ import WardSystem
         let client = try ControlClient(socketPath: fixture.path, timeout: .seconds(30))
         #expect(try client.lock() == "locking")
         // A passcode of the greatest length, with every byte escaped.
-        let passcode = try secret([UInt8](repeating: 1, count: 1024))
+        let passcode = try makeSecret([UInt8](repeating: 1, count: 1024))
         #expect(throws: ControlError.self) { _ = try client.unlock(passcode: passcode) }
         #expect(fixture.handler.passcodes.withLock { $0.last?.count } == 1024)
     }
 
     @Test("calls under way leave places for locks")
     func placesForLocks() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         var sockets: [Int32] = []
         defer { for socket in sockets { close(socket) } }
         var busy = 0
@@ -342,10 +318,16 @@ import WardSystem
                 #"{"method":"org.ward.Volume.Advance","parameters":{"seconds":1}}"# + "\0")
             sockets.append(socket.release())
         }
-        for socket in sockets {
-            var waiting = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
-            if poll(&waiting, 1, 50) > 0, receive(socket)?.contains("Busy") == true { busy += 1 }
+        func answered() -> [Int32] {
+            sockets.filter {
+                var waiting = pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
+                return poll(&waiting, 1, 0) > 0
+            }
         }
+        #expect(
+            comesTrue { fixture.handler.held.withLock { $0.count } + answered().count == 70 },
+            "each call is held or refused")
+        for socket in answered() where receive(socket)?.contains("Busy") == true { busy += 1 }
         #expect(busy > 0 && fixture.handler.held.withLock { $0.count } == 56)
         for _ in 0..<3 {
             #expect(try ControlClient(socketPath: fixture.path).lock() == "locking")
@@ -354,7 +336,7 @@ import WardSystem
 
     @Test("one client's thousand calls are not answered before another's first")
     func callsTakeTurns() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let socket = try fixture.connect()
         let call = #"{"method":"org.ward.Volume.Status"}"# + "\0"
         #expect(send(socket.rawValue, String(repeating: call, count: 1500)))
@@ -363,15 +345,18 @@ import WardSystem
     }
 
     @Test func aMonitorThatDoesNotReadIsDropped() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let socket = try fixture.connect()
         #expect(send(socket.rawValue, #"{"method":"org.ward.Volume.Monitor","more":true}"# + "\0"))
-        while fixture.handler.monitors.withLock({ $0.isEmpty }) { usleep(1000) }
+        #expect(
+            comesTrue { !fixture.handler.monitors.withLock { $0.isEmpty } },
+            "the call comes to the handler")
         let call = fixture.handler.monitors.withLock { $0[0] }
         let event = ControlEvent(kind: .note, detail: String(repeating: "x", count: 10_000))
         var sent = 0
         while sent < 10_000, call.reply(.object([("event", event.json)]), continues: true) {
             sent += 1
+            // The pace of a daemon: a client that reads would keep up with it.
             if sent % 10 == 0 { usleep(100) }
         }
         #expect(sent < 10_000, "100 MB of events were kept for nobody")
@@ -379,7 +364,7 @@ import WardSystem
     }
 
     @Test func monitorStreamsUntilTheServerStops() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let client = try ControlClient(socketPath: fixture.path)
         var details: [String] = []
         try client.monitor(last: 3) { notice in
@@ -391,7 +376,7 @@ import WardSystem
         let (server, handler) = (fixture.server, fixture.handler)
         let stopping = SystemThread.start("stop") {
             // Waits until the other client's call has come.
-            for _ in 0..<30_000 where handler.monitors.withLock({ $0.count }) < 2 { usleep(1000) }
+            _ = comesTrue(within: 30) { handler.monitors.withLock { $0.count } == 2 }
             server.stop()
         }
         try other.monitor(last: 1) { _ in true }
@@ -400,7 +385,7 @@ import WardSystem
 
     @Test("without follow the last answer is the end, however few there are")
     func monitorEndsWithoutFollow() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let client = try ControlClient(socketPath: fixture.path, timeout: .seconds(10))
         for last in [0, 2] {
             var notices: [ControlClient.Notice] = []
@@ -414,7 +399,7 @@ import WardSystem
     }
 
     @Test func clientErrorsAreToldApart() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         func code(_ path: String) -> ControlError.Code? {
             do throws(ControlError) {
                 _ = try ControlClient(socketPath: path)
@@ -439,7 +424,7 @@ import WardSystem
     }
 
     @Test func aLongPathWorks() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let deep = fixture.directory + "/" + String(repeating: "d", count: 120)
         mkdir(deep, 0o700)
         defer { rmdir(deep) }
@@ -450,7 +435,7 @@ import WardSystem
     }
 
     @Test func theSocketIsPrivate() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         var status = FileStatus()
         #expect(lstat(fixture.path, &status) == 0)
         #expect(status.st_mode & 0o777 == 0o600)

@@ -3,6 +3,7 @@ import Glibc
 import Synchronization
 import Testing
 import WardSystem
+import func WardTestSupport.comesTrue
 
 @testable import WardControl
 
@@ -12,6 +13,11 @@ import WardSystem
     private final class Handler: ControlHandler {
         let calls = Mutex<[ControlCall]>([])
         let gone = Mutex(0)
+
+        /// Waits until it was told of the end of so many clients.
+        func comesToMiss(_ clients: Int) -> Bool {
+            comesTrue { gone.withLock { $0 } == clients }
+        }
 
         func handle(_ call: ControlCall) {
             guard call.method == "TrustConnect" else { return call.fail(.clockNotManual) }
@@ -27,58 +33,25 @@ import WardSystem
         }
     }
 
-    private final class Fixture {
-        let directory: String
-        let path: String
-        let handler = Handler()
-        let server: ControlServer
-
-        init() throws {
-            var template = Array("/tmp/ward-control-test-XXXXXX".utf8CString)
-            directory = String(cString: mkdtemp(&template))
-            path = directory + "/a.socket"
-            server = try ControlServer(socketPath: path, version: "1.2.3", handler: handler)
-        }
-
-        deinit {
-            server.stop()
-            rmdir(directory)
-        }
-
-        /// A client whose host is connected.
-        func connect() throws -> ControlClient {
-            let client = try ControlClient(socketPath: path)
-            let secret = try HostCallTests.secret([0x0A, 0xFF] + [UInt8](repeating: 7, count: 30))
-            let notice = try client.trustConnect(
-                hostID: [UInt8](repeating: 1, count: 16), secret: secret)
-            #expect(notice == .connected(name: "laptop", state: "locked"))
-            return client
-        }
-
-        func waitForGone(_ count: Int) -> Bool {
-            for _ in 0..<2000 {
-                if handler.gone.withLock({ $0 }) == count { return true }
-                usleep(5_000)
-            }
-            return false
-        }
-    }
-
-    private static func secret(_ bytes: [UInt8]) throws -> SecretBytes {
-        var secret = try SecretBytes(zeroed: bytes.count)
-        secret.withUnsafeMutableBytes { $0.copyBytes(from: bytes) }
-        return secret
+    /// A client whose host is connected.
+    private func connect(to fixture: ControlFixture<Handler>) throws -> ControlClient {
+        let client = try ControlClient(socketPath: fixture.path)
+        let secret = try makeSecret([0x0A, 0xFF] + [UInt8](repeating: 7, count: 30))
+        let notice = try client.trustConnect(
+            hostID: [UInt8](repeating: 1, count: 16), secret: secret)
+        #expect(notice == .connected(name: "laptop", state: "locked"))
+        return client
     }
 
     @Test("the end of the client is told, once, also where it ends together with others")
     func whenGone() throws {
-        let fixture = try Fixture()
-        var clients = try (0..<3).map { _ in try fixture.connect() }
+        let fixture = try ControlFixture(Handler())
+        var clients = try (0..<3).map { _ in try connect(to: fixture) }
         #expect(fixture.handler.gone.withLock { $0 } == 0)
         clients.removeLast()
-        #expect(fixture.waitForGone(1))
+        #expect(fixture.handler.comesToMiss(1))
         clients = []
-        #expect(fixture.waitForGone(3))
+        #expect(fixture.handler.comesToMiss(3))
         // If the client is already gone, the handler is told at once.
         let late = Mutex(0)
         fixture.handler.calls.withLock { $0[0] }.whenGone { late.withLock { $0 += 1 } }
@@ -87,8 +60,8 @@ import WardSystem
 
     @Test("nothing that is kept of the call has the secret; the daemon's last word arrives")
     func endedByDaemon() throws {
-        let fixture = try Fixture()
-        let client = try fixture.connect()
+        let fixture = try ControlFixture(Handler())
+        let client = try connect(to: fixture)
         let call = fixture.handler.calls.withLock { $0[0] }
         #expect(call.parameters == .object([]))
         #expect(call.reply(.object([("ended", .string("removed"))])))
@@ -97,16 +70,21 @@ import WardSystem
 
     @Test("two words at once: the second is not forgotten")
     func twoWords() throws {
-        let fixture = try Fixture()
-        let client = try fixture.connect()
+        let fixture = try ControlFixture(Handler())
+        let client = try connect(to: fixture)
         let call = fixture.handler.calls.withLock { $0[0] }
         call.reply(
             .object([("name", .string("laptop")), ("state", .string("again"))]), continues: true)
         call.reply(.object([("ended", .string("removed"))]))
-        // Both notices have arrived before the first is read.
-        var waiting = pollfd(fd: client.pollDescriptor, events: Int16(POLLIN), revents: 0)
-        while poll(&waiting, 1, 1000) != 1 {}
-        usleep(50_000)
+        // Both notices arrive before the first is read. Each ends with a zero byte.
+        var bytes = [UInt8](repeating: 0, count: 4096)
+        let haveArrived = comesTrue {
+            let count = recv(
+                client.pollDescriptor, &bytes, bytes.count,
+                Int32(MSG_PEEK | MSG_DONTWAIT))
+            return bytes.prefix(max(0, count)).count { $0 == 0 } == 2
+        }
+        #expect(haveArrived, "both notices arrive")
         #expect(try client.hostNotice() == .connected(name: "laptop", state: "again"))
         #expect(client.hasUnreadAnswer)
         #expect(try client.hostNotice() == .ended(reason: "removed"))
@@ -115,23 +93,23 @@ import WardSystem
 
     @Test("without \"more\" it is refused; with eight there is no room for a ninth")
     func limits() throws {
-        let fixture = try Fixture()
+        let fixture = try ControlFixture(Handler())
         let plain = try ControlClient(socketPath: fixture.path)
         #expect(throws: ControlError.self) {
             try plain.call(qualified: VolumeInterface.qualified("TrustConnect"))
         }
         #expect(fixture.handler.calls.withLock { $0.isEmpty })
-        var clients = try (0..<ControlServer.maximumHosts).map { _ in try fixture.connect() }
-        #expect(throws: ControlError.self) { try fixture.connect() }
+        var clients = try (0..<ControlServer.maximumHosts).map { _ in try connect(to: fixture) }
+        #expect(throws: ControlError.self) { try connect(to: fixture) }
         clients.removeFirst()
-        #expect(fixture.waitForGone(1))
-        clients.append(try fixture.connect())
+        #expect(fixture.handler.comesToMiss(1))
+        clients.append(try connect(to: fixture))
     }
 
     @Test("digits of secrets, there and back")
     func hexadecimal() throws {
         let bytes: [UInt8] = [0, 1, 0x0F, 0x10, 0xAB, 0xFF]
-        let text = try HexSecret.encode(try Self.secret(bytes))
+        let text = try HexSecret.encode(try makeSecret(bytes))
         #expect(text.withUnsafeBytes { Array($0) } == Array("00010f10abff".utf8))
         #expect(HexSecret.text(bytes) == "00010f10abff")
         #expect(HexSecret.bytes("00010F10abff") == bytes)
@@ -142,7 +120,7 @@ import WardSystem
         }
         for wrong in ["0", "0g", "é0", "0x"] {
             #expect(HexSecret.bytes(wrong) == nil)
-            let isRead = try HexSecret.decode(try Self.secret(Array(wrong.utf8))) != nil
+            let isRead = try HexSecret.decode(try makeSecret(Array(wrong.utf8))) != nil
             #expect(!isRead, "\(wrong)")
         }
     }

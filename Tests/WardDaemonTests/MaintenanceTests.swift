@@ -5,6 +5,7 @@ import WardCrypto
 import WardFormat
 import WardKeys
 import WardSystem
+import func WardTestSupport.comesTrue
 
 @testable import WardDaemon
 @testable import WardVolume
@@ -54,8 +55,7 @@ import WardSystem
         maintenance.makeDurable { _ in done.signal() }
         done.wait(timeout: .seconds(60))
         // The repair of doubtful files runs on another thread.
-        for _ in 0..<6000 where volume.isInDoubt { usleep(10_000) }
-        #expect(!volume.isInDoubt)
+        #expect(comesTrue(within: 60) { !volume.isInDoubt }, "the doubtful file is repaired")
         #expect(!volume.needsMending)
     }
 }

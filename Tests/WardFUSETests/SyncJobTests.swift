@@ -8,6 +8,7 @@ import WardFormat
 import WardKeys
 import WardSystem
 import WardVolume
+import func WardTestSupport.comesTrue
 
 @testable import WardFUSE
 
@@ -72,7 +73,9 @@ import WardVolume
             let answer = Answer()
             let channel = Channel(answer: answer, holdsUpOthers: holdsUpOthers)
             pool.submit(SyncJob(kind: .everything, unique: 1, channel: channel), context)
-            while answer.thread.load(ordering: .sequentiallyConsistent) == 0 { usleep(100) }
+            #expect(
+                comesTrue { answer.thread.load(ordering: .sequentiallyConsistent) != 0 },
+                "the job is answered")
             let thread = answer.thread.load(ordering: .relaxed)
             #expect((thread == own) != holdsUpOthers)
         }

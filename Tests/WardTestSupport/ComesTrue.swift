@@ -18,6 +18,20 @@ package func comesTrue(
     return true
 }
 
+/// The same in an asynchronous function, whose thread is free during the pauses.
+package nonisolated(nonsending) func eventually(
+    within seconds: Double = 20, _ condition: () async throws -> Bool
+) async rethrows -> Bool {
+    let end = Date(timeIntervalSinceNow: seconds * TestEnvironment.patience)
+    var pause = 1
+    while try await !condition() {
+        if end.timeIntervalSinceNow < 0 { return try await condition() }
+        try? await Task.sleep(for: .milliseconds(pause))
+        pause = min(pause * 2, 100)
+    }
+    return true
+}
+
 extension MountedVolume {
     /// The helper process of its daemon with this command; nil where there is none.
     package func helper(_ command: String) -> pid_t? {

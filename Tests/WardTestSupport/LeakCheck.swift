@@ -9,10 +9,10 @@ package struct LeakCheck: SuiteTrait, TestScoping {
     ) async throws {
         try await function()
         // The watchdog of a killed daemon needs a moment to notice its end.
-        var left = TestEnvironment.shared.leaks()
-        for _ in 0..<300 where !left.isEmpty {
-            usleep(100_000)
+        var left: [String] = []
+        _ = await eventually(within: 30) {
             left = TestEnvironment.shared.leaks()
+            return left.isEmpty
         }
         #expect(left.isEmpty, "left behind:\n\(left.joined(separator: "\n"))")
     }

@@ -77,7 +77,7 @@ package final class MountedVolume {
         for process in killed { Glibc.kill(process, SIGKILL) }
         // A call of the backing store that is under way ends first: a file that it makes must not
         // come after the removal.
-        for _ in 0..<1000 where killed.contains(where: Self.isRunning) { usleep(10_000) }
+        _ = comesTrue(within: 10) { !killed.contains(where: Self.isRunning) }
         // A test's own backing store may be full or read-only; the test detaches what it mounted
         // there.
         let removed = try? Child.run(
@@ -250,7 +250,8 @@ package final class MountedVolume {
 
     /// Throws if the process still runs after a minute.
     package static func waitForEnd(of process: pid_t) throws {
-        for _ in 0..<6000 where isRunning(process) { usleep(10_000) }
-        if isRunning(process) { throw SupportError("process \(process) does not end") }
+        guard comesTrue(within: 60, { !isRunning(process) }) else {
+            throw SupportError("process \(process) does not end")
+        }
     }
 }

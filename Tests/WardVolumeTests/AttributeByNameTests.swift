@@ -142,6 +142,7 @@ import WardSystem
             + link.name.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
         storage.onAttributeByName { _ = rename(place, place + "-away") }
         let back = SystemThread.start("back") {
+            // The pace of another program.
             while rename(place + "-away", place) != 0 { usleep(200) }
         }
         #expect(try value(harness, node, "user.a") == Array("of f".utf8))

@@ -3,6 +3,7 @@ import Synchronization
 import Testing
 import WardFormat
 import WardSystem
+import func WardTestSupport.comesTrue
 
 @testable import WardVolume
 
@@ -67,10 +68,12 @@ import WardSystem
         let request = try SystemThread("request") {
             file.lock.lockWrite()
             isHeld.store(true, ordering: .releasing)
+            // The time that a request takes.
             usleep(3000)
             file.lock.unlock()
         }
-        while !isHeld.load(ordering: .acquiring) { usleep(100) }
+        let hasBegun = comesTrue { isHeld.load(ordering: .acquiring) }
+        #expect(hasBegun, "the request holds the file")
         harness.lock()
         request.join()
         #expect(try harness.read(handle, 0, 3) == [1, 2, 3])

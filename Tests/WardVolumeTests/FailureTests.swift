@@ -3,6 +3,7 @@ import Synchronization
 import Testing
 import WardFormat
 import WardSystem
+import func WardTestSupport.comesTrue
 
 @testable import WardVolume
 
@@ -179,7 +180,8 @@ import WardSystem
         let caller = harness.caller
 
         storage.hang.lock()
-        let written = DispatchSemaphore(value: 0)
+        let (isWriting, written) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        storage.onHang { isWriting.signal() }
         Thread.detachNewThread {
             let context = WorkerContext(volume: volume)
             let bytes: [UInt8] = [4, 5, 6]
@@ -190,13 +192,15 @@ import WardSystem
             context.finishRequest()
             written.signal()
         }
-        usleep(200_000)
+        #expect(isWriting.wait(timeout: .now() + 30) == .success, "the write comes to the store")
+        let epoch = volume.epoch.load(ordering: .sequentiallyConsistent)
         let durable = DispatchSemaphore(value: 0)
         Thread.detachNewThread {
             try? volume.durablePoint()
             durable.signal()
         }
-        usleep(200_000)
+        let hasBegun = comesTrue { volume.epoch.load(ordering: .sequentiallyConsistent) != epoch }
+        #expect(hasBegun, "the durable point begins, and waits for the write")
         let evicted = DispatchSemaphore(value: 0)
         Thread.detachNewThread {
             _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(1))

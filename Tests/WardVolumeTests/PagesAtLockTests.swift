@@ -5,6 +5,7 @@ import Testing
 import WardFormat
 import WardKeys
 import WardSystem
+import func WardTestSupport.comesTrue
 
 @testable import WardVolume
 
@@ -44,9 +45,10 @@ import WardSystem
             _ = volume.evict([.a, .b, .c, .cx], keepOpenFiles: [], deadline: .seconds(5))
             done.signal()
         }
-        while kernel.rounds < 2 || volume.gate.state(of: .completeUnlessOpen) == .closing {
-            usleep(100)
-        }
+        #expect(
+            comesTrue {
+                kernel.rounds >= 2 && volume.gate.state(of: .completeUnlessOpen) != .closing
+            }, "pages are dropped twice, and class B is closed")
         #expect(throws: Errno.notPermitted) { try harness.read(log, 0, 3) }
         mayFinish.signal()
         #expect(done.wait(timeout: .now() + 30) == .success)
@@ -89,10 +91,12 @@ import WardSystem
             done.signal()
         }
         // Repeats until the class is about to open; an announcement before that is taken back.
-        for _ in 0..<100_000 where drops.announce(for: .complete) {
+        let isOpening = comesTrue {
+            guard drops.announce(for: .complete) else { return true }
             drops.perform({ false }, {})
-            usleep(100)
+            return false
         }
+        #expect(isOpening, "the class is about to open")
         #expect(!drops.announce(for: .complete) && !drops.announce(for: .completeUnlessOpen))
         #expect(drops.announce(for: .completeUntilFirstUserAuthentication), "of another class")
         drops.perform({ true }, {})

@@ -1,3 +1,4 @@
+import CWardLinux
 import Foundation
 import Glibc
 import Synchronization
@@ -5,6 +6,8 @@ import Testing
 import WardFormat
 import WardSimulatedStorage
 import WardSystem
+import func WardTestSupport.comesTrue
+import func WardTestSupport.processState
 
 @testable import WardVolume
 
@@ -16,7 +19,7 @@ import WardSystem
     func grouped() throws {
         let group = SyncGroup()
         let syncs = Mutex<[Bool]>([])
-        let arrived = Atomic(0)
+        let arrived = Mutex<[pid_t]>([])
         let threads = DispatchGroup()
         try group.sync(isFull: false) { isFull throws(Errno) in
             syncs.withLock { $0.append(isFull) }
@@ -24,15 +27,17 @@ import WardSystem
                 threads.enter()
                 Thread.detachNewThread {
                     defer { threads.leave() }
-                    arrived.add(1, ordering: .relaxed)
+                    arrived.withLock { $0.append(ward_gettid()) }
                     try? group.sync(isFull: number == 2) { isFull throws(Errno) in
                         syncs.withLock { $0.append(isFull) }
                     }
                 }
             }
-            while arrived.load(ordering: .relaxed) < 4 { usleep(100) }
-            // Time for them to reach the group's queue.
-            usleep(50_000)
+            let areWaiting = comesTrue {
+                let arrived = arrived.withLock { $0 }
+                return arrived.count == 4 && arrived.allSatisfy { processState($0) == "S" }
+            }
+            #expect(areWaiting, "the four threads wait for the group")
         }
         threads.wait()
         #expect(syncs.withLock { $0 } == [false, true])

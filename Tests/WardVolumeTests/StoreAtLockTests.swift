@@ -5,6 +5,7 @@ import Synchronization
 import Testing
 import WardFormat
 import WardSystem
+import func WardTestSupport.comesTrue
 
 @testable import WardVolume
 
@@ -230,7 +231,7 @@ import WardSystem
         mapped.storage.failAfter(0, .ioError)
         mapped.storage.hang.unlock()
         try harness.unlock()
-        while harness.volume.pendingStoreBytes > 0 { usleep(1000) }
+        #expect(comesTrue { harness.volume.pendingStoreBytes == 0 }, "all pages are stored")
         #expect(mapped.storage.hasFailed)
         #expect(mapped.losses.isEmpty, "stored page by page, every page fits: \(mapped.losses)")
         #expect(try harness.read(mapped.handle, 0, 1 << 20) == mapped.new)
@@ -284,7 +285,7 @@ import WardSystem
         let outcome = mapped.lock(deadline: .milliseconds(500), seconds: 20)
         #expect(outcome?.report.deadlinePassed == true)
         #expect(volume.keyring.available.isDisjoint(with: [.a, .b]))
-        for _ in 0..<3000 where mapped.losses.isEmpty { usleep(10_000) }
+        #expect(comesTrue(within: 30) { !mapped.losses.isEmpty }, "a loss is told")
         #expect(mapped.losses.contains { $0.hasPrefix("/mapped: ") }, "\(mapped.losses)")
         mapped.storage.hang.unlock()
         #expect(written.wait(timeout: .now() + 30) == .success)
@@ -303,8 +304,9 @@ import WardSystem
             late.signal()
         }
         // Waits until the eviction has begun; it then waits for the write.
-        for _ in 0..<30_000 where volume.gate.state(of: .complete) == .open { usleep(1000) }
-        #expect(volume.gate.state(of: .complete) != .open)
+        #expect(
+            comesTrue(within: 30) { volume.gate.state(of: .complete) != .open },
+            "the eviction begins")
         // The lock thread gives the eviction up; then the user unlocks again.
         volume.abandonEviction(of: [.a, .b], keepOpenFiles: [.b])
         #expect(
@@ -316,7 +318,9 @@ import WardSystem
             volume.keyring.available.isSuperset(of: [.a, .b]), "the late eviction took the keys")
         #expect(volume.gate.state(of: .complete) == .open)
         mapped.storage.hang.unlock()
-        for _ in 0..<30_000 where (try? harness.read(mapped.handle, 0, 10)) == nil { usleep(1000) }
+        #expect(
+            comesTrue(within: 30) { (try? harness.read(mapped.handle, 0, 10)) != nil },
+            "the file can be read again")
         #expect(try harness.read(mapped.handle, 0, 10).count == 10)
     }
 

@@ -2,6 +2,7 @@ import Glibc
 import Synchronization
 import Testing
 import WardSystem
+import func WardTestSupport.comesTrue
 
 @testable import WardVolume
 
@@ -150,13 +151,16 @@ import WardSystem
                     caller: caller, context)
             }
         }
-        while !storage.isTold.load(ordering: .acquiring) { usleep(100) }
+        let isTold = comesTrue { storage.isTold.load(ordering: .acquiring) }
+        #expect(isTold, "the store is told of the new pages")
         // Other files are synced meanwhile.
         try harness.write(small, 0, [1])
         try harness.volume.fsync(small, dataOnly: false, harness.context)
         storage.isSynced.store(false, ordering: .releasing)
         let told = Mutex<Errno?>(nil)
+        let isOver = Atomic(false)
         let other = SystemThread.start("sync") {
+            defer { isOver.store(true, ordering: .releasing) }
             let file = handle.object(as: FileHandle.self).file
             do throws(Errno) {
                 if ofTheStore {
@@ -171,8 +175,9 @@ import WardSystem
         }
         // The worker counts the failures before it syncs, and there is none yet. Then it might
         // trust the sync too early.
-        for _ in 0..<300_000 where !storage.isSynced.load(ordering: .acquiring) { usleep(100) }
-        usleep(50_000)
+        _ = comesTrue(within: 30) { storage.isSynced.load(ordering: .acquiring) }
+        let isEarly = comesTrue(within: 0.05) { isOver.load(ordering: .acquiring) }
+        #expect(!isEarly, "the sync ends before the store has answered the worker")
         storage.hanging.unlock()
         other.join()
         writer.join()

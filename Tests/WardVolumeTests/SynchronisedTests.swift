@@ -4,6 +4,7 @@ import Synchronization
 import Testing
 import WardFormat
 import WardSystem
+import func WardTestSupport.comesTrue
 
 @testable import WardVolume
 
@@ -317,11 +318,13 @@ import WardSystem
         }
         for round in 0..<10 {
             let before = given.load(ordering: .relaxed)
-            while given.load(ordering: .relaxed) == before { usleep(100) }
+            let isGiven = comesTrue { given.load(ordering: .relaxed) != before }
+            #expect(isGiven, "round \(round): a file gets a class")
             try harness.mark(marked)
             let atOnce = try harness.protectedNames(in: directory)
             let some = refused.load(ordering: .relaxed)
-            while refused.load(ordering: .relaxed) < some + 8 { usleep(100) }
+            let areRefused = comesTrue { refused.load(ordering: .relaxed) >= some + 8 }
+            #expect(areRefused, "round \(round): classes are refused")
             let later = try harness.protectedNames(in: directory)
             #expect(later.isSubset(of: atOnce), "round \(round): \(later.subtracting(atOnce))")
             try harness.unmark(marked)
@@ -341,13 +344,14 @@ import WardSystem
         let isReleased = Atomic(false)
         storage.onChange { name in
             guard name == "pwrite", !isHeld.exchange(true, ordering: .relaxed) else { return }
-            while !isReleased.load(ordering: .acquiring) { usleep(100) }
+            _ = comesTrue(within: 60) { isReleased.load(ordering: .acquiring) }
         }
         let setting = try SystemThread("classes") {
             let context = WorkerContext(volume: volume)
             try? volume.setProtectionClass(of: volume.node(slow), to: .complete, caller, context)
         }
-        while !isHeld.load(ordering: .acquiring) { usleep(100) }
+        let hasBegun = comesTrue { isHeld.load(ordering: .acquiring) }
+        #expect(hasBegun, "the class is being stored")
         let hasReturned = Atomic(false)
         let marking = try SystemThread("mark") {
             try? volume.setMark(
@@ -355,10 +359,9 @@ import WardSystem
                 WorkerContext(volume: volume))
             hasReturned.store(true, ordering: .releasing)
         }
-        while (try? harness.synced(marked)) == nil { usleep(100) }
+        #expect(comesTrue { (try? harness.synced(marked)) != nil }, "the directory is marked")
         #expect(throws: Errno.invalidArgument) { try harness.setClass(other, "A") }
-        usleep(20_000)
-        let isEarly = hasReturned.load(ordering: .acquiring)
+        let isEarly = comesTrue(within: 0.02) { hasReturned.load(ordering: .acquiring) }
         #expect(!isEarly)
         isReleased.store(true, ordering: .releasing)
         marking.join()
@@ -393,6 +396,7 @@ import WardSystem
         for round in 1...400 {
             harness.clearEvents()
             wanted.store(round, ordering: .releasing)
+            // The instant of the rename.
             if round % 3 == 0 { usleep(UInt32(round % 60)) }
             try harness.rename("f", 1, "f", marked)
             while done.load(ordering: .acquiring) < round {}
@@ -620,13 +624,9 @@ extension VolumeHarness {
 
     /// Waits for `count` events: directories are searched after the request was answered.
     fileprivate func waitForSyncEvents(_ count: Int) -> [String] {
-        for _ in 0..<20_000 {
-            if syncEvents.count >= count,
-                volume.arrivalsWaiting.load(ordering: .sequentiallyConsistent) == 0
-            {
-                break
-            }
-            usleep(1000)
+        _ = comesTrue {
+            syncEvents.count >= count
+                && volume.arrivalsWaiting.load(ordering: .sequentiallyConsistent) == 0
         }
         return syncEvents
     }

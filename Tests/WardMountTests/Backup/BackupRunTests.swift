@@ -190,8 +190,10 @@ extension MountSuite {
                 try volume.lockNow()
                 try volume.unlock()
             }
-            usleep(300_000)
+            // A second backup begins with a durable point, after those of the locks.
+            let beside = try Running(volume)
             #expect(try volume.recordedEpoch() == held)
+            _ = try beside.end()
             _ = try running.end()
             try volume.wait(for: "the epoch goes on") { try volume.recordedEpoch() > held }
 
@@ -210,8 +212,8 @@ extension MountSuite {
                 let before = try volume.recordedEpoch()
                 try volume.lockNow()
                 try volume.unlock()
-                usleep(300_000)
-                return try volume.recordedEpoch() > before
+                // The durable point follows the lock.
+                return try comesTrue(within: 1) { try volume.recordedEpoch() > before }
             }
 
             // Backups one after the other, without a gap, hold the epoch no longer than one.

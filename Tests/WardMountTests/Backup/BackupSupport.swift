@@ -41,14 +41,9 @@ extension MountedVolume {
         for what: String, seconds: Double = 60, sourceLocation: SourceLocation = #_sourceLocation,
         _ condition: () throws -> Bool
     ) throws {
-        let end = Date(timeIntervalSinceNow: seconds)
-        while try !condition() {
-            guard Date() < end else {
-                Issue.record("\(what): not within \(seconds) s", sourceLocation: sourceLocation)
-                return
-            }
-            usleep(20_000)
-        }
+        #expect(
+            try comesTrue(within: seconds, condition), "\(what): not within \(seconds) s",
+            sourceLocation: sourceLocation)
     }
 
     /// The epoch that `ward.state` names, format.md §8.

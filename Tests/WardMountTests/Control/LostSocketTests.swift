@@ -21,17 +21,6 @@ extension MountSuite {
             ).succeeded
         }
 
-        /// Tests the condition again and again. Each test runs a program, so no pause is needed.
-        private func eventually(
-            _ volume: MountedVolume, _ condition: () throws -> Bool
-        ) throws -> Bool {
-            for _ in 0..<500 {
-                if try condition() { return true }
-                _ = try Child.run(["stat", volume.directory], environment: volume.environment)
-            }
-            return false
-        }
-
         /// Removes the socket, and freezes the store before the daemon has made it again.
         private func freeze(_ store: LoopStore, without socket: String) throws {
             while true {
@@ -119,7 +108,7 @@ extension MountSuite {
             for path in [record, socket] {
                 unlink(path)
                 #expect(
-                    try eventually(volume) {
+                    comesTrue {
                         FileManager.default.fileExists(atPath: record)
                             && FileManager.default.fileExists(atPath: socket)
                     }, "\(path)")
@@ -141,7 +130,7 @@ extension MountSuite {
             try volume.shell(
                 "mkfifo '\(record).new' '\(other)'; rm '\(record)'; mkfifo '\(record)'")
             #expect(
-                try eventually(volume) {
+                try comesTrue {
                     let attributes = try FileManager.default.attributesOfItem(atPath: record)
                     return attributes[.type] as? FileAttributeType == .typeRegular
                 }, "the record is made again")
@@ -165,7 +154,7 @@ extension MountSuite {
                     environment.python, environment.script("false_socket.py"), socket,
                     volume.directory + "/home/heard",
                 ], environment: volume.environment)
-            #expect(try eventually(volume) { try !isOpen(volume) }, "it does not lock")
+            #expect(try comesTrue { try !isOpen(volume) }, "it does not lock")
             #expect(try note(volume, "a program has put another socket"))
             for _ in 0..<5 {
                 let locked = try volume.ward("lock", volume.mountPoint, "--now")
@@ -190,7 +179,7 @@ extension MountSuite {
             let daemon = try #require(volume.daemonProcess())
             let socket = try #require(volume.socketPath())
             try volume.shell("prlimit --pid \(daemon) --nofile=3:3 && rm '\(socket)'")
-            #expect(try eventually(volume) { try !isOpen(volume) }, "it does not lock")
+            #expect(try comesTrue { try !isOpen(volume) }, "it does not lock")
             let status = try volume.ward("status", volume.mountPoint)
             #expect(status.succeeded && status.errors.contains("through the mount"), "\(status)")
             #expect(try volume.ward("lock", volume.mountPoint, "--now").succeeded)
@@ -248,9 +237,8 @@ extension MountSuite {
                     theirs + "/control", theirs + "/heard", "--alone",
                 ], environment: volume.environment)
             #expect(
-                try eventually(volume) {
-                    FileManager.default.fileExists(atPath: theirs + "/heard")
-                })
+                comesTrue { FileManager.default.fileExists(atPath: theirs + "/heard") },
+                "the other program's socket is asked")
             let uuid = "11111111-2222-4333-8444-555555555555"
             let runtime = volume.runtimeDirectory + "/ward"
             Glibc.mkdir(runtime, 0o700)

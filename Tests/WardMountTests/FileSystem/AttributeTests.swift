@@ -33,6 +33,7 @@ extension MountSuite {
             let before = ["mtime_ns", "ctime_ns", "size", "ino", "mode"].map {
                 probe.stat("fd", $0)
             }
+            // A time taken at the close would be a later one: the kernel's clock goes on meanwhile.
             usleep(20_000)
             #expect(probe.close("fd") == .ok)
             let after = ["mtime_ns", "ctime_ns", "size", "ino", "mode"].map { probe.stat("g", $0) }

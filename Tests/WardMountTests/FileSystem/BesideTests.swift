@@ -122,17 +122,15 @@ extension MountSuite {
         /// kernel's forget requests come later.
         private func deletedDirectories(_ volume: MountedVolume, reach wanted: Int) throws -> Bool {
             let daemon = try #require(volume.daemonProcess())
-            let deadline = Date(timeIntervalSinceNow: 20 * TestEnvironment.patience)
-            repeat {
+            return try comesTrue {
                 let held = try FileManager.default.contentsOfDirectory(
                     atPath: "/proc/\(daemon)/fd"
                 ).compactMap {
                     try? FileManager.default.destinationOfSymbolicLink(
                         atPath: "/proc/\(daemon)/fd/\($0)")
                 }.filter { $0.hasPrefix(volume.volume) && $0.hasSuffix(" (deleted)") }
-                if Set(held).count == wanted { return true }
-            } while Date() < deadline
-            return false
+                return Set(held).count == wanted
+            }
         }
 
         @Test(

@@ -71,7 +71,13 @@ extension MountSuite {
                 ["unshare", "--mount", "--propagation", "private", "sleep", "60"],
                 environment: volume.environment)
             defer { copy.kill() }
-            usleep(300_000)
+            func namespace(_ process: String) -> String? {
+                try? FileManager.default.destinationOfSymbolicLink(
+                    atPath: "/proc/\(process)/ns/mnt")
+            }
+            #expect(
+                comesTrue { namespace("\(copy.process)").map { $0 != namespace("self") } ?? false },
+                "there is another mount namespace")
             let done = try volume.ward(
                 "unmount", volume.mountPoint, isForced ? "--force" : "--quiet", seconds: 20)
             #expect(done.succeeded, "\(done.everything)")
@@ -96,7 +102,7 @@ extension MountSuite {
                     volume.mountPoint,
                 ], environment: volume.environment, errors: log.writing)
             close(log.writing)
-            for _ in 0..<600 where volume.record() == nil { usleep(50_000) }
+            #expect(comesTrue(within: 30) { volume.record() != nil }, "the volume is mounted")
             let done = try volume.ward("unmount", volume.mountPoint, seconds: 20)
             #expect(done.succeeded, "\(done.everything)")
             #expect(daemon.wait(seconds: 10) == 0)

@@ -109,11 +109,10 @@ extension MountSuite {
             #expect(try volume.probe().writeFile("f", "kept") == .ok)
             let daemon = try #require(volume.daemonProcess())
             Glibc.kill(daemon, SIGTERM)
-            for _ in 0..<6000
-            where !TestEnvironment.shared.mounts().filter({ $0 == volume.mountPoint }).isEmpty {
-                usleep(10_000)
-            }
-            #expect(TestEnvironment.shared.mounts().filter { $0 == volume.mountPoint }.isEmpty)
+            #expect(
+                comesTrue(within: 60) {
+                    !TestEnvironment.shared.mounts().contains(volume.mountPoint)
+                }, "the mount goes")
             try MountedVolume.waitForEnd(of: daemon)
             #expect(volume.record() == nil, "the record beside the socket is gone")
             try volume.mount()

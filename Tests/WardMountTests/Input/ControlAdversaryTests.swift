@@ -43,7 +43,8 @@ extension MountSuite {
             let said = attack.end()
             #expect(said.hasSuffix("connections\n"), "\(said)")
             // Calls that were sent before the end are still served, one after the other.
-            for _ in 0..<100 where (try? volume.unlock()) == nil { usleep(100_000) }
+            #expect(
+                comesTrue { (try? volume.unlock()) != nil }, "an unlock gets through afterwards")
             #expect(try volume.probe().readFile("A/f") == .data("content of A"))
         }
 
@@ -55,6 +56,12 @@ extension MountSuite {
                 initArguments: ["--passcode-cost", "65536"])
             try StateWalk.makeDirectory(of: .complete, with: volume.probe())
             try volume.lockNow()
+            let daemon = try #require(volume.daemonProcess())
+            let idle = try residentBytes(of: daemon)
+            // scrypt fills 64 MiB for this cost. The other passcodes wait for the first one.
+            func isTryingAPasscode() throws -> Bool {
+                try residentBytes(of: daemon) > idle + 24 << 20
+            }
             let unlocking = try (0..<8).map { _ in
                 try Child(
                     volume.user.prefix + [
@@ -62,8 +69,7 @@ extension MountSuite {
                         "--passcode-file", volume.passcodeFile,
                     ], environment: volume.environment)
             }
-            // The first one is under way and the second one waits; both came before the lock.
-            usleep(300_000)
+            #expect(try comesTrue(isTryingAPasscode), "a passcode is tried before the lock")
             let began = Date()
             try volume.lockNow()
             let took = -began.timeIntervalSinceNow
@@ -85,11 +91,9 @@ extension MountSuite {
                         "--passcode-file", volume.passcodeFile,
                     ], environment: volume.environment)
             }
-            usleep(300_000)
-            let daemon = try #require(volume.daemonProcess())
+            #expect(try comesTrue(isTryingAPasscode), "a passcode is tried before the signal")
             kill(daemon, SIGTERM)
-            for _ in 0..<3000 where MountedVolume.isRunning(daemon) { usleep(10_000) }
-            #expect(!MountedVolume.isRunning(daemon))
+            #expect(comesTrue(within: 30) { !MountedVolume.isRunning(daemon) }, "the mount ends")
             for child in more { #expect(child.wait(seconds: 30) != nil) }
         }
 

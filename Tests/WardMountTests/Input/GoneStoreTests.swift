@@ -95,15 +95,16 @@ extension MountSuite {
 extension MountedVolume {
     /// Mounts as soon as the earlier daemon has released the volume.
     func mountWhenFree() throws {
-        var attempts = 0
-        while true {
+        var refusal: (any Error)?
+        let isMounted = comesTrue {
             do {
-                return try mount()
+                try mount()
+                return true
             } catch {
-                attempts += 1
-                guard attempts < 100 else { throw error }
-                usleep(200_000)
+                refusal = error
+                return false
             }
         }
+        if !isMounted, let refusal { throw refusal }
     }
 }

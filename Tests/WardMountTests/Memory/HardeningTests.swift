@@ -56,14 +56,12 @@ extension MountSuite {
                     TestEnvironment.shared.ward, "unlock", volume.mountPoint, "--passcode-fd", "0",
                 ], environment: volume.environment, input: pipe.reading)
             close(pipe.reading)
-            var limit: Substring?
-            for _ in 0..<1000 {
-                limit = try? text("/proc/\(child.process)/limits").split(separator: "\n")
+            let isHardened = comesTrue {
+                let limit = try? text("/proc/\(child.process)/limits").split(separator: "\n")
                     .first { $0.hasPrefix("Max core file size") }
-                if limit?.split(separator: " ").suffix(3).prefix(2) == ["0", "0"] { break }
-                usleep(10_000)
+                return limit?.split(separator: " ").suffix(3).prefix(2) == ["0", "0"]
             }
-            #expect(limit?.split(separator: " ").suffix(3).prefix(2) == ["0", "0"])
+            #expect(isHardened, "the command may leave no core dump")
             let read = try Child.run(
                 User.ordinaryUser.prefix + ["head", "-c", "1", "/proc/\(child.process)/maps"],
                 environment: volume.environment)
@@ -83,12 +81,11 @@ extension MountSuite {
             // Another thread writes the log, and an unlock does not wait for it: wait for its last
             // line.
             var logged = ""
-            for _ in 0..<3000 {
+            let isLogged = try comesTrue(within: 30) {
                 logged = try text(log)
-                if logged.contains("didBecomeAvailable"), logged.hasSuffix("\n") { break }
-                usleep(10_000)
+                return logged.contains("didBecomeAvailable") && logged.hasSuffix("\n")
             }
-            try #require(logged.contains("didBecomeAvailable"), "\(logged)")
+            try #require(isLogged, "the log has no last line of the unlock: \(logged)")
             let before = cores(volume)
             #expect(Glibc.kill(daemon, SIGSEGV) == 0)
             try MountedVolume.waitForEnd(of: daemon)

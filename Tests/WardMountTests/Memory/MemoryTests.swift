@@ -140,10 +140,9 @@ extension MountSuite {
             _ patterns: SecretPatterns, _ daemon: pid_t, _ what: String
         ) throws {
             var left: [Finding] = []
-            for _ in 0..<100 {
+            _ = try comesTrue(within: 5) {
                 left = try MemoryScan(patterns, of: daemon).findings
-                if left.isEmpty { return }
-                usleep(20_000)
+                return left.isEmpty
             }
             expectNothing(left, what)
         }

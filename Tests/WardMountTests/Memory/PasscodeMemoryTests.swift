@@ -154,10 +154,9 @@ extension MountSuite {
         ) throws {
             // The answer may come before the thread has wiped everything.
             var left: [Finding] = []
-            for _ in 0..<40 {
+            _ = try comesTrue(within: 5) {
                 left = try MemoryScan(patterns, of: daemon).findings
-                if left.isEmpty { return }
-                usleep(50_000)
+                return left.isEmpty
             }
             expectNothing(left, "after \(what)", sourceLocation: sourceLocation)
         }

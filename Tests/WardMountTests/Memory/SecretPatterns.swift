@@ -140,12 +140,13 @@ struct MemoryScan {
     static func settled(
         _ patterns: SecretPatterns, of process: pid_t, _ isWrong: (Finding) -> Bool
     ) throws -> MemoryScan {
-        for _ in 0..<20 {
-            let scan = try MemoryScan(patterns, of: process)
-            if !scan.findings.contains(where: isWrong) { return scan }
-            usleep(50_000)
+        var scan = try MemoryScan(patterns, of: process)
+        _ = try comesTrue(within: 1) {
+            guard scan.findings.contains(where: isWrong) else { return true }
+            scan = try MemoryScan(patterns, of: process)
+            return false
         }
-        return try MemoryScan(patterns, of: process)
+        return scan
     }
 
     init(_ patterns: SecretPatterns, of process: pid_t, registers: Bool = true) throws {

@@ -29,11 +29,11 @@ extension MountSuite {
                     Self.variable: directory + "/note"
                 ]) { $1 })
             var base: String?
-            while base == nil {
-                try #require(run.wait(seconds: 0) == nil)
-                usleep(10_000)
+            let isNoted = comesTrue(within: 60) {
                 base = try? String(contentsOfFile: directory + "/note", encoding: .utf8)
+                return base != nil || run.wait(seconds: 0) != nil
             }
+            try #require(isNoted, "the run notes its directory")
             let place = try #require(base)
             #expect(place.hasPrefix("/tmp/ward-tests-") && place != TestEnvironment.shared.base)
             func isNamed(in file: String) -> Bool {
@@ -41,8 +41,9 @@ extension MountSuite {
             }
             #expect(isNamed(in: "/proc/self/mountinfo"))
             run.kill()
-            for _ in 0..<6000 where FileManager.default.fileExists(atPath: place) { usleep(10_000) }
-            #expect(!FileManager.default.fileExists(atPath: place))
+            #expect(
+                comesTrue(within: 60) { !FileManager.default.fileExists(atPath: place) },
+                "the directory goes")
             #expect(!isNamed(in: "/proc/self/mountinfo"))
             for process in try FileManager.default.contentsOfDirectory(atPath: "/proc")
             where pid_t(process) != nil {

@@ -78,12 +78,12 @@ extension MountSuite {
             let (volume, manager) = try watched(user)
             let daemon = try #require(volume.daemonProcess())
             try volume.kill()
-            for _ in 0..<500
-            where TestEnvironment.shared.processes().contains(where: { line in
-                line.contains("session-watch") && line.contains(volume.directory)
-            }) {
-                usleep(10_000)
+            let hasEnded = comesTrue {
+                !TestEnvironment.shared.processes().contains { line in
+                    line.contains("session-watch") && line.contains(volume.directory)
+                }
             }
+            #expect(hasEnded, "the watching process ends")
             #expect(try manager.tell("locks").hasSuffix(" 0"), "daemon \(daemon) and its lock")
         }
 

@@ -47,8 +47,9 @@ extension MountSuite {
 
                 """
             #expect(done.output == expected, "\(done.output)")
-            for _ in 0..<6000 where volume.record() != nil { usleep(10_000) }
-            #expect(volume.record() == nil, "the record is removed at unmount")
+            #expect(
+                comesTrue(within: 60) { volume.record() == nil },
+                "the record is removed at unmount")
         }
 
         @Test("The socket is its owner's alone", arguments: User.usual)

@@ -39,24 +39,25 @@ extension MountSuite {
                 return names.filter { $0.hasPrefix("ward-test.") } + mounts + processes
             }
 
-            /// Waits until they are gone, ten seconds at most.
+            /// Waits until they are gone.
             func expectNothingLeft(sourceLocation: SourceLocation = #_sourceLocation) {
-                for _ in 0..<200 where !devices().isEmpty { usleep(50_000) }
-                #expect(devices().isEmpty, sourceLocation: sourceLocation)
+                var left: [String] = []
+                _ = comesTrue(within: 10) {
+                    left = devices()
+                    return left.isEmpty
+                }
+                #expect(left.isEmpty, sourceLocation: sourceLocation)
             }
 
             /// Waits for a file that a command under test makes. Returns it when it is complete.
             func wait(for name: String) throws -> String {
-                for _ in 0..<500 {
-                    let file = path + "/" + name
-                    if let text = try? String(contentsOfFile: file, encoding: .utf8),
-                        text.hasSuffix("\n")
-                    {
-                        return String(text.dropLast())
-                    }
-                    usleep(20_000)
+                var text = ""
+                let isComplete = comesTrue {
+                    text = (try? String(contentsOfFile: path + "/" + name, encoding: .utf8)) ?? ""
+                    return text.hasSuffix("\n")
                 }
-                throw SupportError("no \(name) in \(path)")
+                guard isComplete else { throw SupportError("no \(name) in \(path)") }
+                return String(text.dropLast())
             }
         }
 

@@ -20,13 +20,14 @@ extension MountSuite {
             let new = String(repeating: "stored through a mapping ", count: 4000)
             #expect(probe.call("pokeHere", "map", 5000, new) == .ok)
 
+            let connection = connectionNumber(probe)
             try store.freeze(true)
             // A program that writes with write(2) to a file of class C hangs with the store. It
             // must not matter.
             let writer = try Child(
                 user.prefix + ["sh", "-c", "echo more >> \(volume.mountPoint)/c"],
                 environment: volume.environment)
-            usleep(200_000)
+            try #require(hasHangingRequest(connection), "no write hangs")
             let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 20)
             #expect(locked.succeeded, "\(locked.everything)")
             let events = try ControlEvent.latest(of: volume)
@@ -61,24 +62,14 @@ extension MountSuite {
             try StateWalk.makeDirectory(of: .complete, with: probe)
             let connection = connectionNumber(probe)
             // Waits for late requests of the calls before: they must not be mistaken for the write.
-            var isIdle = false
-            for _ in 0..<3000 where !isIdle {
-                usleep(10_000)
-                isIdle = requestsWaiting(connection) == 0
-            }
-            try #require(isIdle)
+            try #require(
+                comesTrue(within: 30) { requestsWaiting(connection) == 0 },
+                "the requests of earlier calls end")
             try store.freeze(true)
             let writer = try Child(
                 user.prefix + ["sh", "-c", "echo more >> \(volume.mountPoint)/A/f"],
                 environment: volume.environment)
-            // Only a write that has reached the store could hold up the lock. Earlier requests of
-            // the program are answered, so a request that is there at every look is the write.
-            var looks = 0
-            for _ in 0..<3000 where looks < 30 {
-                usleep(10_000)
-                looks = requestsWaiting(connection) ?? 0 > 0 ? looks + 1 : 0
-            }
-            try #require(looks == 30, "no write hangs")
+            try #require(hasHangingRequest(connection), "no write hangs")
             let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 30)
             #expect(!locked.timedOut, "\(locked.everything)")
             // The mount gives no data, and programs that wait for it can be ended.
@@ -86,7 +77,9 @@ extension MountSuite {
             #expect(writer.wait(seconds: 10) != nil, "the writer still waits")
             try store.freeze(false)
             let daemon = volume.daemonProcess()
-            for _ in 0..<500 where daemon.map(MountedVolume.isRunning) == true { usleep(20_000) }
+            #expect(
+                comesTrue(within: 30) { daemon.map(MountedVolume.isRunning) != true },
+                "the daemon ends")
             probe.kill()
             try volume.mount()
             try volume.unlock()
@@ -106,6 +99,17 @@ extension MountSuite {
         private func requestsWaiting(_ connection: UInt64) -> Int? {
             let path = "/sys/fs/fuse/connections/\(connection)/waiting"
             return Int(TestEnvironment.contents(ofKernelFile: path).filter { !$0.isWhitespace })
+        }
+
+        /// Whether a request comes to hang in the store. Only a write that has reached the store
+        /// could hold up a lock. Requests before it are answered, so the request that is there at
+        /// each of ten looks, a quarter of a second together, is the write.
+        private func hasHangingRequest(_ connection: UInt64) -> Bool {
+            var looks = 0
+            return comesTrue(within: 30) {
+                looks = requestsWaiting(connection) ?? 0 > 0 ? looks + 1 : 0
+                return looks == 10
+            }
         }
 
         @Test(
@@ -174,12 +178,9 @@ extension MountSuite {
             #expect(try backingState(volume) == before, "the test means pages that are dirty")
             try volume.lock()
             // The kernel by itself would wait for half a minute.
-            var isStored = false
-            for _ in 0..<150 where !isStored {
-                usleep(100_000)
-                isStored = try backingState(volume) != before
-            }
-            #expect(isStored, "nothing was written back in the grace period")
+            #expect(
+                try comesTrue { try backingState(volume) != before },
+                "nothing was written back in the grace period")
             #expect(probe.touch("map", at: 8192, 5) == .data("dirty"))
             #expect(probe.call("pokeHere", "map", 20, "later") == .ok)
             try volume.advance(seconds: 10)
@@ -229,11 +230,10 @@ extension MountSuite {
                 synced[name] = content
                 let writers = try Writers(
                     on: volume, [("A/0", "mapped"), ("A/1", "mapped"), ("A/2", "append")])
-                usleep(250_000)
                 let locking = try Child(
                     user.prefix + [environment.ward, "lock", volume.mountPoint, "--now"],
                     environment: volume.environment)
-                // From before the request arrives to well after the lock.
+                // The instant of the kill: from before the request arrives to well after the lock.
                 usleep(UInt32(round * 120_000 / max(kills, 1)))
                 let daemon = try #require(volume.daemonProcess())
                 try volume.kill()
@@ -283,7 +283,8 @@ extension MountSuite {
                     """, TestEnvironment.shared.ward,
                 ], environment: volume.environment, input: pipe.reading)
             close(pipe.reading)
-            usleep(300_000)
+            #expect(
+                comesTrue { watchesSignals(watchdog.process) }, "the watchdog waits for the end")
             umount2(volume.mountPoint, Int32(MNT_DETACH))
             // A stopped daemon answers no request and can't end, like one that waits for its own
             // mount.
@@ -297,6 +298,17 @@ extension MountSuite {
             let answer = probe.pread("fd", 1)
             #expect(
                 [.failure("ENOTCONN"), .failure("ECONNABORTED")].contains(answer), "\(answer)")
+        }
+
+        /// Whether a process has a signalfd(2), as a watchdog has from before its first wait.
+        private func watchesSignals(_ process: pid_t) -> Bool {
+            let place = "/proc/\(process)/fd"
+            let files = (try? FileManager.default.contentsOfDirectory(atPath: place)) ?? []
+            return files.contains {
+                let target = try? FileManager.default.destinationOfSymbolicLink(
+                    atPath: place + "/" + $0)
+                return target == "anon_inode:[signalfd]"
+            }
         }
 
         @Test("A daemon that a program of its user has stopped goes on", arguments: User.available)
@@ -315,28 +327,19 @@ extension MountSuite {
             arguments: User.available)
         func keptWatchdog(user: User) throws {
             let volume = try MountedVolume(as: user)
-            func watchdog() -> pid_t? {
-                TestEnvironment.shared.processes().first {
-                    $0.contains(" watchdog ") && $0.contains(volume.mountPoint)
-                }.flatMap { pid_t($0.prefix { $0.isNumber }) }
-            }
-            func state(of process: pid_t) -> Character? {
-                let status = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8)
-                return status?.split(separator: ")").last?.first { $0 != " " }
-            }
-            let first = try #require(watchdog())
+            let first = try #require(volume.helper("watchdog"))
             Glibc.kill(first, SIGSTOP)
-            for _ in 0..<100 where state(of: first) == "T" { usleep(100_000) }
-            #expect(state(of: first) != "T")
+            #expect(comesTrue { processState(first) != "T" }, "it goes on")
             Glibc.kill(first, SIGKILL)
-            for _ in 0..<300 where watchdog() == nil || watchdog() == first { usleep(100_000) }
-            let second = try #require(watchdog())
-            #expect(second != first)
+            #expect(
+                comesTrue(within: 30) { volume.helper("watchdog").map { $0 != first } ?? false },
+                "there is a second watchdog")
             // The second watchdog works.
             let daemon = try #require(volume.daemonProcess())
             Glibc.kill(daemon, SIGKILL)
-            for _ in 0..<300 where watchdog() != nil { usleep(100_000) }
-            #expect(watchdog() == nil, "it has cut the mount off and ended")
+            #expect(
+                comesTrue(within: 30) { volume.helper("watchdog") == nil },
+                "it has cut the mount off and ended")
         }
 
         @Test(

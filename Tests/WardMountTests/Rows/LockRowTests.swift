@@ -86,11 +86,8 @@ extension MountSuite {
                 try volume.writePasscode(wrong, to: volume.passcodeFile)
                 try volume.ward("unlock", volume.mountPoint, "--passcode-file", volume.passcodeFile)
             }
-            let holder = try Child(
-                ["flock", try volume.deviceDirectory() + "/lock", "sleep", "60"],
-                environment: volume.environment)
-            defer { holder.kill() }
-            usleep(300_000)
+            let holder = try StateLockHolder(volume)
+            defer { holder.release() }
             let rebooted = try volume.ward("reboot", volume.mountPoint, seconds: 8)
             #expect(rebooted.succeeded, "\(rebooted.everything)")
             let locked = try volume.ward("lock", volume.mountPoint, "--now", seconds: 8)
@@ -105,13 +102,9 @@ extension MountSuite {
             let probe = try volume.probe()
             try StateWalk.makeDirectory(of: .complete, with: probe)
             let writers = try Writers(on: volume, [("A/log", how)])
-            var size = 0
-            for _ in 0..<3000 where size == 0 {
-                usleep(10_000)
-                size = Int(probe.stat("A/log", "size").text) ?? 0
-            }
-            #expect(size > 0, "nothing was written in half a minute")
-            usleep(700_000)
+            #expect(
+                comesTrue(within: 30) { Int(probe.stat("A/log", "size").text) ?? 0 > 40_960 },
+                "ten pages are written, a line of ten bytes with each call")
             try volume.lockNow()
             #expect(writers.programs[0].wait(seconds: 20) == 0)
             let result = try #require(writers.results()[0])
@@ -148,10 +141,10 @@ extension MountSuite {
                 }
                 let writers = try Writers(
                     on: volume, [("A/0", "mapped"), ("A/1", "mapped"), ("A/2", "append")])
-                usleep(250_000)
                 let locking = try Child(
                     user.prefix + [environment.ward, "lock", volume.mountPoint, "--now"],
                     environment: volume.environment)
+                // The instant of the kill.
                 usleep(delay)
                 let daemon = try #require(volume.daemonProcess())
                 try volume.kill()

@@ -172,8 +172,7 @@ extension MountSuite {
             let daemon = try #require(volume.daemonProcess())
             let tenth = try unlock(volume, "wrong 10")
             #expect(tenth.status == 14 && tenth.errors.contains("erased"), "\(tenth.everything)")
-            for _ in 0..<1500 where MountedVolume.isRunning(daemon) { usleep(10_000) }
-            #expect(!MountedVolume.isRunning(daemon), "the mount ends")
+            #expect(comesTrue { !MountedVolume.isRunning(daemon) }, "the mount ends")
             try expectErased(volume, [volume.volume, volume.directory + "/home/copy"])
         }
 
@@ -295,8 +294,7 @@ extension MountSuite {
                 #expect(erased.succeeded, "\(erased.everything)")
                 #expect(erased.errors.contains("recovery kit"), "\(erased.everything)")
             }
-            for _ in 0..<1500 where MountedVolume.isRunning(daemon) { usleep(10_000) }
-            #expect(!MountedVolume.isRunning(daemon), "the mount ends")
+            #expect(comesTrue { !MountedVolume.isRunning(daemon) }, "the mount ends")
             #expect(!probe.pread("fd", 4).succeeded, "programs get errors")
             #expect(!probe.touch("map", 4).succeeded)
             probe.kill()
@@ -466,8 +464,7 @@ extension MountSuite {
                 "erase", "--uuid", String(uuid), "--yes-really", "--passcode-file",
                 mounted.passcodeFile)
             #expect(erased.succeeded, "\(erased.everything)")
-            for _ in 0..<1500 where MountedVolume.isRunning(daemon) { usleep(10_000) }
-            #expect(!MountedVolume.isRunning(daemon), "the mount ends")
+            #expect(comesTrue { !MountedVolume.isRunning(daemon) }, "the mount ends")
             try expectErased(mounted, [mounted.volume])
 
             // A daemon with its socket at another place keeps its keys in memory: the command must

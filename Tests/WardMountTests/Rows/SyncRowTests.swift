@@ -244,9 +244,9 @@ extension MountSuite {
             }
             #expect(probe.rename("tree", "Sync/tree") == .ok)
             var told: [[String: String]] = []
-            for _ in 0..<200 where told.isEmpty {
+            _ = try comesTrue {
                 told = try events(volume, "syncExposed").filter { $0["path"] == "/Sync/tree" }
-                if told.isEmpty { usleep(50_000) }
+                return !told.isEmpty
             }
             #expect(told.count == 1 && told.first?["files"] == "3", "\(told)")
             #expect(told.first?["protectionClass"] == "B")

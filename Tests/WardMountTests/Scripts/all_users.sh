@@ -69,11 +69,15 @@ code=0
 hanging XDG_RUNTIME_DIR="$base/34/mnt/A" "$ward" lock --all --now 2>"$base/errors" || code=$?
 say "exit code with a runtime directory that hangs: $code"
 say "errors: $(grep -c 'does not answer' "$base/errors")"
-for command in status "lock --now" unlock unmount; do
+# Side by side: each waits for an answer that does not come.
+ask() {
     code=0
-    hanging "$ward" $command "$base/34/mnt" </dev/null 2>"$base/errors" || code=$?
-    say "$command: $code, $(grep -c "hint: ward unmount --force $base/34/mnt" "$base/errors")"
-done
+    hanging "$ward" $1 "$base/34/mnt" </dev/null 2>"$base/errors of $1" || code=$?
+    say "$1: $code, $(grep -c "hint: ward unmount --force $base/34/mnt" "$base/errors of $1")" >"$base/answer of $1"
+}
+for command in status "lock --now" unlock unmount; do ask "$command" & done
+wait
+for command in status "lock --now" unlock unmount; do cat "$base/answer of $command"; done
 hanging "$ward" unmount --force "$base/34/mnt" 2>"$base/errors" >/dev/null
 say "unmounted by force: $? $(grep -c 'was killed' "$base/errors") $(grep -c " $base/34/mnt " /proc/mounts || :)"
 kill -CONT $stopped 2>/dev/null || :

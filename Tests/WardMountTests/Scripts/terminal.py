@@ -1,8 +1,9 @@
 """Runs a program in a terminal of its own and reports its screen: the part of ECMA-48 that ward watch uses.
 
 terminal.py COLUMNS ROWS -- PROGRAM ARGUMENTS…: reads commands from standard input, one JSON list a line, answers one JSON
-object a line. ["wait", TEXT, SECONDS]: until TEXT is on the screen; ["type", TEXT]; ["resize", COLUMNS, ROWS];
-["signal", NUMBER]; ["end", SECONDS]: waits for the program's end. Each answer has `ok`, `lines`, and after the end `status`,
+object a line. ["wait", TEXT, SECONDS]: until TEXT is on the screen; ["beyond", BYTES, SECONDS]: until it has written more
+than BYTES; ["type", TEXT]; ["resize", COLUMNS, ROWS]; ["signal", NUMBER]: after SIGTSTP, waits until the program has
+stopped; ["end", SECONDS]: waits for the program's end. Each answer has `ok`, `lines`, and after the end `status`,
 `restored` (the terminal's modes are the same as before), `alternate` and `cursor` (as the program left them), `bytes` (the
 length of its output).
 """
@@ -12,6 +13,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import sys
 import termios
@@ -129,6 +131,11 @@ def main():
             if has_ended():
                 drain()
             ok = shows()
+        elif name == "beyond":
+            until = time.monotonic() + arguments[1]
+            while screen.bytes <= arguments[0] and time.monotonic() < until and not has_ended():
+                read(0.1)
+            ok = screen.bytes > arguments[0]
         elif name == "type":
             os.write(master, arguments[0].encode())
         elif name == "resize":
@@ -136,6 +143,8 @@ def main():
             size(*arguments)
         elif name == "signal":
             os.kill(child, arguments[0])
+            if arguments[0] == signal.SIGTSTP:
+                os.waitid(os.P_PID, child, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         elif name == "end":
             until = time.monotonic() + arguments[0]
             while not has_ended() and time.monotonic() < until:

@@ -1,12 +1,14 @@
-"""Appends numbered lines to a file until a write fails; prints the number of acknowledged bytes and the error's name.
+"""Appends numbered lines to a file until a write fails; prints "started" when there is a page of them, and at the end the
+number of acknowledged bytes and the error's name.
 
 A line that crosses a page is two requests (`fuse_fill_write_pages`, fs/fuse/file.c), so a lock between them cuts the
 write short: bytes are counted, not calls.
 
 writer.py FILE write|paced|append|mapped: "paced" pauses after every fourth line, so that a worker looks for the next request
-before it is there, on a busy machine, too; "mapped" stores all over a mapping instead, until a signal ends it.
+before it is there, on a busy machine, too; "mapped" stores all over a mapping instead, until a signal ends it; it has "started" when most pages are stored into.
 """
 import errno
+import itertools
 import mmap
 import os
 import sys
@@ -16,16 +18,17 @@ path, how = sys.argv[1], sys.argv[2]
 flags = os.O_RDWR | os.O_CREAT | (os.O_APPEND if how == "append" else 0)
 descriptor = os.open(path, flags, 0o644)
 acknowledged = 0
-print("started", flush=True)
 if how == "mapped":
     os.ftruncate(descriptor, 4_000_000)
     view = mmap.mmap(descriptor, 4_000_000)
-    count = 0
-    while True:
-        count += 4099
-        view[count % 3_999_000] = count % 256
+    for number in itertools.count(1):
+        view[number * 4099 % 3_999_000] = number % 256
+        if number == 900:
+            print("started", flush=True)
 try:
     for number in range(3_000_000):
+        if number == 410:
+            print("started", flush=True)
         line = b"%09d\n" % number
         while line:
             if how == "append":

@@ -102,9 +102,10 @@ extension MountSuite {
                 ], environment: volume.environment, output: output)
             close(output)
             // When the first event is in the file, the command listens.
-            for _ in 0..<3000 where (try? Data(contentsOf: URL(filePath: path)))?.isEmpty != false {
-                usleep(10_000)
+            let hasBegun = comesTrue(within: 30) {
+                (try? Data(contentsOf: URL(filePath: path)))?.isEmpty == false
             }
+            try #require(hasBegun, "the command prints the first event")
             try volume.lock()
             try volume.unlock()
             try volume.lock()

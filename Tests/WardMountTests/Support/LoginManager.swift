@@ -28,8 +28,7 @@ final class LoginManager {
         bus = try Child(
             user.prefix + ["dbus-daemon", "--nofork", "--config-file", configuration],
             environment: environment.variables)
-        for _ in 0..<3000 where access(socket, F_OK) != 0 { usleep(10_000) }
-        guard access(socket, F_OK) == 0 else {
+        guard comesTrue(within: 30, { access(socket, F_OK) == 0 }) else {
             throw SupportError("no message bus: run `scripts/setup test` (dbus-daemon)")
         }
         let packages = try LoginManager.packages(in: directory)

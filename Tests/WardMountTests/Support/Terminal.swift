@@ -78,8 +78,18 @@ final class Terminal {
         return screen
     }
 
+    /// Waits until the program has written more than so many bytes since its start.
+    func output(
+        beyond bytes: Int, seconds: Int = 20, sourceLocation: SourceLocation = #_sourceLocation
+    ) throws -> Screen {
+        let screen = try ask(["beyond", bytes, Double(seconds) * TestEnvironment.patience])
+        #expect(screen.ok, "nothing more is written", sourceLocation: sourceLocation)
+        return screen
+    }
+
     func type(_ text: String) throws { _ = try ask(["type", text]) }
     func resize(columns: Int, rows: Int) throws { _ = try ask(["resize", columns, rows]) }
+    /// Sends a signal. After SIGTSTP, waits until the program has stopped.
     func signal(_ number: Int32) throws { _ = try ask(["signal", number]) }
     /// Waits for the program's end.
     func end(seconds: Int = 20) throws -> Screen {

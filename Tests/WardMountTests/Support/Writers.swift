@@ -8,7 +8,7 @@ struct Writers {
     let programs: [Child]
     private let outputs: [FileHandle]
 
-    /// Returns when each program has its file open. `files`: paths on the volume, and the ways of
+    /// Returns when each program has written a page. `files`: paths on the volume, and the ways of
     /// writing.
     init(on volume: MountedVolume, _ files: [(path: String, how: String)]) throws {
         let environment = TestEnvironment.shared

@@ -137,7 +137,8 @@ extension MountSuite {
                 try volume.unlock()
                 let connection = try connectWithHeartbeat(volume, shell, record)
                 try volume.lockNow()
-                // Some twenty heartbeats. A busy machine may miss one: then try again.
+                // Some twenty heartbeats: this time is what is tested. A busy machine may miss one:
+                // then try again.
                 for _ in 0..<20 {
                     usleep(100_000)
                     if probe.readFile("A/f") == .eperm {

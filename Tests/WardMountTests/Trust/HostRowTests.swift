@@ -149,7 +149,8 @@ extension MountSuite {
             try volume.unlock()
             #expect(try volume.state() == "unlocked")
             connection.signal(SIGKILL)
-            for _ in 0..<500 where try !hostEvents(volume).contains("end") { usleep(10_000) }
+            #expect(
+                try comesTrue { try hostEvents(volume).contains("end") }, "the host's end is told")
             expectOpen(probe, true, "unlocked")
             #expect(try volume.state() == "unlocked")
             // The next lock has its grace period again.
@@ -290,7 +291,8 @@ extension MountSuite {
             #expect(refused.errors.contains("30 days"), "\(refused.everything)")
             connection.signal(SIGKILL)
             _ = connection.end()
-            for _ in 0..<500 where try !hostEvents(volume).contains("end") { usleep(10_000) }
+            #expect(
+                try comesTrue { try hostEvents(volume).contains("end") }, "the host's end is told")
             // A mount begins at the machine's time, 40 days earlier; the device has stored the
             // later time.
             try volume.remount()
@@ -395,13 +397,10 @@ extension MountSuite {
             let (volume, probe, host) = try trusting(user)
             let connection = try host.connect()
             try volume.lockNow()
-            let lock = try volume.deviceDirectory() + "/lock"
-            let holder = try Child(
-                user.prefix + ["flock", lock, "sleep", "60"], environment: volume.environment)
-            usleep(300_000)
+            let holder = try StateLockHolder(volume)
             connection.signal(SIGKILL)
             #expect(probe.secondsUntilRefused("A/f") != nil)
-            holder.kill()
+            holder.release()
         }
 
         @Test(
@@ -409,19 +408,14 @@ extension MountSuite {
             arguments: User.usual)
         func hangingStateAtTheEnd(user: User) throws {
             let (volume, _, _) = try trusting(user)
-            let lock = try volume.deviceDirectory() + "/lock"
-            let holder = try Child(
-                user.prefix + ["flock", lock, "sleep", "60"], environment: volume.environment)
-            usleep(300_000)
+            let holder = try StateLockHolder(volume)
             try volume.advance(seconds: 7200)
             // The lock makes a durable point, and the time is stored with it.
             try volume.lockNow()
-            usleep(300_000)
+            #expect(comesTrue { holder.isWaitedFor }, "the daemon waits for the state directory")
             _ = try volume.ward("unmount", volume.mountPoint, seconds: 30)
-            let deadline = Date(timeIntervalSinceNow: 30)
-            while volume.record() != nil, deadline.timeIntervalSinceNow > 0 { usleep(10_000) }
-            #expect(volume.record() == nil, "the daemon has ended")
-            holder.kill()
+            #expect(comesTrue(within: 30) { volume.record() == nil }, "the daemon has ended")
+            holder.release()
         }
 
         @Test("stderr that nobody reads does not keep it open", arguments: User.usual)
@@ -441,7 +435,7 @@ extension MountSuite {
                 ], environment: volume.environment, output: output.writing, errors: errors.writing)
             close(output.writing)
             close(errors.writing)
-            #expect(try reachesHosts(volume, 1))
+            #expect(reachesHosts(volume, 1), "the host is connected")
             try volume.lockNow()
             expectOpen(probe, true, "connected")
             close(output.reading)
@@ -463,10 +457,7 @@ extension MountSuite {
             }
             try volume.lockNow()
             // The connection must store the time, and waits for the state directory.
-            let lock = try volume.deviceDirectory() + "/lock"
-            let holder = try Child(
-                user.prefix + ["flock", lock, "sleep", "60"], environment: volume.environment)
-            usleep(300_000)
+            let holder = try StateLockHolder(volume)
             try volume.advance(seconds: 7200)
             let output = try Child.pipe()
             defer { close(output.reading) }
@@ -476,10 +467,10 @@ extension MountSuite {
                     "--trust-file", host.record,
                 ], environment: volume.environment, output: output.writing)
             close(output.writing)
-            usleep(1_000_000)
+            #expect(comesTrue { holder.isWaitedFor }, "the daemon waits for the state directory")
             #expect(child.wait(seconds: 0) == nil, "it waits")
             let unmounted = try volume.ward("unmount", volume.mountPoint, "--force")
-            holder.kill()
+            holder.release()
             #expect(unmounted.succeeded, "\(unmounted.everything)")
             let status = child.wait(seconds: 30)
             #expect(status == 75 || status == 69, "\(String(describing: status))")
@@ -497,7 +488,11 @@ extension MountSuite {
             let connection = try host.connect()
             try volume.lockNow()
             connection.signal(SIGSTOP)
-            usleep(300_000)
+            #expect(
+                comesTrue { processState(connection.child.process) == "T" },
+                "the client is stopped")
+            // The daemon has an answer for another client, so it would know of the end.
+            #expect(try volume.status()["hosts"] as? [String] == ["laptop"])
             expectOpen(probe, true, "stopped")
             connection.signal(SIGKILL)
             #expect(probe.secondsUntilRefused("A/f") != nil)
@@ -536,7 +531,7 @@ extension MountSuite {
                     input: input.reading, output: output.writing)
                 close(output.writing)
                 close(input.reading)
-                #expect(try reachesHosts(volume, 1))
+                #expect(reachesHosts(volume, 1), "the host is connected")
                 try volume.lockNow()
                 expectOpen(probe, true, "watched: \(watch)")
                 close(watch ? input.writing : output.reading)
@@ -547,12 +542,8 @@ extension MountSuite {
             }
         }
 
-        private func reachesHosts(_ volume: MountedVolume, _ count: Int) throws -> Bool {
-            for _ in 0..<500 {
-                if (try volume.status()["hosts"] as? [String])?.count == count { return true }
-                usleep(10_000)
-            }
-            return false
+        private func reachesHosts(_ volume: MountedVolume, _ count: Int) -> Bool {
+            comesTrue { (try? volume.status()["hosts"] as? [String])?.count == count }
         }
 
         @Test(

@@ -72,11 +72,8 @@ final class SecureShell {
         let child = try Child(
             [program, "-D", "-e", "-f", configuration], environment: volume.environment,
             errors: STDERR_FILENO)
-        for _ in 0..<1000 {
-            if child.wait(seconds: 0) != nil { return nil }
-            if answers(port) { return (child, port) }
-            usleep(10_000)
-        }
+        _ = comesTrue(within: 10) { child.wait(seconds: 0) != nil || answers(port) }
+        if child.wait(seconds: 0) == nil, answers(port) { return (child, port) }
         child.kill()
         return nil
     }

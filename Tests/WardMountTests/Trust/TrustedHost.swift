@@ -58,26 +58,20 @@ final class TrustedHost {
             close(file)
             close(pipe.writing)
             output = pipe.reading
-            let deadline = Date(timeIntervalSinceNow: 30)
-            while !said(ready, on: stream) {
-                if let status = child.wait(seconds: 0) {
-                    throw SupportError("it ended with \(status): \(text)\(complaints)")
-                }
-                guard deadline.timeIntervalSinceNow > 0 else {
-                    throw SupportError("never connected: \(text)\(complaints)")
-                }
+            let isReady = try comesTrue(within: 30) {
+                if said(ready, on: stream) { return true }
+                guard let status = child.wait(seconds: 0) else { return false }
+                throw SupportError("it ended with \(status): \(text)\(complaints)")
             }
+            guard isReady else { throw SupportError("never connected: \(text)\(complaints)") }
         }
 
         enum Stream { case output, errors }
 
         private func said(_ ready: String, on stream: Stream) -> Bool {
-            if stream == .errors {
-                usleep(5_000)
-                return complaints.contains(ready)
-            }
+            if stream == .errors { return complaints.contains(ready) }
             var waiting = pollfd(fd: output, events: Int16(POLLIN), revents: 0)
-            if poll(&waiting, 1, 50) > 0 {
+            if poll(&waiting, 1, 0) > 0 {
                 var piece = [UInt8](repeating: 0, count: 4096)
                 let count = read(output, &piece, piece.count)
                 if count > 0 { text += String(decoding: piece[..<count], as: UTF8.self) }
@@ -112,12 +106,7 @@ extension MountedVolume {
 
     /// Waits for this state.
     func reaches(_ state: String, seconds: Double = 10) throws -> Bool {
-        let deadline = Date(timeIntervalSinceNow: seconds * TestEnvironment.patience)
-        repeat {
-            if try self.state() == state { return true }
-            usleep(10_000)
-        } while deadline.timeIntervalSinceNow > 0
-        return false
+        try comesTrue(within: seconds) { try self.state() == state }
     }
 
     /// The result of `ward trust list --json`, by name.
@@ -141,6 +130,7 @@ extension Probe {
             let passed = Date().timeIntervalSince(start)
             if outcome == .eperm { return passed }
             if passed > 10 * TestEnvironment.patience { return nil }
+            // The time is what is measured, so the pauses do not grow.
             usleep(2_000)
         }
     }
