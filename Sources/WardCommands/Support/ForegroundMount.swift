@@ -60,7 +60,7 @@ struct ForegroundMount {
         } catch {
             throw CommandFailure(
                 "cannot \(error.what)", error.path, why: error.why, hint: error.hint,
-                status: ExitStatus(rawValue: error.exitCode) ?? .software)
+                status: error.status)
         }
         if let failure = failure.withLock({ $0 }) { throw failure }
     }

@@ -9,12 +9,9 @@ extension CommandFailure {
     init(_ what: String, _ subject: String?, _ error: KeybagError) {
         let place = subject.map { Text.shellQuoted($0) } ?? "VOLUME"
         let advice = KeybagAdvice(error, volume: place)
-        guard let status = ExitStatus(rawValue: advice.exitCode) else {
-            preconditionFailure("exit codes have one table")
-        }
         self.init(
             what, subject, why: CommandFailure.reason(error, subject), hint: advice.hint,
-            status: status)
+            status: advice.status)
     }
 
     /// The same error as reported by a daemon; nil where it is not about keys.

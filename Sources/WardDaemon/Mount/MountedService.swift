@@ -224,7 +224,7 @@ final class MountedService: @unchecked Sendable {
             "mount", options.volumePath, "nothing can lock it with the screen: \(why)",
             hint:
                 "mount it without --lock-with-screen, and lock it by ward lock from the screen locker",
-            exitCode: DaemonError.Exit.unavailable)
+            status: .unavailable)
     }
 
     /// Breaks the reference cycle between this object and the calls that end it.
@@ -369,7 +369,7 @@ private struct OpenedKeys: ~Copyable {
             throw DaemonError(
                 "mount", options.volumePath,
                 "--manual-clock is for volumes of tests only: on this one no grace period would end",
-                hint: "mount it without --manual-clock", exitCode: DaemonError.Exit.usage)
+                hint: "mount it without --manual-clock", status: .usage)
         }
         let longest = store.policy.gracePeriod.inSeconds
         if let grace = options.graceSeconds, grace > longest {
@@ -378,7 +378,7 @@ private struct OpenedKeys: ~Copyable {
                 "--grace is \(grace) s, and the volume's policy allows \(longest) s at most",
                 hint:
                     "ward policy set \(options.volumePath) --grace \(Int(grace.rounded(.up)))s, with the passcode",
-                exitCode: DaemonError.Exit.usage)
+                status: .usage)
         }
     }
 
@@ -394,7 +394,7 @@ private struct OpenedKeys: ~Copyable {
             guard store.isForTests else {
                 throw DaemonError(
                     "mount", options.volumePath, "--volatile is for volumes of tests only",
-                    hint: "mount it without --volatile", exitCode: DaemonError.Exit.usage)
+                    hint: "mount it without --volatile", status: .usage)
             }
             Durability.giveUp()
         }
