@@ -20,7 +20,7 @@ import WardSystem
             let kept = call.withoutParameters
             calls.withLock { $0.append(kept) }
             call.whenGone { [weak self] in self?.gone.withLock { $0 += 1 } }
-            guard isRight == Array("0a".utf8) else { return call.fail(.hostUnknown) }
+            guard isRight == Array("0a".utf8) else { return call.fail(.refused(.hostUnknown)) }
             call.reply(
                 .object([("name", .string("laptop")), ("state", .string("locked"))]),
                 continues: true)

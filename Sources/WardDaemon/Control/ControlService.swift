@@ -357,7 +357,7 @@ final class ControlService: ControlHandler {
         let locksBefore = locks.load(ordering: .relaxed)
         withPasscodes(call, ["passcode"]) { [self] in
             guard store.hasPasscode else {
-                call.fail(.noPasscodeSet)
+                call.fail(.refused(.noPasscodeSet))
                 return
             }
             let keys = ClassKeyring(classBPublicKey: store.classBPublicKey)
@@ -512,27 +512,11 @@ final class ControlService: ControlHandler {
     }
 
     func fail(_ call: ControlCall, _ what: String, _ error: KeybagError) {
-        switch error.code {
-        case .wrongPasscode(let triesLeft): call.fail(.wrongPasscode(triesLeft: triesLeft))
-        case .tryLater(let wait):
-            call.fail(.tryLater(seconds: Int(wait.inSeconds.rounded(.up))))
-        case .disabled: call.fail(.disabled)
-        case .noPasscodeSet: call.fail(.noPasscodeSet)
-        case .passcodeAlreadySet: call.fail(.passcodeAlreadySet)
-        case .passcodeNeeded: call.fail(.passcodeNeeded)
-        case .beforeFirstUnlock: call.fail(.beforeFirstUnlock)
-        case .hostUnknown: call.fail(.hostUnknown)
-        case .hostExpired: call.fail(.hostExpired)
-        case .hostExists: call.fail(.hostExists)
-        case .tooManyHosts: call.fail(.tooManyHosts)
-        case .erased:
-            // The tenth wrong passcode just erased it, or another process did. No secret opens the
-            // volume again, so no class stays open.
-            endErased()
-            call.fail(.erased)
-        default:
-            hub.emit(ControlEvent(kind: .note, detail: "can't \(what) the volume: \(error)"))
-            call.fail(.failed(what: "\(what) \(error.path)", why: error.reason))
-        }
+        // The tenth wrong passcode just erased it, or another process did. No secret opens the
+        // volume again, so no class stays open.
+        if error.code == .erased { endErased() }
+        if let known = VolumeError(error.code) { return call.fail(known) }
+        hub.emit(ControlEvent(kind: .note, detail: "can't \(what) the volume: \(error)"))
+        call.fail(.failed(what: "\(what) \(error.path)", why: error.reason))
     }
 }
