@@ -20,10 +20,10 @@ import WardSystem
             call.reply()
         }
 
-        func handle(_ call: ControlCall) {
-            switch call.method {
-            case "Lock": call.reply(.object([("state", .string("locking"))]))
-            case "Unlock":
+        func handle(_ method: ControlMethod, _ call: ControlCall) {
+            switch method {
+            case .lock: call.reply(.object([("state", .string("locking"))]))
+            case .unlock:
                 let passcode = call.parameters["passcode"]?.secretValue?.bytes.withUnsafeBytes {
                     Array($0)
                 }
@@ -33,7 +33,7 @@ import WardSystem
                 } else {
                     call.fail(.wrongPasscode(triesLeft: 9))
                 }
-            case "Monitor":
+            case .monitor:
                 monitors.withLock { $0.append(call) }
                 for index in 0..<(call.parameters["last"]?.intValue ?? 0) {
                     call.reply(
@@ -41,7 +41,7 @@ import WardSystem
                         continues: true)
                 }
                 if call.parameters["follow"]?.boolValue == false { call.reply() }
-            case "Advance": held.withLock { $0.append(call) }
+            case .advance: held.withLock { $0.append(call) }
             default: call.reply()
             }
         }
@@ -107,10 +107,10 @@ import WardSystem
             socketPath: path, version: "1", methods: StateInterface.methods,
             handler: fixture.handler)
         defer { server.stop() }
-        for method in VolumeInterface.methods.subtracting(StateInterface.methods) {
+        for method in ControlMethod.allCases where !StateInterface.methods.contains(method) {
             let client = try ControlClient(socketPath: path)
             let error = #expect(throws: ControlError.self) {
-                try client.call(qualified: VolumeInterface.qualified(method))
+                try client.call(qualified: method.qualifiedName)
             }
             guard case .varlink("org.varlink.service.MethodNotImplemented", _) = error?.code else {
                 Issue.record("\(method): \(String(describing: error))")

@@ -13,8 +13,8 @@ import WardSystem
         let calls = Mutex<[ControlCall]>([])
         let gone = Mutex(0)
 
-        func handle(_ call: ControlCall) {
-            guard call.method == "TrustConnect" else { return call.fail(.clockNotManual) }
+        func handle(_ method: ControlMethod, _ call: ControlCall) {
+            guard method == .trustConnect else { return call.fail(.clockNotManual) }
             let secret = call.parameters["secret"]?.secretValue
             let isRight = secret.map { $0.bytes.withUnsafeBytes { Array($0.prefix(2)) } }
             let kept = call.withoutParameters
@@ -118,7 +118,7 @@ import WardSystem
         let fixture = try Fixture()
         let plain = try ControlClient(socketPath: fixture.path)
         #expect(throws: ControlError.self) {
-            try plain.call(qualified: VolumeInterface.qualified("TrustConnect"))
+            try plain.call(qualified: ControlMethod.trustConnect.qualifiedName)
         }
         #expect(fixture.handler.calls.withLock { $0.isEmpty })
         var clients = try (0..<ControlServer.maximumHosts).map { _ in try fixture.connect() }
