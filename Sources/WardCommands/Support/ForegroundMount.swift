@@ -45,8 +45,10 @@ struct ForegroundMount {
         _ passcode: SecretHandover, _ console: Console
     ) throws(CommandFailure) {
         let failure = Mutex<CommandFailure?>(nil)
+        var options = request.options
+        options.logsToStandardError = readyFd == nil
         do throws(DaemonError) {
-            try Daemon.run(request.options(logsToStandardError: readyFd == nil)) { mounted in
+            try Daemon.run(options) { mounted in
                 if let readyFd {
                     ReadyMessage.ready(mountPoint: mounted.mountPoint).send(to: readyFd)
                     return

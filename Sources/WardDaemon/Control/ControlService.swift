@@ -199,7 +199,7 @@ final class ControlService: ControlHandler {
                     letter: $0.letter, name: $0.name, available: available.contains($0),
                     openFiles: openFiles[$0] ?? 0)
             },
-            pid: Int(getpid()), version: options.version, readOnly: options.readOnly,
+            pid: Int(getpid()), version: WardVersion.current, readOnly: options.readOnly,
             manualClock: options.manualClock)
         status.protectedDataAvailable = machine.isProtectedDataAvailable
         status.firstUnlockHappened = machine.firstUnlockHappened
