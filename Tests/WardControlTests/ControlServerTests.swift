@@ -21,10 +21,10 @@ import func WardTestSupport.comesTrue
             call.reply()
         }
 
-        func handle(_ call: ControlCall) {
-            switch call.method {
-            case "Lock": call.reply(.object([("state", .string("locking"))]))
-            case "Unlock":
+        func handle(_ method: ControlMethod, _ call: ControlCall) {
+            switch method {
+            case .lock: call.reply(.object([("state", .string("locking"))]))
+            case .unlock:
                 let passcode = call.parameters["passcode"]?.secretValue?.bytes.withUnsafeBytes {
                     Array($0)
                 }
@@ -34,7 +34,7 @@ import func WardTestSupport.comesTrue
                 } else {
                     call.fail(.wrongPasscode(triesLeft: 9))
                 }
-            case "Monitor":
+            case .monitor:
                 monitors.withLock { $0.append(call) }
                 for index in 0..<(call.parameters["last"]?.intValue ?? 0) {
                     call.reply(
@@ -42,7 +42,7 @@ import func WardTestSupport.comesTrue
                         continues: true)
                 }
                 if call.parameters["follow"]?.boolValue == false { call.reply() }
-            case "Advance": held.withLock { $0.append(call) }
+            case .advance: held.withLock { $0.append(call) }
             default: call.reply()
             }
         }
@@ -81,10 +81,10 @@ import func WardTestSupport.comesTrue
             socketPath: path, version: "1", methods: StateInterface.methods,
             handler: fixture.handler)
         defer { server.stop() }
-        for method in VolumeInterface.methods.subtracting(StateInterface.methods) {
+        for method in ControlMethod.allCases where !StateInterface.methods.contains(method) {
             let client = try ControlClient(socketPath: path)
             let error = #expect(throws: ControlError.self) {
-                try client.call(qualified: VolumeInterface.qualified(method))
+                try client.call(qualified: method.qualifiedName)
             }
             guard case .varlink("org.varlink.service.MethodNotImplemented", _) = error?.code else {
                 Issue.record("\(method): \(String(describing: error))")

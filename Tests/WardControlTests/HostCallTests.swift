@@ -19,14 +19,14 @@ import func WardTestSupport.comesTrue
             comesTrue { gone.withLock { $0 } == clients }
         }
 
-        func handle(_ call: ControlCall) {
-            guard call.method == "TrustConnect" else { return call.fail(.clockNotManual) }
+        func handle(_ method: ControlMethod, _ call: ControlCall) {
+            guard method == .trustConnect else { return call.fail(.clockNotManual) }
             let secret = call.parameters["secret"]?.secretValue
             let isRight = secret.map { $0.bytes.withUnsafeBytes { Array($0.prefix(2)) } }
             let kept = call.withoutParameters
             calls.withLock { $0.append(kept) }
             call.whenGone { [weak self] in self?.gone.withLock { $0 += 1 } }
-            guard isRight == Array("0a".utf8) else { return call.fail(.hostUnknown) }
+            guard isRight == Array("0a".utf8) else { return call.fail(.refused(.hostUnknown)) }
             call.reply(
                 .object([("name", .string("laptop")), ("state", .string("locked"))]),
                 continues: true)
@@ -96,7 +96,7 @@ import func WardTestSupport.comesTrue
         let fixture = try ControlFixture(Handler())
         let plain = try ControlClient(socketPath: fixture.path)
         #expect(throws: ControlError.self) {
-            try plain.call(qualified: VolumeInterface.qualified("TrustConnect"))
+            try plain.call(qualified: ControlMethod.trustConnect.qualifiedName)
         }
         #expect(fixture.handler.calls.withLock { $0.isEmpty })
         var clients = try (0..<ControlServer.maximumHosts).map { _ in try connect(to: fixture) }

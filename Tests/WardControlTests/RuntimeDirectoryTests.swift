@@ -6,7 +6,7 @@ import WardSystem
 
 @Suite struct RuntimeDirectoryTests {
     private final class Nobody: ControlHandler {
-        func handle(_ call: ControlCall) { call.reply() }
+        func handle(_ method: ControlMethod, _ call: ControlCall) { call.reply() }
     }
 
     private func withDirectory(_ body: (RuntimeDirectory) throws -> Void) throws {

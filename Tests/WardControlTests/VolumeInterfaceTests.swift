@@ -173,23 +173,34 @@ import Testing
         #expect(read.triesLeft == nil)
     }
 
-    @Test(arguments: [
-        VolumeError.wrongPasscode(triesLeft: 3), .tryLater(seconds: 60), .disabled, .noPasscodeSet,
-        .passcodeAlreadySet, .clockNotManual, .busy(reason: "r"), .invalidPasscode(reason: "r"),
-        .failed(what: "w", why: "y"), .locked, .beforeFirstUnlock, .hostUnknown, .hostExpired,
-        .hostExists, .tooManyHosts,
-    ])
+    @Test(
+        arguments: VolumeError.all(
+            .object([
+                ("triesLeft", .int(3)), ("seconds", .int(60)), ("reason", .string("r")),
+                ("what", .string("w")), ("why", .string("y")),
+            ])))
     func errorAgrees(_ error: VolumeError) throws {
         try check(error.parameters, against: fields("error", error.name))
         let name = VolumeInterface.qualified(error.name)
         #expect(VolumeError(qualifiedName: name, parameters: error.parameters) == error)
     }
 
+    /// The names of all methods, or of all errors, of the text.
+    private func names(_ keyword: String) -> Set<String> {
+        Set(
+            VolumeInterface.description.split(separator: "\n").compactMap { line in
+                guard line.hasPrefix(keyword + " ") else { return nil }
+                return String(line.dropFirst(keyword.count + 1).prefix { $0 != "(" && $0 != " " })
+            })
+    }
+
     @Test func methodsAgree() {
-        let named = VolumeInterface.description.split(separator: "\n").compactMap { line in
-            line.hasPrefix("method ") ? String(line.dropFirst(7).prefix { $0 != "(" }) : nil
-        }
-        #expect(Set(named) == VolumeInterface.methods)
+        #expect(names("method") == Set(ControlMethod.allCases.map(\.rawValue)))
+    }
+
+    @Test("the text and the table have the same errors")
+    func errorNamesAgree() {
+        #expect(names("error") == Set(VolumeError.all(.object([])).map(\.name)))
     }
 
     @Test func timesAreRFC3339() {

@@ -36,8 +36,9 @@ import func WardTestSupport.comesTrue
         let volume = try Volume(
             backingPath: path, parameters: parameters, volumeKey: volumeKey, keyring: keyring,
             readOnly: false, observer: nil)
-        var options = MountOptions(
-            volumePath: path, mountPoint: path, stateRoot: path, runtimeDirectory: path)
+        var options = MountOptions(volumePath: path, mountPoint: path)
+        options.stateRoot = path
+        options.runtimeDirectory = path
         options.logPath = "/dev/null"
         let log = try LogWriter(options, fallbackPath: "/dev/null")
         let maintenance = Maintenance(volume: volume, log: log)

@@ -6,8 +6,9 @@ import Testing
 struct MountingTests {
     @Test("options for fusermount3 escape what it would split at")
     func helperOptions() {
-        let options = FUSEMountOptions(
-            mountPoint: "/m", fileSystemName: "/a,b\\c", allowOther: true, readOnly: true)
+        var options = FUSEMountOptions(mountPoint: "/m", fileSystemName: "/a,b\\c")
+        options.allowOther = true
+        options.readOnly = true
         #expect(
             Mounting.helperOptions(options) == [
                 "fsname=/a\\,b\\\\c", "subtype=ward", "default_permissions", "allow_other", "ro",

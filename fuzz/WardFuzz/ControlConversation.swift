@@ -63,7 +63,7 @@ enum ControlConversation {
 
     /// Answers as the daemon does, once or several times, and reads parameters of each type.
     private final class Handler: ControlHandler {
-        func handle(_ call: ControlCall) {
+        func handle(_ method: ControlMethod, _ call: ControlCall) {
             let parameters = call.parameters
             if let name = parameters["name"]?.stringValue { _ = HexSecret.bytes(name) }
             if let secret = parameters["secret"]?.secretValue {

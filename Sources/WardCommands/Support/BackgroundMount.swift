@@ -31,6 +31,7 @@ struct BackgroundMount {
     /// Starts the daemon and waits until its mount answers.
     func launch() throws(Failure) -> (mountPoint: String, daemon: ChildProcess) {
         let what = MountCommand.what
+        let volume = request.options.volumePath
         let bytes: [UInt8]
         let child: ChildProcess
         do throws(Errno) {
@@ -38,7 +39,7 @@ struct BackgroundMount {
             let reading = OwnedDescriptor(adopting: pipe.reading)
             let writing = OwnedDescriptor(adopting: pipe.writing)
             let words =
-                request.arguments + ["--ready-fd", "3", "--", request.volume, request.mountPoint]
+                request.arguments + ["--ready-fd", "3", "--", volume, request.options.mountPoint]
             child = try ChildProcess.start(
                 ChildProcess.thisProgram, words,
                 environment: ["SWIFT_BACKTRACE": "enable=no"], input: .null, output: .null,
@@ -48,11 +49,11 @@ struct BackgroundMount {
         } catch {
             let why = "its daemon can't be started: \(Text.reason(error))"
             guard error == .resourceTemporarilyUnavailable else {
-                throw .command(CommandFailure(what, request.volume, why: why, status: .system))
+                throw .command(CommandFailure(what, volume, why: why, status: .system))
             }
             throw .command(
                 CommandFailure(
-                    what, request.volume, why: why,
+                    what, volume, why: why,
                     hint: "raise the limit on processes: ulimit -u", status: .temporary))
         }
         switch ReadyMessage(bytes) {
@@ -63,7 +64,7 @@ struct BackgroundMount {
         case nil:
             throw .command(
                 CommandFailure(
-                    what, request.volume,
+                    what, volume,
                     why: "its daemon ended before the mount was ready (exit code \(child.wait()))",
                     hint: "ward mount --foreground shows what it says", status: .software))
         }

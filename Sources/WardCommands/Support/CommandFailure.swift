@@ -1,3 +1,4 @@
+import WardControl
 import WardSystem
 
 /// A failure in words for users: the action, its object, the reason, and the next step.

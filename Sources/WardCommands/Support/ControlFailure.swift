@@ -1,5 +1,7 @@
 import Glibc
 import WardControl
+import WardDaemon
+import WardKeys
 import WardSystem
 
 extension CommandFailure {
@@ -75,11 +77,12 @@ extension CommandFailure {
     }
 
     private init(_ what: String, _ subject: String?, volume error: VolumeError, place: String) {
-        if let failure = CommandFailure(what, subject, volume: error) {
-            self = failure
-            return
-        }
         switch error {
+        case .wrongPasscode(let triesLeft):
+            self.init(what, subject, reported: .wrongPasscode(triesLeft: triesLeft ?? 0))
+        case .tryLater(let seconds):
+            self.init(what, subject, reported: .tryLater(.seconds(seconds)))
+        case .refused(let refusal): self.init(what, subject, reported: .init(refusal))
         case .clockNotManual:
             self.init(
                 what, subject, why: "its clock is the system's",
@@ -96,10 +99,6 @@ extension CommandFailure {
         case .locked:
             self.init(
                 what, subject, why: "it is locked", hint: "ward unlock\(place)", status: .locked)
-        case .wrongPasscode, .tryLater, .disabled, .noPasscodeSet, .passcodeAlreadySet,
-            .passcodeNeeded, .erased, .beforeFirstUnlock, .hostUnknown, .hostExpired, .hostExists,
-            .tooManyHosts:
-            preconditionFailure("told by the table of keybag errors")
         }
     }
 }

@@ -45,8 +45,10 @@ struct ForegroundMount {
         _ passcode: SecretHandover, _ console: Console
     ) throws(CommandFailure) {
         let failure = Mutex<CommandFailure?>(nil)
+        var options = request.options
+        options.logsToStandardError = readyFd == nil
         do throws(DaemonError) {
-            try Daemon.run(request.options(logsToStandardError: readyFd == nil)) { mounted in
+            try Daemon.run(options) { mounted in
                 if let readyFd {
                     ReadyMessage.ready(mountPoint: mounted.mountPoint).send(to: readyFd)
                     return
@@ -60,7 +62,7 @@ struct ForegroundMount {
         } catch {
             throw CommandFailure(
                 "cannot \(error.what)", error.path, why: error.why, hint: error.hint,
-                status: ExitStatus(rawValue: error.exitCode) ?? .software)
+                status: error.status)
         }
         if let failure = failure.withLock({ $0 }) { throw failure }
     }

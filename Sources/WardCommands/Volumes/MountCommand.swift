@@ -131,84 +131,101 @@ struct MountSettings: ParsableArguments {
         help: ArgumentHelp(
             "Sync nothing: a power cut may take it all; for tests.", visibility: .private))
     var volatile = false
+
+    /// Each flag: its word, and where the settings and the daemon's options have it.
+    static var flags:
+        [(
+            word: String, setting: KeyPath<MountSettings, Bool>,
+            option: WritableKeyPath<MountOptions, Bool>
+        )]
+    {
+        [
+            ("--allow-other", \.allowOther, \.allowOther),
+            ("--read-only", \.readOnly, \.readOnly),
+            ("--lock-with-screen", \.lockWithScreen, \.locksWithScreen),
+            ("--keep-at-logout", \.keepAtLogout, \.ignoresLogout),
+            ("--manual-clock", \.manualClock, \.manualClock),
+            ("--shared-storage", \.sharedStorage, \.sharedStorage),
+            ("--accept-older", \.acceptOlder, \.acceptsOlderGeneration),
+            ("--volatile", \.volatile, \.isVolatile),
+        ]
+    }
 }
 
 /// A mount to make, with absolute paths: the daemon's working directory is "/".
 struct MountRequest {
-    let volume: String
-    let mountPoint: String
-    let settings: MountSettings
-    let transport: TransportChoice
-    let log: String?
+    let options: MountOptions
 
     init(volume: String, mountPoint: String, settings: MountSettings) throws(CommandFailure) {
-        self.settings = settings
+        // Before the paths, so that a wrong $WARD_TRANSPORT is reported first.
+        let transport: TransportChoice
         if let asked = settings.transport {
             transport = asked
         } else {
             transport = try TransportChoice.fromEnvironment()
         }
-        let what = MountCommand.what
+        var options = MountOptions(
+            volumePath: try MountRequest.realVolume(volume),
+            mountPoint: try MountRequest.realMountPoint(mountPoint))
+        for flag in MountSettings.flags {
+            options[keyPath: flag.option] = settings[keyPath: flag.setting]
+        }
+        options.graceSeconds = settings.grace
+        options.transport = transport
         do throws(Errno) {
-            self.volume = try Path.real(volume)
+            options.logPath = try settings.log.map { path throws(Errno) in
+                try Path.realParent(path)
+            }
+        } catch {
+            throw CommandFailure("cannot write the log", settings.log, errno: error)
+        }
+        self.options = options
+    }
+
+    private static func realVolume(_ volume: String) throws(CommandFailure) -> String {
+        let what = MountCommand.what
+        let real: String
+        do throws(Errno) {
+            real = try Path.real(volume)
         } catch {
             throw CommandFailure(
                 what, volume, errno: error, hint: "ward init \(Text.shellQuoted(volume))",
                 status: .noInput)
         }
-        if let status = try? Syscall.stat(self.volume), status.st_mode & S_IFMT != S_IFDIR {
+        if let status = try? Syscall.stat(real), status.st_mode & S_IFMT != S_IFDIR {
             throw CommandFailure(
-                what, self.volume, why: "it is not a directory, so it is not a ward volume",
+                what, real, why: "it is not a directory, so it is not a ward volume",
                 hint: "ward init VOLUME", status: .notAVolume)
         }
+        return real
+    }
+
+    private static func realMountPoint(_ mountPoint: String) throws(CommandFailure) -> String {
         do throws(Errno) {
             // The last component may be a dead mount, which the daemon replaces.
             let place = try Path.realParent(mountPoint)
             var status = FileStatus()
             if lstat(place, &status) == 0, status.st_mode & S_IFMT == S_IFLNK {
-                self.mountPoint = try Path.real(place)
-            } else {
-                self.mountPoint = place
+                return try Path.real(place)
             }
+            return place
         } catch {
             throw CommandFailure(
                 "cannot mount on", mountPoint, errno: error,
                 hint: "mkdir -p \(Text.shellQuoted(mountPoint))", status: .noInput)
-        }
-        do throws(Errno) {
-            log = try settings.log.map { path throws(Errno) in try Path.realParent(path) }
-        } catch {
-            throw CommandFailure("cannot write the log", settings.log, errno: error)
         }
     }
 
     /// The arguments that make `ward mount --foreground` do the same.
     var arguments: [String] {
         var words = ["ward", "mount", "--foreground"]
-        if let grace = settings.grace { words += ["--grace", "\(grace)"] }
-        if settings.allowOther { words.append("--allow-other") }
-        if settings.readOnly { words.append("--read-only") }
-        if settings.lockWithScreen { words.append("--lock-with-screen") }
-        if settings.keepAtLogout { words.append("--keep-at-logout") }
-        if settings.manualClock { words.append("--manual-clock") }
-        if settings.sharedStorage { words.append("--shared-storage") }
+        for flag in MountSettings.flags where options[keyPath: flag.option] {
+            words.append(flag.word)
+        }
+        if let grace = options.graceSeconds { words += ["--grace", "\(grace)"] }
         // Always given, because $WARD_TRANSPORT may name another one.
-        words += ["--transport", transport.rawValue]
-        if settings.acceptOlder { words.append("--accept-older") }
-        if let log { words += ["--log", log] }
-        if settings.volatile { words.append("--volatile") }
+        words += ["--transport", options.transport.rawValue]
+        if let log = options.logPath { words += ["--log", log] }
         return words
-    }
-
-    func options(logsToStandardError: Bool) -> MountOptions {
-        MountOptions(
-            volumePath: volume, mountPoint: mountPoint, graceSeconds: settings.grace,
-            allowOther: settings.allowOther, readOnly: settings.readOnly,
-            locksWithScreen: settings.lockWithScreen,
-            locksAtLogout: !settings.keepAtLogout, manualClock: settings.manualClock,
-            sharedStorage: settings.sharedStorage,
-            logPath: log, logsToStandardError: logsToStandardError, transport: transport,
-            acceptsOlderGeneration: settings.acceptOlder, isVolatile: settings.volatile,
-            version: WardVersion.current)
     }
 }

@@ -11,13 +11,13 @@ extension ControlClient {
     ) throws(ControlError) {
         let text = try hex(secret)
         _ = try call(
-            "TrustAdd", secrets: "passcode", passcode, "secret", text,
+            .trustAdd, secrets: "passcode", passcode, "secret", text,
             beside: .object([("name", .string(name)), ("host", .string(HexSecret.text(hostID)))]))
     }
 
     /// Every host that is trusted, or was until its trust expired.
     public func trustList() throws(ControlError) -> [HostStatus] {
-        guard let hosts = try call("TrustList")["hosts"]?.arrayValue else {
+        guard let hosts = try call(.trustList)["hosts"]?.arrayValue else {
             throw violation("no hosts in the answer")
         }
         return hosts.compactMap(HostStatus.init(json:))
@@ -26,7 +26,7 @@ extension ControlClient {
     /// Removes a trusted host. Returns after its connections have ended, and after the lock where
     /// only they delayed it.
     public func trustRemove(name: String) throws(ControlError) {
-        _ = try call("TrustRemove", .object([("name", .string(name))]))
+        _ = try call(.trustRemove, .object([("name", .string(name))]))
     }
 
     /// A message of the daemon on a host's connection.
@@ -44,7 +44,7 @@ extension ControlClient {
     ) throws(ControlError) -> HostNotice {
         let text = try hex(secret)
         var message = try SecretMessage(
-            method: VolumeInterface.qualified("TrustConnect"), capacity: text.count,
+            method: ControlMethod.trustConnect.qualifiedName, capacity: text.count,
             plain: .object([("host", .string(HexSecret.text(hostID)))]), more: true,
             path: socketPath)
         message.append("secret", text)

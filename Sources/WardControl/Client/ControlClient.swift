@@ -120,7 +120,7 @@ public final class ControlClient {
 
     /// Asks for the status (`Status` of the interface).
     public func status() throws(ControlError) -> VolumeStatus {
-        let answer = try call("Status")
+        let answer = try call(.status)
         guard let json = answer["status"], let status = VolumeStatus(json: json) else {
             throw violation("no status in the answer")
         }
@@ -137,7 +137,7 @@ public final class ControlClient {
             ("now", now ? .bool(true) : nil), ("reason", reason.map { .string($0) }),
             ("endHosts", endingHosts ? .bool(true) : nil),
         ])
-        return try state(call("Lock", parameters))
+        return try state(call(.lock, parameters))
     }
 
     /// Waits for the answer to a `lock` that timed out and was the last call; the connection's
@@ -146,15 +146,15 @@ public final class ControlClient {
 
     /// Returns the state.
     public func unlock(passcode: borrowing SecretBytes) throws(ControlError) -> String {
-        try state(call("Unlock", secrets: "passcode", passcode))
+        try state(call(.unlock, secrets: "passcode", passcode))
     }
 
     /// Returns the state.
-    public func reboot() throws(ControlError) -> String { try state(call("Reboot")) }
+    public func reboot() throws(ControlError) -> String { try state(call(.reboot)) }
 
     /// Sets the first passcode. Throws `passcodeAlreadySet` of `VolumeError`.
     public func setPasscode(_ passcode: borrowing SecretBytes) throws(ControlError) {
-        _ = try call("SetPasscode", secrets: "passcode", passcode)
+        _ = try call(.setPasscode, secrets: "passcode", passcode)
     }
 
     /// Returns the names of hosts that are not trusted any more.
@@ -162,14 +162,14 @@ public final class ControlClient {
     public func changePasscode(
         from current: borrowing SecretBytes, to passcode: borrowing SecretBytes
     ) throws(ControlError) -> [String] {
-        let answer = try call("ChangePasscode", secrets: "current", current, "passcode", passcode)
+        let answer = try call(.changePasscode, secrets: "current", current, "passcode", passcode)
         return answer["hostsRemoved"]?.arrayValue?.compactMap(\.stringValue) ?? []
     }
 
     /// Returns the names of hosts that are not trusted any more.
     @discardableResult
     public func removePasscode(current: borrowing SecretBytes) throws(ControlError) -> [String] {
-        let answer = try call("RemovePasscode", secrets: "current", current)
+        let answer = try call(.removePasscode, secrets: "current", current)
         return answer["hostsRemoved"]?.arrayValue?.compactMap(\.stringValue) ?? []
     }
 
@@ -185,8 +185,8 @@ public final class ControlClient {
         ])
         switch current {
         case .some(let current):
-            _ = try call("SetPolicy", secrets: "current", current, beside: plain)
-        case .none: _ = try call("SetPolicy", plain)
+            _ = try call(.setPolicy, secrets: "current", current, beside: plain)
+        case .none: _ = try call(.setPolicy, plain)
         }
     }
 
@@ -194,36 +194,36 @@ public final class ControlClient {
     /// gone.
     public func erase(uuid: String, passcode: borrowing SecretBytes) throws(ControlError) {
         _ = try call(
-            "Erase", secrets: "passcode", passcode, beside: .object([("uuid", .string(uuid))]))
+            .erase, secrets: "passcode", passcode, beside: .object([("uuid", .string(uuid))]))
     }
 
     /// Announces an erase without the passcode: locks the volume at once. Returns the seconds until
     /// the key is destroyed; nil where it is gone already. Until then `cancelErase` stops it.
     public func announceErase(uuid: String) throws(ControlError) -> Double? {
-        try call("Erase", .object([("uuid", .string(uuid))]))["eraseInSeconds"]?.doubleValue
+        try call(.erase, .object([("uuid", .string(uuid))]))["eraseInSeconds"]?.doubleValue
     }
 
     /// Cancels an announced erase. Returns whether there was one.
     public func cancelErase() throws(ControlError) -> Bool {
-        try call("CancelErase")["cancelled"]?.boolValue ?? false
+        try call(.cancelErase)["cancelled"]?.boolValue ?? false
     }
 
     /// Makes the daemon read the list of recovery kits again.
-    public func readRecovery() throws(ControlError) { _ = try call("ReadRecovery") }
+    public func readRecovery() throws(ControlError) { _ = try call(.readRecovery) }
 
     /// Moves a manual clock. Returns the state after all timers that came due were handled.
     public func advance(seconds: Double) throws(ControlError) -> String {
-        try state(call("Advance", .object([("seconds", .double(seconds))])))
+        try state(call(.advance, .object([("seconds", .double(seconds))])))
     }
 
     /// Makes a volume with a manual clock run out of space, or gives the space back.
     public func setFull(_ isFull: Bool) throws(ControlError) {
-        _ = try call("SetFull", .object([("full", .bool(isFull))]))
+        _ = try call(.setFull, .object([("full", .bool(isFull))]))
     }
 
     /// Returns when the daemon has agreed; `waitForEnd` returns when it has ended.
     public func unmount(force: Bool = false) throws(ControlError) {
-        _ = try call("Unmount", force ? .object([("force", .bool(true))]) : .object([]))
+        _ = try call(.unmount, force ? .object([("force", .bool(true))]) : .object([]))
     }
 
     /// Blocks until the daemon closes the connection: it does so when the mount has ended.
@@ -238,7 +238,7 @@ public final class ControlClient {
     /// The processes that have files open: of all classes, or of the class with this letter.
     public func holders(protectionClass: String? = nil) throws(ControlError) -> HolderReport {
         let answer = try call(
-            "Holders",
+            .holders,
             .object(present: [("protectionClass", protectionClass.map { .string($0) })]))
         guard let report = HolderReport(json: answer) else {
             throw violation("no holders in the answer")
@@ -261,15 +261,15 @@ public final class ControlClient {
         status: Bool = false, _ body: (Notice) -> Bool
     ) throws(ControlError) {
         if follow { try setTimeout(nil) }
-        try send(
-            VolumeInterface.qualified("Monitor"),
+        try begin(
+            .monitor,
             .object(
                 present: [
                     ("last", .int(Int64(last))), ("follow", follow ? nil : .bool(false)),
                     ("signals", signals ? .bool(true) : nil),
                     ("protectionClass", protectionClass.map { .string($0) }),
                     ("status", status ? .bool(true) : nil),
-                ]), more: true)
+                ]))
         while true {
             let answer: (parameters: JSONValue, continues: Bool)
             do throws(ControlError) {
@@ -299,7 +299,7 @@ public final class ControlClient {
     public func beginBackup() throws(ControlError) {
         // A slow backing store takes minutes for this.
         try setTimeout(.seconds(600))
-        try send(VolumeInterface.qualified("Backup"), .object([]), more: true)
+        try begin(.backup)
         _ = try readAnswer()
     }
 
@@ -310,9 +310,7 @@ public final class ControlClient {
     ) throws(ControlError) {
         // A page of a large file may take as long as the disk needs.
         try setTimeout(.seconds(600))
-        try send(
-            VolumeInterface.qualified("Check"),
-            .object(present: [("repair", repair ? .bool(true) : nil)]), more: true)
+        try begin(.check, .object(present: [("repair", repair ? .bool(true) : nil)]))
         while true {
             let answer = try readAnswer()
             body(answer.parameters)
@@ -345,9 +343,16 @@ public final class ControlClient {
     // MARK: Sending
 
     func call(
-        _ method: String, _ parameters: JSONValue = .object([])
+        _ method: ControlMethod, _ parameters: JSONValue = .object([])
     ) throws(ControlError) -> JSONValue {
-        try call(qualified: VolumeInterface.qualified(method), parameters)
+        try call(qualified: method.qualifiedName, parameters)
+    }
+
+    /// Sends a call that takes several answers.
+    private func begin(
+        _ method: ControlMethod, _ parameters: JSONValue = .object([])
+    ) throws(ControlError) {
+        try send(method.qualifiedName, parameters, more: true)
     }
 
     private func state(_ answer: JSONValue) throws(ControlError) -> String {
@@ -370,11 +375,11 @@ public final class ControlClient {
     }
 
     private func call(
-        _ method: String, secrets name: String, _ secret: borrowing SecretBytes,
+        _ method: ControlMethod, secrets name: String, _ secret: borrowing SecretBytes,
         beside plain: JSONValue = .object([])
     ) throws(ControlError) -> JSONValue {
         var message = try SecretMessage(
-            method: VolumeInterface.qualified(method), capacity: secret.count, plain: plain,
+            method: method.qualifiedName, capacity: secret.count, plain: plain,
             path: socketPath)
         message.append(name, secret)
         try finish(&message)
@@ -382,11 +387,11 @@ public final class ControlClient {
     }
 
     func call(
-        _ method: String, secrets firstName: String, _ first: borrowing SecretBytes,
+        _ method: ControlMethod, secrets firstName: String, _ first: borrowing SecretBytes,
         _ secondName: String, _ second: borrowing SecretBytes, beside plain: JSONValue = .object([])
     ) throws(ControlError) -> JSONValue {
         var message = try SecretMessage(
-            method: VolumeInterface.qualified(method), capacity: first.count + second.count,
+            method: method.qualifiedName, capacity: first.count + second.count,
             plain: plain, path: socketPath)
         message.append(firstName, first)
         message.append(secondName, second)

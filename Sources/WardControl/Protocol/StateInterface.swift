@@ -6,7 +6,7 @@
 public enum StateInterface {
     /// The methods of `org.ward.Volume` that this socket answers; all others get
     /// `MethodNotImplemented`.
-    public static let methods: Set<String> = ["Status", "Monitor"]
+    public static let methods: Set<ControlMethod> = [.status, .monitor]
 
     /// The path of this socket: beside the control socket.
     public static func socketPath(besides controlSocket: String) -> String {

@@ -3,14 +3,7 @@ public enum VolumeError: Error, Equatable, Sendable {
     /// `triesLeft` is the number of tries before the volume is disabled; nil without a limit.
     case wrongPasscode(triesLeft: Int?)
     case tryLater(seconds: Int)
-    /// Too many wrong passcodes were given; only a recovery kit opens the volume.
-    case disabled
-    case noPasscodeSet
-    case passcodeAlreadySet
-    /// The call needs the current passcode, and none was given.
-    case passcodeNeeded
-    /// The effaceable key is gone.
-    case erased
+    case refused(Refusal)
     case clockNotManual
     /// Another program is in the way.
     case busy(reason: String)
@@ -19,80 +12,70 @@ public enum VolumeError: Error, Equatable, Sendable {
     case failed(what: String, why: String)
     /// The call works only while the volume is unlocked.
     case locked
-    /// A trusted host opens no class before the first unlock.
-    case beforeFirstUnlock
-    /// The host is not trusted: it never was, or it was removed.
-    case hostUnknown
-    /// The host did not connect for 30 days.
-    case hostExpired
-    /// A host of that name is trusted already.
-    case hostExists
-    case tooManyHosts
+
+    /// The errors of the keybag that have no parameters, by their names in the interface.
+    public enum Refusal: String, CaseIterable, Sendable {
+        /// Too many wrong passcodes were given; only a recovery kit opens the volume.
+        case disabled = "Disabled"
+        case noPasscodeSet = "NoPasscodeSet"
+        case passcodeAlreadySet = "PasscodeAlreadySet"
+        /// The call needs the current passcode, and none was given.
+        case passcodeNeeded = "PasscodeNeeded"
+        /// The effaceable key is gone.
+        case erased = "Erased"
+        /// A trusted host opens no class before the first unlock.
+        case beforeFirstUnlock = "BeforeFirstUnlock"
+        /// The host is not trusted: it never was, or it was removed.
+        case hostUnknown = "HostUnknown"
+        /// The host did not connect for 30 days.
+        case hostExpired = "HostExpired"
+        /// A host of that name is trusted already.
+        case hostExists = "HostExists"
+        case tooManyHosts = "TooManyHosts"
+    }
 
     /// The error's name without the interface's name.
-    public var name: String {
+    public var name: String { message.name }
+
+    public var parameters: JSONValue { message.parameters }
+
+    private var message: (name: String, parameters: JSONValue) {
         switch self {
-        case .wrongPasscode: "WrongPasscode"
-        case .tryLater: "TryLater"
-        case .disabled: "Disabled"
-        case .noPasscodeSet: "NoPasscodeSet"
-        case .passcodeAlreadySet: "PasscodeAlreadySet"
-        case .passcodeNeeded: "PasscodeNeeded"
-        case .erased: "Erased"
-        case .clockNotManual: "ClockNotManual"
-        case .busy: "Busy"
-        case .invalidPasscode: "InvalidPasscode"
-        case .failed: "Failed"
-        case .locked: "Locked"
-        case .beforeFirstUnlock: "BeforeFirstUnlock"
-        case .hostUnknown: "HostUnknown"
-        case .hostExpired: "HostExpired"
-        case .hostExists: "HostExists"
-        case .tooManyHosts: "TooManyHosts"
+        case .wrongPasscode(let triesLeft):
+            (
+                "WrongPasscode",
+                .object(present: [("triesLeft", triesLeft.map { .int(Int64($0)) })])
+            )
+        case .tryLater(let seconds): ("TryLater", .object([("seconds", .int(Int64(seconds)))]))
+        case .refused(let refusal): (refusal.rawValue, .object([]))
+        case .clockNotManual: ("ClockNotManual", .object([]))
+        case .busy(let reason): ("Busy", .object([("reason", .string(reason))]))
+        case .invalidPasscode(let reason):
+            ("InvalidPasscode", .object([("reason", .string(reason))]))
+        case .failed(let what, let why):
+            ("Failed", .object([("what", .string(what)), ("why", .string(why))]))
+        case .locked: ("Locked", .object([]))
         }
     }
 
-    public var parameters: JSONValue {
-        switch self {
-        case .wrongPasscode(let triesLeft):
-            .object(present: [("triesLeft", triesLeft.map { .int(Int64($0)) })])
-        case .tryLater(let seconds): .object([("seconds", .int(Int64(seconds)))])
-        case .disabled, .noPasscodeSet, .passcodeAlreadySet, .passcodeNeeded, .erased,
-            .clockNotManual, .locked, .beforeFirstUnlock, .hostUnknown, .hostExpired, .hostExists,
-            .tooManyHosts:
-            .object([])
-        case .busy(let reason), .invalidPasscode(let reason):
-            .object([("reason", .string(reason))])
-        case .failed(let what, let why): .object([("what", .string(what)), ("why", .string(why))])
-        }
+    /// Each error of the interface once, with the parameters that were received.
+    static func all(_ parameters: JSONValue) -> [VolumeError] {
+        func text(_ member: String) -> String { parameters[member]?.stringValue ?? "" }
+        let refusals = Refusal.allCases.map { VolumeError.refused($0) }
+        return [
+            .wrongPasscode(triesLeft: parameters["triesLeft"]?.intValue),
+            .tryLater(seconds: parameters["seconds"]?.intValue ?? 0), .clockNotManual,
+            .busy(reason: text("reason")), .invalidPasscode(reason: text("reason")),
+            .failed(what: text("what"), why: text("why")), .locked,
+        ] + refusals
     }
 
     /// Nil where the name is not an error of this interface.
     public init?(qualifiedName: String, parameters: JSONValue) {
-        guard qualifiedName.hasPrefix(VolumeInterface.name + ".") else { return nil }
-        let reason = parameters["reason"]?.stringValue ?? ""
-        switch qualifiedName.dropFirst(VolumeInterface.name.count + 1) {
-        case "WrongPasscode": self = .wrongPasscode(triesLeft: parameters["triesLeft"]?.intValue)
-        case "TryLater": self = .tryLater(seconds: parameters["seconds"]?.intValue ?? 0)
-        case "Disabled": self = .disabled
-        case "NoPasscodeSet": self = .noPasscodeSet
-        case "PasscodeAlreadySet": self = .passcodeAlreadySet
-        case "PasscodeNeeded": self = .passcodeNeeded
-        case "Erased": self = .erased
-        case "ClockNotManual": self = .clockNotManual
-        case "Busy": self = .busy(reason: reason)
-        case "InvalidPasscode": self = .invalidPasscode(reason: reason)
-        case "Failed":
-            self = .failed(
-                what: parameters["what"]?.stringValue ?? "",
-                why: parameters["why"]?.stringValue ?? "")
-        case "Locked": self = .locked
-        case "BeforeFirstUnlock": self = .beforeFirstUnlock
-        case "HostUnknown": self = .hostUnknown
-        case "HostExpired": self = .hostExpired
-        case "HostExists": self = .hostExists
-        case "TooManyHosts": self = .tooManyHosts
-        default: return nil
+        let found = VolumeError.all(parameters).first {
+            VolumeInterface.qualified($0.name) == qualifiedName
         }
+        guard let found else { return nil }
+        self = found
     }
 }

@@ -2,20 +2,6 @@
 public enum VolumeInterface {
     public static let name = "org.ward.Volume"
 
-    public static let methods: Set<String> = [
-        "Status", "Lock", "Unlock", "Reboot", "SetPasscode", "ChangePasscode", "RemovePasscode",
-        "Advance", "SetFull", "Unmount", "Monitor", "Holders", "SetPolicy", "Erase",
-        "CancelErase",
-        "Backup", "ReadRecovery", "Check",
-        "TrustAdd", "TrustConnect", "TrustList", "TrustRemove",
-    ]
-
-    /// The method of a trusted host. It needs "more" and lasts until its connection ends.
-    static let hostMethod = "TrustConnect"
-
-    /// The other methods that need "more" and last until the client hangs up.
-    public static let lastingMethods: Set<String> = ["Monitor", "Backup", "Check"]
-
     /// The name of a method or error of this interface as it crosses the socket.
     public static func qualified(_ member: String) -> String { name + "." + member }
 

@@ -2,8 +2,6 @@ import WardSystem
 
 /// One call of a method of `org.ward.Volume`. Any thread may answer it, now or later.
 public final class ControlCall: Sendable {
-    /// The method without the interface's name: `Lock`.
-    public let method: String
     /// An object; secrets in it are `JSONValue.secret`.
     public let parameters: JSONValue
     public let peer: PeerCredentials
@@ -15,10 +13,9 @@ public final class ControlCall: Sendable {
     private let outbox: Outbox
 
     init(
-        method: String, parameters: JSONValue, peer: PeerCredentials, wantsMore: Bool,
-        isOneway: Bool, client: UInt64, outbox: Outbox
+        parameters: JSONValue, peer: PeerCredentials, wantsMore: Bool, isOneway: Bool,
+        client: UInt64, outbox: Outbox
     ) {
-        self.method = method
         self.parameters = parameters
         self.peer = peer
         self.wantsMore = wantsMore
@@ -31,8 +28,8 @@ public final class ControlCall: Sendable {
     /// times.
     public var withoutParameters: ControlCall {
         ControlCall(
-            method: method, parameters: .object([]), peer: peer, wantsMore: wantsMore,
-            isOneway: isOneway, client: client, outbox: outbox)
+            parameters: .object([]), peer: peer, wantsMore: wantsMore, isOneway: isOneway,
+            client: client, outbox: outbox)
     }
 
     /// Answers. `continues` says that more answers follow. Returns false where the client is gone.
@@ -82,7 +79,7 @@ public final class ControlCall: Sendable {
 public protocol ControlHandler: AnyObject, Sendable {
     /// Called on the server's only thread. Must not block: work that takes time goes to another
     /// thread. Must answer every call.
-    func handle(_ call: ControlCall)
+    func handle(_ method: ControlMethod, _ call: ControlCall)
     /// Called for a method of `HelperInterface`, by the daemon's own helper. The same rules hold.
     func handleHelper(_ call: ControlCall)
     /// Called when a client could not be accepted for lack of descriptors or memory: a client that

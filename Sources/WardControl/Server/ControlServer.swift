@@ -42,7 +42,7 @@ public final class ControlServer: @unchecked Sendable {
     private let presenceKeeper: PresenceKeeper?
     private let version: String
     /// Methods of `org.ward.Volume`.
-    private let methods: Set<String>
+    private let methods: Set<ControlMethod>
     private weak let handler: (any ControlHandler)?
     private let outbox: Outbox
     /// Closed by `stop`.
@@ -64,7 +64,8 @@ public final class ControlServer: @unchecked Sendable {
     /// descriptor; nil opens one. A low number helps: with it, clients can connect even at a lower
     /// `RLIMIT_NOFILE`.
     public convenience init(
-        socketPath: String, version: String, methods: Set<String> = VolumeInterface.methods,
+        socketPath: String, version: String,
+        methods: Set<ControlMethod> = Set(ControlMethod.allCases),
         handler: any ControlHandler, reserve: Int32? = nil
     ) throws(ControlError) {
         try self.init(
@@ -74,7 +75,7 @@ public final class ControlServer: @unchecked Sendable {
     /// Listens where `presence` says, and keeps the socket there.
     public convenience init(
         presence: ControlPresence, version: String,
-        methods: Set<String> = VolumeInterface.methods, handler: any ControlHandler,
+        methods: Set<ControlMethod> = Set(ControlMethod.allCases), handler: any ControlHandler,
         reserve: Int32? = nil
     ) throws(ControlError) {
         try self.init(
@@ -84,7 +85,7 @@ public final class ControlServer: @unchecked Sendable {
 
     private init(
         _ socketPath: String, _ presence: ControlPresence?, version: String,
-        methods: Set<String>, handler: any ControlHandler, reserve: Int32?
+        methods: Set<ControlMethod>, handler: any ControlHandler, reserve: Int32?
     ) throws(ControlError) {
         self.socketPath = socketPath
         self.presence = presence
@@ -405,33 +406,35 @@ public final class ControlServer: @unchecked Sendable {
         let interface = String(method[..<dot])
         let member = String(method[dot...].dropFirst())
         let call = ControlCall(
-            method: member, parameters: message["parameters"] ?? .object([]), peer: connection.peer,
+            parameters: message["parameters"] ?? .object([]), peer: connection.peer,
             wantsMore: message["more"]?.boolValue ?? false,
             isOneway: message["oneway"]?.boolValue ?? false, client: id, outbox: outbox)
         let busy = clients.values.count { $0.isBusy }
         connection.isBusy = true
-        if busy >= ControlServer.maximumBusy, member != "Lock", !connection.isOwn {
+        if busy >= ControlServer.maximumBusy, member != ControlMethod.lock.rawValue,
+            !connection.isOwn
+        {
             call.fail(.busy(reason: "\(busy) calls are under way already"))
             return
         }
         switch interface {
-        case StandardInterface.name: answerStandard(call)
+        case StandardInterface.name: answerStandard(member, call)
         case VolumeInterface.name:
-            guard VolumeInterface.methods.contains(member) else {
+            guard let known = ControlMethod(rawValue: member) else {
                 call.fail(
                     StandardInterface.qualified("MethodNotFound"),
                     .object([("method", .string(method))]))
                 return
             }
-            guard methods.contains(member) else {
+            guard methods.contains(known) else {
                 call.fail(
                     StandardInterface.qualified("MethodNotImplemented"),
                     .object([("method", .string(method))]))
                 return
             }
-            guard admit(call, connection) else { return }
+            guard admit(known, call, connection) else { return }
             if let handler {
-                handler.handle(call)
+                handler.handle(known, call)
             } else {
                 call.fail(.busy(reason: "the mount ends"))
             }
@@ -446,14 +449,15 @@ public final class ControlServer: @unchecked Sendable {
     }
 
     /// Checks a call that lasts until the client hangs up. False where it was refused and answered.
-    private func admit(_ call: ControlCall, _ connection: ControlConnection) -> Bool {
-        let isHost = call.method == VolumeInterface.hostMethod
-        guard isHost || VolumeInterface.lastingMethods.contains(call.method) else { return true }
+    private func admit(
+        _ method: ControlMethod, _ call: ControlCall, _ connection: ControlConnection
+    ) -> Bool {
+        guard method.isLasting else { return true }
         guard call.wantsMore else {
             call.fail(StandardInterface.qualified("ExpectedMore"))
             return false
         }
-        if isHost {
+        if method == .trustConnect {
             let hosts = clients.values.count { $0.isHost }
             guard hosts < ControlServer.maximumHosts else {
                 call.fail(.busy(reason: "\(hosts) trusted hosts are connected already"))
@@ -471,8 +475,8 @@ public final class ControlServer: @unchecked Sendable {
         return true
     }
 
-    private func answerStandard(_ call: ControlCall) {
-        switch call.method {
+    private func answerStandard(_ method: String, _ call: ControlCall) {
+        switch method {
         case "GetInfo":
             call.reply(
                 .object([
@@ -498,7 +502,7 @@ public final class ControlServer: @unchecked Sendable {
         default:
             call.fail(
                 StandardInterface.qualified("MethodNotFound"),
-                .object([("method", .string(StandardInterface.qualified(call.method)))]))
+                .object([("method", .string(StandardInterface.qualified(method)))]))
         }
     }
 }

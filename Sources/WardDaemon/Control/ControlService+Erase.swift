@@ -20,7 +20,7 @@ extension ControlService {
         guard call.parameters["passcode"]?.secretValue != nil else { return announceErase(call) }
         withPasscodes(call, ["passcode"]) { [self] in
             guard store.hasPasscode else {
-                call.fail(.noPasscodeSet)
+                call.fail(.refused(.noPasscodeSet))
                 return
             }
             guard let passcode = passcode("passcode", of: call) else { return }

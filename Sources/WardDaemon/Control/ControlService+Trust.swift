@@ -34,7 +34,7 @@ extension ControlService {
         guard let hostID = hostID(of: call) else { return }
         withPasscodes(call, ["passcode", "secret"]) { [self] in
             // Checked before the passcode, so that a refused call costs no attempt.
-            guard store.hasPasscode else { return call.fail(.noPasscodeSet) }
+            guard store.hasPasscode else { return call.fail(.refused(.noPasscodeSet)) }
             guard keeper.stateName == "unlocked" else { return call.fail(.locked) }
             noteHostUse(always: false)
             let secret: SecretBytes? = hostSecret(of: call)
@@ -76,7 +76,7 @@ extension ControlService {
     /// The keys in the host's slot, with the host's name; nil where the call was refused.
     private func open(_ call: ControlCall, _ hostID: [UInt8]) -> (ClassKeyring, String)? {
         guard store.hasPasscode else {
-            call.fail(.noPasscodeSet)
+            call.fail(.refused(.noPasscodeSet))
             return nil
         }
         let keys = ClassKeyring(classBPublicKey: store.classBPublicKey)
@@ -146,8 +146,8 @@ extension ControlService {
         of connection: HostConnections.Connection, _ endingsBefore: Int
     ) -> VolumeError? {
         switch keeper.stateName {
-        case "noPasscode": return .noPasscodeSet
-        case "beforeFirstUnlock": return .beforeFirstUnlock
+        case "noPasscode": return .refused(.noPasscodeSet)
+        case "beforeFirstUnlock": return .refused(.beforeFirstUnlock)
         default: break
         }
         guard hostEndings.load(ordering: .sequentiallyConsistent) == endingsBefore,

@@ -115,30 +115,30 @@ final class ControlService: ControlHandler {
         searches.stop()
     }
 
-    func handle(_ call: ControlCall) {
-        switch call.method {
-        case "Status": tellStatus(call)
-        case "Holders": findHolders(call)
-        case "Lock": lock(call)
-        case "Unlock": unlock(call)
-        case "Reboot": reboot(call)
-        case "SetPasscode": setPasscode(call)
-        case "ChangePasscode": changePasscode(call)
-        case "RemovePasscode": removePasscode(call)
-        case "Advance": advance(call)
-        case "SetFull": setFull(call)
-        case "Unmount": unmount(call)
-        case "SetPolicy": setPolicy(call)
-        case "Erase": erase(call)
-        case "CancelErase": cancelErase(call)
-        case "Backup": backup(call)
-        case "Check": checks.begin(call)
-        case "ReadRecovery": readRecovery(call)
-        case "TrustAdd": trustAdd(call)
-        case "TrustConnect": trustConnect(call)
-        case "TrustList": trustList(call)
-        case "TrustRemove": trustRemove(call)
-        default: monitor(call)
+    func handle(_ method: ControlMethod, _ call: ControlCall) {
+        switch method {
+        case .status: tellStatus(call)
+        case .holders: findHolders(call)
+        case .lock: lock(call)
+        case .unlock: unlock(call)
+        case .reboot: reboot(call)
+        case .setPasscode: setPasscode(call)
+        case .changePasscode: changePasscode(call)
+        case .removePasscode: removePasscode(call)
+        case .advance: advance(call)
+        case .setFull: setFull(call)
+        case .unmount: unmount(call)
+        case .setPolicy: setPolicy(call)
+        case .erase: erase(call)
+        case .cancelErase: cancelErase(call)
+        case .backup: backup(call)
+        case .check: checks.begin(call)
+        case .readRecovery: readRecovery(call)
+        case .trustAdd: trustAdd(call)
+        case .trustConnect: trustConnect(call)
+        case .trustList: trustList(call)
+        case .trustRemove: trustRemove(call)
+        case .monitor: monitor(call)
         }
     }
 
@@ -199,7 +199,7 @@ final class ControlService: ControlHandler {
                     letter: $0.letter, name: $0.name, available: available.contains($0),
                     openFiles: openFiles[$0] ?? 0)
             },
-            pid: Int(getpid()), version: options.version, readOnly: options.readOnly,
+            pid: Int(getpid()), version: WardVersion.current, readOnly: options.readOnly,
             manualClock: options.manualClock)
         status.protectedDataAvailable = machine.isProtectedDataAvailable
         status.firstUnlockHappened = machine.firstUnlockHappened
@@ -357,7 +357,7 @@ final class ControlService: ControlHandler {
         let locksBefore = locks.load(ordering: .relaxed)
         withPasscodes(call, ["passcode"]) { [self] in
             guard store.hasPasscode else {
-                call.fail(.noPasscodeSet)
+                call.fail(.refused(.noPasscodeSet))
                 return
             }
             let keys = ClassKeyring(classBPublicKey: store.classBPublicKey)
@@ -512,27 +512,11 @@ final class ControlService: ControlHandler {
     }
 
     func fail(_ call: ControlCall, _ what: String, _ error: KeybagError) {
-        switch error.code {
-        case .wrongPasscode(let triesLeft): call.fail(.wrongPasscode(triesLeft: triesLeft))
-        case .tryLater(let wait):
-            call.fail(.tryLater(seconds: Int(wait.inSeconds.rounded(.up))))
-        case .disabled: call.fail(.disabled)
-        case .noPasscodeSet: call.fail(.noPasscodeSet)
-        case .passcodeAlreadySet: call.fail(.passcodeAlreadySet)
-        case .passcodeNeeded: call.fail(.passcodeNeeded)
-        case .beforeFirstUnlock: call.fail(.beforeFirstUnlock)
-        case .hostUnknown: call.fail(.hostUnknown)
-        case .hostExpired: call.fail(.hostExpired)
-        case .hostExists: call.fail(.hostExists)
-        case .tooManyHosts: call.fail(.tooManyHosts)
-        case .erased:
-            // The tenth wrong passcode just erased it, or another process did. No secret opens the
-            // volume again, so no class stays open.
-            endErased()
-            call.fail(.erased)
-        default:
-            hub.emit(ControlEvent(kind: .note, detail: "can't \(what) the volume: \(error)"))
-            call.fail(.failed(what: "\(what) \(error.path)", why: error.reason))
-        }
+        // The tenth wrong passcode just erased it, or another process did. No secret opens the
+        // volume again, so no class stays open.
+        if error.code == .erased { endErased() }
+        if let known = VolumeError(error.code) { return call.fail(known) }
+        hub.emit(ControlEvent(kind: .note, detail: "can't \(what) the volume: \(error)"))
+        call.fail(.failed(what: "\(what) \(error.path)", why: error.reason))
     }
 }

@@ -1,10 +1,13 @@
+import WardControl
 import WardKeys
 import WardSystem
 
-/// The exit code and the advice for a keybag's error: one table for the daemon and the commands.
+/// The exit code, the words and the advice for a keybag's error: one table for the daemon and the
+/// commands.
 public struct KeybagAdvice: Equatable, Sendable {
-    /// The exit code, as `sysexits.h` and `ward help` list them.
-    public let exitCode: Int32
+    public let status: ExitStatus
+    /// The fault in words that need no path; nil where the error's own reason and path say it.
+    public let reason: String?
     /// The next command, or short advice.
     public let hint: String?
 
@@ -12,84 +15,119 @@ public struct KeybagAdvice: Equatable, Sendable {
     ///   - volume: The volume's directory, or a path in its mount, as it is to be pasted into a
     ///     command.
     public init(_ error: KeybagError, volume: String) {
-        typealias Exit = DaemonError.Exit
         let adopt = "ward adopt \(volume) --recovery-kit FILE"
-        (exitCode, hint) =
+        (status, reason, hint) =
             switch error.code {
-            case .notAVolume: (Exit.notAVolume, "ward init \(volume)")
-            case .alreadyAVolume: (Exit.cannotCreate, "ward mount \(volume) MOUNTPOINT")
+            case .notAVolume: (.notAVolume, "it is not a ward volume", "ward init \(volume)")
+            case .alreadyAVolume:
+                (
+                    .cannotCreate, "there is a volume in it already",
+                    "ward mount \(volume) MOUNTPOINT"
+                )
             case .insideVolume:
-                (Exit.usage, "name a path outside the volume, or set XDG_STATE_HOME")
+                (.usage, nil, "name a path outside the volume, or set XDG_STATE_HOME")
             case .damaged:
                 (
-                    Exit.damaged,
+                    .damaged, nil,
                     "restore the keybag from a backup of the volume, or: \(adopt) --replace"
                 )
             case .newerVersion:
-                (Exit.damaged, "install the version of ward that made it, or a later one")
+                (.damaged, nil, "install the version of ward that made it, or a later one")
             case .noDeviceKey:
                 (
-                    Exit.configuration,
+                    .configuration, "its device key is not on this machine: \(error.path)",
                     "\(adopt); without a kit: restore \(error.path) from a backup"
                 )
             case .erased:
-                (Exit.damaged, "only a recovery kit made before opens what is left of it: \(adopt)")
+                (
+                    .damaged, error.reason,
+                    "only a recovery kit made before opens what is left of it: \(adopt)"
+                )
             case .wrongPasscode(triesLeft: 0):
                 (
-                    Exit.wrongPasscode,
+                    .wrongPasscode, "wrong passcode, 0 tries left",
                     "that was the last try: only a recovery kit opens it now: \(adopt) --replace"
                 )
-            case .wrongPasscode:
-                (Exit.wrongPasscode, "check the passcode; the same wrong one again does not count")
+            case .wrongPasscode(let left):
+                (
+                    .wrongPasscode, "wrong passcode, \(left) \(left == 1 ? "try" : "tries") left",
+                    "check the passcode; the same wrong one again does not count"
+                )
             case .tryLater(let wait):
-                (Exit.tryLater, "try again in \(KeybagAdvice.duration(wait))")
+                (
+                    .tryLater, "too many wrong passcodes",
+                    "try again in \(KeybagAdvice.duration(wait))"
+                )
             case .disabled:
-                (Exit.tryLater, "only a recovery kit opens it now: \(adopt) --replace")
-            case .passcodeNeeded: (Exit.usage, "--passcode-file FILE or --passcode-fd N")
-            case .noPasscodeSet: (Exit.usage, "ward passcode set \(volume)")
-            case .beforeFirstUnlock: (Exit.locked, "ward unlock \(volume)")
+                (
+                    .tryLater, "too many wrong passcodes: the volume is disabled",
+                    "only a recovery kit opens it now: \(adopt) --replace"
+                )
+            case .passcodeNeeded:
+                (
+                    .usage, "it has a passcode, which is needed",
+                    "--passcode-file FILE or --passcode-fd N"
+                )
+            case .noPasscodeSet: (.usage, "no passcode is set", "ward passcode set \(volume)")
+            case .beforeFirstUnlock:
+                (
+                    .locked, "it was not unlocked since it was mounted or rebooted",
+                    "ward unlock \(volume)"
+                )
             case .hostUnknown:
-                (Exit.noPermission, "ward trust add \(volume) NAME --out FILE, while unlocked")
+                (
+                    .notPermitted, "this host is not trusted: it was removed, or never was",
+                    "ward trust add \(volume) NAME --out FILE, while unlocked"
+                )
             case .hostExpired:
                 (
-                    Exit.noPermission,
+                    .notPermitted,
+                    "this host was not used for 30 days, and is not trusted any more",
                     "trust it again: ward trust add \(volume) NAME --out FILE, while unlocked"
                 )
             case .hostExists:
-                (Exit.cannotCreate, "choose another name, or ward trust remove \(volume) NAME")
+                (
+                    .cannotCreate, "a host of this name is trusted already",
+                    "choose another name, or ward trust remove \(volume) NAME"
+                )
             case .tooManyHosts:
                 (
-                    Exit.cannotCreate,
+                    .cannotCreate, "no more hosts can be trusted",
                     "ward trust list \(volume), then ward trust remove \(volume) NAME"
                 )
-            case .passcodeAlreadySet: (Exit.usage, "ward passcode change \(volume)")
+            case .passcodeAlreadySet:
+                (.usage, "a passcode is set already", "ward passcode change \(volume)")
             case .replayed:
                 (
-                    Exit.damaged,
+                    .damaged, nil,
                     "if you restored it from a backup: "
                         + "ward mount --accept-older \(volume) MOUNTPOINT; "
                         + "where that is refused, too: \(adopt) --replace"
                 )
-            case .changedElsewhere: (Exit.temporaryFailure, "try again")
+            case .changedElsewhere: (.temporary, nil, "try again")
             case .wrongRecoveryCode:
-                (Exit.wrongPasscode, "every kit has a code of its own: find the one of this kit")
-            case .kitOfAnotherVolume: (Exit.badData, "ward recovery show FILE says which is which")
+                (
+                    .wrongPasscode, error.reason,
+                    "every kit has a code of its own: find the one of this kit"
+                )
+            case .kitOfAnotherVolume:
+                (.badData, error.reason, "ward recovery show FILE says which is which")
             case .deviceHasKeys(opensThis: true):
                 (
-                    Exit.cannotCreate,
+                    .cannotCreate, nil,
                     "ward mount \(volume) MOUNTPOINT; with another passcode: \(adopt) --replace"
                 )
             case .deviceHasKeys(opensThis: false):
                 (
-                    Exit.cannotCreate,
+                    .cannotCreate, nil,
                     "\(adopt) --replace: nothing else that these keys open opens with them afterwards"
                 )
-            case .fileExists: (Exit.cannotCreate, "name a new file")
+            case .fileExists: (.cannotCreate, nil, "name a new file")
             case .outOfLockedMemory:
-                (Exit.temporaryFailure, "raise the limit on locked memory: ulimit -l")
+                (.temporary, error.reason, "raise the limit on locked memory: ulimit -l")
             case .system(let reason):
                 (
-                    DaemonError.exitCode(of: reason),
+                    DaemonError.status(of: reason), nil,
                     DaemonError.advice(reason, volumePath: volume)
                 )
             }

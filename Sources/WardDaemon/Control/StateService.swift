@@ -7,8 +7,8 @@ final class StateService: ControlHandler {
 
     init(_ service: ControlService) { self.service = service }
 
-    func handle(_ call: ControlCall) {
-        if call.method == "Status" {
+    func handle(_ method: ControlMethod, _ call: ControlCall) {
+        if method == .status {
             service.tellStatus(call, narrowed: true)
         } else {
             service.monitor(call, narrowed: true)

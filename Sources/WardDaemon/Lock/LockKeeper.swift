@@ -39,7 +39,7 @@ final class LockKeeper: @unchecked Sendable {
     private let maintenance: Maintenance
     private let connections: HostConnections
     /// Nil where no helper process is wanted.
-    private let flusher: PageFlusher?
+    private let flusher: PageFlusher
     /// A lock that could not end otherwise aborted the connection: the mount is dead and the daemon
     /// ends.
     private let isCutOff = Atomic(false)
@@ -59,7 +59,7 @@ final class LockKeeper: @unchecked Sendable {
     init(
         volume: Volume, connection: FUSEConnection, machine: LockStateMachine,
         time: any TimeSource, hub: EventHub, maintenance: Maintenance,
-        connections: HostConnections, flusher: PageFlusher?
+        connections: HostConnections, flusher: PageFlusher
     ) {
         self.volume = volume
         self.connection = connection
@@ -156,8 +156,8 @@ final class LockKeeper: @unchecked Sendable {
 
     /// Ends the helper process before an unmount, which it would block.
     func leaveMount() {
-        flusher?.end()
-        flusher?.waitUntilIdle()
+        flusher.end()
+        flusher.waitUntilIdle()
     }
 
     func stop() {
@@ -221,7 +221,7 @@ final class LockKeeper: @unchecked Sendable {
         var next = status.machine
         let effects = next.handle(event, now: time.now)
         for case .admit(let classes) in effects {
-            flusher?.end()
+            flusher.end()
             volume.admit(classes)
         }
         current.withLock { [next] current in
@@ -290,7 +290,7 @@ final class LockKeeper: @unchecked Sendable {
             hub.emit(
                 ControlEvent(
                     kind: .willBecomeUnavailable, state: state, secondsLeft: left.inSeconds))
-            if left > .zero { flusher?.begin { [weak self] in self?.graceRemaining() } }
+            if left > .zero { flusher.begin { [weak self] in self?.graceRemaining() } }
         case .locked:
             hub.emit(
                 ControlEvent(
@@ -339,8 +339,8 @@ final class LockKeeper: @unchecked Sendable {
         // From here on workers do not yield the CPU to programs: a yielding one could hold a file's
         // lock.
         connection.stopGivingWay()
-        flusher?.end()
-        flusher?.assist()
+        flusher.end()
+        flusher.assist()
         let report = evict(classes, keepOpenFiles: kept, deadline: LockKeeper.evictionDeadline)
         if let report, !report.deadlinePassed {
             connection.wipeRequestBuffers()

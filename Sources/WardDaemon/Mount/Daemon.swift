@@ -64,7 +64,7 @@ public enum Daemon {
         guard let directory = getcwd(nil, 0) else {
             throw DaemonError(
                 "open the log", path, "\(Errno(rawValue: errno))", hint: "give its full path",
-                exitCode: DaemonError.Exit.cannotCreate)
+                status: .cannotCreate)
         }
         defer { free(directory) }
         return String(cString: directory) + "/" + path
@@ -77,7 +77,7 @@ public enum Daemon {
         throw DaemonError(
             "start", "ward", "another program traces this process, and would see the keys",
             hint: "end it: grep TracerPid /proc/*/status shows which",
-            exitCode: DaemonError.Exit.noPermission)
+            status: .notPermitted)
     }
 
     /// Runs before any key is touched.
@@ -90,8 +90,7 @@ public enum Daemon {
                 hint: error.lacksLockedMemory
                     ? "raise the limit on locked memory: ulimit -l, or LimitMEMLOCK= of the unit"
                     : "install an official build",
-                exitCode: error.lacksLockedMemory
-                    ? DaemonError.Exit.temporaryFailure : DaemonError.Exit.software)
+                status: error.lacksLockedMemory ? .temporary : .software)
         }
     }
 
@@ -107,7 +106,7 @@ public enum Daemon {
         throw DaemonError(
             "start", "ward", "only \(limit.rlim_cur) files may be open at once",
             hint: "raise the limit to \(descriptorsNeeded) or more: ulimit -n",
-            exitCode: DaemonError.Exit.temporaryFailure)
+            status: .temporary)
     }
 
     /// The threads that a mount needs, with a reserve.
@@ -133,7 +132,7 @@ public enum Daemon {
         throw DaemonError(
             "start", "ward", "only \(threads.count) threads can be started: \(reason)",
             hint: "raise the limit on processes: ulimit -u",
-            exitCode: DaemonError.Exit.temporaryFailure)
+            status: .temporary)
     }
 
     private static func makeRuntimeDirectory(

@@ -68,7 +68,7 @@ final class LogWriter: Sendable {
         } catch {
             throw DaemonError(
                 "open the log", path, "\(error)", hint: "name another file with --log",
-                exitCode: DaemonError.Exit.cannotCreate)
+                status: .cannotCreate)
         }
     }
 

@@ -9,70 +9,49 @@ public struct MountOptions: Sendable {
     /// An empty directory.
     public var mountPoint: String
     /// The root of `StateDirectory`.
-    public var stateRoot: String
+    public var stateRoot = StateDirectory.defaultRoot()
     /// The directory of the control socket, as in `RuntimeDirectory`.
-    public var runtimeDirectory: String
+    public var runtimeDirectory = RuntimeDirectory.defaultPath()
     /// Seconds from a lock to the loss of class A; nil for the volume's policy (10 s unless set
     /// otherwise). Refused where longer than the policy's, except for volumes of tests.
     public var graceSeconds: Double?
     /// Whether other users may use the mount.
-    public var allowOther: Bool
-    public var readOnly: Bool
+    public var allowOther = false
+    public var readOnly = false
     /// Whether a locked screen of the daemon's user locks the volume; sleep and shutdown always do.
-    public var locksWithScreen: Bool
-    /// Whether the end of the user's last session locks the volume.
-    public var locksAtLogout: Bool
+    public var locksWithScreen = false
+    /// Whether the volume stays as it is when the user's last session ends.
+    public var ignoresLogout = false
     /// The clock moves only by `Advance`. Refused for other volumes than those of tests.
-    public var manualClock: Bool
+    public var manualClock = false
     /// Another machine or program may change the backing directory during the mount.
-    public var sharedStorage: Bool
+    public var sharedStorage = false
+    /// Accepts an older keybag than this device remembers: the volume was restored on purpose.
+    public var acceptsOlderGeneration = false
+    /// Syncs nothing. Refused for other volumes than those of tests.
+    public var isVolatile = false
+    /// The transport of the kernel's requests.
+    public var transport = TransportChoice.auto
     /// The log file; nil for standard error in the foreground, else the journal, else a file in the
     /// state directory.
     public var logPath: String?
     /// Whether to log to standard error where there is no `logPath`.
-    public var logsToStandardError: Bool
-    /// The transport of the kernel's requests.
-    public var transport: TransportChoice
-    /// The number of workers; nil chooses it.
-    public var threads: Int?
-    /// Whether a watchdog process (`/proc/self/exe watchdog`) watches the mount.
-    public var usesWatchdog: Bool
-    /// Accepts an older keybag than this device remembers: the volume was restored on purpose.
-    public var acceptsOlderGeneration: Bool
-    /// Syncs nothing. Refused for other volumes than those of tests.
-    public var isVolatile: Bool
-    /// The version in the answers of `Status` and `GetInfo`.
-    public var version: String
+    public var logsToStandardError = false
 
-    public init(
-        volumePath: String, mountPoint: String, stateRoot: String = StateDirectory.defaultRoot(),
-        runtimeDirectory: String = RuntimeDirectory.defaultPath(), graceSeconds: Double? = nil,
-        allowOther: Bool = false, readOnly: Bool = false, locksWithScreen: Bool = false,
-        locksAtLogout: Bool = true, manualClock: Bool = false,
-        sharedStorage: Bool = false, logPath: String? = nil, logsToStandardError: Bool = false,
-        transport: TransportChoice = .auto, threads: Int? = nil, usesWatchdog: Bool = true,
-        acceptsOlderGeneration: Bool = false,
-        isVolatile: Bool = false, version: String = "0"
-    ) {
+    public init(volumePath: String, mountPoint: String) {
         self.volumePath = volumePath
         self.mountPoint = mountPoint
-        self.stateRoot = stateRoot
-        self.runtimeDirectory = runtimeDirectory
-        self.graceSeconds = graceSeconds
-        self.allowOther = allowOther
-        self.readOnly = readOnly
-        self.locksWithScreen = locksWithScreen
-        self.locksAtLogout = locksAtLogout
-        self.manualClock = manualClock
-        self.sharedStorage = sharedStorage
-        self.logPath = logPath
-        self.logsToStandardError = logsToStandardError
-        self.transport = transport
-        self.threads = threads
-        self.usesWatchdog = usesWatchdog
-        self.acceptsOlderGeneration = acceptsOlderGeneration
-        self.isVolatile = isVolatile
-        self.version = version
+    }
+
+    /// The part of the options that concerns the kernel.
+    func forFUSE(_ placement: Placement) -> FUSEMountOptions {
+        var options = FUSEMountOptions(
+            mountPoint: placement.mountPoint, fileSystemName: placement.volumePath)
+        options.allowOther = allowOther
+        options.readOnly = readOnly
+        options.sharedStorage = sharedStorage
+        options.transport = transport.transport
+        return options
     }
 }
 

@@ -60,12 +60,7 @@ final class MountedService: @unchecked Sendable {
             throw DaemonError(error, volumePath: options.volumePath)
         }
         do throws(FUSEError) {
-            connection = try FUSEConnection.mount(
-                FUSEMountOptions(
-                    mountPoint: placement.mountPoint, fileSystemName: placement.volumePath,
-                    allowOther: options.allowOther, readOnly: options.readOnly,
-                    sharedStorage: options.sharedStorage,
-                    transport: options.transport.transport))
+            connection = try FUSEConnection.mount(options.forFUSE(placement))
         } catch {
             try? volume.close()
             log.stop()
@@ -73,11 +68,8 @@ final class MountedService: @unchecked Sendable {
         }
         volume.setNotifier(connection)
         let noteHelper: @Sendable (String) -> Void = { [log] in log.write(.warning, $0) }
-        watchdog =
-            options.usesWatchdog
-            ? WatchdogProcess(
-                connection, volumePath: placement.volumePath, alarm: alarm, report: noteHelper)
-            : nil
+        watchdog = WatchdogProcess(
+            connection, volumePath: placement.volumePath, alarm: alarm, report: noteHelper)
         maintenance = Maintenance(volume: volume, log: log)
         let machine = LockStateMachine(
             hasPasscode: store.hasPasscode, userInactivePeriod: store.policy.userInactivePeriod,
@@ -86,8 +78,7 @@ final class MountedService: @unchecked Sendable {
         keeper = LockKeeper(
             volume: volume, connection: connection, machine: machine, time: time, hub: hub,
             maintenance: maintenance, connections: connections,
-            flusher: options.usesWatchdog
-                ? PageFlusher(volume: volume, connection: connection) : nil)
+            flusher: PageFlusher(volume: volume, connection: connection))
         let ending = Ending()
         service = ControlService(
             options: options, placement: placement, store: store, volume: volume, keeper: keeper,
@@ -121,10 +112,10 @@ final class MountedService: @unchecked Sendable {
         }
         do throws(ControlError) {
             server = try ControlServer(
-                presence: presence, version: options.version, handler: service,
+                presence: presence, version: WardVersion.current, handler: service,
                 reserve: MountedService.lowestDescriptor())
             stateServer = try ControlServer(
-                presence: statePresence, version: options.version,
+                presence: statePresence, version: WardVersion.current,
                 methods: StateInterface.methods, handler: stateService)
         } catch {
             watchdog?.stop()
@@ -144,7 +135,7 @@ final class MountedService: @unchecked Sendable {
             // Root's volumes belong to the machine, not to a session.
             wishes: SessionWatchProcess.Wishes(
                 screen: options.locksWithScreen,
-                logout: options.locksAtLogout && geteuid() != 0),
+                logout: !options.ignoresLogout && geteuid() != 0),
             hub: hub, alarm: alarm, report: noteHelper)
         processGuard = ProcessGuard(
             [watchdog?.process, sessionWatch.keptProcess].compactMap { $0 }, alarm: alarm)
@@ -155,7 +146,7 @@ final class MountedService: @unchecked Sendable {
             ControlEvent(
                 kind: .mounted, state: machine.state.rawName, path: connection.mountPoint,
                 detail: "\(placement.volumePath), \(uuid)"))
-        if options.usesWatchdog, watchdog == nil {
+        if watchdog == nil {
             log.write(.warning, "no watchdog could be started")
         }
         if let watchdog, !watchdog.canAbort {
@@ -224,7 +215,7 @@ final class MountedService: @unchecked Sendable {
             "mount", options.volumePath, "nothing can lock it with the screen: \(why)",
             hint:
                 "mount it without --lock-with-screen, and lock it by ward lock from the screen locker",
-            exitCode: DaemonError.Exit.unavailable)
+            status: .unavailable)
     }
 
     /// Breaks the reference cycle between this object and the calls that end it.
@@ -235,7 +226,7 @@ final class MountedService: @unchecked Sendable {
 
     /// Serves requests; returns when the kernel has ended the connection.
     func serve() {
-        connection.serve(volume, threads: options.threads ?? FUSEConnection.usualThreads)
+        connection.serve(volume, threads: FUSEConnection.usualThreads)
         if let error = connection.servingError {
             let (cause, remedy) =
                 connection.transport == .ioUring
@@ -369,7 +360,7 @@ private struct OpenedKeys: ~Copyable {
             throw DaemonError(
                 "mount", options.volumePath,
                 "--manual-clock is for volumes of tests only: on this one no grace period would end",
-                hint: "mount it without --manual-clock", exitCode: DaemonError.Exit.usage)
+                hint: "mount it without --manual-clock", status: .usage)
         }
         let longest = store.policy.gracePeriod.inSeconds
         if let grace = options.graceSeconds, grace > longest {
@@ -378,7 +369,7 @@ private struct OpenedKeys: ~Copyable {
                 "--grace is \(grace) s, and the volume's policy allows \(longest) s at most",
                 hint:
                     "ward policy set \(options.volumePath) --grace \(Int(grace.rounded(.up)))s, with the passcode",
-                exitCode: DaemonError.Exit.usage)
+                status: .usage)
         }
     }
 
@@ -394,7 +385,7 @@ private struct OpenedKeys: ~Copyable {
             guard store.isForTests else {
                 throw DaemonError(
                     "mount", options.volumePath, "--volatile is for volumes of tests only",
-                    hint: "mount it without --volatile", exitCode: DaemonError.Exit.usage)
+                    hint: "mount it without --volatile", status: .usage)
             }
             Durability.giveUp()
         }

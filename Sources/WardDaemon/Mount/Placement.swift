@@ -44,7 +44,7 @@ struct Placement {
     private func refuse(_ path: String, _ why: String) -> DaemonError {
         DaemonError(
             "mount", path, why, hint: "choose a mount point elsewhere",
-            exitCode: DaemonError.Exit.cannotCreate)
+            status: .cannotCreate)
     }
 
     private static func existing(_ path: String, hint: String) throws(DaemonError) -> String {
@@ -54,7 +54,7 @@ struct Placement {
                 "mount", path,
                 reason == .noSuchFileOrDirectory ? "there is no such directory" : "\(reason)",
                 hint: reason == .noSuchFileOrDirectory ? hint : nil,
-                exitCode: DaemonError.exitCode(of: reason))
+                status: DaemonError.status(of: reason))
         }
         defer { free(resolved) }
         return String(cString: resolved)

@@ -31,7 +31,7 @@ struct VolumeLock: ~Copyable {
                     throw DaemonError(
                         "mount", volumePath, "\(error)",
                         hint: DaemonError.advice(error, volumePath: volumePath),
-                        exitCode: DaemonError.exitCode(of: error))
+                        status: DaemonError.status(of: error))
                 }
             }
             if let mounted = mounted(volumePath, runtimeDirectory) { throw mounted }
@@ -42,7 +42,7 @@ struct VolumeLock: ~Copyable {
             VolumeHold.holder(of: volumePath).map { "process \($0) has it mounted or checks it" }
                 ?? "another process has it mounted or checks it, perhaps on another machine",
             hint: VolumeHold.holder(of: volumePath).map { "see what it is: ps -fp \($0)" }
-                ?? "unmount it there", exitCode: DaemonError.Exit.temporaryFailure)
+                ?? "unmount it there", status: .temporary)
     }
 
     private static func requireNoOther(
@@ -59,7 +59,7 @@ struct VolumeLock: ~Copyable {
         func mounted(_ place: String, _ name: String) -> DaemonError {
             DaemonError(
                 "mount", volumePath, "it is mounted on \(place) already",
-                hint: "ward unmount \(name)", exitCode: DaemonError.Exit.temporaryFailure)
+                hint: "ward unmount \(name)", status: .temporary)
         }
         if let mount = VolumeMount.all().first(where: {
             PathBytes.isSame($0.volume, volumePath) && $0.isServed

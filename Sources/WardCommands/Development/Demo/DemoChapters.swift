@@ -1,4 +1,5 @@
 import Glibc
+import WardControl
 import WardSystem
 
 /// The chapters of the demo. Paths are short: the working directory is the demo's own.

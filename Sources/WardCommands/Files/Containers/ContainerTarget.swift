@@ -1,5 +1,6 @@
 import ArgumentParser
 import WardContainers
+import WardControl
 import WardFormat
 import WardSystem
 
