@@ -2,6 +2,7 @@
 # make debug      everything in debug mode, tests included
 # make test       sets up the machine, builds in debug mode, runs every test (mounts real volumes)
 # make test-io-uring the tests that mount, with FUSE over io_uring: root, Linux 6.14 or later
+# make test-scheduler the tests of workers that yield to programs, one by one: a quiet machine
 # make outside    builds a package that uses ward's libraries as anybody's would (make test does, too)
 # make examples   builds the Swift package in Examples/ and runs its tests (make test does, too)
 # make check      formatting, layering (docs/architecture.md), citations, prose (docs/writing.md), script syntax; builds nothing
@@ -83,7 +84,7 @@ crash: MINUTES ?= 2
 crash: REAL ?= 3
 crash: SECONDS ?= 150
 crash-peers: REAL ?= 5
-.PHONY: build debug test test-io-uring examples outside check format demo bench bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs \
+.PHONY: build debug test test-io-uring test-scheduler examples outside check format demo bench bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs \
     bench-lock bench-growth bench-admin bench-delayed bench-profile backup-check release-check install uninstall clean
 
 build:
@@ -114,6 +115,12 @@ test-io-uring:
 	@scripts/setup test
 	$(SWIFT) build --build-tests
 	scripts/over-io-uring $(SWIFT) test --skip-build --filter $(if $(TEST),'$(TEST)',WardMountTests)
+
+test-scheduler:
+	@scripts/setup test
+	$(SWIFT) build --build-tests
+	WARD_TEST_SCHEDULER=1 $(SWIFT) test --skip-build --no-parallel \
+	    --filter 'LoneGivingWayTests|GivingWayTests|TransportTests'
 
 # A package that uses ward's libraries, for DataProtectionTests to run. In the same scratch directory it finds what is built.
 outside: OUTSIDE := Tests/DataProtectionTests/Outside
@@ -245,6 +252,7 @@ backup-check:
 release-check:
 	$(MAKE) check
 	$(MAKE) test
+	$(MAKE) test-scheduler
 	$(MAKE) test-io-uring
 	$(MAKE) docs
 	$(MAKE) demo

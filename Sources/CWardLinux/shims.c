@@ -115,6 +115,11 @@ int ward_futex_wait(const uint32_t *word, uint32_t known, const struct timespec 
 
 void ward_futex_wake_all(const uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
 
+int ward_pidfd_open(pid_t process) { return (int)syscall(SYS_pidfd_open, process, 0); }
+int ward_pidfd_send_signal(int pidfd, int signal) {
+    return (int)syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0);
+}
+
 /* The answer: the asking process writes it, and the waiting one reads it. */
 struct question {
     _Atomic int is_answered;
@@ -133,10 +138,19 @@ static struct question *new_question(size_t size) {
 /* Starts a process without an exit signal: only the wait4(2) of await_answer sees its end.
  * Returns -1 where none can be started, and 0 in the new process. */
 static pid_t start_asking(int *pidfd) {
-    return (pid_t)syscall(SYS_clone, CLONE_PIDFD, NULL, pidfd, NULL, NULL);
+    /* No handler of this process runs in the other: all signals stay blocked there. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t process = (pid_t)syscall(SYS_clone, CLONE_PIDFD, NULL, pidfd, NULL, NULL);
+    int error = errno;
+    if (process != 0) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return process;
 }
 
-static void answer_question(struct question *question, ssize_t result) {
+/* ThreadSanitizer's runtime may be locked by a thread that this process does not have. */
+__attribute__((no_sanitize("thread"))) static void answer_question(struct question *question, ssize_t result) {
     question->error = errno;
     question->result = result;
     atomic_store_explicit(&question->is_answered, 1, memory_order_release);
@@ -165,7 +179,9 @@ static ssize_t await_answer(struct question *question, size_t size, pid_t proces
             error = question->error;
             if (result > 0 && value) memcpy(value, question->value, (size_t)result);
         } else {
-            syscall(SYS_kill, process, SIGKILL);
+            ward_pidfd_send_signal(pidfd, SIGKILL);
+            /* It ends now, unless the server has begun with its request. */
+            poll(&ended, 1, 100);
         }
         int status;
         syscall(SYS_wait4, process, &status, ended.revents ? __WALL : __WALL | WNOHANG, NULL);

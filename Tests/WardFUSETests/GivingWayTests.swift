@@ -4,6 +4,7 @@ import Glibc
 import Synchronization
 import Testing
 import WardSystem
+import WardTestSupport
 
 @testable import WardFUSE
 
@@ -108,7 +109,7 @@ import WardSystem
         #expect(ThreadUse.read(ofThread: 0) == nil)
     }
 
-    @Test("a thread that gives way starts others that don't, where it may")
+    @Test("a thread that gives way starts others that don't, where it may", .onQuietMachine)
     func threads() throws {
         let mayUndo = GivingWay.isPossible()
         try SystemThread("giving-way") {
@@ -141,7 +142,9 @@ import WardSystem
 
     // A thread without an I/O priority of its own would get the class `idle` at the disk, which
     // waits for all others.
-    @Test("who gives way to programs keeps its place at the disk, the one it was given included")
+    @Test(
+        "who gives way to programs keeps its place at the disk, the one it was given included",
+        .onQuietMachine)
     func disk() throws {
         let niceness = getpriority(__priority_which_t(PRIO_PROCESS.rawValue), 0)
         let usual = "best-effort: prio \((niceness + 20) / 5)"
@@ -176,7 +179,9 @@ import WardSystem
         }
     }
 
-    @Test("who gives way beside a program that does not stop computing is found, and runs again")
+    @Test(
+        "who gives way beside a program that does not stop computing is found, and runs again",
+        .onQuietMachine)
     func beside() throws {
         guard GivingWay.isPossible() else {
             // A worker that can't undo it, or can't be seen to starve, never gives way.

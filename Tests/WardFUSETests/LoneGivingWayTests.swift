@@ -4,12 +4,13 @@ import Glibc
 import Synchronization
 import Testing
 import WardSystem
+import WardTestSupport
 
 @testable import WardFUSE
 
 /// The worker that serves alone gives way to the program that asks, and follows it to its CPU
 /// (decision 0071).
-@Suite struct LoneGivingWayTests {
+@Suite(.onQuietMachine) struct LoneGivingWayTests {
     /// `SCHED_IDLE` of linux/sched.h.
     private static let idlePolicy: Int32 = 5
 

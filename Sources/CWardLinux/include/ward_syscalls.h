@@ -106,6 +106,10 @@ int ward_statfs_within(const char *path, int milliseconds);
 /* getxattr(2) of an open file, O_PATH too: the value's length or -1 with errno, ETIMEDOUT where
  * no answer came. */
 ssize_t ward_getxattr_within(int fd, const char *name, void *value, size_t size, int milliseconds);
+/* pidfd_open(2) and pidfd_send_signal(2): a process by a descriptor. A number may become another
+ * process's. */
+int ward_pidfd_open(pid_t process);
+int ward_pidfd_send_signal(int pidfd, int signal);
 /* glibc declares these only under _GNU_SOURCE, which the importer does not set. */
 int ward_fallocate(int fd, int mode, off_t offset, off_t length);
 int ward_syncfs(int fd);

@@ -48,8 +48,7 @@ struct LockCommand: ParsableCommand {
 
     func run() throws {
         let console = options.console
-        var failures: [CommandFailure] = []
-        let volumes = all ? LockCommand.everyVolume(&failures) : try namedVolumes()
+        var (volumes, outcomes, failures) = try lockAll()
         if volumes.isEmpty, failures.isEmpty {
             throw CommandFailure(
                 VolumeLocking.what, why: "no volume is mounted",
@@ -57,10 +56,9 @@ struct LockCommand: ParsableCommand {
         }
         for failure in failures { console.failure(failure) }
         let isOnlyOne = volumes.count == 1 && failures.isEmpty
-        let outcomes = VolumeLocking(now: now, endHosts: endHosts).run(volumes)
         var isAnyLocked = false
         for (volume, outcome) in zip(volumes, outcomes) {
-            if case .failed(let failure) = outcome {
+            if case .failed(let failure, _) = outcome {
                 failures.append(failure)
                 if !isOnlyOne || console.isJSON {
                     LockCommand.report(failure, volume, console)
@@ -76,32 +74,49 @@ struct LockCommand: ParsableCommand {
         if !isAnyLocked { throw ExitCode(ExitStatus.noPasscode.rawValue) }
     }
 
+    /// Locks the volumes that were asked for. With `--all` first those of the mount table, then
+    /// those that only this user's records show.
+    private func lockAll() throws(CommandFailure) -> (
+        [FoundVolume], [VolumeLocking.Outcome], [CommandFailure]
+    ) {
+        let locking = VolumeLocking(now: now, endHosts: endHosts)
+        guard all else {
+            let volumes = try namedVolumes()
+            return (volumes, locking.run(volumes), [])
+        }
+        let mounts = VolumeMount.all(ownedBy: geteuid() == 0 ? nil : geteuid())
+        var volumes = mounts.map { FoundVolume(mount: $0, record: nil) }
+        var outcomes = locking.run(volumes)
+        guard let records = RecordsCommand.ask() else {
+            return (
+                volumes, outcomes,
+                [
+                    CommandFailure(
+                        VolumeLocking.what,
+                        why:
+                            "the runtime directory does not answer: volumes that only its records "
+                            + "tell of are not locked",
+                        hint: "see what is mounted at $XDG_RUNTIME_DIR", status: .temporary)
+                ]
+            )
+        }
+        // The mount table of before counts: a volume that was mounted meanwhile is locked, too.
+        let others = records.filter { record in !mounts.contains { record.isOf($0) } }
+            .map { FoundVolume(mount: $0.mount, record: $0) }
+        outcomes += locking.run(others)
+        volumes += others
+        return (volumes, outcomes, [])
+    }
+
     /// The named volume, and volumes that its mount hides in the same place.
     private func namedVolumes() throws(CommandFailure) -> [FoundVolume] {
         let found = try target.find(VolumeLocking.what)
         guard let mount = found.mount else { return [found] }
         let hidden = VolumeMount.all().filter {
             $0.mountPoint == mount.mountPoint && $0.deviceMinor != mount.deviceMinor
+                && $0.owner == mount.owner
         }
         return [found] + hidden.map { FoundVolume(mount: $0, record: nil) }
-    }
-
-    /// All volumes of the mount table, and those that only this user's records show.
-    private static func everyVolume(_ failures: inout [CommandFailure]) -> [FoundVolume] {
-        let mounts = VolumeMount.all(ownedBy: geteuid() == 0 ? nil : geteuid())
-            .map { FoundVolume(mount: $0, record: nil) }
-        guard let records = RecordsCommand.ask() else {
-            let place = RuntimeDirectory.defaultPath()
-            failures.append(
-                CommandFailure(
-                    VolumeLocking.what, place,
-                    why: "it does not answer: volumes that only its records tell of are not locked",
-                    hint: "see what is mounted there: findmnt -T \(Text.shellQuoted(place))",
-                    status: .temporary))
-            return mounts
-        }
-        return mounts
-            + records.filter { $0.mount == nil }.map { FoundVolume(mount: nil, record: $0) }
     }
 
     private static func report(

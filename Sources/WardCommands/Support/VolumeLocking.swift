@@ -22,7 +22,8 @@ struct VolumeLocking: Sendable {
         case done(state: String, VolumeStatus?)
         /// The mount could not be locked otherwise, so the daemon cut it off: nothing can be read.
         case cutOff
-        case failed(CommandFailure)
+        /// `isSilent`: neither the mount nor the control socket answered in time.
+        case failed(CommandFailure, isSilent: Bool = false)
     }
 
     static let what = "cannot lock"
@@ -80,9 +81,23 @@ struct VolumeLocking: Sendable {
                             "; its control socket says \(StateText.name($0)), and nothing confirms it"
                         } ?? ""),
                     hint: "ward unmount --force \(Text.shellQuoted(mount.mountPoint))",
-                    status: .temporary))
+                    status: .temporary), isSilent: bySocket == nil)
+        }
+        if answer["errno"]?.intValue == Int(ESTALE), let hidden = lockHidden(mount) {
+            return hidden
         }
         return outcome(answer, mount)
+    }
+
+    /// Locks a mount that another one hides, by the socket in its record. Nil where no record of
+    /// this user's leads to it.
+    private func lockHidden(_ mount: VolumeMount) -> Outcome? {
+        guard let record = RecordsCommand.ask()?.first(where: { $0.isOf(mount) }),
+            let client = try? ControlClient(
+                socketPath: record.socket, timeout: VolumeLocking.patience),
+            let state = try? client.lock(now: now, endingHosts: endHosts)
+        else { return nil }
+        return .done(state: state, try? client.status())
     }
 
     /// The command line of `LockMountCommand`.

@@ -142,8 +142,16 @@ struct UnmountCommand: ParsableCommand {
         _ mount: VolumeMount, _ reason: CommandFailure, _ console: Console
     ) throws(CommandFailure) {
         let volume = FoundVolume(mount: mount, record: nil)
+        // Before anything ends it, and another daemon takes its place.
+        let daemon = DaemonProcess(holding: mount.volume, ownedBy: mount.owner)
         let outcome = VolumeLocking(now: true, endHosts: true).run([volume])[0]
         let status: VolumeStatus? = if case .done(_, let status) = outcome { status } else { nil }
+        guard MountTable.now.entry(at: mount.mountPoint)?.deviceMinor == mount.deviceMinor else {
+            throw CommandFailure(
+                UnmountCommand.what, mount.mountPoint, why: "something else is mounted over it",
+                hint: "umount \(Text.shellQuoted(mount.mountPoint)) removes that first",
+                status: .temporary)
+        }
         do throws(CommandFailure) {
             try detach(mount.mountPoint, lazily: force)
         } catch {
@@ -157,44 +165,43 @@ struct UnmountCommand: ParsableCommand {
         let result: String
         switch outcome {
         case .done, .cutOff: result = "it was locked through the mount, and unmounted by the kernel"
-        case .failed:
+        case .failed(_, isSilent: true) where force:
             // The mount is gone, but the keys are still in memory.
-            let killed = force ? killDaemon(of: mount.volume) : nil
-            if let killed {
-                try waitUntilGone(mount.mountPoint, Int(killed), mount.volume, console)
-            }
+            try kill(daemon, of: mount)
             result =
-                "it could not be locked, and was unmounted by the kernel"
-                + (killed.map { "; its daemon (pid \($0)) was killed" } ?? "")
+                "it could not be locked, and was unmounted by the kernel; its daemon was killed"
+        case .failed:
+            result = "it could not be locked, and was unmounted by the kernel"
         }
         if let status {
-            endDaemon(status)
+            // It ends by itself unless another mount namespace (a container, unshare(1)) has a copy
+            // of the mount.
+            if let daemon, !daemon.ends(within: .seconds(2)) { daemon.send(SIGTERM) }
             try waitUntilGone(status.mountpoint, status.pid, status.volume, console)
         }
         report(mount.mountPoint, note: "\(reason.why): \(result)", console)
     }
 
-    /// Kills the process that holds the volume's lock. Returns nil where there is none or it can't
-    /// be killed.
-    private func killDaemon(of volume: String) -> Int32? {
-        guard let daemon = VolumeHold.holder(of: volume), kill(daemon, SIGKILL) == 0 else {
-            return nil
+    /// Kills a daemon that answers neither at its mount nor at its socket. Its keys are gone when
+    /// all of its threads are.
+    private func kill(_ daemon: DaemonProcess?, of mount: VolumeMount) throws(CommandFailure) {
+        guard let daemon else {
+            throw CommandFailure(
+                UnmountCommand.what, mount.volume,
+                why:
+                    "the mount is gone, but its daemon does not answer and was not found: its keys "
+                    + "may still be in memory",
+                hint: "find its process and end it: ps -C ward -o pid,args", status: .temporary)
         }
-        return daemon
-    }
-
-    /// Ends the daemon after its mount is gone. It ends by itself unless another mount namespace (a
-    /// container, unshare(1)) has a copy of the mount. Then a signal ends it, sent only to the
-    /// process that holds the volume's lock.
-    private func endDaemon(_ status: VolumeStatus) {
-        let pid = Int32(truncatingIfNeeded: status.pid)
-        let deadline = SystemClock.monotonic() + .seconds(2)
-        while !ProcessTable.hasEnded(pid) {
-            if SystemClock.monotonic() > deadline {
-                if VolumeHold.holder(of: status.volume) == pid { kill(pid, SIGTERM) }
-                return
-            }
-            usleep(10_000)
+        // It may have ended by itself.
+        daemon.send(SIGKILL)
+        if !daemon.ends(within: .seconds(10)) {
+            throw CommandFailure(
+                UnmountCommand.what, mount.volume,
+                why:
+                    "the mount is gone and its daemon (pid \(daemon.pid)) was killed, but it waits "
+                    + "for the backing store, and its keys stay in memory until then",
+                hint: "see dmesg(1) for the backing store", status: .temporary)
         }
     }
 

@@ -250,6 +250,10 @@ public struct RuntimeDirectory: Sendable {
         return found
     }
 
+    private func isGone(_ mounted: MountedVolume) -> Bool {
+        kill(pid_t(mounted.pid), 0) != 0 && errno == ESRCH
+    }
+
     private enum Standing { case alive, dead, unknown }
 
     /// The state of a record's daemon. Alive: a process listens at its socket. Dead: no process
@@ -264,8 +268,7 @@ public struct RuntimeDirectory: Sendable {
             switch error.code {
             case .refused: return .dead
             case .noSocket:
-                let isGone = kill(pid_t(mounted.pid), 0) != 0 && errno == ESRCH
-                return isGone && mounted.mount == nil ? .dead : .unknown
+                return isGone(mounted) && mounted.mount == nil ? .dead : .unknown
             default: return .alive
             }
         }
@@ -370,7 +373,7 @@ public struct RuntimeDirectory: Sendable {
 
 extension MountedVolume {
     /// Whether this is the record of the mount's daemon.
-    func isOf(_ mount: VolumeMount) -> Bool {
+    public func isOf(_ mount: VolumeMount) -> Bool {
         device == mount.deviceMinor && PathBytes.isSame(volume, mount.volume)
     }
 }

@@ -78,12 +78,14 @@ public final class ControlPresence: Sendable {
     }
 
     /// Checks directory, socket and record; makes them again where they are gone, and reports the
-    /// change. Returns the new listener, where there is one.
-    func look() -> OwnedDescriptor? {
+    /// change. `isThere`: whether all of it is there in the end. Returns the new listener, where
+    /// there is one.
+    func look(_ isThere: inout Bool) -> OwnedDescriptor? {
         let (directory, expected) = state.withLock { ($0.directory, $0.endpoint) }
         let standing = ControlPresence.standing(of: expected)
         if standing == .intact {
-            state.withLock { $0.isLost = false }
+            find()
+            isThere = true
             // A failure to read the record, as without free descriptors, is no reason to write it.
             if let isRight = hasRecord(directory), !isRight { try? writeRecord(directory) }
             return nil
@@ -91,10 +93,9 @@ public final class ControlPresence: Sendable {
         do throws(ControlError) {
             let listener = try listen(
                 in: try RuntimeDirectory.make(at: preferred.path, elsewhere: true))
-            let path = state.withLock { state in
-                state.isLost = false
-                return state.directory.path
-            }
+            find()
+            isThere = true
+            let path = state.withLock { $0.directory.path }
             changed(
                 standing == .replaced
                     ? .replaced(isRestored: true) : .restored(directory: path))
@@ -106,6 +107,9 @@ public final class ControlPresence: Sendable {
             return nil
         }
     }
+
+    /// Ends a loss: the next one is reported again.
+    func find() { state.withLock { $0.isLost = false } }
 
     /// Reports a loss, once. Does not wait.
     func lose(_ change: Change) {

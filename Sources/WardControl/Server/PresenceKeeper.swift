@@ -55,14 +55,13 @@ final class PresenceKeeper: Sendable {
     var isLooking: Bool { work.withLock { $0.owed != nil && !$0.isGivenUp } }
 
     func giveUpIfOverdue() {
-        let isOverdue = work.withLock { work in
+        work.withLock { work in
             guard let owed = work.owed, !work.isGivenUp,
                 SystemClock.monotonic() > owed + PresenceKeeper.patience
-            else { return false }
+            else { return }
             work.isGivenUp = true
-            return true
+            presence.lose(.lost(reason: "its directory does not answer"))
         }
-        if isOverdue { presence.lose(.lost(reason: "its directory does not answer")) }
     }
 
     /// The listener that replaces the old one; nil where the old one stays.
@@ -106,9 +105,13 @@ final class PresenceKeeper: Sendable {
 
     private func look() {
         settle()
-        let listener: Int32? = if let made = presence.look() { made.release() } else { nil }
+        if work.withLock({ $0.isEnding }) { return wake.signal() }
+        var isThere = false
+        let listener: Int32? = if let made = presence.look(&isThere) { made.release() } else { nil }
         work.withLock { work in
             work.owed = work.isWanted ? SystemClock.monotonic() : nil
+            // The server's thread may have given it up at the last moment.
+            if work.isGivenUp, isThere { presence.find() }
             work.isGivenUp = false
             if let listener {
                 if let older = work.listener { Syscall.close(older) }

@@ -51,8 +51,8 @@ extension MountSuite {
         }
 
         @Test(
-            "at the device one worker gives way to a program that writes, and none once it has ended"
-        )
+            "at the device one worker gives way to a program that writes, and none once it has ended",
+            .onQuietMachine)
         func givesWay() throws {
             guard let (volume, daemon) = try rootsVolume() else { return }
             let all = try #require(try workers(daemon).first).cpus
@@ -72,8 +72,8 @@ extension MountSuite {
         }
 
         @Test(
-            "a program on a CPU that the daemon may not use is not given way to: it can't be followed"
-        )
+            "a program on a CPU that the daemon may not use is not given way to: it can't be followed",
+            .onQuietMachine)
         func otherCPU() throws {
             guard let (volume, daemon) = try rootsVolume() else { return }
             func taskset(_ words: String...) throws -> Finished {
