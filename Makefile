@@ -5,7 +5,8 @@
 # make test-scheduler the tests of workers that yield to programs, one by one: a quiet machine
 # make outside    builds a package that uses ward's libraries as anybody's would (make test does, too)
 # make examples   builds the Swift package in Examples/ and runs its tests (make test does, too)
-# make check      formatting, layering (docs/architecture.md), citations, prose (docs/writing.md), script syntax; builds nothing
+# make check      formatting, layering (docs/architecture.md), citations, prose (docs/writing.md),
+#                 script syntax; builds nothing
 # make format     formats the Swift sources in place
 # make demo       sets up the machine, builds, and lets ward show itself on a volume of its own
 # make bench      speed beside ext4, gocryptfs, securefs, encfs and a passthrough, and memory; rewrites docs/performance.md; root (an
@@ -84,7 +85,8 @@ crash: MINUTES ?= 2
 crash: REAL ?= 3
 crash: SECONDS ?= 150
 crash-peers: REAL ?= 5
-.PHONY: build debug test test-io-uring test-scheduler examples outside check format demo bench bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs \
+.PHONY: build debug test test-io-uring test-scheduler examples outside check format demo bench \
+    bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs \
     bench-lock bench-growth bench-admin bench-delayed bench-profile backup-check release-check install uninstall clean
 
 build:

@@ -1,5 +1,6 @@
 import CWardLinux
 import Glibc
+import WardDaemon
 import WardSystem
 import WardVolume
 
@@ -20,17 +21,9 @@ final class DaemonProcess {
         descriptor = OwnedDescriptor(adopting: number)
         pid = holder
         // Asked again: the descriptor is of this process, or of one that took its number before.
-        guard VolumeHold.holder(of: volume) == holder, DaemonProcess.user(of: holder) == owner
+        guard VolumeHold.holder(of: volume) == holder,
+            ProcessInformation.read(Int(holder))?.uid == Int(owner)
         else { return nil }
-    }
-
-    /// The real user of a process, from `/proc/PID/status`, proc_pid_status(5).
-    private static func user(of pid: Int32) -> UInt32? {
-        guard let text = try? FileReading.text(of: "/proc/\(pid)/status", limit: 1 << 16) else {
-            return nil
-        }
-        let line = text.split(separator: "\n").first { $0.hasPrefix("Uid:") }
-        return line?.split(whereSeparator: \.isWhitespace).dropFirst().first.flatMap { UInt32($0) }
     }
 
     /// Sends a signal. False where the process has ended, or may not be signalled.

@@ -276,11 +276,6 @@ public struct RuntimeDirectory: Sendable {
 
     // MARK: Finding
 
-    /// The record of this mount's daemon; nil where there is none, or another user owns the mount.
-    public func record(of mount: VolumeMount) -> MountedVolume? {
-        mount.owner == geteuid() ? mounted().first { $0.isOf(mount) } : nil
-    }
-
     /// This user's mounted volumes, sorted by mount point. They are the mounts in the mount table,
     /// dead or alive, and those that only a record shows (in another mount namespace, or detached).
     public func volumes() -> [FoundVolume] {

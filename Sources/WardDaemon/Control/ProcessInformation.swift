@@ -4,14 +4,15 @@ import WardSystem
 
 /// A process as `/proc/PID/status` shows it, proc_pid_status(5). Reading that takes no lock of the
 /// process's memory, so it never waits.
-struct ProcessInformation: Equatable, Sendable {
+public struct ProcessInformation: Equatable, Sendable {
     /// The process number; where a thread was asked about, that of its process.
-    var pid: Int
-    var program: String
-    var uid: Int
+    public var pid: Int
+    public var program: String
+    /// The real user.
+    public var uid: Int
 
     /// Nil where the process is gone.
-    static func read(_ thread: Int) -> ProcessInformation? {
+    public static func read(_ thread: Int) -> ProcessInformation? {
         guard let text = contents(of: "/proc/\(thread)/status"),
             var found = ProcessInformation(parsing: text)
         else { return nil }

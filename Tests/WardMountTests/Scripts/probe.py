@@ -4,7 +4,8 @@
 
 The first line of a connection is the directory below which relative paths are, and the first answer the number of the
 probe's process. Then it reads one JSON array per line, ["operation", arguments...], and answers one JSON object per
-line: {"ok": true, "text": ...} or {"ok": false, "text": "EPERM"}. Descriptors and mappings are kept between lines under names that the test gives.
+line: {"ok": true, "text": ...} or {"ok": false, "text": "EPERM"}. Descriptors and mappings are kept
+between lines under names that the test gives.
 A mapping is touched in a forked child only, so that SIGBUS is an answer instead of the end of the probe.
 """
 import ctypes

@@ -4,8 +4,9 @@ number of acknowledged bytes and the error's name.
 A line that crosses a page is two requests (`fuse_fill_write_pages`, fs/fuse/file.c), so a lock between them cuts the
 write short: bytes are counted, not calls.
 
-writer.py FILE write|paced|append|mapped: "paced" pauses after every fourth line, so that a worker looks for the next request
-before it is there, on a busy machine, too; "mapped" stores all over a mapping instead, until a signal ends it; it has "started" when most pages are stored into.
+writer.py FILE write|paced|append|mapped: "paced" pauses after every fourth line, so that a worker
+looks for the next request before it is there, on a busy machine, too. "mapped" stores all over a
+mapping instead, until a signal ends it, and has "started" when most pages are stored into.
 """
 import errno
 import itertools
