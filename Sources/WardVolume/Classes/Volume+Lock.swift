@@ -302,7 +302,7 @@ extension Volume {
             ($0.file?.mappableHandles.load(ordering: .relaxed) ?? 0) > 0
         }
         guard !written.isEmpty else { return }
-        background.run { [self] in
+        background.add { [self] in
             for node in written {
                 report(
                     .lost(

@@ -28,7 +28,7 @@ extension Volume {
             throw error
         }
         if !added.isFirst { letGo(file) }
-        if added.needsStorer { storer.run { [self] in storePending() } }
+        if added.needsStorer { storer.add { [self] in storePending() } }
         withExtendedLifetime(node) {}
     }
 
