@@ -125,7 +125,7 @@ public final class Volume: @unchecked Sendable {
     /// exclusively.
     let longTargets = ReadWriteLock()
     /// Looks through directories that were moved into a marked directory.
-    let arrivals = BackgroundQueue(name: "ward-sync")
+    let arrivals = SerialQueue("ward-sync")
     let arrivalsWaiting = Atomic<Int>(0)
     /// Files that a check reads although they do not open. They belong to no node. A lock wipes
     /// their keys too.
@@ -148,10 +148,10 @@ public final class Volume: @unchecked Sendable {
     /// failure to only one of the threads that share the descriptor.
     let storeSyncLock = TryableLock()
     /// Runs work that must not run on a worker.
-    let background = BackgroundQueue(name: "ward-volume")
+    let background = SerialQueue("ward-volume")
     /// Pages that were accepted at a lock and are not stored yet. `storer` stores them.
     let pending: PendingStores
-    let storer = BackgroundQueue(name: "ward-store")
+    let storer = SerialQueue("ward-store")
     /// Pages that the kernel is about to drop. No class opens meanwhile.
     let drops = PageDrops()
     /// Decides when refused reads are answered.

@@ -52,7 +52,7 @@ import func WardTestSupport.comesTrue
         volume.noteHalfDone(made.file.handle.object(as: FileHandle.self).file)
         volume.release(made.file.handle, context)
         #expect(volume.isInDoubt)
-        let done = WakeDescriptor()
+        let done = WakeWord()
         maintenance.makeDurable { _ in done.signal() }
         done.wait(timeout: .seconds(60))
         // The repair of doubtful files runs on another thread.

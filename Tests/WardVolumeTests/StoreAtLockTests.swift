@@ -271,6 +271,36 @@ import func WardTestSupport.comesTrue
         _ = node
     }
 
+    @Test("A write-back that waits for room goes on when a run is stored; a refusal ends its wait")
+    func waitForRoom() throws {
+        let harness = try VolumeHarness(defaultClass: .complete, storage: FailingStorage())
+        let (node, handle) = try harness.create("large")
+        let pending = PendingStores(pageBytes: 4096, maximumBytes: 4096)
+        let file = handle.object(as: FileHandle.self).file
+        let page = [UInt8](repeating: 9, count: 4096)
+        let add: @Sendable (Int) throws -> Void = { number in
+            _ = try page.withUnsafeBytes {
+                try pending.add(file, firstPage: number, count: 1, $0.baseAddress!, epoch: 1)
+            }
+        }
+        try add(0)
+        let goesOn = try SystemThread("test") { #expect(throws: Never.self) { try add(1) } }
+        let buffer = UnsafeMutableRawPointer.allocate(
+            byteCount: PendingStores.runBytes, alignment: 4096)
+        defer { buffer.deallocate() }
+        _ = pending.finish(try #require(pending.nextRun(to: buffer)))
+        goesOn.join()
+        #expect(pending.bytes == 4096)
+        let fails = try SystemThread("test") {
+            #expect(throws: Errno(rawValue: ETIMEDOUT)) { try add(2) }
+        }
+        pending.refuse(true)
+        fails.join()
+        _ = pending.finish(try #require(pending.nextRun(to: buffer)))
+        #expect(pending.wait(until: .zero))
+        _ = node
+    }
+
     @Test(
         "A write-back that never ends: the keys go, the file is named, and the late eviction touches nothing"
     )

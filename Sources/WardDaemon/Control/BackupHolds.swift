@@ -36,8 +36,8 @@ final class BackupHolds: Sendable {
         var waiting: [Waiting] = []
         /// Since when the epoch has been held without a break.
         var epochHeld: Duration?
-        var thread: SystemThread?
-        var isRunning = false
+        /// `watch` runs, or waits for its thread.
+        var isWatched = false
         var isStopping = false
     }
 
@@ -46,6 +46,7 @@ final class BackupHolds: Sendable {
     private let time: any TimeSource
     private let hub: EventHub
     private let state = Mutex(State())
+    private let queue = SerialQueue("ward-backup")
     private let wake = WakeWord()
 
     init(volume: Volume, maintenance: Maintenance, time: any TimeSource, hub: EventHub) {
@@ -63,13 +64,11 @@ final class BackupHolds: Sendable {
             guard state.holds.count < BackupHolds.maximum else {
                 return .busy(reason: "\(state.holds.count) backups are being made already")
             }
-            if !state.isRunning {
-                state.thread?.detach()
-                guard let thread = try? SystemThread("ward-backup", { [self] in run() }) else {
+            if !state.isWatched {
+                guard queue.add(needsThread: true, { [self] in watch() }) else {
                     return .failed(what: "begin a backup", why: "no thread can be started")
                 }
-                state.thread = thread
-                state.isRunning = true
+                state.isWatched = true
             }
             state.holds.append(Hold(call: call, began: began))
             return nil
@@ -106,17 +105,15 @@ final class BackupHolds: Sendable {
 
     /// Ends all holds.
     func stop() {
-        let thread = state.withLock { state in
-            state.isStopping = true
-            return state.thread.take()
-        }
+        state.withLock { $0.isStopping = true }
         wake.signal()
-        thread?.join()
+        queue.end()
     }
 
-    // MARK: The thread that sees clients go
+    // MARK: Clients that go
 
-    private func run() {
+    /// Ends the holds of clients that are gone; returns when none is left.
+    private func watch() {
         while true {
             wake.wait(timeout: BackupHolds.interval)
             let now = time.now
@@ -137,7 +134,7 @@ final class BackupHolds: Sendable {
                     volume.holdEpoch(false)
                 }
                 if isOver { state.epochHeld = nil }
-                if isOver { state.isRunning = false }
+                if isOver { state.isWatched = false }
                 return (due, before - state.holds.count, isOver)
             }
             for waiting in due { waiting.body() }

@@ -16,7 +16,7 @@ final class CheckRunner: Sendable {
 
     private let volume: Volume
     private let hub: EventHub
-    private let queue = WorkQueue("ward-check", limit: 1)
+    private let queue = SerialQueue("ward-check", limit: 1, starts: .atOnce)
     private let isBusy = Atomic(false)
     private let isStopping = Atomic(false)
 
@@ -46,7 +46,7 @@ final class CheckRunner: Sendable {
     /// Ends a check under way; returns after its end.
     func stop() {
         isStopping.store(true, ordering: .sequentiallyConsistent)
-        queue.stop()
+        queue.end()
     }
 
     private func run(_ call: ControlCall, _ repairs: Bool) {

@@ -26,12 +26,13 @@ final class ControlService: ControlHandler {
     /// The backing store that can be made full, where the clock is manual.
     private let fillable: FillableStorage?
     let hub: EventHub
-    private let passcodes = WorkQueue("ward-passcode", limit: ControlService.maximumWaiting)
-    let ending = WorkQueue("ward-end", limit: 4)
-    private let searches = WorkQueue("ward-search", limit: 4)
+    private let passcodes = SerialQueue(
+        "ward-passcode", limit: ControlService.maximumWaiting, starts: .atOnce)
+    let ending = SerialQueue("ward-end", limit: 4, starts: .atOnce)
+    private let searches = SerialQueue("ward-search", limit: 4, starts: .atOnce)
     private let holders: HolderSearch
     /// The work that waits for the file of trusted hosts.
-    let trust = WorkQueue("ward-trust", limit: ControlService.maximumWaiting)
+    let trust = SerialQueue("ward-trust", limit: ControlService.maximumWaiting, starts: .atOnce)
     let connections: HostConnections
     let steadyTime: Mutex<SteadyTime>
     /// When the store was last told the time, seconds since 1970.
@@ -105,14 +106,14 @@ final class ControlService: ControlHandler {
     func stop() {
         trust.discardWaiting()
         trust.add(always: true) { [self] in noteHostUse(always: true) }
-        trust.stop()
+        trust.end()
         backups.stop()
         passcodes.discardWaiting()
         passcodes.add(always: true) { [self] in try? store.notePasscodeDelay() }
-        passcodes.stop()
+        passcodes.end()
         stopEraseTimer()
-        ending.stop()
-        searches.stop()
+        ending.end()
+        searches.end()
     }
 
     func handle(_ method: ControlMethod, _ call: ControlCall) {

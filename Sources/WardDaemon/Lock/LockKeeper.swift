@@ -26,12 +26,6 @@ final class LockKeeper: @unchecked Sendable {
         var since: String
     }
 
-    private struct Jobs {
-        var waiting: [@Sendable () -> Void] = []
-        var isStopping = false
-        var thread: SystemThread?
-    }
-
     private let volume: Volume
     private let connection: FUSEConnection
     private let time: any TimeSource
@@ -46,8 +40,10 @@ final class LockKeeper: @unchecked Sendable {
     /// The mount ends: no event brings keys back any more.
     private let isLeaving = Atomic(false)
     private let current: Mutex<Status>
-    private let jobs = Mutex(Jobs())
-    private let wake = WakeDescriptor()
+    /// Has the lock thread.
+    private let queue = SerialQueue("ward-lock", starts: .atOnce)
+    /// Waits for the timer, and posts its events.
+    private let timerThread = Mutex<SystemThread?>(nil)
     /// The thread of evictions, so that a hanging one does not stop the lock thread.
     private let recipes = StandbyThread("ward-recipe")
     /// The duration of the last eviction since it was due, and the files that it dropped. Used by
@@ -71,8 +67,10 @@ final class LockKeeper: @unchecked Sendable {
         current = Mutex(Status(machine: machine, since: Timestamp.now()))
         hub.enter(machine.state.rawName)
         signalClasses()
-        let thread = SystemThread.start("ward-lock") { [unowned self] in run() }
-        jobs.withLock { $0.thread = thread }
+        let thread = SystemThread.start("ward-timer") { [unowned self] in
+            while time.awaitAlarm() { queue.add { [unowned self] in handle(.timer) } }
+        }
+        timerThread.withLock { $0 = thread }
     }
 
     // MARK: From any thread
@@ -101,7 +99,7 @@ final class LockKeeper: @unchecked Sendable {
         refuse: (@Sendable () -> Bool)? = nil, prepare: (@Sendable () -> Void)? = nil,
         done: (@Sendable (String) -> Void)? = nil
     ) -> Bool {
-        add { [unowned self] in
+        queue.add { [unowned self] in
             if refuse?() == true { return }
             let bringsKeys = [.unlocked, .passcodeRemoved, .hostConnected].contains(event)
             let isOver =
@@ -118,14 +116,14 @@ final class LockKeeper: @unchecked Sendable {
 
     /// Runs `body`, which must not wait, on the lock thread after everything posted before. False
     /// where the mount has ended.
-    func perform(_ body: @escaping @Sendable () -> Void) -> Bool { add(body) }
+    func perform(_ body: @escaping @Sendable () -> Void) -> Bool { queue.add(body) }
 
     /// Moves a manual clock by `seconds`. Calls `done` after all effects of the timers that came
     /// due.
     func advance(
         _ manual: ManualTime, by seconds: Duration, done: @escaping @Sendable (String) -> Void
     ) {
-        add { [unowned self] in
+        queue.add { [unowned self] in
             let end = manual.now + seconds
             while manual.advance(to: end) { handle(.timer) }
             done(stateName)
@@ -139,7 +137,7 @@ final class LockKeeper: @unchecked Sendable {
     func evictEverything() {
         leaveForGood()
         let done = WakeWord()
-        let isTaken = add { [unowned self] in
+        let isTaken = queue.add { [unowned self] in
             evict(.all, keepOpenFiles: [])
             done.signal()
         }
@@ -161,58 +159,13 @@ final class LockKeeper: @unchecked Sendable {
     }
 
     func stop() {
-        let thread = jobs.withLock { jobs in
-            jobs.isStopping = true
-            return jobs.thread.take()
-        }
-        wake.signal()
-        thread?.join()
+        queue.end()
+        time.endAlarms()
+        timerThread.withLock { $0.take() }?.join()
         recipes.stop()
     }
 
-    /// Adds a job for the lock thread. False where the mount has ended.
-    @discardableResult
-    private func add(_ job: @escaping @Sendable () -> Void) -> Bool {
-        let isTaken = jobs.withLock { jobs in
-            if jobs.isStopping { return false }
-            jobs.waiting.append(job)
-            return true
-        }
-        wake.signal()
-        return isTaken
-    }
-
     // MARK: The lock thread
-
-    private func run() {
-        while true {
-            waitForWork()
-            let (work, isStopping) = jobs.withLock { jobs in
-                defer { jobs.waiting = [] }
-                return (jobs.waiting, jobs.isStopping)
-            }
-            for job in work { job() }
-            ward_scrub_thread()
-            if isStopping, work.isEmpty { return }
-        }
-    }
-
-    private func waitForWork() {
-        var requests = [
-            pollfd(fd: wake.rawValue, events: Int16(POLLIN), revents: 0),
-            pollfd(fd: time.alarmDescriptor, events: Int16(POLLIN), revents: 0),
-        ]
-        if !jobs.withLock({ $0.isStopping }) {
-            _ = requests.withUnsafeMutableBufferPointer {
-                try? Syscall.poll($0, timeoutMilliseconds: -1)
-            }
-        }
-        wake.clear()
-        if requests[1].revents != 0 {
-            time.clearAlarm()
-            handle(.timer)
-        }
-    }
 
     /// Handles an event. The published state says that a class is closed before it is, and that it
     /// is open only after it is.

@@ -28,6 +28,8 @@ final class PageFlusher: Sendable {
     private let volume: Volume
     private let connection: FUSEConnection
     private let isFlushing = Atomic(false)
+    /// Signalled when a pass has ended.
+    private let ends = FutexWord()
     /// The helper that works in the mount; not reaped while its number is here.
     private let helper = Mutex<pid_t?>(nil)
     private let current = Mutex<Run?>(nil)
@@ -73,10 +75,16 @@ final class PageFlusher: Sendable {
 
     /// Waits a short time until no helper is in the mount, where it would make an unmount fail.
     func waitUntilIdle() {
-        for round in 0..<1000 where isFlushing.load(ordering: .relaxed) {
-            // A program of the same user may have stopped it.
-            if round == 500 { killHelper() }
-            usleep(2000)
+        if isIdle(within: .seconds(1)) { return }
+        // A program of the same user may have stopped it.
+        killHelper()
+        _ = isIdle(within: .seconds(1))
+    }
+
+    /// Waits until no pass is under way; false where `patience` ran out.
+    private func isIdle(within patience: Duration) -> Bool {
+        ends.wait(deadline: SystemClock.monotonic() + patience) {
+            !isFlushing.load(ordering: .acquiring)
         }
     }
 
@@ -94,7 +102,10 @@ final class PageFlusher: Sendable {
     private func pass() {
         guard volume.mayHaveDirtyPages(in: [.a]) else { return }
         guard !isFlushing.exchange(true, ordering: .acquiring) else { return }
-        defer { isFlushing.store(false, ordering: .releasing) }
+        defer {
+            isFlushing.store(false, ordering: .releasing)
+            ends.signalAll()
+        }
         let words = [
             "write-back", "--connection", "\(connection.connectionID)", "--mount-point",
             connection.mountPoint,

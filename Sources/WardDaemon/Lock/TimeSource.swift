@@ -3,27 +3,30 @@ import Glibc
 import Synchronization
 import WardSystem
 
-/// The clock of grace periods, with its only timer. Only the lock thread uses the timer.
+/// The clock of grace periods, with its only timer. Only the lock thread sets the timer, and one
+/// other thread waits for it.
 protocol TimeSource: AnyObject, Sendable {
     var now: Duration { get }
-    /// Readable when the alarm is due; -1 where only `Advance` moves the clock.
-    var alarmDescriptor: Int32 { get }
     /// Sets the alarm; nil for none.
     func setAlarm(at time: Duration?)
-    /// Forgets an alarm that was due.
-    func clearAlarm()
+    /// Waits until the alarm is due. False after `endAlarms`, or where only `Advance` moves the
+    /// clock.
+    func awaitAlarm() -> Bool
+    /// Ends `awaitAlarm`. No alarm is set any more.
+    func endAlarms()
 }
 
 /// The clock `CLOCK_BOOTTIME`, which runs through suspend, with a timer (timerfd_create(2)).
 final class SystemTime: TimeSource {
-    let alarmDescriptor: Int32
+    private let timer: Int32
+    private let hasEnded = Atomic(false)
 
     init() {
-        alarmDescriptor = timerfd_create(CLOCK_BOOTTIME, Int32(TFD_CLOEXEC | TFD_NONBLOCK))
-        precondition(alarmDescriptor >= 0, "no descriptor left to start with")
+        timer = timerfd_create(CLOCK_BOOTTIME, Int32(TFD_CLOEXEC))
+        precondition(timer >= 0, "no descriptor left to start with")
     }
 
-    deinit { Syscall.close(alarmDescriptor) }
+    deinit { Syscall.close(timer) }
 
     var now: Duration { SystemClock.sinceBoot() }
 
@@ -35,12 +38,22 @@ final class SystemTime: TimeSource {
             setting.it_value.tv_sec = Int(wanted.components.seconds)
             setting.it_value.tv_nsec = Int(wanted.components.attoseconds / 1_000_000_000)
         }
-        timerfd_settime(alarmDescriptor, Int32(TFD_TIMER_ABSTIME), &setting, nil)
+        timerfd_settime(timer, Int32(TFD_TIMER_ABSTIME), &setting, nil)
     }
 
-    func clearAlarm() {
+    /// Sleeps in read(2). It works with any `RLIMIT_NOFILE`; poll(2) takes no more descriptors than
+    /// that limit.
+    func awaitAlarm() -> Bool {
         var count: UInt64 = 0
-        _ = read(alarmDescriptor, &count, 8)
+        while !hasEnded.load(ordering: .sequentiallyConsistent) {
+            if read(timer, &count, 8) == 8 { break }
+        }
+        return !hasEnded.load(ordering: .sequentiallyConsistent)
+    }
+
+    func endAlarms() {
+        hasEnded.store(true, ordering: .sequentiallyConsistent)
+        setAlarm(at: .zero)
     }
 }
 
@@ -54,13 +67,13 @@ final class ManualTime: TimeSource {
     }
 
     private let state = Mutex(State())
-    let alarmDescriptor: Int32 = -1
 
     var now: Duration { state.withLock { $0.now } }
     /// How far the clock was advanced.
     var advanced: Duration { now - ManualTime.start }
     func setAlarm(at time: Duration?) { state.withLock { $0.alarm = time } }
-    func clearAlarm() {}
+    func awaitAlarm() -> Bool { false }
+    func endAlarms() {}
 
     /// Moves to `end`, or to an earlier alarm; in that case clears the alarm and returns true.
     func advance(to end: Duration) -> Bool {
@@ -74,4 +87,8 @@ final class ManualTime: TimeSource {
             return false
         }
     }
+}
+
+extension Duration {
+    var inSeconds: Double { Double(components.seconds) + Double(components.attoseconds) / 1e18 }
 }

@@ -36,4 +36,38 @@ public final class FutexWord: @unchecked Sendable {
     }
 
     public func wakeAll() { ward_futex_wake_all(word) }
+
+    /// Adds one and wakes all waiting threads. For a change that `wait(until:)` waits for, after
+    /// the change.
+    public func signalAll() {
+        increment()
+        wakeAll()
+    }
+
+    /// Waits until `condition` holds, and asks it again after each `signalAll`. False where
+    /// `deadline`, monotonic, came first.
+    ///
+    /// `pause`: asks again after so long without a signal, for conditions that also change without
+    /// one.
+    @discardableResult
+    public func wait(
+        deadline: Duration? = nil, lookingEvery pause: Duration? = nil, until condition: () -> Bool
+    ) -> Bool {
+        while true {
+            let known = value
+            if condition() { return true }
+            var longest = pause
+            if let deadline {
+                let left = deadline - SystemClock.monotonic()
+                guard left > .zero else { return false }
+                longest = min(left, pause ?? left)
+            }
+            wait(while: known, nanoseconds: longest.map { FutexWord.nanoseconds(of: $0) })
+        }
+    }
+
+    /// An hour at most, so that no number overflows.
+    private static func nanoseconds(of time: Duration) -> Int {
+        Int(min(time, .seconds(3600)) / .nanoseconds(1))
+    }
 }

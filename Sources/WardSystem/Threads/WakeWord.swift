@@ -13,10 +13,7 @@ public final class WakeWord: Sendable {
     public init() {}
 
     /// Wakes the thread, or its next wait.
-    public func signal() {
-        word.increment()
-        word.wakeAll()
-    }
+    public func signal() { word.signalAll() }
 
     /// Forgets all signals so far.
     public func clear() { forgotten.store(word.value, ordering: .sequentiallyConsistent) }

@@ -291,6 +291,8 @@ extension Errno {
 final class ContextPool: Sendable {
     private let volume: Volume
     private let free: Mutex<[WorkerContext]>
+    /// Signalled when a context is free again.
+    private let returns = FutexWord()
 
     init(_ volume: Volume, _ first: WorkerContext) {
         self.volume = volume
@@ -304,17 +306,20 @@ final class ContextPool: Sendable {
         defer {
             context.scrub()
             free.withLock { $0.append(context) }
+            returns.signalAll()
         }
         return try body(context)
     }
 
     private func take() -> WorkerContext {
-        while true {
-            if let context = free.withLock({ $0.popLast() }) { return context }
-            if let context = try? WorkerContext(allocatingFor: volume) { return context }
-            // Other threads use all contexts that there are.
-            usleep(1000)
+        var context: WorkerContext?
+        // If other threads use all contexts and no memory is free, one of them returns its context.
+        returns.wait(lookingEvery: .milliseconds(10)) {
+            context = free.withLock { $0.popLast() }
+            if context == nil { context = try? WorkerContext(allocatingFor: volume) }
+            return context != nil
         }
+        return context!
     }
 
     /// Frees the contexts. No thread uses them any more.

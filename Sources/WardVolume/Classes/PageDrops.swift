@@ -29,6 +29,8 @@ final class PageDrops: Sendable {
     }
 
     private let state = Mutex(State())
+    /// Signalled when a drop has ended.
+    private let ends = FutexWord()
     private let patience: Duration
     private let settling: Duration
     private let sleep: @Sendable (Duration) -> Void
@@ -64,6 +66,7 @@ final class PageDrops: Sendable {
             state.count -= 1
             if isNeeded { state.lastEnd = SystemClock.monotonic() }
         }
+        ends.signalAll()
         return isNeeded
     }
 
@@ -76,8 +79,9 @@ final class PageDrops: Sendable {
                 _ = state.openings.remove(at: state.openings.firstIndex(of: classes)!)
             }
         }
-        let end = SystemClock.monotonic() + patience
-        while state.withLock({ $0.count > 0 }), SystemClock.monotonic() < end { usleep(100) }
+        ends.wait(deadline: SystemClock.monotonic() + patience) {
+            state.withLock { $0.count == 0 }
+        }
         if let lastEnd = state.withLock({ $0.lastEnd }) {
             let left = lastEnd + settling - SystemClock.monotonic()
             if left > .zero { sleep(left) }

@@ -280,16 +280,11 @@ extension Volume {
         }
         // Without a thread it is done here. The caller of this eviction has a deadline of its own.
         if threads == 0 { body() }
-        while !progress.isDone {
-            if SystemClock.monotonic() >= end {
-                let rest = progress.cancel().map { nodes[$0] }
-                for node in rest { keepInMind(node) }
-                reportLost(rest)
-                return false
-            }
-            usleep(100)
-        }
-        return true
+        if progress.wait(until: end) { return true }
+        let rest = progress.cancel().map { nodes[$0] }
+        for node in rest { keepInMind(node) }
+        reportLost(rest)
+        return false
     }
 
     /// Marks the node for the next eviction: its pages were not dropped.
@@ -302,7 +297,7 @@ extension Volume {
             ($0.file?.mappableHandles.load(ordering: .relaxed) ?? 0) > 0
         }
         guard !written.isEmpty else { return }
-        background.run { [self] in
+        background.add { [self] in
             for node in written {
                 report(
                     .lost(
@@ -324,6 +319,8 @@ extension Volume {
 
         private let count: Int
         private let state = Mutex(State())
+        /// Signalled when the last node is done.
+        private let changes = FutexWord()
 
         init(count: Int) { self.count = count }
 
@@ -336,9 +333,22 @@ extension Volume {
             }
         }
 
-        func finish(_ index: Int) { state.withLock { _ = $0.doing.remove(index) } }
+        func finish(_ index: Int) {
+            let isLast = state.withLock { state in
+                state.doing.remove(index)
+                return isDone(state)
+            }
+            if isLast { changes.signalAll() }
+        }
 
-        var isDone: Bool { state.withLock { $0.next == count && $0.doing.isEmpty } }
+        /// Waits until all nodes are done; false where `end` (monotonic) came first.
+        func wait(until end: Duration) -> Bool {
+            changes.wait(deadline: end) { state.withLock { isDone($0) } }
+        }
+
+        private func isDone(_ state: State) -> Bool {
+            state.next == count && state.doing.isEmpty
+        }
 
         /// Stops the threads from taking more nodes. Returns the indices of the nodes that are not
         /// done.

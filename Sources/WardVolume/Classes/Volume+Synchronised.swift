@@ -193,7 +193,7 @@ extension Volume {
                         + "look at each; ward audit does"))
         }
         arrivalsWaiting.add(1, ordering: .relaxed)
-        arrivals.run { [self] in
+        arrivals.add { [self] in
             defer { arrivalsWaiting.subtract(1, ordering: .relaxed) }
             guard let context = try? WorkerContext(allocatingFor: self) else {
                 report(

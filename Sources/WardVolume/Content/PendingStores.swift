@@ -55,6 +55,8 @@ final class PendingStores: Sendable {
     }
 
     private let state = Mutex(State())
+    /// Signalled when a run is stored, and when `refuse` changes.
+    private let changes = FutexWord()
     private let pageBytes: Int
     private let maximumBytes: Int
 
@@ -68,7 +70,10 @@ final class PendingStores: Sendable {
 
     /// Whether write-backs that find no room fail instead of waiting. A lock that is over does not
     /// need them any more.
-    func refuse(_ refusing: Bool) { state.withLock { $0.isRefusing = refusing } }
+    func refuse(_ refusing: Bool) {
+        state.withLock { $0.isRefusing = refusing }
+        changes.signalAll()
+    }
 
     // MARK: Coming
 
@@ -86,18 +91,19 @@ final class PendingStores: Sendable {
     func add(
         _ file: OpenFile, firstPage: Int, count: Int, _ sealed: UnsafeRawPointer, epoch: UInt32
     ) throws(Errno) -> Added {
-        while true {
-            let (added, isRefused): (Added?, Bool) = state.withLock { state in
+        var added: Added?
+        changes.wait {
+            state.withLock { state in
                 // A run that is larger than the maximum must not wait for ever.
                 if state.bytes > 0, state.bytes + count * pageBytes > maximumBytes {
-                    return (nil, state.isRefusing)
+                    return state.isRefusing
                 }
-                return (take(file, firstPage, count, sealed, epoch, &state), false)
+                added = take(file, firstPage, count, sealed, epoch, &state)
+                return true
             }
-            if let added { return added }
-            if isRefused { throw Errno(rawValue: ETIMEDOUT) }
-            usleep(500)
         }
+        guard let added else { throw Errno(rawValue: ETIMEDOUT) }
+        return added
     }
 
     private func take(
@@ -203,7 +209,8 @@ final class PendingStores: Sendable {
 
     /// Notes that the run is stored, or lost. True where the file has no pages here any more.
     func finish(_ run: Run) -> Bool {
-        state.withLock { state in
+        defer { changes.signalAll() }
+        return state.withLock { state in
             let id = ObjectIdentifier(run.file)
             guard let pages = state.files[id] else { return false }
             for page in pages.storing.values { forget(page, &state) }
@@ -225,11 +232,17 @@ final class PendingStores: Sendable {
 
     /// Waits until everything is stored; false where `end` (monotonic) came first.
     func wait(until end: Duration) -> Bool {
-        while bytes > 0 {
-            if SystemClock.monotonic() >= end { return false }
-            usleep(200)
+        changes.wait(deadline: end) { bytes == 0 }
+    }
+
+    /// Waits until `isStored` holds. Calls `retry` at times: no event tells when a storing thread
+    /// that could not be started can be.
+    func wait(retry: () -> Void, until isStored: () -> Bool) {
+        changes.wait(lookingEvery: .milliseconds(10)) {
+            if isStored() { return true }
+            retry()
+            return false
         }
-        return true
     }
 
     /// The nodes of files with pages here.

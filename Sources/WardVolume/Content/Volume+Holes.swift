@@ -58,7 +58,7 @@ extension Volume {
                 // only after a success.
                 if let kernel {
                     let node = file.node
-                    background.run { kernel.invalidateContent(of: node.id) }
+                    background.add { kernel.invalidateContent(of: node.id) }
                 }
                 throw error
             }

@@ -87,7 +87,7 @@ extension Volume {
         if let context {
             context.afterContent { [self] in report(event()) }
         } else {
-            background.run { [self] in report(event()) }
+            background.add { [self] in report(event()) }
         }
     }
 

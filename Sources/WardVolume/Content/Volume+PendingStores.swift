@@ -28,7 +28,7 @@ extension Volume {
             throw error
         }
         if !added.isFirst { letGo(file) }
-        if added.needsStorer { storer.run { [self] in storePending() } }
+        if added.needsStorer { storer.add { [self] in storePending() } }
         withExtendedLifetime(node) {}
     }
 
@@ -103,10 +103,18 @@ extension Volume {
     /// changes the file's pages or header. The caller holds the file's lock.
     @inline(__always)
     func settle(_ file: OpenFile) {
-        while file.pendingPages.load(ordering: .acquiring) != 0 {
-            storer.retry()
-            usleep(200)
+        if file.pendingPages.load(ordering: .acquiring) != 0 { awaitStores(of: file) }
+    }
+
+    private func awaitStores(of file: OpenFile) {
+        pending.wait(retry: { storer.retry() }) {
+            file.pendingPages.load(ordering: .acquiring) == 0
         }
+    }
+
+    /// Waits until all accepted pages of epochs before `epoch` are stored.
+    func awaitStores(before epoch: UInt32) {
+        pending.wait(retry: { storer.retry() }) { !pending.holdsPages(before: epoch) }
     }
 
     /// Counts a failed store of acknowledged pages as a failed sync, so that `fsync` reports it.

@@ -107,10 +107,7 @@ extension Volume {
         while isWriting(before: now) { usleep(50) }
         // Wait also for pages that were accepted at a lock. `close` has waited for them already,
         // for a limited time.
-        while !closing, pending.holdsPages(before: now) {
-            storer.retry()
-            usleep(500)
-        }
+        if !closing { awaitStores(before: now) }
         do throws(Errno) {
             try syncBackingStore()
             if !lastDurablePointFailed.load(ordering: .relaxed) {

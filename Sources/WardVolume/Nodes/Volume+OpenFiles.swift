@@ -329,7 +329,7 @@ extension Volume {
         guard node.hasCachedPages.load(ordering: .relaxed), let kernel,
             drops.announce(for: node.protectionClass ?? .none)
         else { return }
-        background.run { [self] in
+        background.add { [self] in
             drops.perform({ !node.isHeldByKernel && isClosed(node) }) {
                 node.hasCachedPages.store(false, ordering: .relaxed)
                 kernel.invalidateContent(of: node.id)
@@ -356,7 +356,7 @@ extension Volume {
             node.isDroppingRefused.store(false, ordering: .relaxed)
             return
         }
-        background.run { [self] in
+        background.add { [self] in
             // Before the drop: a write that is refused after this point starts a new drop.
             node.isDroppingRefused.store(false, ordering: .relaxed)
             drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }
@@ -367,7 +367,7 @@ extension Volume {
     func dropLocked(_ node: Node) {
         node.hasCachedPages.store(true, ordering: .relaxed)
         guard let kernel, drops.announce(for: node.protectionClass ?? .none) else { return }
-        background.run { [self] in
+        background.add { [self] in
             drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }
         }
     }

@@ -282,7 +282,7 @@ extension Volume {
         guard let kernel else { return }
         let end = SystemClock.monotonic() + Volume.writeBackPatience
         let done = FutexWord()
-        background.run {
+        background.add {
             kernel.invalidateContent(of: node.id)
             done.increment()
             done.wakeAll()

@@ -16,14 +16,14 @@ final class JobPool: Sendable {
 
     /// Stack of each thread. Optional jobs must not take memory that required work needs.
     private static let stackBytes = 256 << 10
-    private let queues: [BackgroundQueue]
+    private let queues: [SerialQueue]
     private let mostWaiting: Int
     private let state: Mutex<State>
 
     /// `name`: at most 15 bytes, shown by `ps -L`.
     init(name: String, threads: Int, mostWaiting: Int) {
         queues = (0..<threads).map { _ in
-            BackgroundQueue(name: name, stackBytes: JobPool.stackBytes)
+            SerialQueue(name, stackBytes: JobPool.stackBytes)
         }
         self.mostWaiting = mostWaiting
         state = Mutex(State(idle: Array(0..<threads)))
@@ -37,7 +37,7 @@ final class JobPool: Sendable {
             return (true, state.idle.popLast())
         }
         if let thread {
-            queues[thread].run { [self] in work(thread) }
+            queues[thread].add { [self] in work(thread) }
         } else {
             // Perhaps no thread was free because none could be started.
             for queue in queues { queue.retry() }

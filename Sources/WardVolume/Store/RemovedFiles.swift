@@ -45,6 +45,8 @@ final class RemovedFiles: Sendable {
         var newest: UInt64 = 0
         var hasThread = false
         var isAsleep = false
+        /// Threads in `finish`.
+        var finishing = 0
     }
 
     private let storage: any Storage
@@ -53,6 +55,8 @@ final class RemovedFiles: Sendable {
     private let patience: Duration
     private let state: Mutex<State>
     private let word = FutexWord()
+    /// Signalled when a file is freed, if a thread waits for that.
+    private let freed = FutexWord()
     /// Files, and their bytes, that are not freed yet.
     private let files = Atomic<Int>(0)
     private let bytes = Atomic<Int>(0)
@@ -113,7 +117,7 @@ final class RemovedFiles: Sendable {
         if isFirst {
             startThread()
         } else if wakes {
-            wake()
+            word.signalAll()
         }
     }
 
@@ -131,18 +135,17 @@ final class RemovedFiles: Sendable {
         }
     }
 
-    private func wake() {
-        word.increment()
-        word.wakeAll()
-    }
-
     private func takeApart(_ some: [Held]) {
         for held in some {
             storage.close(held.descriptor)
             bytes.subtract(held.bytes, ordering: .relaxed)
             files.subtract(1, ordering: .sequentiallyConsistent)
             // Last, so that `finish` returns only after the counters are right.
-            state.withLock { $0.held.removeAll { $0 == held.number } }
+            let isAwaited = state.withLock { state in
+                state.held.removeAll { $0 == held.number }
+                return state.finishing > 0
+            }
+            if isAwaited { freed.signalAll() }
         }
     }
 
@@ -189,12 +192,12 @@ final class RemovedFiles: Sendable {
         guard isBusy else { return true }
         let deadline = SystemClock.monotonic() + patience
         let last = number ?? newest
-        wake()
-        while state.withLock({ state in state.held.contains { $0 <= last } }) {
-            guard SystemClock.monotonic() < deadline else { return false }
-            usleep(100)
+        state.withLock { $0.finishing += 1 }
+        defer { state.withLock { $0.finishing -= 1 } }
+        word.signalAll()
+        return freed.wait(deadline: deadline) {
+            !state.withLock { state in state.held.contains { $0 <= last } }
         }
-        return true
     }
 
     /// Runs `body`. If it fails with `ENOSPC` or `EDQUOT` while removed files still take space,
