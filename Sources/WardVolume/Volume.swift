@@ -12,8 +12,8 @@ import WardSystem
 /// `Volume+Files.swift`, …). Any thread may call them, with its own `WorkerContext`. They throw the
 /// `Errno` for the caller. Names are bytes without a terminator.
 ///
-/// Lock order: a directory's `recordLock`, a node's `openLock`, an open file's `lock`, a context's
-/// content lock, a node's guard. No lock is held across a notification to the kernel.
+/// `LockRank` is the order in which threads take the mutexes. No lock is held across a notification
+/// to the kernel.
 public final class Volume: @unchecked Sendable {
     // Sendable: each stored property is constant or atomic, or its comment says what guards it.
 
@@ -42,7 +42,7 @@ public final class Volume: @unchecked Sendable {
     /// Epochs of which pages may be missing (zeros), or a file's end. A torn page is never excused.
     /// Always replaced as a whole; guarded by `doubtLock`.
     private var doubtfulEpochs: [ClosedRange<UInt32>]
-    private let doubtLock = TryableLock()
+    private let doubtLock = Lock(.memory)
     /// Counts changes that failed half-way. Guarded by `doubtLock`.
     private(set) var halfDone = 0
     /// True while `doubtfulEpochs` is not empty. Hot paths read this instead of the array.
@@ -62,7 +62,7 @@ public final class Volume: @unchecked Sendable {
     let isEpochHeld = Atomic<Bool>(false)
     /// True if a durable point ran while the epoch was held: the state record has to follow.
     let isEpochDue = Atomic<Bool>(false)
-    let durablePointLock = TryableLock()
+    let durablePointLock = Lock(.durablePoint)
     /// The epoch of the state record in the backing store. Changes under `durablePointLock`.
     var recordedEpoch: UInt32 {
         get { recordedEpochValue.load(ordering: .acquiring) }
@@ -91,11 +91,11 @@ public final class Volume: @unchecked Sendable {
     private var virtualSocketPath: (@Sendable () -> String)?
     /// Guarded by `registryLock`.
     private var mountAttributes: MountAttributes?
-    let registryLock = TryableLock()
+    let registryLock = Lock(.memory)
     /// Guarded by `contextsLock`, a lock of its own: `forEachContext` holds it while it waits for a
     /// context.
     private var contexts: [ObjectIdentifier: Unmanaged<WorkerContext>] = [:]
-    private let contextsLock = TryableLock()
+    private let contextsLock = Lock(.contexts)
 
     /// True if the backing store keeps changes in the order in which they were made. Otherwise a
     /// new directory's record is synced before the directory gets its name.
@@ -120,10 +120,10 @@ public final class Volume: @unchecked Sendable {
     ///
     /// Threads that share it may wait for class decisions, and other threads take it inside a
     /// decision. So the exclusive holder never waits for decisions.
-    let longNames = ReadWriteLock()
+    let longNames = ReadWriteLock(.longNames)
     /// Shared from the making of a long link's target until the link exists. A check takes it
     /// exclusively.
-    let longTargets = ReadWriteLock()
+    let longTargets = ReadWriteLock(.longTargets)
     /// Looks through directories that were moved into a marked directory.
     let arrivals = SerialQueue("ward-sync")
     let arrivalsWaiting = Atomic<Int>(0)
@@ -132,7 +132,7 @@ public final class Volume: @unchecked Sendable {
     let examined = Mutex<[ObjectIdentifier: OpenFile]>([:])
     /// Nodes with an open file, unlinked nodes included. Guarded by `openNodesLock`.
     var openNodes: [ObjectIdentifier: Node] = [:]
-    let openNodesLock = TryableLock()
+    let openNodesLock = Lock(.openNodes)
     /// Files that were closed with `hasUnsyncedKey`.
     let unsyncedKeys = UnsyncedFiles()
     /// Files that were closed with `hasUnsyncedCut`, because a sync failed.
@@ -146,7 +146,7 @@ public final class Volume: @unchecked Sendable {
     let movedNodes = MovedNodes()
     /// Held from a sync of the backing store until its failure is noted. The kernel reports each
     /// failure to only one of the threads that share the descriptor.
-    let storeSyncLock = TryableLock()
+    let storeSyncLock = Lock(.storeSync)
     /// Runs work that must not run on a worker.
     let background = SerialQueue("ward-volume")
     /// Pages that were accepted at a lock and are not stored yet. `storer` stores them.
@@ -163,7 +163,7 @@ public final class Volume: @unchecked Sendable {
     /// The only eviction that may still touch the gate and the keys. Read and changed under
     /// `evictionLock`, which is never held while waiting.
     var currentEviction: UInt64 = 0
-    let evictionLock = TryableLock()
+    let evictionLock = Lock(.eviction)
     /// Foreign names that were reported. Guarded by `registryLock`.
     var reportedForeign: Set<[UInt8]> = []
     /// True if the daemon serves other users and has to make new files theirs.
@@ -260,31 +260,23 @@ public final class Volume: @unchecked Sendable {
 
     /// Sets the connection to the kernel. Called once before requests are served.
     public func setNotifier(_ notifier: any KernelNotifier) {
-        registryLock.lockNow()
-        self.notifier = notifier
-        registryLock.unlock()
+        registryLock.withLock { self.notifier = notifier }
     }
 
     var kernel: (any KernelNotifier)? {
-        registryLock.lockNow()
-        defer { registryLock.unlock() }
-        return notifier
+        registryLock.withLock { notifier }
     }
 
     /// Sets the function that answers `user.ward.socket`. Called once before requests are served.
     public func setVirtualAttributes(socketPath: @escaping @Sendable () -> String) {
-        registryLock.lockNow()
-        virtualSocketPath = socketPath
-        registryLock.unlock()
+        registryLock.withLock { virtualSocketPath = socketPath }
     }
 
     /// Sets the function that answers the attributes of the mount itself (`MountAttribute`). Called
     /// once before requests are served. Workers call `answer`, so it must not wait. It throws the
     /// caller's error.
     public func answerMountAttributes(by answer: @escaping MountAttributes) {
-        registryLock.lockNow()
-        mountAttributes = answer
-        registryLock.unlock()
+        registryLock.withLock { mountAttributes = answer }
     }
 
     /// Answers an attribute of the mount. `isRoot`: the caller asked at the mount's root.
@@ -302,37 +294,30 @@ public final class Volume: @unchecked Sendable {
         guard name.count > Volume.mountAttributePrefix.count,
             name.starts(with: Volume.mountAttributePrefix)
         else { return nil }
-        registryLock.lockNow()
-        let answer = mountAttributes
-        registryLock.unlock()
-        guard let answer else { throw .notSupported }
+        guard let answer = registryLock.withLock({ mountAttributes }) else { throw .notSupported }
         return try answer(String(decoding: name, as: UTF8.self), caller, node(id) === root)
     }
 
     var socketPath: String {
-        registryLock.lockNow()
-        let path = virtualSocketPath
-        registryLock.unlock()
+        let path = registryLock.withLock { virtualSocketPath }
         return path?() ?? ""
     }
 
     func register(_ context: WorkerContext) {
-        contextsLock.lockNow()
-        contexts[ObjectIdentifier(context)] = Unmanaged.passUnretained(context)
-        contextsLock.unlock()
+        contextsLock.withLock {
+            contexts[ObjectIdentifier(context)] = Unmanaged.passUnretained(context)
+        }
     }
 
     func unregister(_ context: WorkerContext) {
-        contextsLock.lockNow()
-        contexts[ObjectIdentifier(context)] = nil
-        contextsLock.unlock()
+        contextsLock.withLock { contexts[ObjectIdentifier(context)] = nil }
     }
 
     /// Calls `body` with the context of each thread. None is freed meanwhile.
     func forEachContext(_ body: (WorkerContext) -> Void) {
-        contextsLock.lockNow()
-        defer { contextsLock.unlock() }
-        for context in contexts.values { context._withUnsafeGuaranteedRef(body) }
+        contextsLock.withLock {
+            for context in contexts.values { context._withUnsafeGuaranteedRef(body) }
+        }
     }
 
     func report(_ event: VolumeEvent) {
@@ -348,9 +333,7 @@ public final class Volume: @unchecked Sendable {
 
     var doubtful: [ClosedRange<UInt32>] {
         get {
-            doubtLock.lockNow()
-            defer { doubtLock.unlock() }
-            return doubtfulEpochs
+            doubtLock.withLock { doubtfulEpochs }
         }
         set { changeDoubt { $0 = newValue } }
     }
@@ -358,18 +341,16 @@ public final class Volume: @unchecked Sendable {
     /// Changes the doubtful epochs in one step, because another thread may add an interval
     /// meanwhile.
     func changeDoubt<R>(_ body: (inout [ClosedRange<UInt32>]) -> R) -> R {
-        doubtLock.lockNow()
-        defer { doubtLock.unlock() }
-        defer { hasDoubt.store(!doubtfulEpochs.isEmpty, ordering: .releasing) }
-        return body(&doubtfulEpochs)
+        doubtLock.withLock {
+            defer { hasDoubt.store(!doubtfulEpochs.isEmpty, ordering: .releasing) }
+            return body(&doubtfulEpochs)
+        }
     }
 
     /// How many changes failed half-way so far. A walk over all files compares the count before and
     /// after, to notice failures behind it.
     var halfDoneChanges: Int {
-        doubtLock.lockNow()
-        defer { doubtLock.unlock() }
-        return halfDone
+        doubtLock.withLock { halfDone }
     }
 
     /// Whether a pass over files in doubt is worth starting: a file may have become readable since
@@ -410,13 +391,13 @@ public final class Volume: @unchecked Sendable {
         let now = epoch.load(ordering: .sequentiallyConsistent)
         let interval = max(1, now) - 1...max(now, last)
         defer { noteMendingDue(true) }
-        doubtLock.lockNow()
-        defer { doubtLock.unlock() }
-        halfDone += 1
-        hasDoubt.store(true, ordering: .releasing)
-        guard !doubtfulEpochs.contains(interval) else { return false }
-        doubtfulEpochs.append(interval)
-        return true
+        return doubtLock.withLock {
+            halfDone += 1
+            hasDoubt.store(true, ordering: .releasing)
+            guard !doubtfulEpochs.contains(interval) else { return false }
+            doubtfulEpochs.append(interval)
+            return true
+        }
     }
 
     // MARK: Nodes
@@ -466,10 +447,10 @@ public final class Volume: @unchecked Sendable {
     /// The number of files open now, by class.
     public func openFileCounts() -> [ProtectionClass: Int] {
         var counts: [ProtectionClass: Int] = [:]
-        openNodesLock.lockNow()
-        defer { openNodesLock.unlock() }
-        for node in openNodes.values {
-            if let file = node.file { counts[file.protectionClass, default: 0] += 1 }
+        openNodesLock.withLock {
+            for node in openNodes.values {
+                if let file = node.file { counts[file.protectionClass, default: 0] += 1 }
+            }
         }
         return counts
     }

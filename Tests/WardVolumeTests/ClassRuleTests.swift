@@ -66,11 +66,11 @@ import func WardTestSupport.comesTrue
         let file = try #require(harness.volume.node(node).file)
         let isHeld = Atomic<Bool>(false)
         let request = try SystemThread("request") {
-            file.lock.lockWrite()
-            isHeld.store(true, ordering: .releasing)
-            // The time that a request takes.
-            usleep(3000)
-            file.lock.unlock()
+            file.lock.withWriteLock {
+                isHeld.store(true, ordering: .releasing)
+                // The time that a request takes.
+                usleep(3000)
+            }
         }
         let hasBegun = comesTrue { isHeld.load(ordering: .acquiring) }
         #expect(hasBegun, "the request holds the file")

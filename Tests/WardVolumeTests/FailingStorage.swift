@@ -147,7 +147,8 @@ final class FailingStorage: Storage, @unchecked Sendable {
 
     private func change(_ name: String = #function) throws(Errno) {
         try call()
-        lock.withLock { hook }?(String(name.prefix { $0 != "(" }))
+        let hook = lock.withLock { self.hook }
+        if let hook { asAnotherThread { hook(String(name.prefix { $0 != "(" })) } }
         let failure: Errno? = lock.withLock {
             if failsAlways { return error }
             if countdown < 0 || countdown == Int.max { return nil }

@@ -1,3 +1,4 @@
+import Foundation
 import Synchronization
 import WardSystem
 
@@ -8,13 +9,12 @@ class ManualStorage: PosixStorage, @unchecked Sendable {
     // Sendable: the added state is an atomic and a mutex.
     private let time = Atomic<UInt64>(1_000_000_000_000)
     /// While a test holds this, calls that pass `waitWhileHanging` do not return.
-    let hanging = TryableLock()
+    let hanging = NSLock()
 
     override func nanoseconds() -> UInt64 { time.load(ordering: .relaxed) }
     func advance(_ nanoseconds: UInt64) { time.wrappingAdd(nanoseconds, ordering: .relaxed) }
 
     func waitWhileHanging() {
-        hanging.lockNow()
-        hanging.unlock()
+        hanging.withLock {}
     }
 }

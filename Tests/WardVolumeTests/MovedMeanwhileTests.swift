@@ -140,10 +140,12 @@ import WardSystem
                 return !begun
             }
             guard isFirst else { return }
-            try! volume.rename("empty", in: other.node, to: "moved", in: target.node)
-            let (_, handle) = try! volume.create("made", in: target.node)
-            try! volume.write(handle, 0, [1, 2, 3])
-            volume.release(handle)
+            asAnotherThread {
+                try! volume.rename("empty", in: other.node, to: "moved", in: target.node)
+                let (_, handle) = try! volume.create("made", in: target.node)
+                try! volume.write(handle, 0, [1, 2, 3])
+                volume.release(handle)
+            }
         }
         try volume.setClass(target.node, .none)
         bench.disk.onChange(nil)

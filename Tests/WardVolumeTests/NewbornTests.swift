@@ -109,7 +109,7 @@ private final class CreatingStorage: PosixStorage, @unchecked Sendable {
                 defer { body = nil }
                 return body
             }
-            body?(descriptor)
+            asAnotherThread { body?(descriptor) }
         }
         return descriptor
     }

@@ -30,9 +30,7 @@ import func WardTestSupport.comesTrue
 
     /// Runs `body` while the store frees nothing. It goes on afterwards, also if `body` throws.
     private func whileHanging<T>(_ body: () throws -> T) rethrows -> T {
-        storage.hanging.lockNow()
-        defer { storage.hanging.unlock() }
-        return try body()
+        try storage.hanging.withLock(body)
     }
 
     /// Removes one file, so that the next removed one is not alone.
@@ -174,7 +172,7 @@ import func WardTestSupport.comesTrue
         try removeOne(of: removed)
         for error: Errno in [.noSpace, .diskQuotaExceeded] {
             try make("f")
-            storage.hanging.lockNow()
+            storage.hanging.lock()
             #expect(try remove("f"))
             var tries = 0
             var triesBeforeWait = 0
@@ -197,7 +195,7 @@ import func WardTestSupport.comesTrue
             #expect(tries == 1)
         }
         try make("f")
-        storage.hanging.lockNow()
+        storage.hanging.lock()
         #expect(try remove("f"))
         var tries = 0
         #expect(throws: Errno.ioError) {

@@ -138,7 +138,7 @@ import func WardTestSupport.comesTrue
         let (_, handle) = try harness.create("large")
         let (_, small) = try harness.create("small")
         try grow(handle, to: 10 * Self.mebibyte)
-        storage.hanging.lockNow()
+        storage.hanging.lock()
         storage.failure.withLock { $0 = .noSpace }
         let volume = harness.volume
         let caller = harness.caller

@@ -271,7 +271,7 @@ import WardSystem
     func hanging() throws {
         defer { remove() }
         for number in 0..<200 { try make("t/d\(number)", files: 3) }
-        storage.hanging.lockNow()
+        storage.hanging.lock()
         for number in 0..<200 {
             storage.advance(1)
             for file in 0..<2 {

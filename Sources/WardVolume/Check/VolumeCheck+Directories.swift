@@ -195,10 +195,10 @@ extension VolumeCheck {
     private func isStillDifferent(
         _ known: DirectoryState, _ descriptor: Int32
     ) throws(Errno) -> Bool {
-        known.recordLock.lockNow()
-        defer { known.recordLock.unlock() }
-        guard case .sound(let record) = try recordOnDisk(descriptor) else { return false }
-        return difference(record, known) != nil
+        try known.recordLock.withLock { () throws(Errno) in
+            guard case .sound(let record) = try recordOnDisk(descriptor) else { return false }
+            return difference(record, known) != nil
+        }
     }
 
     private func restoreRecord(
@@ -213,12 +213,12 @@ extension VolumeCheck {
         ) { () throws(Errno) in
             // Under the lock: a program that sets the class now does so before this write or after
             // it.
-            known.recordLock.lockNow()
-            defer { known.recordLock.unlock() }
-            return try writeRecord(
-                DirectoryRecord(
-                    directoryID: known.id, protectionClass: known.protectionClass,
-                    isSynchronised: known.isMarked), node, descriptor, target)
+            return try known.recordLock.withLock { () throws(Errno) in
+                return try writeRecord(
+                    DirectoryRecord(
+                        directoryID: known.id, protectionClass: known.protectionClass,
+                        isSynchronised: known.isMarked), node, descriptor, target)
+            }
         }
     }
 
@@ -334,9 +334,7 @@ extension VolumeCheck {
             }
         }
         if try isSound() { return true }
-        volume.longNames.lockWrite()
-        defer { volume.longNames.unlock() }
-        return try isSound()
+        return try volume.longNames.withWriteLock { () throws(Errno) in try isSound() }
     }
 
     private func add(
@@ -452,21 +450,21 @@ extension VolumeCheck {
             }
             return
         }
-        volume.longNames.lockWrite()
-        defer { volume.longNames.unlock() }
-        do throws(Errno) {
-            // Both halves are made and removed under the lock.
-            guard try isOrphan(half, directory.rawValue) else { return }
-        } catch {
-            return note(unreachable: place(half.parent, half.name), error)
-        }
-        add(
-            CheckFinding(
-                .leftover, path: place(half.parent, half.name),
-                problem: "half of a long name that is gone", remedy: "taken away")
-        ) { () throws(Errno) in
-            try volume.storage.unlinkat(directory.rawValue, half.link, 0)
-            return nil
+        volume.longNames.withWriteLock {
+            do throws(Errno) {
+                // Both halves are made and removed under the lock.
+                guard try isOrphan(half, directory.rawValue) else { return }
+            } catch {
+                return note(unreachable: place(half.parent, half.name), error)
+            }
+            add(
+                CheckFinding(
+                    .leftover, path: place(half.parent, half.name),
+                    problem: "half of a long name that is gone", remedy: "taken away")
+            ) { () throws(Errno) in
+                try volume.storage.unlinkat(directory.rawValue, half.link, 0)
+                return nil
+            }
         }
     }
 
@@ -534,9 +532,9 @@ extension VolumeCheck {
             if stored.first == CChar(bitPattern: Volume.longNamePrefix),
                 let descriptor = try? volume.directoryDescriptor(of: parent)
             {
-                volume.longNames.lockWrite()
-                volume.removeLongLink(descriptor.rawValue, stored)
-                volume.longNames.unlock()
+                volume.longNames.withWriteLock {
+                    volume.removeLongLink(descriptor.rawValue, stored)
+                }
             }
             if let plain { volume.kernel?.invalidateName(plain, in: parent.kernelID(volume)) }
         }

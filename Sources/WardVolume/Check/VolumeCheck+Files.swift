@@ -88,18 +88,14 @@ extension VolumeCheck {
                     problem: "its first page never reached the disk: it is empty",
                     remedy: "cut to no bytes")
             ) { () throws(Errno) in
-                file.lock.lockWrite()
-                defer { file.lock.unlock() }
-                try volume.settleCut(file)
+                try file.lock.withWriteLock { () throws(Errno) in try volume.settleCut(file) }
                 return nil
             }
         }
         checkAttributes(
             of: file.node, file.descriptor, path: path, protectionClass: file.protectionClass
         ) {
-            file.lock.lockRead()
-            defer { file.lock.unlock() }
-            return file.header?.fileID
+            file.lock.withReadLock { file.header?.fileID }
         }
         checkContent(file, task, path, context)
     }
@@ -112,8 +108,8 @@ extension VolumeCheck {
     ) -> Bool {
         var isSound = true
         var isOwn: Bool? = true
-        file.lock.lockRead()
-        if !file.headerBytes.isEmpty {
+        file.lock.withReadLock {
+            guard !file.headerBytes.isEmpty else { return }
             isSound =
                 (try? volume.withTemporaryPage { page throws(Errno) in
                     try volume.readPage(file, 0, to: page)
@@ -121,7 +117,6 @@ extension VolumeCheck {
                 }) ?? true
             if !isSound { isOwn = try? opensFirstPage(file, context) }
         }
-        file.lock.unlock()
         if isSound { return true }
         guard isOwn == true else {
             add(
@@ -138,15 +133,15 @@ extension VolumeCheck {
                 problem: "its header was changed while it is open",
                 remedy: "written again as it was")
         ) { () throws(Errno) in
-            file.lock.lockWrite()
-            defer { file.lock.unlock() }
-            guard let header = file.header else { return nil }
-            guard try opensFirstPage(file, context) else { throw .ioError }
-            let kept = try quarantine.keep(
-                pages: [0..<1], of: file.descriptor, pageNote(task, file, "header"))
-            try volume.replaceHeader(file, header, isProven: true)
-            try volume.syncData(file)
-            return kept
+            return try file.lock.withWriteLock { () throws(Errno) in
+                guard let header = file.header else { return nil }
+                guard try opensFirstPage(file, context) else { throw .ioError }
+                let kept = try quarantine.keep(
+                    pages: [0..<1], of: file.descriptor, pageNote(task, file, "header"))
+                try volume.replaceHeader(file, header, isProven: true)
+                try volume.syncData(file)
+                return kept
+            }
         }
         return true
     }
@@ -199,9 +194,7 @@ extension VolumeCheck {
                 finding(.unclean, excused, file, path, remedy: "written as it was accepted")
             ) { () throws(Errno) in
                 guard volume.mendFile(file.node, context, shouldStop) else { throw .wouldBlock }
-                file.lock.lockWrite()
-                defer { file.lock.unlock() }
-                try volume.syncData(file)
+                try file.lock.withWriteLock { () throws(Errno) in try volume.syncData(file) }
                 return nil
             }
         }
@@ -259,24 +252,26 @@ extension VolumeCheck {
         var walk = PageWalk(volume, file)
         while true {
             if shouldStop() { throw .canceled }
-            file.lock.lockRead()
-            defer { file.lock.unlock() }
-            // Such pages are not read: there may be no end to them.
-            let skipped = try walk.skip { last throws(Errno) in
-                // Checked here first, because `authenticatedEpoch` reports a denial.
-                try admit(file, context)
-                context.unlockContent()
-                return try volume.authenticatedEpoch(
-                    file, last, .mend, Volume.ownCaller, context) != nil
+            let isAtEnd = try file.lock.withReadLock { () throws(Errno) in
+                // Such pages are not read: there may be no end to them.
+                let skipped = try walk.skip { last throws(Errno) in
+                    // Checked here first, because `authenticatedEpoch` reports a denial.
+                    try admit(file, context)
+                    context.unlockContent()
+                    return try volume.authenticatedEpoch(
+                        file, last, .mend, Volume.ownCaller, context) != nil
+                }
+                if !skipped.isEmpty { add(wiped(file, skipped), to: &found) }
+                let (page, pages) = (walk.page, walk.pages)
+                guard page < pages else { return true }
+                let count = min(VolumeCheck.batch, pages - page)
+                for bad in try judge(file, page..<page + count, context) { add(bad, to: &found) }
+                let bytes = count * volume.layout.pageBytes
+                walk.looked(at: count, areZeros: volume.isZero(context.sealed, bytes))
+                tally.withLock { $0.report.progress.bytes += bytes }
+                return false
             }
-            if !skipped.isEmpty { add(wiped(file, skipped), to: &found) }
-            let (page, pages) = (walk.page, walk.pages)
-            guard page < pages else { return found }
-            let count = min(VolumeCheck.batch, pages - page)
-            for bad in try judge(file, page..<page + count, context) { add(bad, to: &found) }
-            let bytes = count * volume.layout.pageBytes
-            walk.looked(at: count, areZeros: volume.isZero(context.sealed, bytes))
-            tally.withLock { $0.report.progress.bytes += bytes }
+            if isAtEnd { return found }
         }
     }
 
@@ -400,11 +395,7 @@ extension VolumeCheck {
         let kept = try quarantine.keep(
             pages: [0..<1] + bad.map(\.pages), of: file.descriptor, pageNote(task, file, "pages"))
         for run in bad { for page in run.pages { try repair(file, page, context) } }
-        do {
-            file.lock.lockWrite()
-            defer { file.lock.unlock() }
-            try volume.syncData(file)
-        }
+        try file.lock.withWriteLock { () throws(Errno) in try volume.syncData(file) }
         if file.node.hasCachedPages.load(ordering: .relaxed) {
             volume.kernel?.invalidateContent(of: file.node.id)
         }
@@ -416,39 +407,37 @@ extension VolumeCheck {
         _ file: OpenFile, _ page: Int, _ context: WorkerContext
     ) throws(Errno) {
         let layout = volume.layout
-        file.lock.lockWrite()
-        defer {
-            context.forgetExcuses()
-            file.lock.unlock()
-        }
-        guard page < layout.pageCount(forSize: file.sizeBytes),
-            let bad = try judge(file, page..<page + 1, context).first
-        else { return }
-        let start = layout.start(ofPage: page)
-        let (length, _) = volume.expectation(file, page)
-        guard bad.state != .lost else {
-            return try volume.store(
-                file, .zeros, offset: start, count: length, .mend, Volume.ownCaller, context)
-        }
-        // Written through the ordinary path, from a copy that is wiped.
-        try volume.readPage(file, page, to: context.sealed)
-        context.excuse(page, of: file)
-        try volume.enter(file, .mend, Volume.ownCaller, context)
-        context.usePlain(layout.pageBytes)
-        do throws(Errno) {
-            try volume.decode(file, page: page, context.sealed, to: context.plain, context)
-        } catch {
-            context.unlockContent()
-            throw error
-        }
-        try withUnsafeTemporaryAllocation(byteCount: length, alignment: 16) {
-            copy throws(Errno) in
-            copy.baseAddress!.copyMemory(from: context.plain, byteCount: length)
-            context.unlockContent()
-            defer { explicit_bzero(copy.baseAddress!, length) }
-            try volume.store(
-                file, .data(copy.baseAddress!), offset: start, count: length, .mend,
-                Volume.ownCaller, context)
+        try file.lock.withWriteLock { () throws(Errno) in
+            defer { context.forgetExcuses() }
+            guard page < layout.pageCount(forSize: file.sizeBytes),
+                let bad = try judge(file, page..<page + 1, context).first
+            else { return }
+            let start = layout.start(ofPage: page)
+            let (length, _) = volume.expectation(file, page)
+            guard bad.state != .lost else {
+                return try volume.store(
+                    file, .zeros, offset: start, count: length, .mend, Volume.ownCaller, context)
+            }
+            // Written through the ordinary path, from a copy that is wiped.
+            try volume.readPage(file, page, to: context.sealed)
+            context.excuse(page, of: file)
+            try volume.enter(file, .mend, Volume.ownCaller, context)
+            context.usePlain(layout.pageBytes)
+            do throws(Errno) {
+                try volume.decode(file, page: page, context.sealed, to: context.plain, context)
+            } catch {
+                context.unlockContent()
+                throw error
+            }
+            try withUnsafeTemporaryAllocation(byteCount: length, alignment: 16) {
+                copy throws(Errno) in
+                copy.baseAddress!.copyMemory(from: context.plain, byteCount: length)
+                context.unlockContent()
+                defer { explicit_bzero(copy.baseAddress!, length) }
+                try volume.store(
+                    file, .data(copy.baseAddress!), offset: start, count: length, .mend,
+                    Volume.ownCaller, context)
+            }
         }
     }
 

@@ -28,16 +28,12 @@ extension VolumeCheck {
         // Calls that may wait for the kernel, which may wait for one of our locks.
         var afterwards: [() -> Void] = []
         defer { for body in afterwards { body() } }
-        node.openLock.lockNow()
-        let isOpen = node.file != nil
-        node.isSalvaged = !isOpen
-        node.openLock.unlock()
-        if isOpen { return false }
-        defer {
-            node.openLock.lockNow()
-            node.isSalvaged = false
-            node.openLock.unlock()
+        let isOpen = node.openLock.withLock {
+            node.isSalvaged = node.file == nil
+            return !node.isSalvaged
         }
+        if isOpen { return false }
+        defer { node.openLock.withLock { node.isSalvaged = false } }
         tally.withLock { $0.report.progress.files += 1 }
         salvage(task, node, context, &afterwards)
         return true
@@ -114,20 +110,20 @@ extension VolumeCheck {
                 pages: [0..<1] + bad.map(\.pages) + [tail], of: file.descriptor,
                 pageNote(task, file, "pages"))
             if headerIsBad {
-                file.lock.lockWrite()
-                defer { file.lock.unlock() }
-                try volume.replaceHeader(file, header, isProven: true)
+                try file.lock.withWriteLock { () throws(Errno) in
+                    try volume.replaceHeader(file, header, isProven: true)
+                }
             }
             for run in bad { for page in run.pages { try repair(file, page, context) } }
-            file.lock.lockWrite()
-            defer { file.lock.unlock() }
-            // The end must be durable before pages behind it go.
-            try volume.storage.fsync(file.descriptor)
-            try volume.removeHint(file)
-            volume.putHint(file)
-            try volume.storage.fsync(file.descriptor)
-            tally.withLock { _ = $0.untouched.remove(task.inode) }
-            return kept
+            return try file.lock.withWriteLock { () throws(Errno) in
+                // The end must be durable before pages behind it go.
+                try volume.storage.fsync(file.descriptor)
+                try volume.removeHint(file)
+                volume.putHint(file)
+                try volume.storage.fsync(file.descriptor)
+                tally.withLock { _ = $0.untouched.remove(task.inode) }
+                return kept
+            }
         }
     }
 

@@ -192,21 +192,21 @@ public final class VolumeCheck: Sendable {
 
     /// Returns the names in `ward.links`. Their links were made before this returns.
     private func longTargetFiles() -> [String] {
-        volume.longTargets.lockWrite()
-        defer { volume.longTargets.unlock() }
-        var names: [String] = []
-        do throws(Errno) {
-            try volume.withLongTargets(makes: false) { directory throws(Errno) in
-                try volume.storage.list(directory) {
-                    names.append(String(decoding: $0.name, as: UTF8.self))
+        volume.longTargets.withWriteLock {
+            var names: [String] = []
+            do throws(Errno) {
+                try volume.withLongTargets(makes: false) { directory throws(Errno) in
+                    try volume.storage.list(directory) {
+                        names.append(String(decoding: $0.name, as: UTF8.self))
+                    }
                 }
+            } catch .noSuchFileOrDirectory {
+                // The volume has never had any.
+            } catch {
+                note(unreachable: "/" + Volume.longTargetsName, error)
             }
-        } catch .noSuchFileOrDirectory {
-            // The volume has never had any.
-        } catch {
-            note(unreachable: "/" + Volume.longTargetsName, error)
+            return names
         }
-        return names
     }
 
     /// Finds targets that no link names any more. It needs to have seen every link: files that were

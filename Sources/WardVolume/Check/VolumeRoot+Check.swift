@@ -108,10 +108,10 @@ extension VolumeCheck {
     func checkState() {
         let problem: String?
         do throws(VolumeOpenError) {
-            volume.durablePointLock.lockNow()
-            defer { volume.durablePointLock.unlock() }
-            problem = try VolumeRoot.stateProblem(
-                volume.rootDescriptor, volume.backingPath, volume.keys, volume.storage)
+            problem = try volume.durablePointLock.withLock { () throws(VolumeOpenError) in
+                try VolumeRoot.stateProblem(
+                    volume.rootDescriptor, volume.backingPath, volume.keys, volume.storage)
+            }
         } catch {
             return tally.withLock { $0.report.unreachable.append("\(error)") }
         }

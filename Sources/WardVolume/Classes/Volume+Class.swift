@@ -104,25 +104,25 @@ extension Volume {
         let isOthers = try !isOwner(caller, of: node)
         let file = try acquire(node, context).file
         defer { release(file, context) }
-        file.lock.lockWrite()
-        defer { file.lock.unlock() }
-        let old = file.protectionClass
-        // Another call may have raised the class since the first look.
-        if isOthers { try Volume.requireNoWeakening(from: old, to: wanted) }
-        do throws(Errno) {
-            try setFileClass(file, from: old, to: wanted, isSynced: isSynced, caller, context)
-        } catch .notPermitted where wanted.isStronger(than: old) && file.sizeBytes > 0 {
-            // A program that copies a file with its attributes (`cp -a`, `mv`) has written the
-            // content by now and ignores this error. So close(2) of a file that was made while
-            // locked reports it (`flush`). Only a request of the owner makes the close fail.
-            if !isOthers { node.refusedClass = wanted }
-            report(
-                .weakened(
-                    path: path(of: node), protectionClass: wanted, now: old,
-                    operation: "setClass", caller: caller))
-            throw .notPermitted
+        try file.lock.withWriteLock { () throws(Errno) in
+            let old = file.protectionClass
+            // Another call may have raised the class since the first look.
+            if isOthers { try Volume.requireNoWeakening(from: old, to: wanted) }
+            do throws(Errno) {
+                try setFileClass(file, from: old, to: wanted, isSynced: isSynced, caller, context)
+            } catch .notPermitted where wanted.isStronger(than: old) && file.sizeBytes > 0 {
+                // A program that copies a file with its attributes (`cp -a`, `mv`) has written the
+                // content by now and ignores this error. So close(2) of a file that was made while
+                // locked reports it (`flush`). Only a request of the owner makes the close fail.
+                if !isOthers { node.refusedClass = wanted }
+                report(
+                    .weakened(
+                        path: path(of: node), protectionClass: wanted, now: old,
+                        operation: "setClass", caller: caller))
+                throw .notPermitted
+            }
+            node.refusedClass = nil
         }
-        node.refusedClass = nil
     }
 
     /// The caller holds the file's lock.
@@ -211,18 +211,18 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) {
         let state = try directoryState(of: node)
-        state.recordLock.lockNow()
-        defer { state.recordLock.unlock() }
-        if try !isOwner(caller, of: node) {
-            try Volume.requireNoWeakening(from: state.protectionClass, to: wanted)
+        try state.recordLock.withLock { () throws(Errno) in
+            if try !isOwner(caller, of: node) {
+                try Volume.requireNoWeakening(from: state.protectionClass, to: wanted)
+            }
+            // Setting a mark takes the same record lock. A mark that is set above this directory
+            // later caps the class that is set here.
+            if !wanted.isForSynchronised, let marked = markedDirectory(over: node) {
+                throw refused(path(of: node), wanted, marked, .setClass, caller)
+            }
+            try writeRecord(
+                of: node, state, wanted, isMarked: state.isMarked, isSynced: isSynced, context)
         }
-        // Setting a mark takes the same record lock. A mark that is set above this directory later
-        // caps the class that is set here.
-        if !wanted.isForSynchronised, let marked = markedDirectory(over: node) {
-            throw refused(path(of: node), wanted, marked, .setClass, caller)
-        }
-        try writeRecord(
-            of: node, state, wanted, isMarked: state.isMarked, isSynced: isSynced, context)
     }
 
     /// Writes the directory's record anew and makes it durable. The caller holds the record lock.
@@ -339,9 +339,9 @@ extension Volume {
         defer { table.release(node, lookups: 1) }
         let file = try acquire(node, context).file
         defer { release(file, context) }
-        file.lock.lockWrite()
-        defer { file.lock.unlock() }
-        if file.header != nil, !mayHaveLostPages(file) { return }
-        try makeDurableHeader(file, file.protectionClass)
+        try file.lock.withWriteLock { () throws(Errno) in
+            if file.header != nil, !mayHaveLostPages(file) { return }
+            try makeDurableHeader(file, file.protectionClass)
+        }
     }
 }

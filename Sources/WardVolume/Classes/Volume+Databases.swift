@@ -86,27 +86,27 @@ extension Volume {
     /// class than the content it copies.
     private func isDatabase(_ file: OpenFile, _ context: WorkerContext) -> Bool {
         if file.isKnownDatabase { return true }
-        file.lock.lockRead()
-        defer { file.lock.unlock() }
-        if file.sizeBytes == 0 { return true }
-        guard file.sizeBytes >= 16 else { return false }
-        guard isAdmitted(file) else { return true }
-        guard (try? readPage(file, 0, to: context.sealed)) != nil,
-            (try? examine(file, page: 0, context.sealed, .read, Volume.ownCaller, context)) != nil
-        else { return true }
-        defer { context.forgetExcuses() }
-        context.lockContent()
-        defer { context.unlockContent() }
-        // While a class closes, a file keeps its key for a moment after all cipher contexts were
-        // wiped.
-        guard isAdmitted(file) else { return true }
-        context.usePlain(layout.pageBytes)
-        guard (try? decode(file, page: 0, context.sealed, to: context.plain, context)) != nil else {
-            return true
+        return file.lock.withReadLock {
+            if file.sizeBytes == 0 { return true }
+            guard file.sizeBytes >= 16 else { return false }
+            guard isAdmitted(file) else { return true }
+            guard (try? readPage(file, 0, to: context.sealed)) != nil,
+                (try? examine(file, page: 0, context.sealed, .read, Volume.ownCaller, context))
+                    != nil
+            else { return true }
+            defer { context.forgetExcuses() }
+            context.lockContent()
+            defer { context.unlockContent() }
+            // While a class closes, a file keeps its key for a moment after all cipher contexts
+            // were wiped.
+            guard isAdmitted(file) else { return true }
+            context.usePlain(layout.pageBytes)
+            guard (try? decode(file, page: 0, context.sealed, to: context.plain, context)) != nil
+            else { return true }
+            let magic = UnsafeRawBufferPointer(start: context.plain, count: 16)
+            file.isKnownDatabase = magic.elementsEqual(Array("SQLite format 3".utf8) + [0])
+            return file.isKnownDatabase
         }
-        let magic = UnsafeRawBufferPointer(start: context.plain, count: 16)
-        file.isKnownDatabase = magic.elementsEqual(Array("SQLite format 3".utf8) + [0])
-        return file.isKnownDatabase
     }
 
     /// Gives the side files of a database their stronger class, each atomically, before the

@@ -137,17 +137,15 @@ extension Volume {
     // MARK: One at a time
 
     private func beginEviction() -> UInt64 {
-        evictionLock.lockNow()
-        defer { evictionLock.unlock() }
-        currentEviction += 1
-        return currentEviction
+        evictionLock.withLock {
+            currentEviction += 1
+            return currentEviction
+        }
     }
 
     /// Runs `body` unless a later eviction or admission has begun. `body` must not wait.
     private func step(of eviction: UInt64, _ body: () -> Void) {
-        evictionLock.lockNow()
-        defer { evictionLock.unlock() }
-        if eviction == currentEviction { body() }
+        evictionLock.withLock { if eviction == currentEviction { body() } }
     }
 
     /// Waits for requests under way and wipes cipher contexts and plaintext. Returns false if a
@@ -195,13 +193,15 @@ extension Volume {
     private func forEachOpenFile(
         of classes: ProtectionClassSet, _ body: (OpenFile) -> Void
     ) {
-        openNodesLock.lockNow()
-        defer { openNodesLock.unlock() }
-        for node in openNodes.values {
-            if let file = node.file, classes.contains(file.protectionClass) { body(file) }
-        }
-        examined.withLock { examined in
-            for file in examined.values where classes.contains(file.protectionClass) { body(file) }
+        openNodesLock.withLock {
+            for node in openNodes.values {
+                if let file = node.file, classes.contains(file.protectionClass) { body(file) }
+            }
+            examined.withLock { examined in
+                for file in examined.values where classes.contains(file.protectionClass) {
+                    body(file)
+                }
+            }
         }
     }
 
@@ -213,13 +213,13 @@ extension Volume {
         forEachOpenFile(of: kept) { file in
             guard !file.hasKey, file.kernelHandles.load(ordering: .sequentiallyConsistent) > 0
             else { return }
-            var isLocked = file.lock.tryLockRead()
+            var isLocked = file.lock.tryBeginReading(outOfOrder: .eviction)
             while !isLocked, SystemClock.monotonic() < end {
                 usleep(100)
-                isLocked = file.lock.tryLockRead()
+                isLocked = file.lock.tryBeginReading(outOfOrder: .eviction)
             }
             guard isLocked else { return }
-            defer { file.lock.unlock() }
+            defer { file.lock.endReading() }
             if file.header?.wrappedKey.isEmpty == false {
                 try? file.withKey(load: { () throws(Errno) in try loadKey(file, nil) }) { _ in }
             }
@@ -245,9 +245,7 @@ extension Volume {
             }
             return false
         }
-        openNodesLock.lockNow()
-        let open = openNodes
-        openNodesLock.unlock()
+        let open = openNodesLock.withLock { openNodes }
         var nodes = open.values.filter(isMeant)
         guard closed else { return nodes }
         // The kernel knows many nodes, and few of them have pages.

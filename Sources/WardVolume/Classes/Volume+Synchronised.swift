@@ -71,10 +71,8 @@ extension Volume {
         guard try isOwner(caller, of: node) else { throw .notPermitted }
         guard node.isDirectory else { throw .notDirectory }
         let state = try directoryState(of: node)
-        do {
-            state.recordLock.lockNow()
-            defer { state.recordLock.unlock() }
-            if !isMarked, !state.isMarked { throw Errno.noData }
+        try state.recordLock.withLock { () throws(Errno) in
+            if !isMarked, !state.isMarked { throw .noData }
             let own = state.protectionClass
             try writeRecord(
                 of: node, state,
@@ -99,14 +97,14 @@ extension Volume {
         context.beginClassDecision()
         guard markedDirectory(over: parent) != nil else { return own }
         context.endClassDecision()
-        state.recordLock.lockNow()
-        defer { state.recordLock.unlock() }
-        if !state.protectionClass.isForSynchronised {
-            try writeRecord(
-                of: parent, state, .completeUntilFirstUserAuthentication,
-                isMarked: state.isMarked, context)
+        return try state.recordLock.withLock { () throws(Errno) in
+            if !state.protectionClass.isForSynchronised {
+                try writeRecord(
+                    of: parent, state, .completeUntilFirstUserAuthentication,
+                    isMarked: state.isMarked, context)
+            }
+            return state.protectionClass
         }
-        return state.protectionClass
     }
 
     /// Throws `EINVAL` for a class above C under a name in a synchronised tree. Otherwise it

@@ -30,7 +30,7 @@ final class Streaming: Sendable {
     private let pausedUntil = Atomic<UInt64>(0)
     /// Read-locked while a thread tells the backing store to begin writing, for any file, until the
     /// answer is noted.
-    private let turn = ReadWriteLock()
+    private let turn = ReadWriteLock(.streaming)
 
     /// False for a while after the backing store was slow.
     func isWelcome(at now: UInt64) -> Bool { now >= pausedUntil.load(ordering: .relaxed) }
@@ -43,27 +43,21 @@ final class Streaming: Sendable {
 
     /// Runs `body`, which has the backing store begin to write `file` and notes its answer.
     func telling(of file: OpenFile, _ body: () throws(Errno) -> Void) throws(Errno) {
-        turn.lockRead()
-        file.storeIsTold.lockNow()
-        defer {
-            file.storeIsTold.unlock()
-            turn.unlock()
+        try turn.withReadLock { () throws(Errno) in
+            try file.storeIsTold.withLock(body)
         }
-        try body()
     }
 
     /// Waits until the answers for a file are noted. Called after a sync of it that seems to have
     /// succeeded. A backing store that hangs on another file does not matter.
     @inline(__always)
     func settle(_ file: OpenFile) {
-        file.storeIsTold.lockNow()
-        file.storeIsTold.unlock()
+        file.storeIsTold.withLock {}
     }
 
     /// Waits for the answers of all files. Called after a sync of the backing store.
     func settle() {
-        turn.lockWrite()
-        turn.unlock()
+        turn.withWriteLock {}
     }
 }
 

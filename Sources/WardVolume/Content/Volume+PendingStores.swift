@@ -37,17 +37,13 @@ extension Volume {
     private func hold(_ file: OpenFile) {
         let node = file.node
         table.retain(node)
-        node.openLock.lockNow()
-        file.handleCount += 1
-        node.openLock.unlock()
+        node.openLock.withLock(outOfOrder: .storeLater) { file.handleCount += 1 }
     }
 
     /// Undoes `hold` while a handle of the kernel keeps the file open.
     private func letGo(_ file: OpenFile) {
         let node = file.node
-        node.openLock.lockNow()
-        file.handleCount -= 1
-        node.openLock.unlock()
+        node.openLock.withLock(outOfOrder: .storeLater) { file.handleCount -= 1 }
         table.release(node, lookups: 1)
     }
 

@@ -28,7 +28,7 @@ public final class WorkerContext: @unchecked Sendable {
     let nameB: UnsafeMutablePointer<CChar>
 
     /// Held while keys or plaintext are touched.
-    private let contentLock = TryableLock()
+    private let contentLock = ContentLock()
     private var holdsContentLock = false
     /// Runs when the content lock is released. Owning thread only.
     private var afterContent: [() -> Void] = []
@@ -84,7 +84,7 @@ public final class WorkerContext: @unchecked Sendable {
     @inline(__always)
     func lockContent() {
         if !holdsContentLock {
-            contentLock.lockNow()
+            contentLock.takeUntilGivenBack()
             holdsContentLock = true
         }
     }
@@ -93,7 +93,7 @@ public final class WorkerContext: @unchecked Sendable {
     func unlockContent() {
         if holdsContentLock {
             holdsContentLock = false
-            contentLock.unlock()
+            contentLock.giveBack()
             if !afterContent.isEmpty { runAfterContent() }
         }
     }
@@ -121,12 +121,12 @@ public final class WorkerContext: @unchecked Sendable {
     @discardableResult
     func drain(wiping: Bool, patience: Duration) -> Bool {
         let end = SystemClock.monotonic() + patience
-        while !contentLock.tryLock() {
+        while !contentLock.tryTake() {
             if SystemClock.monotonic() >= end { return false }
             usleep(50)
         }
         if wiping { wipeHoldingLock() }
-        contentLock.unlock()
+        contentLock.giveBack()
         return true
     }
 

@@ -29,18 +29,16 @@ extension Volume {
         background.drain()
         for node in nodesWithOpenFile {
             guard let file = node.file else { continue }
-            file.lock.lockWrite()
-            putHint(file)
-            file.forgetKey()
-            file.lock.unlock()
+            file.lock.withWriteLock {
+                putHint(file)
+                file.forgetKey()
+            }
         }
         try durablePoint(closing: true)
     }
 
     private var nodesWithOpenFile: [Node] {
-        openNodesLock.lockNow()
-        defer { openNodesLock.unlock() }
-        return Array(openNodes.values)
+        openNodesLock.withLock { Array(openNodes.values) }
     }
 
     /// Finishes failed cuts behind open files, so that a durable point stores their present size.
@@ -51,20 +49,21 @@ extension Volume {
         for node in nodesWithOpenFile {
             // The handle keeps the file open meanwhile: another thread could reopen and change a
             // closed file.
-            node.openLock.lockNow()
-            let file = node.file.flatMap { $0.hasUncutPages ? $0 : nil }
-            file?.handleCount += 1
-            node.openLock.unlock()
+            let file = node.openLock.withLock {
+                let file = node.file.flatMap { $0.hasUncutPages ? $0 : nil }
+                file?.handleCount += 1
+                return file
+            }
             guard let file else { continue }
             defer { release(file, nil) }
-            file.lock.lockWrite()
-            defer { file.lock.unlock() }
-            guard file.hasUncutPages else { continue }
-            file.isEndUnsynced = true
-            do throws(Errno) {
-                try removeHint(file)
-            } catch {
-                failure = failure ?? (path(of: node), error)
+            file.lock.withWriteLock {
+                guard file.hasUncutPages else { return }
+                file.isEndUnsynced = true
+                do throws(Errno) {
+                    try removeHint(file)
+                } catch {
+                    failure = failure ?? (path(of: node), error)
+                }
             }
         }
         return failure
@@ -91,41 +90,42 @@ extension Volume {
     }
 
     private func syncEverything(closing: Bool) throws(Errno) {
-        durablePointLock.lockNow()
-        defer { durablePointLock.unlock() }
-        if !closing, isEpochHeld.load(ordering: .relaxed) { return try syncStore() }
-        isEpochDue.store(false, ordering: .relaxed)
-        isDirty.store(false, ordering: .relaxed)
-        let covered = unsynced.exchange(0, ordering: .relaxed)
-        // After a failure the epoch has advanced already. Only the record's epoch and one more are
-        // excused after a power cut. At the end of the numbers the last epoch stays in use, and its
-        // pages stay in doubt.
-        let now = min(recordedEpoch, VolumeStateRecord.lastEpoch - 1) + 1
-        epoch.store(now, ordering: .sequentiallyConsistent)
-        // Wait for requests that began under the old epoch: the sync below must cover their writes.
-        // No lock is held, because the backing store may hang and a lock must not wait for it.
-        while isWriting(before: now) { usleep(50) }
-        // Wait also for pages that were accepted at a lock. `close` has waited for them already,
-        // for a limited time.
-        if !closing { awaitStores(before: now) }
-        do throws(Errno) {
-            try syncBackingStore()
-            if !lastDurablePointFailed.load(ordering: .relaxed) {
-                namesDurableBefore.store(now, ordering: .releasing)
+        try durablePointLock.withLock { () throws(Errno) in
+            if !closing, isEpochHeld.load(ordering: .relaxed) { return try syncStore() }
+            isEpochDue.store(false, ordering: .relaxed)
+            isDirty.store(false, ordering: .relaxed)
+            let covered = unsynced.exchange(0, ordering: .relaxed)
+            // After a failure the epoch has advanced already. Only the record's epoch and one more
+            // are excused after a power cut. At the end of the numbers the last epoch stays in use,
+            // and its pages stay in doubt.
+            let now = min(recordedEpoch, VolumeStateRecord.lastEpoch - 1) + 1
+            epoch.store(now, ordering: .sequentiallyConsistent)
+            // Wait for requests that began under the old epoch: the sync below must cover their
+            // writes. No lock is held, because the backing store may hang and a lock must not wait
+            // for it.
+            while isWriting(before: now) { usleep(50) }
+            // Wait also for pages that were accepted at a lock. `close` has waited for them
+            // already, for a limited time.
+            if !closing { awaitStores(before: now) }
+            do throws(Errno) {
+                try syncBackingStore()
+                if !lastDurablePointFailed.load(ordering: .relaxed) {
+                    namesDurableBefore.store(now, ordering: .releasing)
+                }
+                if lastDurablePointFailed.load(ordering: .relaxed) {
+                    if closing { report(.note("the volume stays marked as in use: a sync failed")) }
+                    return
+                }
+                try VolumeRoot.writeState(
+                    VolumeStateRecord(isInUse: !closing, epoch: now, doubtful: doubtful),
+                    rootDescriptor, keys, storage)
+                recordedEpoch = now
+            } catch {
+                isDirty.store(true, ordering: .relaxed)
+                unsynced.wrappingAdd(covered, ordering: .relaxed)
+                report(.note("a durable point failed: \(error)"))
+                throw error
             }
-            if lastDurablePointFailed.load(ordering: .relaxed) {
-                if closing { report(.note("the volume stays marked as in use: a sync failed")) }
-                return
-            }
-            try VolumeRoot.writeState(
-                VolumeStateRecord(isInUse: !closing, epoch: now, doubtful: doubtful),
-                rootDescriptor, keys, storage)
-            recordedEpoch = now
-        } catch {
-            isDirty.store(true, ordering: .relaxed)
-            unsynced.wrappingAdd(covered, ordering: .relaxed)
-            report(.note("a durable point failed: \(error)"))
-            throw error
         }
     }
 
@@ -153,25 +153,25 @@ extension Volume {
         let names = namesMade.load(ordering: .acquiring)
         let (classes, headers) = (unsyncedClasses.made, unsyncedHeaders.made)
         let remembered = [unsyncedKeys, unsyncedCuts, movedFiles].map { ($0, $0.notesMade) }
-        storeSyncLock.lockNow()
-        defer { storeSyncLock.unlock() }
-        do throws(Errno) {
-            removedFiles.noteSync()
-            try storage.syncfs(rootDescriptor)
-            // A backing file system that shut itself down reports it only here
-            // (`Syscall.syncFileSystem`).
-            try storage.fsync(rootDescriptor)
-        } catch {
-            noteFailedStoreSync()
-            throw error
+        try storeSyncLock.withLock { () throws(Errno) in
+            do throws(Errno) {
+                removedFiles.noteSync()
+                try storage.syncfs(rootDescriptor)
+                // A backing file system that shut itself down reports it only here
+                // (`Syscall.syncFileSystem`).
+                try storage.fsync(rootDescriptor)
+            } catch {
+                noteFailedStoreSync()
+                throw error
+            }
+            streaming.settle()
+            guard syncFailures.load(ordering: .acquiring) == failures else { throw .ioError }
+            guard !lastDurablePointFailed.load(ordering: .relaxed) else { return }
+            for (files, notes) in remembered { files.forget(through: notes) }
+            unsyncedClasses.noteSync(of: classes)
+            unsyncedHeaders.noteSync(of: headers)
+            namesSynced.store(names, ordering: .releasing)
         }
-        streaming.settle()
-        guard syncFailures.load(ordering: .acquiring) == failures else { throw .ioError }
-        guard !lastDurablePointFailed.load(ordering: .relaxed) else { return }
-        for (files, notes) in remembered { files.forget(through: notes) }
-        unsyncedClasses.noteSync(of: classes)
-        unsyncedHeaders.noteSync(of: headers)
-        namesSynced.store(names, ordering: .releasing)
     }
 
     private func isWriting(before now: UInt32) -> Bool {
@@ -186,9 +186,9 @@ extension Volume {
     /// Advances past an epoch that pages carry although the state record is older. The next durable
     /// point records it.
     func skipEpochs(through seen: UInt32) {
-        durablePointLock.lockNow()
-        defer { durablePointLock.unlock() }
-        guard seen < .max - 2, recordedEpoch <= seen else { return }
-        recordedEpoch = seen
+        durablePointLock.withLock {
+            guard seen < .max - 2, recordedEpoch <= seen else { return }
+            recordedEpoch = seen
+        }
     }
 }

@@ -175,61 +175,64 @@ extension Volume {
             guard hasOwnFirstPage(file) else { return false }
         }
         do throws(Errno) {
-            file.lock.lockWrite()
-            defer { file.lock.unlock() }
-            try mendAttributes(file)
+            try file.lock.withWriteLock { () throws(Errno) in try mendAttributes(file) }
         } catch {
             return false
         }
         guard file.sizeBytes > 0 else { return true }
         if wasNew {
-            file.lock.lockWrite()
-            defer { file.lock.unlock() }
-            defer { context.forgetExcuses() }
-            guard
-                (try? examineEnd(
-                    file, lastPageOffset: lastPageOffset, .mend, Volume.ownCaller, context)) != nil,
-                (try? enter(file, .mend, Volume.ownCaller, context)) != nil
-            else { return false }
-            defer { context.unlockContent() }
-            try? verifyEnd(file, lastPageOffset: lastPageOffset, context)
+            let isAdmitted = file.lock.withWriteLock {
+                defer { context.forgetExcuses() }
+                guard
+                    (try? examineEnd(
+                        file, lastPageOffset: lastPageOffset, .mend, Volume.ownCaller, context))
+                        != nil,
+                    (try? enter(file, .mend, Volume.ownCaller, context)) != nil
+                else { return false }
+                defer { context.unlockContent() }
+                try? verifyEnd(file, lastPageOffset: lastPageOffset, context)
+                return true
+            }
+            guard isAdmitted else { return false }
         }
         let before = halfDoneChanges
         var walk = PageWalk(self, file)
         while true {
             if shouldStop() { return false }
-            file.lock.lockWrite()
-            defer { file.lock.unlock() }
-            do throws(Errno) {
-                // A page that nothing excuses is left as it is.
-                _ = try walk.skip { last throws(Errno) in
-                    try authenticatedEpoch(file, last, .mend, Volume.ownCaller, context) != nil
+            // Nil while there are more pages.
+            let isMended: Bool? = file.lock.withWriteLock {
+                do throws(Errno) {
+                    // A page that nothing excuses is left as it is.
+                    _ = try walk.skip { last throws(Errno) in
+                        try authenticatedEpoch(file, last, .mend, Volume.ownCaller, context) != nil
+                    }
+                    let (page, pages) = (walk.page, walk.pages)
+                    if page >= pages {
+                        file.isBeyondDoubt = true
+                        // A half-done change may have been noted just before this.
+                        if halfDoneChanges != before { file.isBeyondDoubt = false }
+                        return true
+                    }
+                    try readPage(file, page, to: context.sealed)
+                    walk.looked(at: 1, areZeros: isZero(context.sealed, layout.pageBytes))
+                    return mendPage(file, page, isLast: page == pages - 1, context) ? nil : false
+                } catch {
+                    return false
                 }
-                let (page, pages) = (walk.page, walk.pages)
-                if page >= pages {
-                    file.isBeyondDoubt = true
-                    // A half-done change may have been noted just before this.
-                    if halfDoneChanges != before { file.isBeyondDoubt = false }
-                    return true
-                }
-                try readPage(file, page, to: context.sealed)
-                walk.looked(at: 1, areZeros: isZero(context.sealed, layout.pageBytes))
-                guard mendPage(file, page, isLast: page == pages - 1, context) else { return false }
-            } catch {
-                return false
             }
+            if let isMended { return isMended }
         }
     }
 
     private func hasOwnFirstPage(_ file: OpenFile) -> Bool {
-        file.lock.lockRead()
-        defer { file.lock.unlock() }
-        if file.sizeBytes == 0 { return true }
-        let isOwn = try? withTemporaryPage { page throws(Errno) in
-            try readPage(file, 0, to: page)
-            return file.hasOwnRecord(page)
+        return file.lock.withReadLock {
+            if file.sizeBytes == 0 { return true }
+            let isOwn = try? withTemporaryPage { page throws(Errno) in
+                try readPage(file, 0, to: page)
+                return file.hasOwnRecord(page)
+            }
+            return isOwn ?? false
         }
-        return isOwn ?? false
     }
 
     /// Mends one page, which the caller has read into `context.sealed`.

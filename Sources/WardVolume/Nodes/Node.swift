@@ -32,7 +32,7 @@ final class Node: @unchecked Sendable {
     /// Look-ups that the kernel holds. Guarded by the table's shard.
     var lookups: UInt64 = 0
     /// Guards `firstLink`, `moreLinks`, `directory` and the reference in `file`.
-    private let guardLock = TryableLock()
+    private let guardLock = Lock(.memory)
     private var firstLink: NodeLink?
     private var moreLinks: [NodeLink] = []
     private var directoryState: DirectoryState?
@@ -74,7 +74,7 @@ final class Node: @unchecked Sendable {
     private let superseded = Atomic<Bool>(false)
 
     /// Held while a file is opened, or closed for the last time: `file` changes only under it.
-    let openLock = TryableLock()
+    let openLock = Lock(.open)
     /// The file does not open, and a check salvages what it can of it. Guarded by `openLock`.
     var isSalvaged = false
     private var openFile: OpenFile?
@@ -84,32 +84,24 @@ final class Node: @unchecked Sendable {
     /// directory was removed or replaced; programs may have it open or be in it.
     var kept: KeptDescriptor? {
         get {
-            guardLock.lockNow()
-            defer { guardLock.unlock() }
-            return keptDescriptor
+            guardLock.withLock { keptDescriptor }
         }
         set {
-            guardLock.lockNow()
-            let old = keptDescriptor
-            keptDescriptor = newValue
-            guardLock.unlock()
-            withExtendedLifetime(old) {}
+            var other = newValue
+            guardLock.withLock { swap(&keptDescriptor, &other) }
+            withExtendedLifetime(other) {}
         }
     }
     /// The open file, while it has handles. Any thread may read this: `guardLock` keeps the object
     /// alive until the reader has retained it. A `stat` by name often meets the last close.
     var file: OpenFile? {
         get {
-            guardLock.lockNow()
-            defer { guardLock.unlock() }
-            return openFile
+            guardLock.withLock { openFile }
         }
         set {
-            guardLock.lockNow()
-            let old = openFile
-            openFile = newValue
-            guardLock.unlock()
-            withExtendedLifetime(old) {}
+            var other = newValue
+            guardLock.withLock { swap(&openFile, &other) }
+            withExtendedLifetime(other) {}
         }
     }
 
@@ -135,64 +127,57 @@ final class Node: @unchecked Sendable {
 
     /// A name by which the node can be reached now; nil where all names were removed.
     var link: NodeLink? {
-        guardLock.lockNow()
-        defer { guardLock.unlock() }
-        return firstLink
+        guardLock.withLock { firstLink }
     }
 
     var allLinks: [NodeLink] {
-        guardLock.lockNow()
-        defer { guardLock.unlock() }
-        return (firstLink.map { [$0] } ?? []) + moreLinks
+        guardLock.withLock { (firstLink.map { [$0] } ?? []) + moreLinks }
     }
 
     func addLink(_ parent: Node, _ name: UnsafePointer<CChar>) {
-        guardLock.lockNow()
-        defer { guardLock.unlock() }
-        if let first = firstLink {
-            if first.parent === parent, Node.same(first.name, name) { return }
-            if isDirectory {
-                // A directory has one name: another program moved it in the backing store.
+        guardLock.withLock {
+            if let first = firstLink {
+                if first.parent === parent, Node.same(first.name, name) { return }
+                if isDirectory {
+                    // A directory has one name: another program moved it in the backing store.
+                    firstLink = NodeLink(parent: parent, name)
+                    return
+                }
+                for other in moreLinks
+                where other.parent === parent && Node.same(other.name, name) { return }
+                moreLinks.append(NodeLink(parent: parent, name))
+            } else {
                 firstLink = NodeLink(parent: parent, name)
-                return
             }
-            for other in moreLinks where other.parent === parent && Node.same(other.name, name) {
-                return
-            }
-            moreLinks.append(NodeLink(parent: parent, name))
-        } else {
-            firstLink = NodeLink(parent: parent, name)
         }
     }
 
     /// Adds a name unless the node has one.
     func addFirstLink(_ parent: Node, _ name: UnsafePointer<CChar>) {
-        guardLock.lockNow()
-        defer { guardLock.unlock() }
-        if firstLink == nil { firstLink = NodeLink(parent: parent, name) }
+        guardLock.withLock { if firstLink == nil { firstLink = NodeLink(parent: parent, name) } }
     }
 
     /// Forgets a name that proved to be wrong, if the node has another one.
     func forgetLink(_ link: NodeLink) {
-        guardLock.lockNow()
-        defer { guardLock.unlock() }
-        guard !moreLinks.isEmpty, let first = firstLink, first.parent === link.parent,
-            first.name == link.name
-        else { return }
-        firstLink = moreLinks.removeFirst()
+        guardLock.withLock {
+            guard !moreLinks.isEmpty, let first = firstLink, first.parent === link.parent,
+                first.name == link.name
+            else { return }
+            firstLink = moreLinks.removeFirst()
+        }
     }
 
     /// Forgets a name. True where no name is left.
     @discardableResult
     func removeLink(_ parent: Node, _ name: UnsafePointer<CChar>) -> Bool {
-        guardLock.lockNow()
-        defer { guardLock.unlock() }
-        if let first = firstLink, first.parent === parent, Node.same(first.name, name) {
-            firstLink = moreLinks.popLast()
-        } else {
-            moreLinks.removeAll { $0.parent === parent && Node.same($0.name, name) }
+        guardLock.withLock {
+            if let first = firstLink, first.parent === parent, Node.same(first.name, name) {
+                firstLink = moreLinks.popLast()
+            } else {
+                moreLinks.removeAll { $0.parent === parent && Node.same($0.name, name) }
+            }
+            return firstLink == nil
         }
-        return firstLink == nil
     }
 
     private static func same(_ stored: [CChar], _ name: UnsafePointer<CChar>) -> Bool {
@@ -238,16 +223,12 @@ final class Node: @unchecked Sendable {
 
     var directory: DirectoryState? {
         get {
-            guardLock.lockNow()
-            defer { guardLock.unlock() }
-            return directoryState
+            guardLock.withLock { directoryState }
         }
         set {
-            guardLock.lockNow()
-            let old = directoryState
-            directoryState = newValue
-            guardLock.unlock()
-            withExtendedLifetime(old) {}
+            var other = newValue
+            guardLock.withLock { swap(&directoryState, &other) }
+            withExtendedLifetime(other) {}
         }
     }
 }
@@ -256,11 +237,11 @@ extension Node {
     /// Takes the state unless there is one, and returns the one that counts: of two threads that
     /// read the record, the first wins.
     func adopt(_ state: DirectoryState) -> DirectoryState {
-        guardLock.lockNow()
-        defer { guardLock.unlock() }
-        if let known = directoryState { return known }
-        directoryState = state
-        return state
+        guardLock.withLock {
+            if let known = directoryState { return known }
+            directoryState = state
+            return state
+        }
     }
 }
 
@@ -277,7 +258,7 @@ final class DirectoryState: Sendable {
     }
 
     /// Held while the record, with the class and the mark, is written anew.
-    let recordLock = TryableLock()
+    let recordLock = Lock(.record)
     private let recordUnsynced = Atomic(false)
     /// The record was written anew and may not be durable. Guarded by `recordLock`.
     var isRecordUnsynced: Bool {
@@ -437,16 +418,17 @@ final class NodeTable: Sendable {
         if isGone { Unmanaged.passUnretained(node).release() }
     }
 
-    /// Makes the node of a new file, with one look-up. Its open lock is held: a thread that meets
-    /// the node in the table waits until it has its open file. Supersedes another node of the
-    /// inode.
-    func replace(inode: UInt64, type: mode_t) -> Node {
+    /// Makes the node of a new file, with one look-up, and runs `body` with its open lock held. A
+    /// thread that meets the node in the table waits until it has its open file. Supersedes another
+    /// node of the inode.
+    func replace<R>(inode: UInt64, type: mode_t, _ body: (Node) -> R) -> R {
         let node = Node(inode: inode, type: type, generation: nextGeneration)
         node.lookups = 1
-        node.openLock.lockNow()
-        _ = Unmanaged.passRetained(node)
-        box(inode).lock.withLock { $0.nodes.updateValue(node, forKey: inode)?.supersede() }
-        return node
+        return node.openLock.withLock {
+            _ = Unmanaged.passRetained(node)
+            box(inode).lock.withLock { $0.nodes.updateValue(node, forKey: inode)?.supersede() }
+            return body(node)
+        }
     }
 
     /// Supersedes the node of an inode number that belongs to a new file now.

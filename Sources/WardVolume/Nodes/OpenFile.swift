@@ -12,7 +12,7 @@ import WardSystem
 /// every change.
 final class OpenFile: @unchecked Sendable {
     unowned let node: Node
-    let lock = ReadWriteLock()
+    let lock = ReadWriteLock(.file)
     private let storage: any Storage
     let descriptor: Int32
     /// False where the backing file could only be opened for reading.
@@ -42,7 +42,7 @@ final class OpenFile: @unchecked Sendable {
     /// The file key while it is in memory. Guarded by `keyLock`.
     private var key: SecretBytes?
     private let serial = Atomic<UInt64>(0)
-    private let keyLock = TryableLock()
+    private let keyLock = Lock(.key)
     private static let serials = Atomic<UInt64>(0)
 
     /// Logical size, bytes. Attributes are answered without the lock.
@@ -144,7 +144,7 @@ final class OpenFile: @unchecked Sendable {
     /// How much of the growth by large writes the backing store has begun to write.
     var growth = StreamedGrowth()
     /// Held from telling the backing store to write until its answer is noted (`Streaming`).
-    let storeIsTold = TryableLock()
+    let storeIsTold = Lock(.storeIsTold)
     /// Content was written since the last `fsync`.
     var isUnsynced = false
     /// Every sync of the descriptor goes through this.
@@ -244,19 +244,20 @@ final class OpenFile: @unchecked Sendable {
 
     /// Takes over a key. The content lock is held.
     func setKey(_ newKey: consuming SecretBytes) {
-        keyLock.lockNow()
-        key = consume newKey
-        serial.store(OpenFile.nextSerial(), ordering: .releasing)
-        keyLock.unlock()
+        var taken: SecretBytes? = consume newKey
+        keyLock.withLock {
+            key = taken.take()
+            serial.store(OpenFile.nextSerial(), ordering: .releasing)
+        }
     }
 
     /// Wipes the key. Called by the last close, or after the gate closed and all contexts were
     /// drained.
     func forgetKey() {
-        keyLock.lockNow()
-        serial.store(0, ordering: .releasing)
-        key = nil
-        keyLock.unlock()
+        keyLock.withLock {
+            serial.store(0, ordering: .releasing)
+            key = nil
+        }
     }
 
     var hasKey: Bool { keySerial != 0 }
@@ -265,13 +266,13 @@ final class OpenFile: @unchecked Sendable {
     func withKey<R>(
         load: () throws(Errno) -> SecretBytes, _ body: (borrowing SecretBytes) throws(Errno) -> R
     ) throws(Errno) -> R {
-        keyLock.lockNow()
-        defer { keyLock.unlock() }
-        if key == nil {
-            key = try load()
-            serial.store(OpenFile.nextSerial(), ordering: .releasing)
+        try keyLock.withLock { () throws(Errno) in
+            if key == nil {
+                key = try load()
+                serial.store(OpenFile.nextSerial(), ordering: .releasing)
+            }
+            return try body(key!)
         }
-        return try body(key!)
     }
 
     private static func nextSerial() -> UInt64 {
@@ -328,7 +329,7 @@ final class DirectoryHandle: @unchecked Sendable {
 
     let node: Node
     private let storage: any Storage
-    let lock = TryableLock()
+    let lock = Lock(.directoryHandle)
     /// The handle's own descriptor, for its position; -1 until something is read.
     private var descriptor: Int32 = -1
     /// Names that were read from the backing store, and the index of the first one that the kernel

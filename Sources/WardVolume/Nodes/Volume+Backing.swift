@@ -48,9 +48,9 @@ extension Volume {
     private func keep(_ descriptor: StoreDescriptor, _ state: DirectoryState) {
         state.setDescriptor(descriptor)
         var recycled: [WeakDirectory] = []
-        registryLock.lockNow()
-        keptDirectories.append(WeakDirectory(state))
-        if keptDirectories.count > maximumKeptDirectories {
+        registryLock.withLock {
+            keptDirectories.append(WeakDirectory(state))
+            guard keptDirectories.count > maximumKeptDirectories else { return }
             keptDirectories.removeAll { $0.state?.openDescriptor == nil }
             // Recycle a quarter at once, so that the next directories find room without a scan of
             // the list.
@@ -60,17 +60,17 @@ extension Volume {
                 keptDirectories.removeFirst(count)
             }
         }
-        registryLock.unlock()
         for old in recycled { old.state?.setDescriptor(nil) }
     }
 
     /// Closes the descriptors of directories that are kept open for later, except the root's.
     /// Returns false if there were none.
     public func giveUpKeptDirectories() -> Bool {
-        registryLock.lockNow()
-        let all = keptDirectories.compactMap(\.state).filter { $0.openDescriptor != nil }
-        keptDirectories = []
-        registryLock.unlock()
+        let all = registryLock.withLock {
+            let all = keptDirectories.compactMap(\.state).filter { $0.openDescriptor != nil }
+            keptDirectories = []
+            return all
+        }
         for state in all { state.setDescriptor(nil) }
         return !all.isEmpty
     }

@@ -16,18 +16,18 @@ extension Volume {
         _ node: Node, _ context: WorkerContext
     ) throws(Errno) -> (file: OpenFile, wasNew: Bool, lastPageOffset: Int) {
         guard node.isRegular else { throw .invalidArgument }
-        node.openLock.lockNow()
-        defer { node.openLock.unlock() }
-        if let file = node.file {
-            file.handleCount += 1
-            return (file, false, 0)
+        return try node.openLock.withLock { () throws(Errno) in
+            if let file = node.file {
+                file.handleCount += 1
+                return (file, false, 0)
+            }
+            if node.isSalvaged { throw .ioError }
+            let opened = try openBacking(node)
+            let made = try load(
+                node, opened.descriptor, opened.status, opened.isWritable, context)
+            attach(made.0, to: node)
+            return (made.0, true, made.1)
         }
-        if node.isSalvaged { throw .ioError }
-        let opened = try openBacking(node)
-        let made = try load(
-            node, opened.descriptor, opened.status, opened.isWritable, context)
-        attach(made.0, to: node)
-        return (made.0, true, made.1)
     }
 
     /// Makes `file` the node's open file, with one handle. The caller holds the open lock, or no
@@ -36,9 +36,7 @@ extension Volume {
         file.handleCount = 1
         node.file = file
         node.protectionClass = file.protectionClass
-        openNodesLock.lockNow()
-        openNodes[ObjectIdentifier(node)] = node
-        openNodesLock.unlock()
+        openNodesLock.withLock { openNodes[ObjectIdentifier(node)] = node }
     }
 
     /// Gives back a handle of the kernel.
@@ -68,35 +66,39 @@ extension Volume {
     /// descriptor.
     func release(_ file: OpenFile, _ context: WorkerContext?) {
         let node = file.node
-        node.openLock.lockNow()
-        file.handleCount -= 1
-        guard file.handleCount == 0 else {
-            node.openLock.unlock()
-            return
+        let lastKey: UInt64? = node.openLock.withLock {
+            file.handleCount -= 1
+            return file.handleCount == 0 ? detach(file, from: node) : nil
         }
-        file.lock.lockWrite()
-        putHint(file)
-        // The next open would not know of an unsynced cut or key.
-        if file.hasUnsyncedCut, !isReadOnly, !node.isSuperseded, (try? settleCut(file)) == nil {
-            unsyncedCuts.note(node.inode)
-        }
-        if file.hasUnsyncedKey, !unsyncedKeys.noteIfRoom(node.inode), (try? syncData(file)) == nil {
-            unsyncedKeys.note(node.inode)
-        }
-        file.lock.unlock()
-        let serial = file.keySerial
-        file.forgetKey()
-        node.file = nil
-        openNodesLock.lockNow()
-        openNodes[ObjectIdentifier(node)] = nil
-        openNodesLock.unlock()
-        node.openLock.unlock()
+        guard let lastKey else { return }
         // Read the gate after the node has lost its open file. A lock that begins now either sees
         // that, or is seen here.
         let locked = gate.state(of: file.protectionClass) != .open
-        if locked, serial != 0 || node.hasCachedPages.load(ordering: .relaxed) {
+        if locked, lastKey != 0 || node.hasCachedPages.load(ordering: .relaxed) {
             wipeAfterClose(node, context)
         }
+    }
+
+    /// Takes the node's open file away, which has no handle any more. Returns the key's serial. The
+    /// caller holds the open lock.
+    private func detach(_ file: OpenFile, from node: Node) -> UInt64 {
+        file.lock.withWriteLock {
+            putHint(file)
+            // The next open would not know of an unsynced cut or key.
+            if file.hasUnsyncedCut, !isReadOnly, !node.isSuperseded, (try? settleCut(file)) == nil {
+                unsyncedCuts.note(node.inode)
+            }
+            if file.hasUnsyncedKey, !unsyncedKeys.noteIfRoom(node.inode),
+                (try? syncData(file)) == nil
+            {
+                unsyncedKeys.note(node.inode)
+            }
+        }
+        let serial = file.keySerial
+        file.forgetKey()
+        node.file = nil
+        openNodesLock.withLock { openNodes[ObjectIdentifier(node)] = nil }
+        return serial
     }
 
     /// Returns the directory that the node is in, or was in when it was replaced. An empty file has

@@ -27,10 +27,10 @@ extension Volume {
     /// two.
     private func showTimes(_ file: OpenFile) {
         if file.needsHint, !file.hintWasShown {
-            file.lock.lockWrite()
-            file.hintWasShown = true
-            putHint(file)
-            file.lock.unlock()
+            file.lock.withWriteLock {
+                file.hintWasShown = true
+                putHint(file)
+            }
         }
         file.timesWereShown = true
     }
@@ -182,13 +182,11 @@ extension Volume {
             // while other programs hold the file open.
             try mayOpen(file, .truncate, caller, context)
         }
-        file.lock.lockWrite()
-        defer {
-            context.forgetExcuses()
-            file.lock.unlock()
+        try file.lock.withWriteLock { () throws(Errno) in
+            defer { context.forgetExcuses() }
+            try setSize(file, to: size, .truncate, caller, context)
+            if size == 0 { node.hasCachedPages.store(true, ordering: .relaxed) }
         }
-        try setSize(file, to: size, .truncate, caller, context)
-        if size == 0 { node.hasCachedPages.store(true, ordering: .relaxed) }
     }
 
     private func apply(
@@ -232,11 +230,11 @@ extension Volume {
             if let file = node.file {
                 // First store the writes that were accepted at a lock, and the hint. Later they
                 // would move the times that are about to be set.
-                file.lock.lockWrite()
-                settle(file)
-                file.hintWasShown = true
-                putHint(file)
-                file.lock.unlock()
+                file.lock.withWriteLock {
+                    settle(file)
+                    file.hintWasShown = true
+                    putHint(file)
+                }
                 file.timesWereShown = true
             }
             try storage.setTimes(

@@ -54,8 +54,8 @@ extension Volume {
         }
         try mayCreate(protectionClass, caller)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
-        if isLong { longNames.lockRead() }
-        defer { if isLong { longNames.unlock() } }
+        if isLong { longNames.beginReading() }
+        defer { if isLong { longNames.endReading() } }
         let stored = context.nameA
         let directory = try directoryDescriptor(of: parent)
         let trueMode = try maskedMode(mode, umask, parent)
@@ -123,10 +123,8 @@ extension Volume {
     /// of. The walk finds and mends nothing in such a file. Returns nil if `shouldStop` says so, or
     /// after `creationPatience`.
     func isNewborn(_ file: OpenFile, _ shouldStop: () -> Bool) -> Bool? {
-        file.lock.lockRead()
         // A file with a header or content got its node earlier.
-        let mayBeUnderWay = file.header == nil && file.sizeBytes == 0
-        file.lock.unlock()
+        let mayBeUnderWay = file.lock.withReadLock { file.header == nil && file.sizeBytes == 0 }
         // If a creation made the name that the walk found, it began before this loop.
         let end = SystemClock.monotonic() + Volume.creationPatience
         while mayBeUnderWay, !file.node.isSuperseded, creations.areUnderWay {
@@ -167,16 +165,17 @@ extension Volume {
             storage.close(descriptor)
             throw error
         }
-        let node = table.replace(inode: UInt64(status.st_ino), type: S_IFREG)
-        defer { node.openLock.unlock() }
-        let file = OpenFile(
-            node: node, storage: storage, descriptor: descriptor, isWritable: true,
-            protectionClass: protectionClass, header: nil, directoryID: state.id)
-        file.presumeSetIDBits(backing: status.st_mode)
-        file.isEndVerified = true
-        file.isBeyondDoubt = true
-        file.mendedSyncFailures = syncFailures.load(ordering: .acquiring)
-        attach(file, to: node)
+        let file = table.replace(inode: UInt64(status.st_ino), type: S_IFREG) { node in
+            let file = OpenFile(
+                node: node, storage: storage, descriptor: descriptor, isWritable: true,
+                protectionClass: protectionClass, header: nil, directoryID: state.id)
+            file.presumeSetIDBits(backing: status.st_mode)
+            file.isEndVerified = true
+            file.isBeyondDoubt = true
+            file.mendedSyncFailures = syncFailures.load(ordering: .acquiring)
+            attach(file, to: node)
+            return file
+        }
         return (file, status)
     }
 

@@ -34,44 +34,45 @@ extension Volume {
     ) throws(Errno) {
         let handle = handle.object(as: DirectoryHandle.self)
         let node = handle.node
-        handle.lock.lockNow()
-        defer { handle.lock.unlock() }
-        handle.seek(to: offset)
-        var lookups = 0
-        while let name = try handle.name(
-            open: { () throws(Errno) in
-                try storage.openat(
-                    try directoryDescriptor(of: node).rawValue, ".", O_RDONLY | O_DIRECTORY,
-                    mode: 0)
-            },
-            convert: { (entries, skipped) throws(Errno) in
-                try names(of: entries, in: node, skipped: &skipped)
-            })
-        {
-            var entry: Entry?
-            if lookup, !name.stored.isEmpty {
-                if offset == 0, lookups == Volume.firstLookups,
-                    handle.storedBytes >= Volume.longListingBytes
-                {
+        try handle.lock.withLock { () throws(Errno) in
+            handle.seek(to: offset)
+            var lookups = 0
+            while let name = try handle.name(
+                open: { () throws(Errno) in
+                    try storage.openat(
+                        try directoryDescriptor(of: node).rawValue, ".", O_RDONLY | O_DIRECTORY,
+                        mode: 0)
+                },
+                convert: { (entries, skipped) throws(Errno) in
+                    try names(of: entries, in: node, skipped: &skipped)
+                })
+            {
+                var entry: Entry?
+                if lookup, !name.stored.isEmpty {
+                    if offset == 0, lookups == Volume.firstLookups,
+                        handle.storedBytes >= Volume.longListingBytes
+                    {
+                        return
+                    }
+                    lookups += 1
+                    do throws(Errno) {
+                        entry = try self.lookup(node, stored: name.stored.zeroTerminated, context)
+                    } catch {
+                        // The name is gone, or its file damaged: its own look-up will tell.
+                    }
+                }
+                let type = entry.map { ($0.attributes.mode & 0o170000) >> 12 } ?? UInt32(name.type)
+                let fits = name.plain.withUnsafeBytes {
+                    sink.add(
+                        name: $0, inode: name.inode, type: type, nextOffset: name.next,
+                        entry: entry)
+                }
+                guard fits else {
+                    if let entry { forget(entry.node, lookups: 1) }
                     return
                 }
-                lookups += 1
-                do throws(Errno) {
-                    entry = try self.lookup(node, stored: name.stored.zeroTerminated, context)
-                } catch {
-                    // The name is gone, or its file damaged: its own look-up will tell.
-                }
+                handle.advance()
             }
-            let type = entry.map { ($0.attributes.mode & 0o170000) >> 12 } ?? UInt32(name.type)
-            let fits = name.plain.withUnsafeBytes {
-                sink.add(
-                    name: $0, inode: name.inode, type: type, nextOffset: name.next, entry: entry)
-            }
-            guard fits else {
-                if let entry { forget(entry.node, lookups: 1) }
-                return
-            }
-            handle.advance()
         }
     }
 
@@ -180,9 +181,9 @@ extension Volume {
     }
 
     private func reportForeign(_ name: [UInt8], _ node: Node) {
-        registryLock.lockNow()
-        let isNew = reportedForeign.count < 1000 && reportedForeign.insert(name).inserted
-        registryLock.unlock()
+        let isNew = registryLock.withLock {
+            reportedForeign.count < 1000 && reportedForeign.insert(name).inserted
+        }
         if isNew {
             report(
                 .foreignFile(

@@ -369,9 +369,7 @@ extension Volume {
         guard node.isRegular else { return Volume.noOwnerID }
         let file = try acquire(node, context).file
         defer { release(file, context) }
-        file.lock.lockRead()
-        defer { file.lock.unlock() }
-        return file.header?.fileID
+        return file.lock.withReadLock { file.header?.fileID }
     }
 
     /// Runs `body` with the node's owner ID. A file without a header gets one now. The file's lock
@@ -383,11 +381,11 @@ extension Volume {
         guard node.isRegular else { return try body(Volume.noOwnerID) }
         let file = try acquire(node, context).file
         defer { release(file, context) }
-        file.lock.lockWrite()
-        defer { file.lock.unlock() }
-        if file.header == nil { try makeKeylessHeader(file, file.protectionClass) }
-        guard let header = file.header else { throw .notSupported }
-        try body(header.fileID)
+        try file.lock.withWriteLock { () throws(Errno) in
+            if file.header == nil { try makeKeylessHeader(file, file.protectionClass) }
+            guard let header = file.header else { throw .notSupported }
+            try body(header.fileID)
+        }
     }
 
     // MARK: ACLs

@@ -45,27 +45,27 @@ extension Volume {
             try mayOpen(file, .open, caller, context)
             if isReadOnly, flags & O_ACCMODE != O_RDONLY { throw .readOnlyFileSystem }
             if flags & O_TRUNC != 0 {
-                file.lock.lockWrite()
-                defer { file.lock.unlock() }
-                try setSize(file, to: 0, .truncate, caller, context)
-                if dropPrivilegeBits { hasLostBits = try dropPrivileges(file, caller) }
-            } else if !(file.isEndVerified && (file.hasKey || file.sizeBytes == 0)) {
-                file.lock.lockWrite()
-                defer { file.lock.unlock() }
-                var offset = lastPageOffset
-                if !wasNew || file.lastChange != 0 {
-                    // Another request opened the file first (for an attribute, say), or it has
-                    // changed since.
-                    offset = 0
-                    let last = max(0, layout.pageCount(forSize: file.sizeBytes) - 1)
-                    try readPage(file, last, to: context.sealed)
+                try file.lock.withWriteLock { () throws(Errno) in
+                    try setSize(file, to: 0, .truncate, caller, context)
+                    if dropPrivilegeBits { hasLostBits = try dropPrivileges(file, caller) }
                 }
-                try examineEnd(file, lastPageOffset: offset, .open, caller, context)
-                defer { context.forgetExcuses() }
-                try enter(file, .open, caller, context)
-                defer { context.unlockContent() }
-                isFirst = !file.isEndVerified
-                try verifyEnd(file, lastPageOffset: offset, context)
+            } else if !(file.isEndVerified && (file.hasKey || file.sizeBytes == 0)) {
+                try file.lock.withWriteLock { () throws(Errno) in
+                    var offset = lastPageOffset
+                    if !wasNew || file.lastChange != 0 {
+                        // Another request opened the file first (for an attribute, say), or it has
+                        // changed since.
+                        offset = 0
+                        let last = max(0, layout.pageCount(forSize: file.sizeBytes) - 1)
+                        try readPage(file, last, to: context.sealed)
+                    }
+                    try examineEnd(file, lastPageOffset: offset, .open, caller, context)
+                    defer { context.forgetExcuses() }
+                    try enter(file, .open, caller, context)
+                    defer { context.unlockContent() }
+                    isFirst = !file.isEndVerified
+                    try verifyEnd(file, lastPageOffset: offset, context)
+                }
             }
         } catch {
             end(handle, context)
@@ -118,53 +118,54 @@ extension Volume {
         into target: UnsafeMutableRawPointer? = nil, _ context: WorkerContext
     ) throws(Errno) -> UnsafeRawBufferPointer {
         let file = handle.object(as: FileHandle.self).file
-        file.lock.lockRead()
-        defer { file.lock.unlock() }
-        let size = file.sizeBytes
-        let offset = Int(clamping: offsetBytes)
-        guard offset < size, count > 0 else {
+        return try file.lock.withReadLock { () throws(Errno) in
+            let size = file.sizeBytes
+            let offset = Int(clamping: offsetBytes)
+            guard offset < size, count > 0 else {
+                try enter(file, .read, caller, context)
+                context.unlockContent()
+                return UnsafeRawBufferPointer(start: nil, count: 0)
+            }
+            let end = min(offset + min(count, WorkerContext.maximumTransferBytes), size)
+            let first = layout.page(at: offset)
+            let last = layout.page(at: end - 1)
+            let pageBytes = layout.pageBytes
+            let total = (last - first + 1) * pageBytes
+            // Ciphertext is read before the gate: a backing store that hangs must not hold up a
+            // lock.
+            try readPages(file, first, count: last - first + 1, to: context.sealed)
+            if hasDoubt.load(ordering: .acquiring) {
+                for page in first...last {
+                    try examine(
+                        file, page: page, context.sealed + (page - first) * pageBytes, .read,
+                        caller, context)
+                }
+            }
+            defer { context.forgetExcuses() }
             try enter(file, .read, caller, context)
-            context.unlockContent()
-            return UnsafeRawBufferPointer(start: nil, count: 0)
-        }
-        let end = min(offset + min(count, WorkerContext.maximumTransferBytes), size)
-        let first = layout.page(at: offset)
-        let last = layout.page(at: end - 1)
-        let pageBytes = layout.pageBytes
-        let total = (last - first + 1) * pageBytes
-        // Ciphertext is read before the gate: a backing store that hangs must not hold up a lock.
-        try readPages(file, first, count: last - first + 1, to: context.sealed)
-        if hasDoubt.load(ordering: .acquiring) {
-            for page in first...last {
-                try examine(
-                    file, page: page, context.sealed + (page - first) * pageBytes, .read, caller,
-                    context)
+            let start = layout.start(ofPage: first)
+            let plain: UnsafeMutableRawPointer
+            if let target {
+                plain = target - (offset - start)
+            } else {
+                context.usePlain(total)
+                plain = context.plain
             }
-        }
-        defer { context.forgetExcuses() }
-        try enter(file, .read, caller, context)
-        let start = layout.start(ofPage: first)
-        let plain: UnsafeMutableRawPointer
-        if let target {
-            plain = target - (offset - start)
-        } else {
-            context.usePlain(total)
-            plain = context.plain
-        }
-        do throws(Errno) {
-            var sealed = context.sealed
-            for page in first...last {
-                try decode(
-                    file, page: page, sealed, to: plain + (layout.start(ofPage: page) - start),
-                    context)
-                sealed += pageBytes
+            do throws(Errno) {
+                var sealed = context.sealed
+                for page in first...last {
+                    try decode(
+                        file, page: page, sealed, to: plain + (layout.start(ofPage: page) - start),
+                        context)
+                    sealed += pageBytes
+                }
+            } catch {
+                context.unlockContent()
+                throw error
             }
-        } catch {
-            context.unlockContent()
-            throw error
+            return UnsafeRawBufferPointer(
+                start: plain + (offset - start), count: end - offset)
         }
-        return UnsafeRawBufferPointer(
-            start: plain + (offset - start), count: end - offset)
     }
 
     /// Writes all of `data`, or throws.
@@ -187,10 +188,10 @@ extension Volume {
 
     /// Calls `dropPrivileges` with this `caller` and tells the kernel. No lock may be held.
     private func dropPrivilegesAndTell(_ file: OpenFile, _ caller: Caller?) throws(Errno) {
-        file.lock.lockWrite()
-        let hasLostBits = Result { () throws(Errno) in try dropPrivileges(file, caller) }
-        file.lock.unlock()
-        if try hasLostBits.get() { kernel?.invalidateAttributes(of: file.node.id) }
+        let hasLostBits = try file.lock.withWriteLock { () throws(Errno) in
+            try dropPrivileges(file, caller)
+        }
+        if hasLostBits { kernel?.invalidateAttributes(of: file.node.id) }
     }
 
     @inline(__always)
@@ -203,42 +204,40 @@ extension Volume {
             throw .fileTooLarge
         }
         unsynced.wrappingAdd(data.count, ordering: .relaxed)
-        file.lock.lockWrite()
-        let oldSize = file.sizeBytes
-        defer {
-            context.forgetExcuses()
-            file.lock.unlock()
-        }
-        if flags.contains(.fromPageCache) {
-            // A mapped page never makes a file longer. A page behind the end was written back
-            // during an open(O_TRUNC): the kernel sends the open before it waits for the file's
-            // pages.
-            let count = min(data.count, file.sizeBytes - Int(offsetBytes))
-            guard count > 0 else { return }
-            do throws(Errno) {
-                try withSpace(context) { () throws(Errno) in
-                    try store(
-                        file, .data(data.baseAddress!), offset: Int(offsetBytes), count: count,
-                        .writeBack, caller, context)
+        try file.lock.withWriteLock { () throws(Errno) in
+            defer { context.forgetExcuses() }
+            let oldSize = file.sizeBytes
+            if flags.contains(.fromPageCache) {
+                // A mapped page never makes a file longer. A page behind the end was written back
+                // during an open(O_TRUNC): the kernel sends the open before it waits for the file's
+                // pages.
+                let count = min(data.count, file.sizeBytes - Int(offsetBytes))
+                guard count > 0 else { return }
+                do throws(Errno) {
+                    try withSpace(context) { () throws(Errno) in
+                        try store(
+                            file, .data(data.baseAddress!), offset: Int(offsetBytes), count: count,
+                            .writeBack, caller, context)
+                    }
+                } catch {
+                    // The kernel reports this error neither to a program that has ended nor at a
+                    // lock: the page is lost.
+                    report(.lost(path: path(of: file.node), reason: "a mapped page: \(error)"))
+                    throw error
                 }
-            } catch {
-                // The kernel reports this error neither to a program that has ended nor at a lock:
-                // the page is lost.
-                report(.lost(path: path(of: file.node), reason: "a mapped page: \(error)"))
-                throw error
-            }
-        } else {
-            do throws(Errno) {
-                try withSpace(context) { () throws(Errno) in
-                    try store(
-                        file, .data(data.baseAddress!), offset: Int(offsetBytes),
-                        count: data.count, .write, caller, context)
+            } else {
+                do throws(Errno) {
+                    try withSpace(context) { () throws(Errno) in
+                        try store(
+                            file, .data(data.baseAddress!), offset: Int(offsetBytes),
+                            count: data.count, .write, caller, context)
+                    }
+                } catch {
+                    if !isAdmitted(file, .write) { dropRefused(file.node) }
+                    throw error
                 }
-            } catch {
-                if !isAdmitted(file, .write) { dropRefused(file.node) }
-                throw error
+                try stream(file, offset: Int(offsetBytes), count: data.count, oldSize: oldSize)
             }
-            try stream(file, offset: Int(offsetBytes), count: data.count, oldSize: oldSize)
         }
     }
 
@@ -281,13 +280,13 @@ extension Volume {
         let failures = syncFailures.load(ordering: .acquiring)
         do throws(Errno) {
             if file.mendedSyncFailures != failures || file.hasUncutPages {
-                file.lock.lockWrite()
-                defer { file.lock.unlock() }
-                if file.mendedSyncFailures != failures { try writeEndsAgain(file) }
-                // This sync promises the present size, so an unfinished cut must be made first.
-                if file.hasUncutPages {
-                    file.isEndUnsynced = true
-                    try removeHint(file)
+                try file.lock.withWriteLock { () throws(Errno) in
+                    if file.mendedSyncFailures != failures { try writeEndsAgain(file) }
+                    // This sync promises the present size, so an unfinished cut must be made first.
+                    if file.hasUncutPages {
+                        file.isEndUnsynced = true
+                        try removeHint(file)
+                    }
                 }
             }
             try sync(file, dataOnly: dataOnly)
@@ -373,37 +372,37 @@ extension Volume {
         let start = Int(offsetBytes)
         let end = start + Int(lengthBytes)
         let keepsSize = mode & FALLOC_FL_KEEP_SIZE != 0
-        file.lock.lockWrite()
-        defer {
-            context.forgetExcuses()
-            file.lock.unlock()
-        }
-        try enter(file, .allocate, caller, context)
-        context.unlockContent()
-        switch mode & ~FALLOC_FL_KEEP_SIZE {
-        case 0:
-            if !keepsSize, end > file.sizeBytes {
-                try extend(file, to: end, .allocate, caller, context)
+        try file.lock.withWriteLock { () throws(Errno) in
+            defer { context.forgetExcuses() }
+            try enter(file, .allocate, caller, context)
+            context.unlockContent()
+            switch mode & ~FALLOC_FL_KEEP_SIZE {
+            case 0:
+                if !keepsSize, end > file.sizeBytes {
+                    try extend(file, to: end, .allocate, caller, context)
+                }
+                // Allocates space for pages to come. Space beyond the last page is never part of
+                // the file.
+                let firstPage = layout.page(at: start)
+                let pages = layout.page(at: end - 1) - firstPage + 1
+                if file.sizeBytes > 0 {
+                    try storage.fallocate(
+                        file.descriptor, mode: FALLOC_FL_KEEP_SIZE,
+                        offsetBytes: firstPage * layout.pageBytes,
+                        lengthBytes: pages * layout.pageBytes)
+                }
+            case FALLOC_FL_PUNCH_HOLE:
+                guard keepsSize else { throw .notSupported }
+                try zero(file, from: start, to: end, caller, context)
+            case FALLOC_FL_ZERO_RANGE:
+                let oldSize = file.sizeBytes
+                try zero(file, from: start, to: min(end, oldSize), caller, context)
+                if !keepsSize, end > oldSize {
+                    try extend(file, to: end, .allocate, caller, context)
+                }
+            default:
+                throw .notSupported
             }
-            // Allocates space for pages to come. Space beyond the last page is never part of the
-            // file.
-            let firstPage = layout.page(at: start)
-            let pages = layout.page(at: end - 1) - firstPage + 1
-            if file.sizeBytes > 0 {
-                try storage.fallocate(
-                    file.descriptor, mode: FALLOC_FL_KEEP_SIZE,
-                    offsetBytes: firstPage * layout.pageBytes,
-                    lengthBytes: pages * layout.pageBytes)
-            }
-        case FALLOC_FL_PUNCH_HOLE:
-            guard keepsSize else { throw .notSupported }
-            try zero(file, from: start, to: end, caller, context)
-        case FALLOC_FL_ZERO_RANGE:
-            let oldSize = file.sizeBytes
-            try zero(file, from: start, to: min(end, oldSize), caller, context)
-            if !keepsSize, end > oldSize { try extend(file, to: end, .allocate, caller, context) }
-        default:
-            throw .notSupported
         }
     }
 
@@ -414,22 +413,22 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) -> UInt64 {
         let file = handle.object(as: FileHandle.self).file
-        file.lock.lockRead()
-        defer { file.lock.unlock() }
-        try enter(file, .seek, caller, context)
-        context.unlockContent()
-        let offset = Int(clamping: offsetBytes)
-        let size = file.sizeBytes
-        guard offset < size else { throw Errno(rawValue: ENXIO) }
-        guard file.header?.isSparse == true else {
-            return UInt64(whence == SEEK_DATA ? offset : size)
+        return try file.lock.withReadLock { () throws(Errno) in
+            try enter(file, .seek, caller, context)
+            context.unlockContent()
+            let offset = Int(clamping: offsetBytes)
+            let size = file.sizeBytes
+            guard offset < size else { throw Errno(rawValue: ENXIO) }
+            guard file.header?.isSparse == true else {
+                return UInt64(whence == SEEK_DATA ? offset : size)
+            }
+            // A page that was accepted into a hole at a lock is data, although the backing store
+            // lacks it yet.
+            settle(file)
+            return UInt64(
+                whence == SEEK_DATA
+                    ? try nextData(file, offset) : try nextHole(file, offset))
         }
-        // A page that was accepted into a hole at a lock is data, although the backing store lacks
-        // it yet.
-        settle(file)
-        return UInt64(
-            whence == SEEK_DATA
-                ? try nextData(file, offset) : try nextHole(file, offset))
     }
 
     /// Granularity of holes in bytes, as in ext4: whole blocks of `st_blksize`, stat(2), while

@@ -29,17 +29,15 @@ extension Volume {
 
     /// The files that are open now, by inode number.
     public func openFileInodes() -> [UInt64: ProtectionClass] {
-        openNodesLock.lockNow()
-        defer { openNodesLock.unlock() }
-        var inodes: [UInt64: ProtectionClass] = [:]
-        for node in openNodes.values { inodes[node.inode] = node.file?.protectionClass }
-        return inodes
+        openNodesLock.withLock {
+            var inodes: [UInt64: ProtectionClass] = [:]
+            for node in openNodes.values { inodes[node.inode] = node.file?.protectionClass }
+            return inodes
+        }
     }
 
     /// Finds a file that was unlinked while open: it has left the table.
     private func openNode(inode: UInt64) -> Node? {
-        openNodesLock.lockNow()
-        defer { openNodesLock.unlock() }
-        return openNodes.values.first { $0.inode == inode }
+        openNodesLock.withLock { openNodes.values.first { $0.inode == inode } }
     }
 }

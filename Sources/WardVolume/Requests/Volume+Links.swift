@@ -185,23 +185,23 @@ extension Volume {
                 parent, name, Base64URL.encode(keys.links.sealCombined(target, associatedData: [])),
                 caller, context)
         }
-        longTargets.lockRead()
-        defer { longTargets.unlock() }
-        let long = LongTarget(id: SystemRandom.bytes(16), lengthBytes: target.count)
-        try keepLongTarget(long, target)
-        var isMade = false
-        do throws(Errno) {
-            let sealed = long.plain.withUnsafeBytes {
-                keys.links.sealCombined($0, associatedData: LongTarget.associatedData)
+        return try longTargets.withReadLock { () throws(Errno) in
+            let long = LongTarget(id: SystemRandom.bytes(16), lengthBytes: target.count)
+            try keepLongTarget(long, target)
+            var isMade = false
+            do throws(Errno) {
+                let sealed = long.plain.withUnsafeBytes {
+                    keys.links.sealCombined($0, associatedData: LongTarget.associatedData)
+                }
+                return try makeSymbolicLink(
+                    parent, name, String(UnicodeScalar(LongTarget.mark)) + Base64URL.encode(sealed),
+                    caller, context
+                ) { isMade = true }
+            } catch {
+                // If the link was made, its target stays, even if the link's look-up failed.
+                if !isMade { removeLongTarget(long) }
+                throw error
             }
-            return try makeSymbolicLink(
-                parent, name, String(UnicodeScalar(LongTarget.mark)) + Base64URL.encode(sealed),
-                caller, context
-            ) { isMade = true }
-        } catch {
-            // If the link was made, its target stays, even if the link's look-up failed.
-            if !isMade { removeLongTarget(long) }
-            throw error
         }
     }
 

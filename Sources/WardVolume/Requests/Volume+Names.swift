@@ -96,8 +96,8 @@ extension Volume {
         let parent = node(parent)
         let state = try directoryState(of: parent)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
-        if isLong { longNames.lockRead() }
-        defer { if isLong { longNames.unlock() } }
+        if isLong { longNames.beginReading() }
+        defer { if isLong { longNames.endReading() } }
         let directory = try directoryDescriptor(of: parent)
         nameChanges.begin()
         defer { nameChanges.end() }
@@ -155,8 +155,8 @@ extension Volume {
         let parent = node(parent)
         let state = try directoryState(of: parent)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
-        if isLong { longNames.lockRead() }
-        defer { if isLong { longNames.unlock() } }
+        if isLong { longNames.beginReading() }
+        defer { if isLong { longNames.endReading() } }
         let directory = try directoryDescriptor(of: parent)
         nameChanges.begin()
         defer { nameChanges.end() }
@@ -305,8 +305,8 @@ extension Volume {
         let toState = try directoryState(of: to)
         let oldIsLong = try encryptName(oldName, in: fromState.id, to: context.nameA)
         let newIsLong = try encryptName(newName, in: toState.id, to: context.nameB)
-        if oldIsLong || newIsLong { longNames.lockRead() }
-        defer { if oldIsLong || newIsLong { longNames.unlock() } }
+        if oldIsLong || newIsLong { longNames.beginReading() }
+        defer { if oldIsLong || newIsLong { longNames.endReading() } }
         let fromDirectory = try directoryDescriptor(of: from)
         let toDirectory = try directoryDescriptor(of: to)
         let old = context.nameA
@@ -458,17 +458,17 @@ extension Volume {
     ) throws(Errno) {
         let file = try acquire(node, context).file
         defer { release(file, context) }
-        file.lock.lockWrite()
-        defer { file.lock.unlock() }
-        var needsHeader = !target.gives(file.protectionClass)
-        // An empty file without a header would have another class by each of its names.
-        for link in node.allLinks where !needsHeader {
-            needsHeader = try !directoryState(of: link.parent).gives(file.protectionClass)
+        try file.lock.withWriteLock { () throws(Errno) in
+            var needsHeader = !target.gives(file.protectionClass)
+            // An empty file without a header would have another class by each of its names.
+            for link in node.allLinks where !needsHeader {
+                needsHeader = try !directoryState(of: link.parent).gives(file.protectionClass)
+            }
+            guard needsHeader else { return }
+            // After a power cut either name may be there, in directories of different classes.
+            if !keepsOrder { movedFiles.note(node.inode, by: context) }
+            try makeDurableHeader(file, file.protectionClass)
         }
-        guard needsHeader else { return }
-        // After a power cut either name may be there, in directories of different classes.
-        if !keepsOrder { movedFiles.note(node.inode, by: context) }
-        try makeDurableHeader(file, file.protectionClass)
     }
 
     /// Gives a file another name, link(2). Throws `EPERM` or `EINVAL` if the class of an unnamed
@@ -496,8 +496,8 @@ extension Volume {
             try keepClass(of: node, movingTo: state, context)
         }
         let isLong = try encryptName(newName, in: state.id, to: context.nameB)
-        if isLong { longNames.lockRead() }
-        defer { if isLong { longNames.unlock() } }
+        if isLong { longNames.beginReading() }
+        defer { if isLong { longNames.endReading() } }
         let directory = try directoryDescriptor(of: parent)
         if isLong { try makeLongLink(directory.rawValue, context.nameB, newName, state.id) }
         do throws(Errno) {
@@ -553,8 +553,8 @@ extension Volume {
         let parent = node(parent)
         let state = try directoryState(of: parent)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
-        if isLong { longNames.lockRead() }
-        defer { if isLong { longNames.unlock() } }
+        if isLong { longNames.beginReading() }
+        defer { if isLong { longNames.endReading() } }
         let directory = try directoryDescriptor(of: parent)
         if isLong { try makeLongLink(directory.rawValue, context.nameA, name, state.id) }
         do throws(Errno) {

@@ -37,15 +37,15 @@ extension Volume {
         if let known = node.protectionClass, gate.state(of: known) == .open { return nil }
         guard let file = try? acquire(node, context).file else { return nil }
         defer { release(file, context) }
-        file.lock.lockRead()
-        defer { file.lock.unlock() }
-        guard file.sizeBytes > 0 else { return nil }
-        switch gate.state(of: file.protectionClass) {
-        case .open, .closing: return nil
-        // A program that has the file open can still read it.
-        case .openFilesOnly where file.hasKey: return nil
-        case .openFilesOnly, .closed:
-            return UnreadFile(path: path(of: node), protectionClass: file.protectionClass)
+        return file.lock.withReadLock {
+            guard file.sizeBytes > 0 else { return nil }
+            switch gate.state(of: file.protectionClass) {
+            case .open, .closing: return nil
+            // A program that has the file open can still read it.
+            case .openFilesOnly where file.hasKey: return nil
+            case .openFilesOnly, .closed:
+                return UnreadFile(path: path(of: node), protectionClass: file.protectionClass)
+            }
         }
     }
 }
