@@ -1,7 +1,7 @@
 @testable import WardVolume
 
-/// Runs `body` in the middle of a request as if another thread ran it: the check of the lock order
-/// ignores the locks of the request.
+/// Runs `body` inside a request as if another thread ran it. The check of the lock order ignores
+/// the locks of the request.
 func asAnotherThread<R>(_ body: () throws -> R) rethrows -> R {
     #if DEBUG
         let held = LockPlace.heldHere
