@@ -133,9 +133,9 @@ public final class Volume: @unchecked Sendable {
     /// Nodes with an open file, unlinked nodes included. Guarded by `openNodesLock`.
     var openNodes: [ObjectIdentifier: Node] = [:]
     let openNodesLock = Lock(.openNodes)
-    /// Files that were closed with `hasUnsyncedKey`.
+    /// Files that were closed with `SyncState.isKeyUnsynced`.
     let unsyncedKeys = UnsyncedFiles()
-    /// Files that were closed with `hasUnsyncedCut`, because a sync failed.
+    /// Files that were closed with `SyncState.isCutUnsynced`, because a sync failed.
     let unsyncedCuts = UnsyncedFiles()
     /// Files that were moved from a directory of another class. After a power cut the backing store
     /// may still have them there.
@@ -377,7 +377,7 @@ public final class Volume: @unchecked Sendable {
     ) {
         let now = epoch.load(ordering: .sequentiallyConsistent)
         let isNew = doubt(through: now)
-        file.isBeyondDoubt = false
+        file.notes.isBeyondDoubt.value = false
         isDirty.store(true, ordering: .relaxed)
         if isNew {
             report(.note("\(path(of: file.node)): \(what)"))

@@ -2,6 +2,7 @@ import Glibc
 import Synchronization
 import Testing
 import WardSystem
+
 import func WardTestSupport.comesTrue
 
 @testable import WardVolume
@@ -167,7 +168,7 @@ import func WardTestSupport.comesTrue
                     try volume.syncBackingStore()
                 } else {
                     try volume.sync(file, dataOnly: true)
-                    if file.syncFailures > 0 { throw file.lastSyncFailure }
+                    if file.syncs.failures > 0 { throw file.syncs.lastFailure }
                 }
             } catch {
                 told.withLock { $0 = error }

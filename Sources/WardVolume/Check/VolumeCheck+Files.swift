@@ -81,7 +81,7 @@ extension VolumeCheck {
         // the disk.
         if volume.isInDoubt { volume.storage.forgetCached(file.descriptor) }
         guard checkHeader(file, task, path, context) else { return }
-        if file.header == nil, file.hasUnsyncedCut {
+        if file.header == nil, file.syncState.isCutUnsynced {
             add(
                 CheckFinding(
                     .unclean, path: path, protectionClass: file.protectionClass,
@@ -113,7 +113,7 @@ extension VolumeCheck {
             isSound =
                 (try? volume.withTemporaryPage { page throws(Errno) in
                     try volume.readPage(file, 0, to: page)
-                    return file.hasOwnHeader(page)
+                    return file.headers.isOwnHeader(page)
                 }) ?? true
             if !isSound { isOwn = try? opensFirstPage(file, context) }
         }
@@ -239,7 +239,7 @@ extension VolumeCheck {
         defer { context.unlockContent() }
         guard volume.isAdmitted(file) else { return true }
         do throws(Errno) {
-            try file.withKey(
+            try file.key.withKey(
                 load: { () throws(Errno) in try volume.loadKey(file, context) }, { _ in })
             return true
         } catch {
@@ -480,9 +480,9 @@ extension VolumeCheck {
                     try volume.storage.removexattr(descriptor, name)
                 }
                 if let file = node.file {
-                    let failures = file.syncFailures
+                    let failures = file.syncs.failures
                     try volume.sync(file, dataOnly: false)
-                    if file.syncFailures != failures { throw file.lastSyncFailure }
+                    if file.syncs.failures != failures { throw file.syncs.lastFailure }
                 } else {
                     try volume.storage.fsync(descriptor)
                 }

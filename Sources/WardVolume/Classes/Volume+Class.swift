@@ -170,7 +170,7 @@ extension Volume {
             } catch {
                 throw error == .outOfLockedMemory ? .noMemory : .notPermitted
             }
-            if !file.hasKey { file.setKey(key) }
+            if !file.hasKey { file.key.set(key) }
             header.protectionClass = wanted
             // Under the content lock: a lock that begins now sees the file in its new class.
             file.protectionClass = wanted
@@ -200,7 +200,7 @@ extension Volume {
     /// the new class. If its real class is locked, its key and cached pages go now.
     private func dropIfLocked(_ file: OpenFile) {
         guard gate.state(of: file.protectionClass) != .open else { return }
-        file.forgetKey()
+        file.key.forget()
         forEachContext { $0.drain(wiping: true, patience: .seconds(1)) }
         dropLocked(file.node)
     }

@@ -112,7 +112,9 @@ extension Volume {
     /// Wipes the keys of files that no program has open.
     private func forgetUnusedKeys(of kept: ProtectionClassSet) {
         forEachOpenFile(of: kept) { file in
-            if file.kernelHandles.load(ordering: .sequentiallyConsistent) == 0 { file.forgetKey() }
+            if file.uses.kernelHandles.load(ordering: .sequentiallyConsistent) == 0 {
+                file.key.forget()
+            }
         }
     }
 
@@ -128,7 +130,7 @@ extension Volume {
     /// Wipes the file keys. Then opens class B's gate for new files, not before: `openFilesOnly`
     /// admits each file whose key is in memory. A read would fill pages that nothing drops.
     private func forgetFileKeys(of classes: ProtectionClassSet) {
-        forEachOpenFile(of: classes) { $0.forgetKey() }
+        forEachOpenFile(of: classes) { $0.key.forget() }
         if classes.contains(.completeUnlessOpen) {
             gate.set(.openFilesOnly, for: .completeUnlessOpen)
         }
@@ -181,7 +183,7 @@ extension Volume {
     public func mayHaveDirtyPages(in classes: ProtectionClassSet) -> Bool {
         var isMapped = false
         forEachOpenFile(of: classes) {
-            if $0.mappableHandles.load(ordering: .relaxed) > 0 { isMapped = true }
+            if $0.uses.mappableHandles.load(ordering: .relaxed) > 0 { isMapped = true }
         }
         return isMapped
     }
@@ -211,7 +213,7 @@ extension Volume {
     private func loadKeys(of kept: ProtectionClassSet, patience: Duration) {
         let end = SystemClock.monotonic() + patience
         forEachOpenFile(of: kept) { file in
-            guard !file.hasKey, file.kernelHandles.load(ordering: .sequentiallyConsistent) > 0
+            guard !file.hasKey, file.uses.kernelHandles.load(ordering: .sequentiallyConsistent) > 0
             else { return }
             var isLocked = file.lock.tryBeginReading(outOfOrder: .eviction)
             while !isLocked, SystemClock.monotonic() < end {
@@ -221,7 +223,7 @@ extension Volume {
             guard isLocked else { return }
             defer { file.lock.endReading() }
             if file.header?.wrappedKey.isEmpty == false {
-                try? file.withKey(load: { () throws(Errno) in try loadKey(file, nil) }) { _ in }
+                try? file.key.withKey(load: { () throws(Errno) in try loadKey(file, nil) }) { _ in }
             }
         }
     }
@@ -292,7 +294,7 @@ extension Volume {
     /// background, because the backing store may hang while a path is read.
     private func reportLost(_ nodes: [Node]) {
         let written = nodes.filter {
-            ($0.file?.mappableHandles.load(ordering: .relaxed) ?? 0) > 0
+            ($0.file?.uses.mappableHandles.load(ordering: .relaxed) ?? 0) > 0
         }
         guard !written.isEmpty else { return }
         background.add { [self] in

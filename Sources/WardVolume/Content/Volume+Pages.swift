@@ -206,7 +206,7 @@ extension Volume {
         let length = Int(prefix.length)
         (plain + length).initializeMemory(as: UInt8.self, repeating: 0, count: capacity - length)
         if page == lastPage {
-            if file.needsMending { return }
+            if file.extent.needsMending { return }
             try judge(file, page, "the file ends without its last page", context)
         } else {
             try judge(file, page, "page \(page) ends early", context)

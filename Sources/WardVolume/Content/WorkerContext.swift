@@ -188,17 +188,17 @@ public final class WorkerContext: @unchecked Sendable {
         of file: OpenFile, load: () throws(Errno) -> SecretBytes,
         _ body: (borrowing AEADContext) throws(Errno) -> R
     ) throws(Errno) -> R {
-        let serial = file.keySerial
+        let serial = file.key.serial
         if serial == 0 || cipherSerial != serial {
             cipher = nil
             cipherSerial = 0
-            try file.withKey(load: load) { key throws(Errno) in
+            try file.key.withKey(load: load) { key throws(Errno) in
                 do throws(CryptoError) {
                     cipher = try AEADContext(.aes256GCM, key: key)
                 } catch {
                     throw .noMemory
                 }
-                cipherSerial = file.keySerial
+                cipherSerial = file.key.serial
             }
         }
         return try body(cipher!)

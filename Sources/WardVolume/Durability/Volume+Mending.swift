@@ -208,9 +208,9 @@ extension Volume {
                     }
                     let (page, pages) = (walk.page, walk.pages)
                     if page >= pages {
-                        file.isBeyondDoubt = true
+                        file.notes.isBeyondDoubt.value = true
                         // A half-done change may have been noted just before this.
-                        if halfDoneChanges != before { file.isBeyondDoubt = false }
+                        if halfDoneChanges != before { file.notes.isBeyondDoubt.value = false }
                         return true
                     }
                     try readPage(file, page, to: context.sealed)
@@ -229,7 +229,7 @@ extension Volume {
             if file.sizeBytes == 0 { return true }
             let isOwn = try? withTemporaryPage { page throws(Errno) in
                 try readPage(file, 0, to: page)
-                return file.hasOwnRecord(page)
+                return file.headers.isOwnRecord(page)
             }
             return isOwn ?? false
         }

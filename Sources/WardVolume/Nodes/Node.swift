@@ -107,7 +107,7 @@ final class Node: @unchecked Sendable {
 
     /// Whether a program has the file open.
     var isHeldByKernel: Bool {
-        (file?.kernelHandles.load(ordering: .sequentiallyConsistent) ?? 0) > 0
+        (file?.uses.kernelHandles.load(ordering: .sequentiallyConsistent) ?? 0) > 0
     }
 
     init(inode: UInt64, type: mode_t, generation: UInt64) {

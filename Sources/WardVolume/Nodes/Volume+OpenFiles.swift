@@ -18,7 +18,7 @@ extension Volume {
         guard node.isRegular else { throw .invalidArgument }
         return try node.openLock.withLock { () throws(Errno) in
             if let file = node.file {
-                file.handleCount += 1
+                file.uses.all.value += 1
                 return (file, false, 0)
             }
             if node.isSalvaged { throw .ioError }
@@ -33,7 +33,7 @@ extension Volume {
     /// Makes `file` the node's open file, with one handle. The caller holds the open lock, or no
     /// other thread knows the node yet.
     func attach(_ file: OpenFile, to node: Node) {
-        file.handleCount = 1
+        file.uses.all.value = 1
         node.file = file
         node.protectionClass = file.protectionClass
         openNodesLock.withLock { openNodes[ObjectIdentifier(node)] = node }
@@ -45,11 +45,11 @@ extension Volume {
         // Count the other handles only after reading the gate: an open that passed the gate was
         // counted before.
         if handle.end(), gate.state(of: file.protectionClass) != .open,
-            file.kernelHandles.load(ordering: .sequentiallyConsistent) == 0,
+            file.uses.kernelHandles.load(ordering: .sequentiallyConsistent) == 0,
             file.hasKey || file.node.hasCachedPages.load(ordering: .relaxed)
         {
             // Row L3, also while the daemon itself has the file open.
-            file.forgetKey()
+            file.key.forget()
             wipeAfterClose(file.node, context)
         }
         release(file, context)
@@ -67,8 +67,8 @@ extension Volume {
     func release(_ file: OpenFile, _ context: WorkerContext?) {
         let node = file.node
         let lastKey: UInt64? = node.openLock.withLock {
-            file.handleCount -= 1
-            return file.handleCount == 0 ? detach(file, from: node) : nil
+            file.uses.all.value -= 1
+            return file.uses.all.value == 0 ? detach(file, from: node) : nil
         }
         guard let lastKey else { return }
         // Read the gate after the node has lost its open file. A lock that begins now either sees
@@ -85,17 +85,19 @@ extension Volume {
         file.lock.withWriteLock {
             putHint(file)
             // The next open would not know of an unsynced cut or key.
-            if file.hasUnsyncedCut, !isReadOnly, !node.isSuperseded, (try? settleCut(file)) == nil {
+            if file.syncState.isCutUnsynced, !isReadOnly, !node.isSuperseded,
+                (try? settleCut(file)) == nil
+            {
                 unsyncedCuts.note(node.inode)
             }
-            if file.hasUnsyncedKey, !unsyncedKeys.noteIfRoom(node.inode),
+            if file.syncState.isKeyUnsynced, !unsyncedKeys.noteIfRoom(node.inode),
                 (try? syncData(file)) == nil
             {
                 unsyncedKeys.note(node.inode)
             }
         }
-        let serial = file.keySerial
-        file.forgetKey()
+        let serial = file.key.serial
+        file.key.forget()
         node.file = nil
         openNodesLock.withLock { openNodes[ObjectIdentifier(node)] = nil }
         return serial
@@ -131,11 +133,11 @@ extension Volume {
         let isBeyondDoubt = !hasDoubt.load(ordering: .acquiring)
         // From here on the descriptor belongs to `file`, which closes it.
         let file = OpenFile(
-            node: node, storage: storage, descriptor: descriptor, isWritable: isWritable,
-            protectionClass: directory.protectionClass, header: nil, directoryID: directory.id)
-        file.isBeyondDoubt = isBeyondDoubt
-        file.hasUnsyncedKey = unsyncedKeys.contains(node.inode)
-        file.presumeSetIDBits(backing: status.st_mode)
+            node: node, backing: BackingFile(storage, descriptor, isWritable: isWritable),
+            protectionClass: directory.protectionClass,
+            headers: FileHeaderState(directoryID: directory.id), isBeyondDoubt: isBeyondDoubt)
+        if unsyncedKeys.contains(node.inode) { file.syncState.openedWithUnsyncedKey() }
+        file.notes.presumeSetIDBits(backing: status.st_mode)
         // Pages that a failed sync has lost are still in memory. A file in doubt must be judged by
         // the disk.
         if !isBeyondDoubt { storage.forgetCached(descriptor) }
@@ -156,37 +158,35 @@ extension Volume {
         if got < filled {
             (page0 + got).initializeMemory(as: UInt8.self, repeating: 0, count: filled - got)
         }
-        if backingBytes == 0 { return adoptEmpty(file) }
+        if backingBytes == 0 { return adoptEmpty(file, hasTail: false) }
         if isZero(page0, pageBytes) {
             switch try contentWithoutHeader(descriptor, backingBytes) {
             case .none: break
             case .excused(let finding):
                 report(.healed(path: path(of: node), finding: finding))
-                file.hasUnsyncedCut = true
+                file.syncState.foreignPagesCut()
             case .damaged(let reason):
                 report(.integrityFailure(path: path(of: node), reason: reason))
                 throw .ioError
             }
-            file.hasHint = true
-            file.needsHint = true
-            return adoptEmpty(file)
+            return adoptEmpty(file, hasTail: true)
         }
+        let header: FileHeader
         do throws(FormatError) {
-            file.header = try FileHeader(reading: page0, macKey: keys.headers)
+            header = try FileHeader(reading: page0, macKey: keys.headers)
         } catch {
             report(.integrityFailure(path: path(of: node), reason: error.description))
             throw .ioError
         }
-        file.headerBytes = [UInt8](UnsafeRawBufferPointer(start: page0, count: FileHeader.bytes))
-        file.protectionClass = file.header!.protectionClass
-        if file.header!.wrappedKey.isEmpty {
-            file.hasHint = backingBytes != pageBytes
-            file.needsHint = file.hasHint
-            file.hasUnsyncedCut = backingBytes >= 2 * pageBytes
-            return adoptEmpty(file)
+        let bytes = [UInt8](UnsafeRawBufferPointer(start: page0, count: FileHeader.bytes))
+        file.headers.put(StoredHeader(header: header, bytes: bytes))
+        file.protectionClass = header.protectionClass
+        if header.wrappedKey.isEmpty {
+            if backingBytes >= 2 * pageBytes { file.syncState.foreignPagesCut() }
+            return adoptEmpty(file, hasTail: backingBytes != pageBytes)
         }
 
-        file.noteOpened(page0)
+        file.headers.opened(with: page0)
         let pages = max(1, backingBytes / pageBytes)
         var last = pages - 1
         var offset = 0
@@ -234,18 +234,19 @@ extension Volume {
         }
         // The last page was written since the last durable point, or its epoch is in doubt. A cut
         // may have come with it.
-        file.mayHaveUncommittedCut =
-            prefix.epoch >= epoch.load(ordering: .relaxed) || isDoubtful(prefix.epoch)
-        file.hasHint = backingBytes % pageBytes != 0
-        file.needsHint = layout.backingSize(forSize: size) != backingBytes
-        file.sizeBytes = size
+        if prefix.epoch >= epoch.load(ordering: .relaxed) || isDoubtful(prefix.epoch) {
+            file.syncState.cutMade()
+        }
+        file.extent = .opened(
+            sizeBytes: size, hasTail: backingBytes % pageBytes != 0,
+            needsHint: layout.backingSize(forSize: size) != backingBytes)
         return (file, offset)
     }
 
-    private func adoptEmpty(_ file: OpenFile) -> (OpenFile, Int) {
-        file.sizeBytes = 0
-        file.isBeyondDoubt = true
-        if unsyncedCuts.contains(file.node.inode) { file.hasUnsyncedCut = true }
+    private func adoptEmpty(_ file: OpenFile, hasTail: Bool) -> (OpenFile, Int) {
+        file.extent = .opened(sizeBytes: 0, hasTail: hasTail, needsHint: hasTail)
+        file.notes.isBeyondDoubt.value = true
+        if unsyncedCuts.contains(file.node.inode) { file.syncState.foreignPagesCut() }
         return (file, 0)
     }
 
@@ -305,7 +306,7 @@ extension Volume {
     func verifyEnd(
         _ file: OpenFile, lastPageOffset: Int, _ context: WorkerContext
     ) throws(Errno) {
-        file.isEndVerified = true
+        file.extent.endVerified()
         guard file.sizeBytes > 0 else { return }
         let page = layout.pageCount(forSize: file.sizeBytes) - 1
         let sealed = context.sealed + lastPageOffset
@@ -313,11 +314,13 @@ extension Volume {
         context.usePlain(layout.pageBytes)
         do throws(Errno) {
             try decode(file, page: page, sealed, to: context.plain, context)
-            if !prefix.isFinal { file.needsMending = true }
+            if !prefix.isFinal { file.extent.endTorn() }
             // While a file may have findings, `sealingEpoch` gives its pages no epoch after the
             // doubtful ones.
-            if !file.isBeyondDoubt {
-                file.isBeyondDoubt = doubtful.allSatisfy { $0.upperBound < prefix.epoch }
+            if !file.notes.isBeyondDoubt.value {
+                file.notes.isBeyondDoubt.value = doubtful.allSatisfy {
+                    $0.upperBound < prefix.epoch
+                }
             }
         } catch .ioError {
             // Reported already. The file still opens: each other page can be read.

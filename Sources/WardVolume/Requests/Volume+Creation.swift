@@ -167,12 +167,11 @@ extension Volume {
         }
         let file = table.replace(inode: UInt64(status.st_ino), type: S_IFREG) { node in
             let file = OpenFile(
-                node: node, storage: storage, descriptor: descriptor, isWritable: true,
-                protectionClass: protectionClass, header: nil, directoryID: state.id)
-            file.presumeSetIDBits(backing: status.st_mode)
-            file.isEndVerified = true
-            file.isBeyondDoubt = true
-            file.mendedSyncFailures = syncFailures.load(ordering: .acquiring)
+                node: node, backing: BackingFile(storage, descriptor, isWritable: true),
+                protectionClass: protectionClass, headers: FileHeaderState(directoryID: state.id),
+                extent: .made, isBeyondDoubt: true)
+            file.notes.presumeSetIDBits(backing: status.st_mode)
+            file.syncs.mendedFailures.value = syncFailures.load(ordering: .acquiring)
             attach(file, to: node)
             return file
         }

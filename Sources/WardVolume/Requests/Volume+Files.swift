@@ -49,10 +49,10 @@ extension Volume {
                     try setSize(file, to: 0, .truncate, caller, context)
                     if dropPrivilegeBits { hasLostBits = try dropPrivileges(file, caller) }
                 }
-            } else if !(file.isEndVerified && (file.hasKey || file.sizeBytes == 0)) {
+            } else if !(file.published.isEndVerified && (file.hasKey || file.sizeBytes == 0)) {
                 try file.lock.withWriteLock { () throws(Errno) in
                     var offset = lastPageOffset
-                    if !wasNew || file.lastChange != 0 {
+                    if !wasNew || file.times.lastChange != 0 {
                         // Another request opened the file first (for an attribute, say), or it has
                         // changed since.
                         offset = 0
@@ -63,7 +63,7 @@ extension Volume {
                     defer { context.forgetExcuses() }
                     try enter(file, .open, caller, context)
                     defer { context.unlockContent() }
-                    isFirst = !file.isEndVerified
+                    isFirst = !file.extent.isEndVerified
                     try verifyEnd(file, lastPageOffset: offset, context)
                 }
             }
@@ -72,7 +72,7 @@ extension Volume {
             throw error
         }
         if hasLostBits { kernel?.invalidateAttributes(of: node.id) }
-        if isFirst, file.needsHint {
+        if isFirst, file.published.needsHint {
             // The hint was wrong or missing, so the kernel knows a wrong size. It must drop the
             // attributes before it learns that the file is open.
             kernel?.invalidateAttributes(of: node.id)
@@ -88,7 +88,7 @@ extension Volume {
     /// (`KernelNotifier.invalidateAttributes`). The request must do so before its answer, and
     /// without the file's lock. Here the caller holds that lock for writing.
     private func dropPrivileges(_ file: OpenFile, _ caller: Caller?) throws(Errno) -> Bool {
-        let known = file.setIDBits
+        let known = file.notes.setIDBits
         guard known != 0 else { return false }
         let status = try storage.fstat(file.descriptor)
         let mode = try trueMode(of: file.node, status) & 0o7777
@@ -101,7 +101,7 @@ extension Volume {
                 file.descriptor, kept, isDirectory: false,
                 wasMarked: BackingMode.isMarked(status.st_mode))
         }
-        file.setIDBits = kept
+        file.notes.setIDBits = kept
         return known & ~kept != 0
     }
 
@@ -176,11 +176,11 @@ extension Volume {
         let file = handle.object(as: FileHandle.self).file
         // Before the content changes, like Linux's `file_modified`: a write that fails half-way has
         // changed something.
-        if file.setIDBits != 0, data.count > 0, flags.contains(.dropPrivilegeBits) {
+        if file.notes.setIDBits != 0, data.count > 0, flags.contains(.dropPrivilegeBits) {
             try dropPrivilegesAndTell(file, caller)
         }
         try write(file, offsetBytes: offsetBytes, data, flags: flags, caller: caller, context)
-        if file.setIDBits != 0, !flags.contains(.dropPrivilegeBits), !servesOthers {
+        if file.notes.setIDBits != 0, !flags.contains(.dropPrivilegeBits), !servesOthers {
             // The backing store clears set-ID bits at each write of a daemon that is not root.
             try dropPrivilegesAndTell(file, nil)
         }
@@ -259,12 +259,12 @@ extension Volume {
 
     private func reportSyncFailure(_ handle: FileHandle) throws(Errno) {
         let file = handle.file
-        let failures = file.syncFailures
+        let failures = file.syncs.failures
         guard
             handle.reportedSyncFailures.exchange(failures, ordering: .acquiringAndReleasing)
                 != failures
         else { return }
-        throw file.lastSyncFailure
+        throw file.syncs.lastFailure
     }
 
     /// Makes durable the file's data, header and size, and each of its names not yet synced, up to
@@ -276,24 +276,24 @@ extension Volume {
         let file = handle.file
         settle(file)
         noteStoreFailure(file)
-        let fileFailures = file.syncFailures
+        let fileFailures = file.syncs.failures
         let failures = syncFailures.load(ordering: .acquiring)
         do throws(Errno) {
-            if file.mendedSyncFailures != failures || file.hasUncutPages {
+            if file.syncs.mendedFailures.value != failures || file.published.hasUncutPages {
                 try file.lock.withWriteLock { () throws(Errno) in
-                    if file.mendedSyncFailures != failures { try writeEndsAgain(file) }
+                    if file.syncs.mendedFailures.value != failures { try writeEndsAgain(file) }
                     // This sync promises the present size, so an unfinished cut must be made first.
-                    if file.hasUncutPages {
-                        file.isEndUnsynced = true
+                    if file.extent.hasUncutPages {
+                        file.extent.cutIsDue()
                         try removeHint(file)
                     }
                 }
             }
             try sync(file, dataOnly: dataOnly)
-            if file.syncFailures == fileFailures { file.mendedSyncFailures = failures }
+            if file.syncs.failures == fileFailures { file.syncs.mendedFailures.value = failures }
         } catch {
             // A sync that could not even be tried is reported as well.
-            if file.syncFailures == fileFailures { file.noteSyncFailure(error) }
+            if file.syncs.failures == fileFailures { file.syncs.noteFailure(error) }
             report(.lost(path: path(of: file.node), reason: "fsync: \(error)"))
         }
         try syncNames(of: file.node)
@@ -353,7 +353,7 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) {
         let file = handle.object(as: FileHandle.self).file
-        if file.setIDBits != 0, !caller.keepsSetIDBits {
+        if file.notes.setIDBits != 0, !caller.keepsSetIDBits {
             try dropPrivilegesAndTell(file, caller)
         }
         try allocate(
