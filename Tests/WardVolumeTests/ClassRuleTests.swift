@@ -3,6 +3,7 @@ import Synchronization
 import Testing
 import WardFormat
 import WardSystem
+
 import func WardTestSupport.comesTrue
 
 @testable import WardVolume

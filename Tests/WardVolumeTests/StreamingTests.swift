@@ -2,6 +2,7 @@ import Glibc
 import Synchronization
 import Testing
 import WardSystem
+
 import func WardTestSupport.comesTrue
 
 @testable import WardVolume
@@ -164,7 +165,7 @@ import func WardTestSupport.comesTrue
             let file = handle.object(as: FileHandle.self).file
             do throws(Errno) {
                 if ofTheStore {
-                    try volume.syncBackingStore()
+                    try volume.durability.sync()
                 } else {
                     try volume.sync(file, dataOnly: true)
                     if file.syncFailures > 0 { throw file.lastSyncFailure }

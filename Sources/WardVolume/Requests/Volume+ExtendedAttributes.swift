@@ -163,7 +163,7 @@ extension Volume {
     /// file's header. The file then gets another ID.
     private func judgeAttribute(of node: Node) throws(Errno) {
         let finding = "an extended attribute does not authenticate"
-        guard node.isRegular, hasDoubt.load(ordering: .acquiring) else {
+        guard node.isRegular, durability.doubt.isOpen else {
             throw damaged(node, finding)
         }
         report(.healed(path: path(of: node), finding: finding))
@@ -244,7 +244,7 @@ extension Volume {
         if isReadOnly { throw .readOnlyFileSystem }
         try guardContainerRecord(name, caller)
         let node = node(id)
-        defer { isDirty.store(true, ordering: .relaxed) }
+        defer { durability.dirt.noteChange() }
         switch kind(of: name) {
         case .protectionClass:
             try setProtectionClass(
@@ -312,7 +312,7 @@ extension Volume {
         if isReadOnly { throw .readOnlyFileSystem }
         try guardContainerRecord(name, caller)
         let node = node(id)
-        defer { isDirty.store(true, ordering: .relaxed) }
+        defer { durability.dirt.noteChange() }
         switch kind(of: name) {
         case .protectionClass:
             // Every file has a class. Copying tools remove attributes that the source lacks (rsync
