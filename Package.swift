@@ -52,6 +52,12 @@ let package = Package(
             name: "WardVolume",
             dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
             swiftSettings: swiftSettings),
+        .target(
+            name: "WardBackup",
+            dependencies: [
+                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardVolume",
+            ],
+            swiftSettings: swiftSettings),
         // A disk in memory that loses power, and operations on volumes on it: for tests and `make
         // crash`.
         .target(
@@ -149,8 +155,8 @@ let package = Package(
             name: "WardCommands",
             dependencies: [
                 "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
-                "WardControl", "WardConsole", "WardContainers", "WardSimulation", "WardDaemon",
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                "WardBackup", "WardControl", "WardConsole", "WardContainers", "WardSimulation",
+                "WardDaemon", .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: swiftSettings),
         .executableTarget(
@@ -262,8 +268,8 @@ if Context.environment["WARD_DOCS"] != nil {
 if let libFuzzer = Context.environment["WARD_FUZZ"] {
     let checks = ["-O", "-assert-config", "Debug"]
     let dependencies = [
-        "WardSystem", "WardFormat", "WardKeys", "WardVolume", "WardFUSE", "WardControl",
-        "WardConsole", "WardLint", "WardContainers", "WardSimulation", "WardDaemon",
+        "WardSystem", "WardFormat", "WardKeys", "WardVolume", "WardBackup", "WardFUSE",
+        "WardControl", "WardConsole", "WardLint", "WardContainers", "WardSimulation", "WardDaemon",
         "WardCommands",
     ]
     for target in package.targets where dependencies.contains(target.name) {

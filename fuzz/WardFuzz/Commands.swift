@@ -4,6 +4,7 @@ import WardConsole
 import WardFormat
 import WardSystem
 
+@testable import WardBackup
 @testable import WardCommands
 @testable import WardLint
 @testable import WardVolume

@@ -1,4 +1,5 @@
 import Glibc
+import WardBackup
 import WardConsole
 import WardControl
 import WardKeys
