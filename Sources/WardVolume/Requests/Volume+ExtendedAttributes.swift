@@ -464,13 +464,13 @@ extension Volume {
 extension VolumeKeys {
     /// Returns the name of an attribute on the backing file: `prefix` ‖ base64url of the first 16
     /// bytes of its HMAC.
-    func storedAttributeName(_ name: [UInt8], _ prefix: String) -> String {
+    package func storedAttributeName(_ name: [UInt8], _ prefix: String) -> String {
         prefix + Base64URL.encode(Array(HMACSHA256.authenticate(name, key: attributeNames)[0..<16]))
     }
 
     /// Returns name and value of a stored attribute; nil if it does not authenticate. `owner`: the
     /// ID of the file or directory.
-    func openAttribute(
+    package func openAttribute(
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
     ) -> (name: [UInt8], value: [UInt8])? {
         guard
